@@ -1,0 +1,51 @@
+"""The clock port: every reading of time and every timer in Moldau goes through it.
+
+The system clock is below. `moldau.testing.ManualClock` is the other implementation: it stands
+still until a test moves it, which is how retention, sessions and time-outs are tested without
+waiting, and how a whole cluster runs on virtual time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Timer(Protocol):
+    """A pending call. Cancelling one that has fired does nothing."""
+
+    def cancel(self) -> None: ...
+
+
+class Clock(Protocol):
+    """Reads time and arms timers. Timers fire on the event loop that armed them."""
+
+    def now_ms(self) -> int:
+        """Wall clock in milliseconds since 1970, for what is stored or sent. May jump."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds that never go back, for measuring how long something took."""
+        ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer: ...
+
+
+class SystemClock:
+    """The machine's clock and asyncio's timers."""
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        return asyncio.get_running_loop().call_later(seconds, callback)

@@ -1,0 +1,307 @@
+"""Everything Moldau raises on purpose.
+
+    MoldauError
+    ├── InvariantViolation          a bug: the values are in the message
+    ├── ConfigurationError          a wrong option; says which line
+    ├── StartupError                the broker cannot start; says what to do
+    └── KafkaError                  has an ErrorCode; rooms raise facts, handlers turn them to codes
+        ├── UnknownTopicError, TopicExistsError, InvalidTopicError, …
+        ├── NotLeaderError, FencedLeaderEpochError, UnknownLeaderEpochError, …
+        ├── OffsetOutOfRangeError
+        ├── CorruptBatchError, InvalidRecordError, BatchTooLargeError, …
+        ├── OutOfOrderSequenceError, InvalidProducerEpochError, …
+        └── StorageError            the log directory is offline
+
+The classes carry data only where somebody reads it. `error_message` in an answer is `str(error)`.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from kio.schema.errors import ErrorCode
+
+class MoldauError(Exception):
+    """The root of the tree."""
+
+
+class InvariantViolation(MoldauError):
+    """Something that cannot happen has happened."""
+
+
+class ConfigurationError(MoldauError):
+    """An option has a wrong value; the message names the file and line, or the flag."""
+
+
+class StartupError(MoldauError):
+    """The broker cannot start; the message says what to do."""
+
+
+class KafkaError(MoldauError):
+    """A fact that has a code in Kafka's protocol."""
+
+    code: ClassVar[ErrorCode] = ErrorCode.unknown_server_error
+
+
+class UnknownTopicError(KafkaError):
+    """The topic or partition does not exist here."""
+
+    code = ErrorCode.unknown_topic_or_partition
+
+
+class UnknownTopicIdError(KafkaError):
+    """No topic has this id."""
+
+    code = ErrorCode.unknown_topic_id
+
+
+class InconsistentTopicIdError(KafkaError):
+    """The id on disk or in the request is another topic's."""
+
+    code = ErrorCode.inconsistent_topic_id
+
+
+class TopicExistsError(KafkaError):
+    """A topic of this name exists."""
+
+    code = ErrorCode.topic_already_exists
+
+
+class InvalidTopicError(KafkaError):
+    """The topic name is not legal."""
+
+    code = ErrorCode.invalid_topic_exception
+
+
+class InvalidPartitionsError(KafkaError):
+    """The number of partitions is not possible."""
+
+    code = ErrorCode.invalid_partitions
+
+
+class InvalidReplicationFactorError(KafkaError):
+    """More replicas than brokers, or fewer than one."""
+
+    code = ErrorCode.invalid_replication_factor
+
+
+class InvalidReplicaAssignmentError(KafkaError):
+    """The given assignment does not hold together."""
+
+    code = ErrorCode.invalid_replica_assignment
+
+
+class InvalidConfigError(KafkaError):
+    """A config name or value is wrong."""
+
+    code = ErrorCode.invalid_config
+
+
+class InvalidRequestError(KafkaError):
+    """The request contradicts itself."""
+
+    code = ErrorCode.invalid_request
+
+
+class PolicyViolationError(KafkaError):
+    """A policy of the broker refuses this."""
+
+    code = ErrorCode.policy_violation
+
+
+class TopicDeletionDisabledError(KafkaError):
+    """`delete.topic.enable` is false."""
+
+    code = ErrorCode.topic_deletion_disabled
+
+
+class NotControllerError(KafkaError):
+    """Another broker is the controller."""
+
+    code = ErrorCode.not_controller
+
+
+class NotLeaderError(KafkaError):
+    """This broker does not lead the partition."""
+
+    code = ErrorCode.not_leader_or_follower
+
+
+class LeaderNotAvailableError(KafkaError):
+    """The partition has no leader at the moment."""
+
+    code = ErrorCode.leader_not_available
+
+
+class ReplicaNotAvailableError(KafkaError):
+    """The replica is not here."""
+
+    code = ErrorCode.replica_not_available
+
+
+class FencedLeaderEpochError(KafkaError):
+    """The client's leader epoch is older than ours."""
+
+    code = ErrorCode.fenced_leader_epoch
+
+
+class UnknownLeaderEpochError(KafkaError):
+    """The client's leader epoch is newer than ours."""
+
+    code = ErrorCode.unknown_leader_epoch
+
+
+class OffsetOutOfRangeError(KafkaError):
+    """The offset is before the log's start or past its end."""
+
+    code = ErrorCode.offset_out_of_range
+
+
+class OffsetNotAvailableError(KafkaError):
+    """The leader is new and does not know its high watermark yet."""
+
+    code = ErrorCode.offset_not_available
+
+
+class CorruptBatchError(KafkaError):
+    """A batch fails its CRC or is cut short."""
+
+    code = ErrorCode.corrupt_message
+
+
+class InvalidRecordError(KafkaError):
+    """A batch is whole but its inside is nonsense."""
+
+    code = ErrorCode.invalid_record
+
+
+class BatchTooLargeError(KafkaError):
+    """A batch exceeds `max.message.bytes`."""
+
+    code = ErrorCode.message_too_large
+
+
+class RecordListTooLargeError(KafkaError):
+    """A batch does not fit into one segment."""
+
+    code = ErrorCode.record_list_too_large
+
+
+class InvalidTimestampError(KafkaError):
+    """A timestamp is outside the topic's limits."""
+
+    code = ErrorCode.invalid_timestamp
+
+
+class UnsupportedCompressionError(KafkaError):
+    """This version may not carry this codec."""
+
+    code = ErrorCode.unsupported_compression_type
+
+
+class UnsupportedForMessageFormatError(KafkaError):
+    """The batch format is older than version 2."""
+
+    code = ErrorCode.unsupported_for_message_format
+
+
+class InvalidRequiredAcksError(KafkaError):
+    """acks is not -1, 0 or 1."""
+
+    code = ErrorCode.invalid_required_acks
+
+
+class NotEnoughReplicasError(KafkaError):
+    """The in-sync set is smaller than `min.insync.replicas`."""
+
+    code = ErrorCode.not_enough_replicas
+
+
+class NotEnoughReplicasAfterAppendError(KafkaError):
+    """The in-sync set shrank after the append."""
+
+    code = ErrorCode.not_enough_replicas_after_append
+
+
+class RequestTimedOutError(KafkaError):
+    """The replicas did not follow in time."""
+
+    code = ErrorCode.request_timed_out
+
+
+class OutOfOrderSequenceError(KafkaError):
+    """The producer's sequence has a gap."""
+
+    code = ErrorCode.out_of_order_sequence_number
+
+
+class DuplicateSequenceError(KafkaError):
+    """A batch older than the remembered ones came again."""
+
+    code = ErrorCode.duplicate_sequence_number
+
+
+class InvalidProducerEpochError(KafkaError):
+    """The producer's epoch is older than the log's."""
+
+    code = ErrorCode.invalid_producer_epoch
+
+
+class UnknownProducerIdError(KafkaError):
+    """The log remembers nothing of this producer."""
+
+    code = ErrorCode.unknown_producer_id
+
+
+class InvalidTxnStateError(KafkaError):
+    """The transaction is not in a state that allows this."""
+
+    code = ErrorCode.invalid_txn_state
+
+
+class ClusterAuthorizationError(KafkaError):
+    """The principal may not do this to the cluster."""
+
+    code = ErrorCode.cluster_authorization_failed
+
+
+class UnsupportedVersionError(KafkaError):
+    """The API version is outside the served range."""
+
+    code = ErrorCode.unsupported_version
+
+
+class UnsupportedEndpointTypeError(KafkaError):
+    """Brokers do not answer for controllers."""
+
+    code = ErrorCode.unsupported_endpoint_type
+
+
+class FetchSessionNotFoundError(KafkaError):
+    """The fetch session was evicted."""
+
+    code = ErrorCode.fetch_session_id_not_found
+
+
+class InvalidFetchSessionEpochError(KafkaError):
+    """The fetch session's epoch does not match."""
+
+    code = ErrorCode.invalid_fetch_session_epoch
+
+
+class StorageError(KafkaError):
+    """The log directory failed and is offline."""
+
+    code = ErrorCode.kafka_storage_error
+
+
+class LogDirNotFoundError(KafkaError):
+    """No such log directory."""
+
+    code = ErrorCode.log_dir_not_found
+
+
+class ThrottlingQuotaExceededError(KafkaError):
+    """Too many changes in a short time."""
+
+    code = ErrorCode.throttling_quota_exceeded

@@ -1,0 +1,139 @@
+"""The network port: frames in, chunks out.
+
+A server side hands each accepted connection to the broker as a `Connection` and feeds its frames
+to a `FrameReceiver`. `net.listener` does that on real sockets; `moldau.testing.MemoryNetwork` does
+it inside one process, where links can be cut and delayed.
+
+Rules that every implementation keeps, and the broker relies on:
+
+1. One frame at a time: after `on_frame` the connection gives no further frame before `send` or
+   `skip_answer` was called for it. So answers leave in the order of their requests, and a client
+   that does not read its answers is not read from.
+2. The frame is a writable view that stays valid until that call; afterwards it must not be used.
+3. `on_closed` is called exactly once, and nothing is called after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+
+class Range(Protocol):
+    """Bytes of a file, to be moved by the kernel where it can (`storage.files.FileSlice`)."""
+
+    @property
+    def descriptor(self) -> int | None: ...
+
+    @property
+    def position(self) -> int: ...
+
+    @property
+    def length(self) -> int: ...
+
+    def read(self) -> bytes: ...
+
+
+Chunk = bytes | bytearray | memoryview | Range
+
+
+class Connection(Protocol):
+    """The broker's end of one client connection."""
+
+    @property
+    def id(self) -> str:
+        """Names it in logs and quotas."""
+        ...
+
+    @property
+    def peer_host(self) -> str: ...
+
+    @property
+    def listener_name(self) -> str: ...
+
+    def send(self, chunks: Sequence[Chunk]) -> None:
+        """Answer the current frame: the chunks are the whole answer with its length in front."""
+        ...
+
+    def skip_answer(self) -> None:
+        """The current frame wants no answer (produce with acks=0)."""
+        ...
+
+    def close(self, reason: str) -> None:
+        """End it now; what was not sent is lost."""
+        ...
+
+
+class FrameReceiver(Protocol):
+    """What the broker puts behind a connection."""
+
+    def on_frame(self, frame: memoryview) -> None:
+        """One whole request, without its length."""
+        ...
+
+    def on_closed(self) -> None: ...
+
+
+Accept = Callable[[Connection], FrameReceiver]
+
+
+class Server(Protocol):
+    """A listening address."""
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def port(self) -> int:
+        """The real port, also when 0 was asked for."""
+        ...
+
+    def stop_accepting(self) -> None: ...
+
+    async def close(self) -> None:
+        """Stop accepting and close every connection."""
+        ...
+
+
+class Channel(Protocol):
+    """A client's end: whole frames out, whole frames in. One task uses it at a time per side."""
+
+    async def send(self, frame: Sequence[Chunk]) -> None:
+        """Send one frame, its length in front included in the chunks. Waits while the peer is slow."""
+        ...
+
+    async def receive(self) -> bytes:
+        """The next frame without its length; raises `ConnectionError` when the peer is gone."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+class Network(Protocol):
+    """Listens and connects."""
+
+    async def listen(
+        self, host: str, port: int, accept: Accept, *, listener_name: str, limits: ConnectionLimits
+    ) -> Server: ...
+
+    def connect(self, host: str, port: int, *, timeout: float) -> Awaitable[Channel]: ...
+
+
+class ConnectionLimits(Protocol):
+    """Read on every use, so that they can change while the broker runs (`config` implements it)."""
+
+    @property
+    def socket_request_max_bytes(self) -> int: ...
+
+    @property
+    def max_connections(self) -> int: ...
+
+    @property
+    def max_connections_per_ip(self) -> int: ...
+
+    def max_connections_for(self, host: str) -> int:
+        """`max.connections.per.ip.overrides` first, then `max.connections.per.ip`."""
+        ...
+
+    @property
+    def connections_max_idle_ms(self) -> int: ...

@@ -1,0 +1,259 @@
+"""The files port, and the only module that opens files.
+
+`RealFiles` is the machine's file system. `moldau.testing.MemoryFiles` is the other implementation:
+it fails on request and loses on a crash what was not synced. One contract suite tests both.
+
+Kept deliberately out of the contract: seeking (every read and write names its position), text,
+memory maps. What fails raises `OSError`, as the system calls do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+
+class File(Protocol):
+    """An open file. It is closed by `close` or when its last reference goes."""
+
+    @property
+    def descriptor(self) -> int | None:
+        """What the kernel calls it, for `sendfile`; None where there is no kernel."""
+        ...
+
+    def size(self) -> int: ...
+
+    def read_at(self, position: int, length: int) -> bytes:
+        """At most `length` bytes; fewer only at the end of the file."""
+        ...
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        """Write all of it, or raise; what a failed write left behind is undefined."""
+        ...
+
+    def truncate(self, size: int) -> None: ...
+
+    def sync(self) -> None:
+        """Return when the content would survive a power loss. Blocks: call it in a worker."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class FolderLock(Protocol):
+    """Held until released, or until the process ends in whatever way."""
+
+    def release(self) -> None: ...
+
+
+class Files(Protocol):
+    """A file system."""
+
+    def open(self, path: Path, *, create: bool = False) -> File:
+        """Open for reading and writing; `create` makes the file when it is absent."""
+        ...
+
+    def exists(self, path: Path) -> bool: ...
+
+    def list_folder(self, path: Path) -> Sequence[str]:
+        """The names in a folder, sorted."""
+        ...
+
+    def make_folder(self, path: Path) -> None:
+        """Make it and its parents; no error when it exists."""
+        ...
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Atomic; an existing target file is replaced."""
+        ...
+
+    def remove(self, path: Path) -> None:
+        """Remove a file; no error when it is absent."""
+        ...
+
+    def remove_folder(self, path: Path) -> None:
+        """Remove a folder and all in it; no error when it is absent."""
+        ...
+
+    def modified_ms(self, path: Path) -> int:
+        """When the file was last written, in milliseconds since 1970."""
+        ...
+
+    def read(self, path: Path) -> bytes: ...
+
+    def replace(self, path: Path, data: bytes) -> None:
+        """Put a whole file in place: after a crash it has the old or the new content. Blocks."""
+        ...
+
+    def sync_folder(self, path: Path) -> None:
+        """Return when renames and removals in it would survive a power loss. Blocks."""
+        ...
+
+    def lock(self, path: Path) -> FolderLock | None:
+        """Take the lock file for this process, or None when another one holds it."""
+        ...
+
+    def capacity_bytes(self, path: Path) -> tuple[int, int]:
+        """Total and usable bytes of the volume."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FileSlice:
+    """A range of an open file, handed to the network so that the kernel can move the bytes.
+
+    It keeps the file open, so a segment that is deleted meanwhile is still served to its end.
+    """
+
+    file: File
+    position: int
+    length: int
+
+    @property
+    def descriptor(self) -> int | None:
+        return self.file.descriptor
+
+    def read(self) -> bytes:
+        return self.file.read_at(self.position, self.length)
+
+
+class RealFile:
+    """A file of the operating system."""
+
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor  # -1 once closed
+
+    @property
+    def descriptor(self) -> int | None:
+        return self._descriptor
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def read_at(self, position: int, length: int) -> bytes:
+        first = os.pread(self._descriptor, length, position)
+        if len(first) == length or not first:
+            return first
+        parts = [first]
+        missing = length - len(first)
+        while missing:
+            part = os.pread(self._descriptor, missing, position + length - missing)
+            if not part:
+                break
+            parts.append(part)
+            missing -= len(part)
+        return b"".join(parts)
+
+    def write_at(self, position: int, data: Buffer) -> None:
+        written = os.pwrite(self._descriptor, data, position)
+        if written == len(data):
+            return
+        rest = memoryview(data)[written:]
+        while rest:
+            written = os.pwrite(self._descriptor, rest, position + len(data) - len(rest))
+            rest = rest[written:]
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+
+    def sync(self) -> None:
+        if hasattr(fcntl, "F_FULLFSYNC"):  # macOS: fsync alone leaves data in the drive's cache
+            fcntl.fcntl(self._descriptor, fcntl.F_FULLFSYNC)
+        else:
+            os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def __del__(self) -> None:
+        with contextlib.suppress(OSError):
+            self.close()
+
+
+class RealFolderLock:
+    """An flock on an open file: the kernel drops it when the process dies."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class RealFiles:
+    """The machine's file system."""
+
+    def open(self, path: Path, *, create: bool = False) -> RealFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return RealFile(os.open(path, flags, 0o644))
+
+    def exists(self, path: Path) -> bool:
+        return path.exists()
+
+    def list_folder(self, path: Path) -> Sequence[str]:
+        return sorted(os.listdir(path))
+
+    def make_folder(self, path: Path) -> None:
+        path.mkdir(parents=True, exist_ok=True)
+
+    def rename(self, source: Path, target: Path) -> None:
+        source.replace(target)
+
+    def remove(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+
+    def remove_folder(self, path: Path) -> None:
+        if path.exists():
+            shutil.rmtree(path)
+
+    def modified_ms(self, path: Path) -> int:
+        return path.stat().st_mtime_ns // 1_000_000
+
+    def read(self, path: Path) -> bytes:
+        return path.read_bytes()
+
+    def replace(self, path: Path, data: bytes) -> None:
+        temporary = path.with_name(path.name + ".tmp")
+        file = self.open(temporary, create=True)
+        try:
+            file.truncate(0)
+            file.write_at(0, data)
+            file.sync()
+        finally:
+            file.close()
+        temporary.replace(path)
+        self.sync_folder(path.parent)
+
+    def sync_folder(self, path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def lock(self, path: Path) -> RealFolderLock | None:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            return None
+        return RealFolderLock(descriptor)
+
+    def capacity_bytes(self, path: Path) -> tuple[int, int]:
+        usage = shutil.disk_usage(path)
+        return usage.total, usage.free

@@ -1,0 +1,41 @@
+"""Tasks with an owner: nothing runs in the background whose failure nobody sees.
+
+A `TaskGroup` of asyncio ends all its tasks when one fails, which is wrong for a broker: a failed
+answer to one client must not end the others. Here each failure is reported to the owner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+
+class TaskSupervisor:
+    """Owns tasks. `on_failure(name, exception)` hears of each one that ends with an exception."""
+
+    def __init__(self, on_failure: Callable[[str, BaseException], None]) -> None:
+        self._on_failure = on_failure
+        self._tasks: set[asyncio.Task[None]] = set()  # running tasks only
+
+    def spawn(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    def _finished(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            return
+        exception = task.exception()
+        if exception is not None:
+            self._on_failure(task.get_name(), exception)
+
+    async def close(self) -> None:
+        """Cancel every task and wait until all have ended."""
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)

@@ -1,4 +1,4 @@
-"""Builds the record codec; without a compiler its pure-Python twin serves (see records/codec.py)."""
+"""Builds the record codec; without a compiler its twin in Python serves (records/codec.py)."""
 
 from setuptools import Extension, setup
 
@@ -7,8 +7,9 @@ setup(
         Extension(
             "moldau.records._codec_native",
             ["src/moldau/records/_codec_native.pyx"],
+            depends=["src/moldau/records/_columns.pxi"],
             optional=True,
-            extra_compile_args=["-O3"],
+            extra_compile_args=["-O3", "-g0"],
         )
     ]
 )

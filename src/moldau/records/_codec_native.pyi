@@ -1,0 +1,55 @@
+from collections.abc import Iterable
+from typing import TypeVar
+
+from moldau.records.batch_header import Buffer
+from moldau.records.columns import ColumnSource, RecordColumns
+from moldau.records.record import Headers, Record, RecordRow
+from moldau.records.record_faults import RecordFault
+
+T = TypeVar("T", bound=tuple[object, ...])
+
+IMPLEMENTATION: str
+
+def find_fault(payload: Buffer, record_count: int, require_keys: bool) -> RecordFault | None: ...
+def find_first_at_or_after(
+    payload: Buffer,
+    record_count: int,
+    base_offset: int,
+    base_timestamp: int,
+    target_timestamp: int,
+) -> tuple[int, int] | None: ...
+def decode_records(
+    payload: Buffer,
+    record_count: int,
+    base_offset: int,
+    base_timestamp: int,
+    log_append_time_ms: int | None = None,
+) -> list[Record]: ...
+def decode_consumer_records(
+    payload: Buffer,
+    record_count: int,
+    base_offset: int,
+    base_timestamp: int,
+    log_append_time_ms: int | None,
+    from_offset: int,
+    record_class: type[T],
+    topic: str,
+    partition: int,
+    leader_epoch: int,
+) -> list[T]: ...
+def encode_records(rows: Iterable[RecordRow], base_timestamp: int) -> bytes: ...
+def make_rows(
+    values: list[bytes | None],
+    keys: list[bytes | None] | None,
+    timestamp_ms: int,
+    headers: Headers,
+) -> list[RecordRow]: ...
+def find_timestamps(rows: list[RecordRow]) -> tuple[int, int]: ...
+def row_size(row: RecordRow) -> int: ...
+def count_fitting(rows: list[RecordRow], start: int, limit_bytes: int) -> tuple[int, int]: ...
+def murmur2(data: bytes) -> int: ...
+def partition_for_key(key: bytes, partition_count: int) -> int: ...
+def split_by_key(rows: list[RecordRow], partition_count: int) -> list[list[RecordRow]]: ...
+def decode_columns(
+    sources: Iterable[ColumnSource], *, keys: bool = True, values: bool = True, headers: bool = True
+) -> RecordColumns: ...

@@ -1,0 +1,563 @@
+"""The record codec in plain Python: serves where no compiler was found, and explains the other.
+
+    record:  length varint, attributes int8 (unused), timestamp delta varlong, offset delta varint,
+             key bytes, value bytes, header count varint, headers
+    header:  name bytes (never null), value bytes
+    bytes:   length varint (-1 is null), then as many bytes
+
+Varints are zigzagged. What counts as wrong is what Kafka's `DefaultRecord.readFrom` and
+`LogValidator` refuse. `_codec_native` is the twin in C; one test suite runs on both. A rule.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from itertools import accumulate
+from typing import Final, NamedTuple, TypeVar
+
+from moldau.errors import BatchTooLargeError, InvalidRecordError
+from moldau.records.batch_header import Buffer
+from moldau.records.columns import (
+    MAX_PAYLOAD_BYTES,
+    BytesColumn,
+    ColumnSource,
+    HeadersColumn,
+    RecordColumns,
+)
+from moldau.records.record import RECORD_OVERHEAD_BYTES, Headers, Record, RecordRow
+from moldau.records.record_faults import (
+    ATTRIBUTES,
+    CUT_SHORT,
+    HEADER_COUNT,
+    HEADER_KEY_LENGTH,
+    HEADER_VALUE_LENGTH,
+    KEY_LENGTH,
+    KEY_MISSING,
+    NEGATIVE,
+    OFFSET_DELTA,
+    OVERLONG,
+    PAYLOAD_LEFT_OVER,
+    RECORD_COUNT,
+    RECORD_LEFT_OVER,
+    RECORD_LENGTH,
+    RECORD_MISSING,
+    TIMESTAMP_DELTA,
+    TOO_LARGE,
+    UNEXPECTED_OFFSET_DELTA,
+    VALUE_LENGTH,
+    RecordFault,
+    describe,
+)
+
+IMPLEMENTATION: Final = "pure"
+
+_VARINT_BITS: Final = 32
+_VARLONG_BITS: Final = 64
+_INT32_MAX: Final = (1 << 31) - 1
+T = TypeVar("T", bound=tuple[object, ...])
+
+_INT64_MIN: Final = -(1 << 63)
+_INT64_MAX: Final = (1 << 63) - 1
+_UINT64_MASK: Final = (1 << 64) - 1
+
+
+class _Fault(Exception):
+    """Leaves the reading functions at once; `index` is known only to the loop outside."""
+
+    def __init__(self, kind: int, field: int, found: int = 0, allowed: int = 0) -> None:
+        self.numbers = (kind, field, found, allowed)
+
+
+class _Parts(NamedTuple):
+    """Where the parts of a record are; a length of -1 stands for null."""
+
+    timestamp_delta: int
+    offset_delta: int
+    key_at: int
+    key_bytes: int
+    value_at: int
+    value_bytes: int
+    header_count: int
+    headers_at: int
+    end: int
+
+
+# --- reading ----------------------------------------------------------------------------------
+
+
+def _read_varint(data: bytes, position: int, end: int, field: int, bits: int) -> tuple[int, int]:
+    """Value and the position behind it; what does not fit into the bits is lost, as in Kafka."""
+    if position < end and (byte := data[position]) < 0x80:  # most of them, and much faster
+        return (byte >> 1) ^ -(byte & 1), position + 1
+    raw = 0
+    for shift in range(0, bits + 3, 7):
+        if position >= end:
+            raise _Fault(CUT_SHORT, field)
+        byte = data[position]
+        position += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            raw &= (1 << bits) - 1
+            return (raw >> 1) ^ -(raw & 1), position
+    raise _Fault(OVERLONG, field)
+
+
+def _read_bytes(
+    data: bytes, position: int, end: int, field: int, smallest: int = -1
+) -> tuple[int, int, int]:
+    """Start, length and the position behind; `smallest` is -1 where null is allowed."""
+    length, start = _read_varint(data, position, end, field, _VARINT_BITS)
+    if length < smallest:
+        raise _Fault(NEGATIVE, field, length)
+    if length > end - start:
+        raise _Fault(TOO_LARGE, field, length, end - start)
+    return start, length, start + max(length, 0)
+
+
+def _read_record(data: bytes, position: int) -> _Parts:
+    if position >= len(data):
+        raise _Fault(RECORD_MISSING, RECORD_LENGTH)
+    start, _, end = _read_bytes(data, position, len(data), RECORD_LENGTH, smallest=0)
+    if start >= end:
+        raise _Fault(CUT_SHORT, ATTRIBUTES)
+    timestamp_delta, at = _read_varint(data, start + 1, end, TIMESTAMP_DELTA, _VARLONG_BITS)
+    offset_delta, at = _read_varint(data, at, end, OFFSET_DELTA, _VARINT_BITS)
+    key_at, key_bytes, at = _read_bytes(data, at, end, KEY_LENGTH)
+    value_at, value_bytes, at = _read_bytes(data, at, end, VALUE_LENGTH)
+    header_count, headers_at = _read_varint(data, at, end, HEADER_COUNT, _VARINT_BITS)
+    _check_headers(data, header_count, headers_at, end)
+    return _Parts(
+        timestamp_delta,
+        offset_delta,
+        key_at,
+        key_bytes,
+        value_at,
+        value_bytes,
+        header_count,
+        headers_at,
+        end,
+    )
+
+
+def _check_headers(data: bytes, count: int, position: int, end: int) -> None:
+    """The headers must fill the rest of their record exactly."""
+    if count < 0:
+        raise _Fault(NEGATIVE, HEADER_COUNT, count)
+    if count > end - position:
+        raise _Fault(TOO_LARGE, HEADER_COUNT, count, end - position)
+    for _ in range(count):
+        _, _, position = _read_bytes(data, position, end, HEADER_KEY_LENGTH, smallest=0)
+        _, _, position = _read_bytes(data, position, end, HEADER_VALUE_LENGTH)
+    if position != end:
+        raise _Fault(RECORD_LEFT_OVER, RECORD_LENGTH, end - position)
+
+
+def _find_count_fault(record_count: int) -> RecordFault | None:
+    if record_count < 0:
+        return describe(0, NEGATIVE, RECORD_COUNT, record_count, 0)
+    return None
+
+
+def _find_end_fault(data: bytes, position: int, record_count: int) -> RecordFault | None:
+    if position != len(data):
+        left_over = len(data) - position
+        return describe(record_count, PAYLOAD_LEFT_OVER, RECORD_COUNT, left_over, 0)
+    return None
+
+
+def _raise_if(fault: RecordFault | None) -> None:
+    if fault is not None:
+        raise InvalidRecordError(f"record {fault.index}: {fault.reason}")
+
+
+def _require_record(data: bytes, position: int, index: int) -> _Parts:
+    try:
+        return _read_record(data, position)
+    except _Fault as fault:
+        _raise_if(describe(index, *fault.numbers))
+        raise
+
+
+# --- walking ----------------------------------------------------------------------------------
+
+
+def find_fault(payload: Buffer, record_count: int, require_keys: bool) -> RecordFault | None:
+    """The first thing that is wrong with the uncompressed records of a batch, or None."""
+    data = bytes(payload)
+    count_fault = _find_count_fault(record_count)
+    if count_fault is not None:
+        return count_fault
+    position = 0
+    for index in range(record_count):
+        try:
+            parts = _read_record(data, position)
+        except _Fault as fault:
+            return describe(index, *fault.numbers)
+        if parts.offset_delta != index:
+            delta = parts.offset_delta
+            return describe(index, UNEXPECTED_OFFSET_DELTA, OFFSET_DELTA, delta, index)
+        if require_keys and parts.key_bytes < 0:
+            return describe(index, KEY_MISSING, KEY_LENGTH, 0, 0)
+        position = parts.end
+    return _find_end_fault(data, position, record_count)
+
+
+def find_first_at_or_after(
+    payload: Buffer,
+    record_count: int,
+    base_offset: int,
+    base_timestamp: int,
+    target_timestamp: int,
+) -> tuple[int, int] | None:
+    """Offset and timestamp of the first record that is not older than the target, or None."""
+    data = bytes(payload)
+    _raise_if(_find_count_fault(record_count))
+    position = 0
+    for index in range(record_count):
+        parts = _require_record(data, position, index)
+        timestamp = _add_wrapping(base_timestamp, parts.timestamp_delta)
+        if timestamp >= target_timestamp:
+            return _add_wrapping(base_offset, parts.offset_delta), timestamp
+        position = parts.end
+    _raise_if(_find_end_fault(data, position, record_count))
+    return None
+
+
+# --- decoding ---------------------------------------------------------------------------------
+
+
+def decode_records(
+    payload: Buffer,
+    record_count: int,
+    base_offset: int,
+    base_timestamp: int,
+    log_append_time_ms: int | None = None,
+) -> list[Record]:
+    """The records of a batch; with a log append time, all of them have that timestamp."""
+    data = bytes(payload)
+    _raise_if(_find_count_fault(record_count))
+    records = []
+    position = 0
+    for index in range(record_count):
+        parts = _require_record(data, position, index)
+        timestamp = log_append_time_ms
+        if timestamp is None:
+            timestamp = _add_wrapping(base_timestamp, parts.timestamp_delta)
+        records.append(
+            Record(
+                _add_wrapping(base_offset, parts.offset_delta),
+                timestamp,
+                _bytes_or_none(data, parts.key_at, parts.key_bytes),
+                _bytes_or_none(data, parts.value_at, parts.value_bytes),
+                _decode_headers(data, parts) if parts.header_count else (),
+            )
+        )
+        position = parts.end
+    _raise_if(_find_end_fault(data, position, record_count))
+    return records
+
+
+def _bytes_or_none(data: bytes, start: int, length: int) -> bytes | None:
+    return None if length < 0 else data[start : start + length]
+
+
+def _decode_headers(data: bytes, parts: _Parts) -> Headers:
+    headers = []
+    position = parts.headers_at
+    for _ in range(parts.header_count):
+        start, length, position = _read_bytes(data, position, parts.end, HEADER_KEY_LENGTH)
+        name = data[start : start + length].decode("utf-8", "surrogateescape")
+        start, length, position = _read_bytes(data, position, parts.end, HEADER_VALUE_LENGTH)
+        headers.append((name, _bytes_or_none(data, start, length)))
+    return tuple(headers)
+
+
+def _add_wrapping(left: int, right: int) -> int:
+    """Java's addition of longs: hostile deltas wrap."""
+    return ((left + right - _INT64_MIN) & _UINT64_MASK) + _INT64_MIN
+
+
+def decode_consumer_records(
+    payload: Buffer,
+    record_count: int,
+    base_offset: int,
+    base_timestamp: int,
+    log_append_time_ms: int | None,
+    from_offset: int,
+    record_class: type[T],
+    topic: str,
+    partition: int,
+    leader_epoch: int,
+) -> list[T]:
+    """The records from an offset on, each with its place and the kind of its timestamp."""
+    records = decode_records(payload, record_count, base_offset, base_timestamp, log_append_time_ms)
+    timestamp_type = 0 if log_append_time_ms is None else 1
+    return [
+        tuple.__new__(record_class, (topic, partition, *record, timestamp_type, leader_epoch))
+        for record in records
+        if record.offset >= from_offset
+    ]
+
+
+# --- encoding ---------------------------------------------------------------------------------
+
+
+def encode_records(rows: Iterable[RecordRow], base_timestamp: int) -> bytes:
+    """The uncompressed records of a batch, with offset deltas from 0 on."""
+    output = bytearray()
+    for index, row in enumerate(rows):
+        _put_record(output, index, row, base_timestamp)
+    return bytes(output)
+
+
+def _put_record(output: bytearray, index: int, row: RecordRow, base_timestamp: int) -> None:
+    _require_row(row)
+    timestamp_ms, key, value, headers = row[-4:]
+    if not _INT64_MIN <= timestamp_ms <= _INT64_MAX:
+        raise OverflowError(f"the timestamp {timestamp_ms} does not fit into 64 bits")
+    body = bytearray(1)
+    _put_varint(body, _add_wrapping(timestamp_ms, -base_timestamp))
+    _put_varint(body, index)
+    _put_bytes(body, key)
+    _put_bytes(body, value)
+    _put_headers(body, headers)
+    if len(body) > _INT32_MAX:
+        raise BatchTooLargeError(f"record {index} has {len(body)} bytes")
+    _put_varint(output, len(body))
+    output += body
+
+
+def _require_row(row: RecordRow) -> None:
+    if not isinstance(row, tuple):
+        raise TypeError(f"a row is a tuple, not {type(row).__name__}")
+    if len(row) < 4:
+        raise ValueError("a row ends with timestamp, key, value and headers")
+
+
+def _put_headers(output: bytearray, headers: Headers) -> None:
+    encoded = bytearray()
+    count = 0
+    for name, value in headers:
+        if not isinstance(name, str):
+            raise TypeError(f"a header's name is text, not {type(name).__name__}")
+        _put_bytes(encoded, name.encode("utf-8", "surrogateescape"))
+        _put_bytes(encoded, value)
+        count += 1
+    _put_varint(output, count)
+    output += encoded
+
+
+def _put_bytes(output: bytearray, content: bytes | None) -> None:
+    if content is None:
+        _put_varint(output, -1)
+        return
+    view = memoryview(content)
+    _put_varint(output, view.nbytes)
+    output += view
+
+
+def _put_varint(output: bytearray, value: int) -> None:
+    """Varint and varlong differ in how much they may hold, not in how they are written."""
+    raw = ((value << 1) ^ (value >> 63)) & _UINT64_MASK
+    while raw >= 0x80:
+        output.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    output.append(raw)
+
+
+# --- rows on their way into batches -----------------------------------------------------------
+
+_HEADER_OVERHEAD_BYTES = 10
+_MURMUR_SEED = 0x9747B28C
+_MURMUR_MULTIPLIER = 0x5BD1E995
+_UINT32_MASK = 0xFFFFFFFF
+
+
+def make_rows(
+    values: list[bytes | None],
+    keys: list[bytes | None] | None,
+    timestamp_ms: int,
+    headers: Headers,
+) -> list[RecordRow]:
+    """Rows of values, with keys beside them or None, that share a timestamp and headers."""
+    if not _INT64_MIN <= timestamp_ms <= _INT64_MAX:
+        raise OverflowError(f"the timestamp {timestamp_ms} does not fit into 64 bits")
+    if keys is None:
+        return [
+            (timestamp_ms, None, _as_payload(value, "value", index), headers)
+            for index, value in enumerate(values)
+        ]
+    if len(keys) != len(values):
+        raise ValueError(f"there are {len(values)} values and {len(keys)} keys")
+    return [
+        (timestamp_ms, _as_payload(key, "key", index), _as_payload(value, "value", index), headers)
+        for index, (key, value) in enumerate(zip(keys, values, strict=True))
+    ]
+
+
+def _as_payload(content: bytes | None, field: str, index: int) -> bytes | None:
+    """The bytes of a key or value, copied where the caller could still change them."""
+    if content is None or type(content) is bytes:
+        return content
+    if isinstance(content, bytes | bytearray | memoryview):
+        return bytes(content)
+    raise TypeError(f"{field} {index} is {type(content).__name__}, not bytes")
+
+
+def find_timestamps(rows: list[RecordRow]) -> tuple[int, int]:
+    """The timestamp of the first row and the highest one; there is at least one row."""
+    if not rows:
+        raise ValueError("there is no row")
+    timestamps = [_timestamp_of(row) for row in rows]
+    return timestamps[0], max(timestamps)
+
+
+def _timestamp_of(row: RecordRow) -> int:
+    _require_row(row)
+    timestamp_ms = row[-4]
+    if not _INT64_MIN <= timestamp_ms <= _INT64_MAX:
+        raise OverflowError(f"the timestamp {timestamp_ms} does not fit into 64 bits")
+    return timestamp_ms
+
+
+def row_size(row: RecordRow) -> int:
+    """About what a record takes in a batch, before compression."""
+    _require_row(row)
+    _, key, value, headers = row[-4:]
+    size = RECORD_OVERHEAD_BYTES
+    size += 0 if key is None else len(key)
+    size += 0 if value is None else len(value)
+    for name, content in headers:
+        size += _HEADER_OVERHEAD_BYTES + len(name.encode("utf-8", "surrogateescape"))
+        size += 0 if content is None else len(content)
+    return size
+
+
+def count_fitting(rows: list[RecordRow], start: int, limit_bytes: int) -> tuple[int, int]:
+    """How many rows from `start` on take at most so many bytes together, and what they take."""
+    total = 0
+    for index in range(start, len(rows)):
+        size = row_size(rows[index])
+        if total + size > limit_bytes:
+            return index - start, total
+        total += size
+    return max(len(rows) - start, 0), total
+
+
+def murmur2(data: bytes) -> int:
+    """The hash as Java shows it: a signed 32-bit number (`Utils.murmur2`)."""
+    length = len(data)
+    value = (_MURMUR_SEED ^ length) & _UINT32_MASK
+    word_count = length >> 2
+    for word in struct.unpack_from(f"<{word_count}I", data):
+        mixed = word * _MURMUR_MULTIPLIER & _UINT32_MASK
+        mixed = (mixed ^ mixed >> 24) * _MURMUR_MULTIPLIER & _UINT32_MASK
+        value = (value * _MURMUR_MULTIPLIER & _UINT32_MASK) ^ mixed
+    tail = data[word_count << 2 :]
+    if tail:
+        value = (value ^ int.from_bytes(tail, "little")) * _MURMUR_MULTIPLIER & _UINT32_MASK
+    value = (value ^ value >> 13) * _MURMUR_MULTIPLIER & _UINT32_MASK
+    value ^= value >> 15
+    return value - (1 << 32) if value > _INT32_MAX else value
+
+
+def partition_for_key(key: bytes, partition_count: int) -> int:
+    """Where every Java client puts this key."""
+    if partition_count <= 0:
+        raise ValueError(f"a topic cannot have {partition_count} partitions")
+    return (murmur2(key) & _INT32_MAX) % partition_count
+
+
+def split_by_key(rows: list[RecordRow], partition_count: int) -> list[list[RecordRow]]:
+    """The rows of each partition in order, and at the end of the list those without a key."""
+    if partition_count <= 0:
+        raise ValueError(f"a topic cannot have {partition_count} partitions")
+    parts: list[list[RecordRow]] = [[] for _ in range(partition_count + 1)]
+    for row in rows:
+        _require_row(row)
+        key = row[-3]
+        part = partition_count if key is None else partition_for_key(key, partition_count)
+        parts[part].append(row)
+    return parts
+
+
+# --- columns ----------------------------------------------------------------------------------
+
+
+def decode_columns(
+    sources: Iterable[ColumnSource], *, keys: bool = True, values: bool = True, headers: bool = True
+) -> RecordColumns:
+    """The records of many batches as columns; nothing is made of columns that are not wanted."""
+    given = list(sources)
+    _require_room([len(memoryview(source.payload)) for source in given])
+    decoded = [_decode_source(source) for source in given]
+    rows = [row for rows in decoded for row in rows]
+    return RecordColumns(
+        len(rows),
+        [len(rows) for rows in decoded],
+        struct.pack(f"={len(rows)}q", *(row.offset for row in rows)),
+        struct.pack(f"={len(rows)}q", *(row.timestamp_ms for row in rows)),
+        _bytes_column([row.key for row in rows]) if keys else None,
+        _bytes_column([row.value for row in rows]) if values else None,
+        _headers_column([row.headers for row in rows]) if headers else None,
+    )
+
+
+def _require_room(payload_bytes: list[int]) -> None:
+    total = sum(payload_bytes)
+    if total > MAX_PAYLOAD_BYTES:
+        raise BatchTooLargeError(
+            f"{total} bytes of records are too many for one table; "
+            f"decode at most {MAX_PAYLOAD_BYTES} at a time"
+        )
+
+
+def _decode_source(source: ColumnSource) -> list[Record]:
+    payload, record_count, base_offset, base_timestamp, log_append_time_ms, start, end = source
+    try:
+        rows = decode_records(
+            payload, record_count, base_offset, base_timestamp, log_append_time_ms
+        )
+    except InvalidRecordError as error:
+        raise InvalidRecordError(f"the batch at offset {base_offset}, {error}") from None
+    return [row for row in rows if start <= row.offset < end]
+
+
+def _bytes_column(rows: list[bytes | None]) -> BytesColumn:
+    null_count, validity, offsets = _lay_out([None if row is None else len(row) for row in rows])
+    return BytesColumn(null_count, validity, offsets, b"".join(row for row in rows if row))
+
+
+def _headers_column(rows: list[Headers]) -> HeadersColumn:
+    null_count, validity, offsets = _lay_out([len(row) or None for row in rows])
+    headers = [header for row in rows for header in row]
+    names: list[bytes | None] = [_repair(name) for name, _ in headers]
+    return HeadersColumn(
+        null_count,
+        validity,
+        offsets,
+        len(headers),
+        _bytes_column(names),
+        _bytes_column([value for _, value in headers]),
+    )
+
+
+def _repair(name: str) -> bytes:
+    """The name as UTF-8; bytes that are none become U+FFFD."""
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "replace").encode()
+
+
+def _lay_out(lengths: list[int | None]) -> tuple[int, bytes | None, bytes]:
+    """How many rows are null, their bitmap, and where in the data each row begins."""
+    offsets = struct.pack(
+        f"={len(lengths) + 1}i", *accumulate((length or 0 for length in lengths), initial=0)
+    )
+    null_count = lengths.count(None)
+    if not null_count:
+        return 0, None, offsets
+    validity = bytearray((len(lengths) + 7) // 8)
+    for row, length in enumerate(lengths):
+        if length is not None:
+            validity[row >> 3] |= 1 << (row & 7)
+    return null_count, bytes(validity), offsets

@@ -1,0 +1,258 @@
+"""The codecs of a record batch, and how far a batch may unfold.
+
+Answers for turning records into compressed bytes that every Kafka client reads, and back within a
+limit, since a few hundred bytes can unfold to gigabytes. It does not know what is inside. A rule.
+
+The work is done by cramjam. Every function of it used here lets other threads run meanwhile (this
+was measured), except the LZ4 frame compressor, see `_compress_lz4`.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from enum import IntEnum
+
+import cramjam
+
+from moldau.errors import (
+    BadCompressionError,
+    ConfigurationError,
+    DecompressionLimitError,
+    UnsupportedCompressionError,
+)
+from moldau.records.batch_header import Buffer
+
+__all__ = ["BadCompressionError", "Codec", "DecompressionLimitError", "compress", "decompress"]
+
+
+class Codec(IntEnum):
+    """The codec as it stands in bits 0 to 2 of a batch's attributes."""
+
+    NONE = 0
+    GZIP = 1
+    SNAPPY = 2
+    LZ4 = 3
+    ZSTD = 4
+
+    @property
+    def label(self) -> str:
+        """The name in configurations and on the command line."""
+        return self.name.lower()
+
+    @classmethod
+    def parse(cls, label: str) -> Codec:
+        """The codec of a name; `uncompressed` is what topics call `none`."""
+        if label == "uncompressed":
+            return cls.NONE
+        for codec in cls:
+            if codec.label == label:
+                return codec
+        known = ", ".join(codec.label for codec in cls)
+        raise ConfigurationError(f"no compression codec is called {label!r}; there are {known}")
+
+    @classmethod
+    def require(cls, number: int) -> Codec:
+        """The codec of the bits in a batch header; three of the eight values mean nothing."""
+        if 0 <= number <= cls.ZSTD:
+            return cls(number)
+        raise UnsupportedCompressionError(f"compression codec {number} is not known")
+
+
+def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
+    """Compress the records of a batch; without a level, as strongly as Kafka does."""
+    match codec:
+        case Codec.NONE:
+            return bytes(data)
+        case Codec.GZIP:
+            return bytes(cramjam.gzip.compress(data, level=_gzip_level(level)))
+        case Codec.SNAPPY:
+            return _compress_xerial(data)
+        case Codec.LZ4:
+            return _compress_lz4(data, level)
+        case Codec.ZSTD:
+            return bytes(cramjam.zstd.compress(data, level=_zstd_level(level)))
+
+
+def decompress(codec: Codec, data: Buffer, limit_bytes: int) -> bytes:
+    """Unfold the records of a batch, or refuse when there are more than `limit_bytes`."""
+    match codec:
+        case Codec.NONE:
+            return _pass_through(data, limit_bytes)
+        case Codec.GZIP:
+            return _decompress_bounded(cramjam.gzip.decompress_into, data, limit_bytes)
+        case Codec.SNAPPY:
+            return _decompress_snappy(data, limit_bytes)
+        case Codec.LZ4:
+            _refuse_linked_blocks(data)
+            return _decompress_bounded(cramjam.lz4.decompress_into, data, limit_bytes)
+        case Codec.ZSTD:
+            return _decompress_bounded(cramjam.zstd.decompress_into, data, limit_bytes)
+
+
+def _limit_error(limit_bytes: int) -> DecompressionLimitError:
+    return DecompressionLimitError(f"the records decompress to more than {limit_bytes} bytes")
+
+
+def _pass_through(data: Buffer, limit_bytes: int) -> bytes:
+    if len(data) > limit_bytes:
+        raise _limit_error(limit_bytes)
+    return bytes(data)
+
+
+# --- gzip and zstd: cramjam's own levels -----------------------------------------------------
+
+_GZIP_DEFAULT_LEVEL = 6
+_ZSTD_DEFAULT_LEVEL = 3
+
+
+def _gzip_level(level: int | None) -> int:
+    """Kafka's -1 asks for the library's default, which is 6 everywhere."""
+    return _GZIP_DEFAULT_LEVEL if level is None or level < 0 else min(max(level, 1), 9)
+
+
+def _zstd_level(level: int | None) -> int:
+    return _ZSTD_DEFAULT_LEVEL if level is None else min(max(level, -131072), 22)
+
+
+# --- gzip, lz4 and zstd: output of unknown size into a bounded buffer ------------------------
+
+_FIRST_GUESS_BYTES = 16 * 1024
+_GUESSED_RATIO = 8
+_GROWTH = 4
+_OUTPUT_FULL = "failed to write whole buffer"
+"""What cramjam says when the output does not fit; it stops there, having allocated nothing more."""
+
+
+def _decompress_bounded(
+    decompress_into: Callable[[Buffer, bytearray], int], data: Buffer, limit_bytes: int
+) -> bytes:
+    """Try a buffer of the likely size, then larger ones; repeated work stays below a third."""
+    size = min(max(len(data) * _GUESSED_RATIO, _FIRST_GUESS_BYTES), limit_bytes)
+    while True:
+        output = bytearray(size)
+        try:
+            written = decompress_into(data, output)
+        except cramjam.DecompressionError as error:
+            if str(error) != _OUTPUT_FULL:
+                raise BadCompressionError(f"the records do not decompress: {error}") from None
+        else:
+            return bytes(memoryview(output)[:written])
+        if size >= limit_bytes:
+            raise _limit_error(limit_bytes)
+        size = min(size * _GROWTH, limit_bytes)
+
+
+# --- lz4: the frame format, in independent blocks ---------------------------------------------
+
+_LZ4_KAFKA_DEFAULT_LEVEL = 9
+_LZ4_BLOCK_BYTES = 64 * 1024
+_LZ4_FRAME_START = bytes.fromhex("04224d18 60 40 82")
+"""Magic; version 1 with independent blocks and no checksums; 64 KiB blocks; the header's hash."""
+_LZ4_FRAME_END = bytes(4)
+_LZ4_MAGIC = _LZ4_FRAME_START[:4]
+_LZ4_FLAGS_AT = 4
+_LZ4_INDEPENDENT_BLOCKS_FLAG = 0x20
+_LZ4_STORED_FLAG = 1 << 31
+_LZ4_BLOCK_LENGTH = struct.Struct("<I")
+
+
+def _compress_lz4(data: Buffer, level: int | None) -> bytes:
+    """Java clients refuse linked blocks, which is all that `cramjam.lz4.compress` writes.
+
+    Kafka's default level, 9, means the fast compressor there and here. The others need the frame
+    compressor, which holds the interpreter lock: it is fed in small pieces.
+    """
+    if level is None or level == _LZ4_KAFKA_DEFAULT_LEVEL:
+        return _compress_lz4_fast(data)
+    compressor = cramjam.lz4.Compressor(
+        level=min(max(level, 1), 17), content_checksum=False, block_linked=False
+    )
+    view = memoryview(data)
+    for start in range(0, len(view), _LZ4_BLOCK_BYTES):
+        compressor.compress(bytes(view[start : start + _LZ4_BLOCK_BYTES]))
+    return bytes(compressor.finish())
+
+
+def _compress_lz4_fast(data: Buffer) -> bytes:
+    view = memoryview(data)
+    frame = bytearray(_LZ4_FRAME_START)
+    for start in range(0, len(view), _LZ4_BLOCK_BYTES):
+        plain = view[start : start + _LZ4_BLOCK_BYTES]
+        packed = cramjam.lz4.compress_block(plain, store_size=False)
+        if len(packed) < len(plain):
+            frame += _LZ4_BLOCK_LENGTH.pack(len(packed))
+            frame += packed
+        else:
+            frame += _LZ4_BLOCK_LENGTH.pack(len(plain) | _LZ4_STORED_FLAG)
+            frame += plain
+    frame += _LZ4_FRAME_END
+    return bytes(frame)
+
+
+def _refuse_linked_blocks(data: Buffer) -> None:
+    """What Kafka's `Lz4BlockInputStream` refuses; once stored, no Java consumer would get past."""
+    start = bytes(data[: _LZ4_FLAGS_AT + 1])
+    if len(start) <= _LZ4_FLAGS_AT or not start.startswith(_LZ4_MAGIC):
+        return
+    if not start[_LZ4_FLAGS_AT] & _LZ4_INDEPENDENT_BLOCKS_FLAG:
+        raise BadCompressionError("the records do not decompress: the lz4 blocks are linked")
+
+
+# --- snappy: blocks in the framing of the xerial library, which Kafka inherited ---------------
+
+_XERIAL_MAGIC = b"\x82SNAPPY\x00"
+_XERIAL_VERSIONS = struct.pack(">ii", 1, 1)
+_XERIAL_HEADER_BYTES = len(_XERIAL_MAGIC) + len(_XERIAL_VERSIONS)
+_XERIAL_BLOCK_BYTES = 32 * 1024
+_XERIAL_LENGTH = struct.Struct(">i")
+
+
+def _compress_xerial(data: Buffer) -> bytes:
+    view = memoryview(data)
+    framed = bytearray(_XERIAL_MAGIC + _XERIAL_VERSIONS)
+    for start in range(0, len(view), _XERIAL_BLOCK_BYTES):
+        packed = cramjam.snappy.compress_raw(view[start : start + _XERIAL_BLOCK_BYTES])
+        framed += _XERIAL_LENGTH.pack(len(packed))
+        framed += packed
+    return bytes(framed)
+
+
+def _decompress_snappy(data: Buffer, limit_bytes: int) -> bytes:
+    """Xerial framing, or one raw block, which some producers send."""
+    view = memoryview(data)
+    if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
+        return _decompress_snappy_blocks([view], limit_bytes)
+    return _decompress_snappy_blocks(_xerial_blocks(view), limit_bytes)
+
+
+def _xerial_blocks(view: memoryview) -> list[memoryview]:
+    blocks = []
+    position = _XERIAL_HEADER_BYTES
+    if len(view) < position:
+        raise BadCompressionError("the records do not decompress: the snappy header is cut short")
+    while position < len(view):
+        start = position + _XERIAL_LENGTH.size
+        length = _XERIAL_LENGTH.unpack_from(view, position)[0] if start <= len(view) else -1
+        position = start + length
+        if length < 0 or position > len(view):
+            raise BadCompressionError("the records do not decompress: a snappy block is cut short")
+        blocks.append(view[start:position])
+    return blocks
+
+
+def _decompress_snappy_blocks(blocks: list[memoryview], limit_bytes: int) -> bytes:
+    """Every block states its size, so the limit is checked before anything is allocated."""
+    try:
+        sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
+        total = sum(sizes)
+        if total > limit_bytes:
+            raise _limit_error(limit_bytes)
+        output = memoryview(bytearray(total))
+        position = 0
+        for block, size in zip(blocks, sizes, strict=True):
+            cramjam.snappy.decompress_raw_into(block, output[position : position + size])
+            position += size
+    except cramjam.DecompressionError as error:
+        raise BadCompressionError(f"the records do not decompress: {error}") from None
+    return bytes(output)

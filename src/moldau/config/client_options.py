@@ -1,0 +1,308 @@
+"""The options of clients, under Kafka's names.
+
+In Python an option is a keyword argument with underscores for dots: `linger_ms=20` is `linger.ms`.
+Numbers, words and booleans are given as such; texts are read as they would be from a properties
+file. What is a function (serializers, a partitioner) is no option but an argument of its client.
+Rule: values in, values out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar, NoReturn, Self
+
+from moldau.config.declarations.topic_defaults import GZIP_LEVEL
+from moldau.config.kinds import (
+    BOOLEAN,
+    INT,
+    LONG,
+    MAX_INT,
+    STRING,
+    Kind,
+    OptionType,
+    at_least,
+    between,
+    one_of,
+    to_text,
+)
+from moldau.config.option import MINUTE_MS, SECOND_MS, Importance, OptionSet, option, optional
+from moldau.config.spelling import suggest
+from moldau.errors import ConfigurationError
+
+ACKS_NONE = 0
+ACKS_LEADER = 1
+ACKS_ALL = -1
+MAX_IDEMPOTENT_IN_FLIGHT = 5
+"""Brokers remember this many batches of a producer; with more under way, order would be luck."""
+
+_ACKS_WORDS = {"all": ACKS_ALL, "-1": ACKS_ALL, "0": ACKS_NONE, "1": ACKS_LEADER}
+
+
+def _parse_acks(text: str) -> int:
+    found = _ACKS_WORDS.get(text.strip())
+    if found is None:
+        raise ValueError("is not one of all, -1, 0, 1")
+    return found
+
+
+_ACKS = Kind(OptionType.STRING, _parse_acks)
+
+
+class ClientOptions(OptionSet):
+    """What every client has."""
+
+    CALLED: ClassVar[str] = "a client"
+
+    given: frozenset[str]
+    """The names that somebody set, as opposed to defaults."""
+
+    client_id = option(
+        "client.id",
+        STRING,
+        "moldau",
+        "The name by which brokers know the client: in their logs, metrics and quotas.",
+    )
+    request_timeout_ms = option(
+        "request.timeout.ms",
+        INT,
+        30 * SECOND_MS,
+        "How long a broker may take to answer one request. After that the connection is given up "
+        "and the request is tried again, as long as the operation as a whole has time left.",
+        at_least(1),
+    )
+    retry_backoff_ms = option(
+        "retry.backoff.ms",
+        LONG,
+        100,
+        "How long to wait before the first repetition. The wait doubles with each further one.",
+        at_least(0),
+    )
+    retry_backoff_max_ms = option(
+        "retry.backoff.max.ms",
+        LONG,
+        SECOND_MS,
+        "The longest wait between two attempts.",
+        at_least(0),
+    )
+    metadata_max_age_ms = option(
+        "metadata.max.age.ms",
+        LONG,
+        5 * MINUTE_MS,
+        "How old the knowledge of partitions and leaders may get before it is asked for again, "
+        "though nothing failed: this is how new partitions are found.",
+        at_least(1),
+        importance=Importance.LOW,
+    )
+    socket_connection_setup_timeout_ms = option(
+        "socket.connection.setup.timeout.ms",
+        LONG,
+        10 * SECOND_MS,
+        "How long connecting to a broker may take.",
+        at_least(1),
+    )
+
+    @classmethod
+    def read(cls, keywords: Mapping[str, object]) -> Self:
+        """Take keyword arguments; None is as good as not given. Raises ConfigurationError."""
+        by_attribute = {one.attribute: one for one in cls.declarations().values()}
+        values: dict[str, object] = {name: one.default for name, one in by_attribute.items()}
+        given = {key.replace(".", "_"): v for key, v in keywords.items() if v is not None}
+        for name, value in given.items():
+            declared = by_attribute.get(name)
+            if declared is None:
+                hint = suggest(name, by_attribute)
+                raise ConfigurationError(f"{name} is not an option of {cls.CALLED}{hint}")
+            text = to_text(value)
+            try:
+                values[name] = declared.parse(text)
+            except ValueError as fault:
+                raise ConfigurationError(declared.sentence(text, fault)) from None
+        return cls({**values, "given": frozenset(given)})
+
+
+class ProducerOptions(ClientOptions):
+    """The options of `moldau.Producer` and `moldau.AsyncProducer`."""
+
+    CALLED = "a producer"
+
+    acks = option(
+        "acks",
+        _ACKS,
+        ACKS_ALL,
+        "Who must have a record before it counts as sent: all in-sync replicas (all), the leader "
+        "(1), or nobody (0: no answer is waited for, and no offset is known). Idempotence needs "
+        "all.",
+        importance=Importance.HIGH,
+    )
+    linger_ms = option(
+        "linger.ms",
+        LONG,
+        5,
+        "How long a record may wait for others to share its batch. A full batch does not wait, "
+        "and neither does one that somebody waits for in result() or flush().",
+        at_least(0),
+        importance=Importance.HIGH,
+    )
+    batch_size = option(
+        "batch.size",
+        INT,
+        128 * 1024,
+        "How many bytes of records, before compression, make a batch full. Kafka's default is "
+        "16 KiB, because its producer sets the memory aside beforehand; Moldau's does not, and a "
+        "larger batch costs less for each record.",
+        at_least(0),
+        importance=Importance.HIGH,
+    )
+    compression_type = option(
+        "compression.type",
+        STRING,
+        "none",
+        "The codec of the batches.",
+        one_of("none", "gzip", "snappy", "lz4", "zstd"),
+        importance=Importance.HIGH,
+    )
+    compression_gzip_level = option(
+        "compression.gzip.level", INT, -1, "How strongly gzip compresses; -1 is 6.", GZIP_LEVEL
+    )
+    compression_lz4_level = option(
+        "compression.lz4.level", INT, 9, "How strongly lz4 compresses.", between(1, 17)
+    )
+    compression_zstd_level = option(
+        "compression.zstd.level", INT, 3, "How strongly zstd compresses.", between(-131072, 22)
+    )
+    buffer_memory = option(
+        "buffer.memory",
+        LONG,
+        32 * 1024 * 1024,
+        "How many bytes of records may wait to be sent or answered. When they are reached, "
+        "block.on.buffer.full decides.",
+        at_least(0),
+        importance=Importance.HIGH,
+    )
+    block_on_buffer_full = option(
+        "block.on.buffer.full",
+        BOOLEAN,
+        True,
+        "Whether send waits, up to max.block.ms, while buffer.memory is used up. If not, it raises "
+        "BufferFullError at once. Kafka once had this option; today it always waits.",
+    )
+    max_block_ms = option(
+        "max.block.ms",
+        LONG,
+        MINUTE_MS,
+        "How long send may wait: for the partitions of a topic to be known, and for memory.",
+        at_least(0),
+    )
+    max_request_size = option(
+        "max.request.size",
+        INT,
+        1024 * 1024,
+        "How many bytes a record, and the batches of one request together, may have. Brokers have "
+        "a limit of their own, max.message.bytes.",
+        at_least(1),
+    )
+    delivery_timeout_ms = option(
+        "delivery.timeout.ms",
+        INT,
+        2 * MINUTE_MS,
+        "How long it may take from send to the broker's confirmation, all attempts included. "
+        "After that a record counts as not sent. At least linger.ms plus request.timeout.ms.",
+        at_least(0),
+    )
+    retries = option(
+        "retries",
+        INT,
+        MAX_INT,
+        "How often a batch is sent again after a failure that may pass; delivery.timeout.ms is the "
+        "better limit. With 0 and no idempotence a record is delivered at most once.",
+        at_least(0),
+    )
+    max_in_flight_requests_per_connection = option(
+        "max.in.flight.requests.per.connection",
+        INT,
+        MAX_IDEMPOTENT_IN_FLIGHT,
+        "How many requests may be unanswered at once for each broker; at most 5 with idempotence. "
+        "Order holds with any number: without idempotence one batch of a partition is under way "
+        "at a time, unless retries or acks is 0.",
+        at_least(1),
+    )
+    enable_idempotence = option(
+        "enable.idempotence",
+        BOOLEAN,
+        True,
+        "Whether brokers recognise a batch that is sent again, so that nothing is written twice "
+        "and order holds. Needs acks=all, retries and at most 5 requests in flight; it is off "
+        "when one of these is set otherwise, and refused when it was asked for as well.",
+        importance=Importance.HIGH,
+    )
+    partitioner_ignore_keys = option(
+        "partitioner.ignore.keys",
+        BOOLEAN,
+        False,
+        "Whether records with a key are spread like records without one.",
+    )
+    transactional_id = optional(
+        "transactional.id", STRING, "The name of a transactional producer; not served yet."
+    )
+
+    @classmethod
+    def read(cls, keywords: Mapping[str, object]) -> Self:
+        """Take keyword arguments; contradictions between options are refused, too."""
+        options = super().read(keywords)
+        if options.transactional_id is not None:
+            _refuse(
+                "transactional_id: this version of Moldau has no transactions; without it the "
+                "producer is idempotent, which already keeps retries from writing twice"
+            )
+        return options._with_times_settled()._with_idempotence_settled()
+
+    def _with_times_settled(self) -> Self:
+        """Delivery lasts at least as long as lingering and one request; defaults give way."""
+        shortest = self.linger_ms + self.request_timeout_ms
+        if self.delivery_timeout_ms >= shortest:
+            return self
+        if "delivery_timeout_ms" not in self.given:
+            return self.replace(delivery_timeout_ms=shortest)
+        left = self.delivery_timeout_ms - self.linger_ms
+        if "request_timeout_ms" in self.given or left <= 0:
+            _refuse(
+                f"delivery.timeout.ms={self.delivery_timeout_ms} is less than linger.ms plus "
+                f"request.timeout.ms, which is {shortest}"
+            )
+        return self.replace(request_timeout_ms=left)
+
+    @property
+    def compression_level(self) -> int | None:
+        """The level of the codec that is used, if it has levels."""
+        levels = {
+            "gzip": self.compression_gzip_level,
+            "lz4": self.compression_lz4_level,
+            "zstd": self.compression_zstd_level,
+        }
+        return levels.get(self.compression_type)
+
+    def _with_idempotence_settled(self) -> Self:
+        if not self.enable_idempotence:
+            return self
+        conflict = self._find_idempotence_conflict()
+        if conflict is None:
+            return self
+        if "enable_idempotence" in self.given:
+            _refuse(f"enable.idempotence=true {conflict}")
+        return self.replace(enable_idempotence=False)
+
+    def _find_idempotence_conflict(self) -> str | None:
+        if self.acks != ACKS_ALL:
+            return f"needs acks=all, not {self.acks}"
+        if not self.retries:
+            return "needs retries"
+        if self.max_in_flight_requests_per_connection > MAX_IDEMPOTENT_IN_FLIGHT:
+            return (
+                "allows at most 5 for max.in.flight.requests.per.connection, not "
+                f"{self.max_in_flight_requests_per_connection}"
+            )
+        return None
+
+
+def _refuse(sentence: str) -> NoReturn:
+    raise ConfigurationError(sentence)

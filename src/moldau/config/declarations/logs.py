@@ -1,0 +1,265 @@
+"""Where data is stored, how it is cut into segments, flushed and dropped."""
+
+from __future__ import annotations
+
+from moldau.config.kinds import BOOLEAN, INT, LIST, LONG, MAX_LONG, SET, Rule, any_of, at_least
+from moldau.config.option import (
+    HOUR_MS,
+    MINUTE_MS,
+    Fallback,
+    Importance,
+    OptionSet,
+    Reload,
+    inherited,
+    option,
+    optional,
+)
+
+_DYNAMIC = Reload.CLUSTER_WIDE
+
+
+def _find_retention_fault(value: int) -> str | None:
+    return None if value == -1 or value > 0 else "is neither -1 (no limit) nor at least 1"
+
+
+_RETENTION = Rule("-1, or at least 1", _find_retention_fault)
+
+
+class LogOptions(OptionSet):
+    """Data directories, segments, flushing and retention."""
+
+    log_dir = option(
+        "log.dir",
+        LIST,
+        ("moldau-data",),
+        "The data directory, when log.dirs is not set. Kafka's default is /tmp/kafka-logs, which "
+        "a restart of the machine may empty; Moldau's is a folder where it was started.",
+        importance=Importance.HIGH,
+    )
+    log_dirs = inherited(
+        "log.dirs",
+        LIST,
+        "The data directories, comma-separated; new partitions go to the one that has the fewest. "
+        "When one fails, the others go on.",
+        importance=Importance.HIGH,
+        falls_back_to=(Fallback("log.dir"),),
+    )
+    log_dir_failure_timeout_ms = option(
+        "log.dir.failure.timeout.ms",
+        LONG,
+        30_000,
+        "How long a broker tries to report a failed directory before it stops.",
+        at_least(1),
+        importance=Importance.LOW,
+        ignored=True,
+    )
+    log_segment_bytes = option(
+        "log.segment.bytes",
+        INT,
+        1 << 30,
+        "The size of a segment file. The default of segment.bytes.",
+        at_least(1 << 20),
+        reload=_DYNAMIC,
+        importance=Importance.HIGH,
+    )
+    log_roll_ms = inherited(
+        "log.roll.ms",
+        LONG,
+        "The age at which a segment is rolled even if it is not full. The default of segment.ms; "
+        "without it log.roll.hours counts.",
+        at_least(1),
+        reload=_DYNAMIC,
+        importance=Importance.HIGH,
+        falls_back_to=(Fallback("log.roll.hours", HOUR_MS),),
+    )
+    log_roll_hours = option(
+        "log.roll.hours",
+        INT,
+        168,
+        "log.roll.ms in hours.",
+        at_least(1),
+        importance=Importance.HIGH,
+    )
+    log_roll_jitter_ms = inherited(
+        "log.roll.jitter.ms",
+        LONG,
+        "A random time up to this is taken off log.roll.ms. The default of segment.jitter.ms; "
+        "without it log.roll.jitter.hours counts.",
+        at_least(0),
+        reload=_DYNAMIC,
+        importance=Importance.HIGH,
+        falls_back_to=(Fallback("log.roll.jitter.hours", HOUR_MS),),
+    )
+    log_roll_jitter_hours = option(
+        "log.roll.jitter.hours",
+        INT,
+        0,
+        "log.roll.jitter.ms in hours.",
+        at_least(0),
+        importance=Importance.HIGH,
+    )
+    log_index_size_max_bytes = option(
+        "log.index.size.max.bytes",
+        INT,
+        10 << 20,
+        "The largest size of a segment's offset index. The default of segment.index.bytes.",
+        at_least(4),
+        reload=_DYNAMIC,
+    )
+    log_index_interval_bytes = option(
+        "log.index.interval.bytes",
+        INT,
+        4096,
+        "An index entry is written each time this many bytes were appended. The default of "
+        "index.interval.bytes.",
+        at_least(0),
+        reload=_DYNAMIC,
+    )
+    log_preallocate = option(
+        "log.preallocate",
+        BOOLEAN,
+        False,
+        "Reserve the whole size of a new segment's file. The default of preallocate.",
+        reload=_DYNAMIC,
+    )
+    log_retention_ms = inherited(
+        "log.retention.ms",
+        LONG,
+        "The age at which a segment is dropped; -1 for no limit. The default of retention.ms; "
+        "without it log.retention.minutes counts, and then log.retention.hours.",
+        _RETENTION,
+        reload=_DYNAMIC,
+        importance=Importance.HIGH,
+        falls_back_to=(
+            Fallback("log.retention.minutes", MINUTE_MS),
+            Fallback("log.retention.hours", HOUR_MS),
+        ),
+    )
+    log_retention_minutes = optional(
+        "log.retention.minutes",
+        INT,
+        "log.retention.ms in minutes.",
+        _RETENTION,
+        importance=Importance.HIGH,
+    )
+    log_retention_hours = option(
+        "log.retention.hours",
+        INT,
+        168,
+        "log.retention.ms in hours.",
+        _RETENTION,
+        importance=Importance.HIGH,
+    )
+    log_retention_bytes = option(
+        "log.retention.bytes",
+        LONG,
+        -1,
+        "The size to which a partition may grow before its oldest segments are dropped; -1 for no "
+        "limit. The default of retention.bytes.",
+        reload=_DYNAMIC,
+        importance=Importance.HIGH,
+    )
+    log_retention_check_interval_ms = option(
+        "log.retention.check.interval.ms",
+        LONG,
+        5 * MINUTE_MS,
+        "How often the broker looks for segments that are past their retention.",
+        at_least(1),
+    )
+    log_segment_delete_delay_ms = option(
+        "log.segment.delete.delay.ms",
+        LONG,
+        60_000,
+        "How long a dropped segment stays on disk. The default of file.delete.delay.ms.",
+        at_least(0),
+        reload=_DYNAMIC,
+        importance=Importance.HIGH,
+    )
+    log_cleanup_policy = option(
+        "log.cleanup.policy",
+        SET,
+        frozenset({"delete"}),
+        "What happens to old segments: delete, compact or both. The default of cleanup.policy.",
+        any_of("compact", "delete"),
+        reload=_DYNAMIC,
+    )
+    log_local_retention_ms = option(
+        "log.local.retention.ms",
+        LONG,
+        -2,
+        "With tiered storage, the default of local.retention.ms.",
+        at_least(-2),
+        reload=_DYNAMIC,
+        ignored=True,
+    )
+    log_local_retention_bytes = option(
+        "log.local.retention.bytes",
+        LONG,
+        -2,
+        "With tiered storage, the default of local.retention.bytes.",
+        at_least(-2),
+        reload=_DYNAMIC,
+        ignored=True,
+    )
+    log_flush_interval_messages = option(
+        "log.flush.interval.messages",
+        LONG,
+        MAX_LONG,
+        "Flush a log to disk after this many records. The default of flush.messages.",
+        at_least(1),
+        reload=_DYNAMIC,
+        importance=Importance.HIGH,
+    )
+    log_flush_interval_ms = inherited(
+        "log.flush.interval.ms",
+        LONG,
+        "Flush a log to disk when its oldest unflushed record is this old. The default of "
+        "flush.ms; without it log.flush.scheduler.interval.ms counts.",
+        at_least(0),
+        reload=_DYNAMIC,
+        importance=Importance.HIGH,
+        falls_back_to=(Fallback("log.flush.scheduler.interval.ms"),),
+    )
+    log_flush_scheduler_interval_ms = option(
+        "log.flush.scheduler.interval.ms",
+        LONG,
+        MAX_LONG,
+        "How often the broker looks for logs that are due to be flushed by time.",
+        at_least(1),
+        importance=Importance.HIGH,
+    )
+    log_flush_offset_checkpoint_interval_ms = option(
+        "log.flush.offset.checkpoint.interval.ms",
+        INT,
+        MINUTE_MS,
+        "How often the recovery points are written down. After a crash only what lies past them "
+        "is checked.",
+        at_least(0),
+        importance=Importance.HIGH,
+    )
+    log_flush_start_offset_checkpoint_interval_ms = option(
+        "log.flush.start.offset.checkpoint.interval.ms",
+        INT,
+        MINUTE_MS,
+        "How often the start offsets of the logs are written down.",
+        at_least(0),
+        importance=Importance.HIGH,
+    )
+    log_initial_task_delay_ms = option(
+        "log.initial.task.delay.ms",
+        LONG,
+        30_000,
+        "How long after the start the periodic work on logs begins. Meant for tests.",
+        at_least(0),
+        importance=Importance.LOW,
+    )
+    num_recovery_threads_per_data_dir = option(
+        "num.recovery.threads.per.data.dir",
+        INT,
+        2,
+        "Workers per data directory for recovery at the start and flushing at the end. A new "
+        "value counts from the next start.",
+        at_least(1),
+        reload=_DYNAMIC,
+        importance=Importance.HIGH,
+    )

@@ -1,0 +1,145 @@
+"""What DescribeConfigs answers: every option with its value, where that came from, and the chain
+of settings behind it, strongest first.
+
+Kafka leaves a value empty where only a coarser synonym is set (`log.retention.ms` beside
+`log.retention.hours`); here it has the value that counts, and the synonym is in the chain.
+Rule: values in, values out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from moldau.config.broker_options import BrokerOptions
+from moldau.config.kinds import OptionType, to_text
+from moldau.config.option import AnyOption, Reload
+from moldau.config.resolve import Source, settings_of
+from moldau.config.topic_options import TopicOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptionSynonym:
+    """One link of the chain: a setting, or the default at its end."""
+
+    name: str
+    value: str | None
+    source: Source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedOption:
+    """One option as DescribeConfigs shows it. The value of a sensitive one is never told."""
+
+    name: str
+    value: str | None
+    is_default: bool
+    source: Source
+    read_only: bool
+    sensitive: bool
+    type: OptionType
+    documentation: str
+    synonyms: tuple[OptionSynonym, ...]
+
+
+def describe_topic(overrides: Mapping[str, str], broker: BrokerOptions) -> list[DescribedOption]:
+    """Every option of a topic, by name."""
+    return [
+        _describe_topic_option(declared, overrides.get(declared.name), broker)
+        for declared in sorted(TopicOptions.declarations().values(), key=_by_name)
+        if not declared.is_internal
+    ]
+
+
+def describe_broker(broker: BrokerOptions) -> list[DescribedOption]:
+    """Every option of a broker, by name."""
+    described = []
+    for declared in sorted(broker.declarations().values(), key=_by_name):
+        chain = _broker_chain(declared, broker)
+        text = _winning_text(declared, chain, broker)
+        described.append(_described(declared, text, chain))
+    return described
+
+
+def describe_broker_defaults(default_dynamic: Mapping[str, str]) -> list[DescribedOption]:
+    """The dynamic configs of all brokers: only those that are set, as Kafka does."""
+    described = []
+    for name, text in sorted(default_dynamic.items()):
+        declared = BrokerOptions.find_declaration(name)
+        if declared is not None:
+            tidy = declared.kind.tidy(text)
+            link = OptionSynonym(name=name, value=tidy, source=Source.DYNAMIC_DEFAULT_BROKER)
+            described.append(_described(declared, tidy, (link,)))
+    return described
+
+
+def _by_name(declared: AnyOption) -> str:
+    return declared.name
+
+
+def _describe_topic_option(
+    declared: AnyOption, override: str | None, broker: BrokerOptions
+) -> DescribedOption:
+    chain: tuple[OptionSynonym, ...] = ()
+    text = declared.default_text
+    if declared.broker_default is not None:
+        broker_option = broker.declarations()[declared.broker_default]
+        chain = _broker_chain(broker_option, broker)
+        text = _winning_text(broker_option, chain, broker)
+    if override is not None:
+        text = declared.kind.tidy(override)
+        link = OptionSynonym(name=declared.name, value=text, source=Source.TOPIC_CONFIG)
+        chain = (link, *chain)
+    return _described(declared, text, chain)
+
+
+def _broker_chain(declared: AnyOption, broker: BrokerOptions) -> tuple[OptionSynonym, ...]:
+    """The settings of a broker option, the one that wins first, and its default last."""
+    options = broker.declarations()
+    given = tuple(
+        OptionSynonym(name=s.name, value=options[s.name].kind.tidy(s.text), source=s.source)
+        for s in settings_of(declared, broker.layers)
+    )
+    return given + _default_link(declared, options)
+
+
+def _default_link(
+    declared: AnyOption, options: Mapping[str, AnyOption]
+) -> tuple[OptionSynonym, ...]:
+    candidates = (declared, *(options[fallback.name] for fallback in declared.falls_back_to))
+    for candidate in candidates:
+        if candidate.default_text is not None:
+            text = candidate.default_text
+            return (OptionSynonym(name=candidate.name, value=text, source=Source.DEFAULT),)
+    return ()
+
+
+def _winning_text(
+    declared: AnyOption, chain: tuple[OptionSynonym, ...], broker: BrokerOptions
+) -> str | None:
+    """The text that counts: as given, but in the option's own unit when a synonym gave it."""
+    if not chain:
+        return None
+    if chain[0].name == declared.name:
+        return chain[0].value
+    return to_text(broker.value_of(declared.name))
+
+
+def _described(
+    declared: AnyOption, text: str | None, chain: tuple[OptionSynonym, ...]
+) -> DescribedOption:
+    source = chain[0].source if chain else Source.DEFAULT
+    if declared.is_sensitive:
+        text = None
+        chain = tuple(OptionSynonym(name=s.name, value=None, source=s.source) for s in chain)
+    return DescribedOption(
+        name=declared.name,
+        value=text,
+        is_default=source is Source.DEFAULT,
+        source=source,
+        read_only=declared.reload is Reload.READ_ONLY,
+        sensitive=declared.is_sensitive,
+        type=declared.kind.type,
+        documentation=declared.documentation,
+        synonyms=chain,
+    )

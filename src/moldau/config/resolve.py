@@ -1,0 +1,109 @@
+"""Which of several values wins, and where it came from.
+
+Precedence, strongest first (Kafka's `DynamicBrokerConfig`):
+
+1. the topic's own config
+2. the dynamic config of this broker
+3. the dynamic config of all brokers (the cluster-wide default)
+4. what the broker was started with: `server.properties`, `--set`
+5. the default of the declaration
+
+Within one level an option is asked by its own name first and then by the names it falls back to
+(`log.retention.ms`, then `.minutes`, then `.hours`). Rule: values in, values out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from moldau.config.option import AnyOption, Fallback
+from moldau.config.static import origin_of
+from moldau.errors import ConfigurationError
+
+
+class Source(IntEnum):
+    """Where a value came from; the codes that DescribeConfigs puts on the wire."""
+
+    TOPIC_CONFIG = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layers:
+    """A broker's settings as they were given, level by level."""
+
+    dynamic: Mapping[str, str] = field(default_factory=dict)
+    default_dynamic: Mapping[str, str] = field(default_factory=dict)
+    static: Mapping[str, str] = field(default_factory=dict)
+
+    def levels(self) -> tuple[tuple[Source, Mapping[str, str]], ...]:
+        """The levels, strongest first."""
+        return (
+            (Source.DYNAMIC_BROKER, self.dynamic),
+            (Source.DYNAMIC_DEFAULT_BROKER, self.default_dynamic),
+            (Source.STATIC_BROKER, self.static),
+        )
+
+    def origin(self, source: Source, name: str) -> str:
+        """The beginning of a sentence about a setting: `server.properties line 12: `."""
+        if source is Source.DYNAMIC_BROKER:
+            return "dynamic config of this broker: "
+        if source is Source.DYNAMIC_DEFAULT_BROKER:
+            return "dynamic config of all brokers: "
+        return origin_of(self.static, name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One value that somebody gave to an option, under its own name or one it falls back to."""
+
+    name: str
+    text: str
+    source: Source
+    fallback: Fallback
+
+
+def settings_of(option: AnyOption, layers: Layers) -> Iterator[Setting]:
+    """Everything that was set for an option, the one that wins first."""
+    names = (Fallback(option.name), *option.falls_back_to)
+    for source, values in layers.levels():
+        for fallback in names:
+            text = values.get(fallback.name)
+            if text is not None:
+                yield Setting(name=fallback.name, text=text, source=source, fallback=fallback)
+
+
+def resolve_values(declared: Mapping[str, AnyOption], layers: Layers) -> dict[str, object]:
+    """The winning value of every option by attribute name; a wrong text is a ConfigurationError."""
+    return {
+        option.attribute: _resolve_value(option, declared, layers) for option in declared.values()
+    }
+
+
+def _resolve_value(
+    option: AnyOption, declared: Mapping[str, AnyOption], layers: Layers
+) -> object | None:
+    # All are read, not just the first: a wrong line stops the start even where it is overruled.
+    given = [
+        setting.fallback.convert(_parse(declared[setting.name], setting, layers))
+        for setting in settings_of(option, layers)
+    ]
+    if given:
+        return given[0]
+    if option.default is not None:
+        return option.default
+    defaults = ((fallback, declared[fallback.name].default) for fallback in option.falls_back_to)
+    return next((f.convert(value) for f, value in defaults if value is not None), None)
+
+
+def _parse(option: AnyOption, setting: Setting, layers: Layers) -> object:
+    try:
+        return option.parse(setting.text)
+    except ValueError as fault:
+        origin = layers.origin(setting.source, setting.name)
+        raise ConfigurationError(origin + option.sentence(setting.text, fault)) from None

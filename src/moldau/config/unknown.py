@@ -1,0 +1,61 @@
+"""Settings with names that no broker option has: what to warn with. Rule: values in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from moldau.config.broker_options import BrokerOptions
+from moldau.config.spelling import suggest
+from moldau.config.static import origin_of
+from moldau.config.topic_options import TopicOptions
+
+RETIRED: Mapping[str, str] = {
+    "port": "is no longer an option; set listeners=PLAINTEXT://host:port",
+    "host.name": "is no longer an option; set listeners=PLAINTEXT://host:port",
+    "advertised.host.name": "is no longer an option; set advertised.listeners",
+    "advertised.port": "is no longer an option; set advertised.listeners",
+    "quota.producer.default": "is no longer an option; set a default client quota",
+    "quota.consumer.default": "is no longer an option; set a default client quota",
+    "log.message.format.version": "is no longer an option; only record format 2 is stored",
+    "log.message.timestamp.difference.max.ms": (
+        "is no longer an option; set log.message.timestamp.before.max.ms and .after.max.ms"
+    ),
+    "log.message.downconversion.enable": (
+        "is no longer an option; batches are never converted to older formats"
+    ),
+    "offsets.commit.required.acks": "is no longer an option; a commit waits for all replicas",
+}
+"""Names that Kafka once had, and what took their place."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnknownOption:
+    """A setting that has no effect; as text, the sentence that says so."""
+
+    name: str
+    origin: str
+    advice: str
+
+    def __str__(self) -> str:
+        return f"{self.origin}{self.name} {self.advice}"
+
+
+def find_unknown(settings: Mapping[str, str]) -> list[UnknownOption]:
+    """Every setting of a broker whose name nobody declares, in the order of the settings."""
+    known = BrokerOptions.declarations()
+    return [
+        UnknownOption(name=name, origin=origin_of(settings, name), advice=_advise(name))
+        for name in settings
+        if name not in known
+    ]
+
+
+def _advise(name: str) -> str:
+    if name in RETIRED:
+        return RETIRED[name]
+    topic_option = TopicOptions.find_declaration(name)
+    if topic_option is not None and topic_option.broker_default is not None:
+        return f"is an option of topics; for all topics set {topic_option.broker_default}"
+    hint = suggest(name, BrokerOptions.declarations())
+    return f"is not an option of the broker and has no effect{hint}"

@@ -4,6 +4,10 @@
     ├── InvariantViolation          a bug: the values are in the message
     ├── ConfigurationError          a wrong option; says which line
     ├── StartupError                the broker cannot start; says what to do
+    ├── DamagedFileError            a checkpoint, snapshot or properties file is damaged
+    ├── ClientError                 a request did not come through
+    │   ├── BrokerUnreachableError, ConnectionLostError, NoAnswerError
+    │   └── UnsupportedByBrokerError
     └── KafkaError                  has an ErrorCode; rooms raise facts, handlers turn them to codes
         ├── UnknownTopicError, TopicExistsError, InvalidTopicError, …
         ├── NotLeaderError, FencedLeaderEpochError, UnknownLeaderEpochError, …
@@ -17,9 +21,13 @@ The classes carry data only where somebody reads it. `error_message` in an answe
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-from kio.schema.errors import ErrorCode
+from kio.schema.errors import ErrorCode as ErrorCode  # exported: the codes have one home
+
+if TYPE_CHECKING:
+    from moldau.model import TopicPartition
+
 
 class MoldauError(Exception):
     """The root of the tree."""
@@ -35,6 +43,10 @@ class ConfigurationError(MoldauError):
 
 class StartupError(MoldauError):
     """The broker cannot start; the message says what to do."""
+
+
+class DamagedFileError(MoldauError):
+    """A file beside the log is not readable; whoever asked decides what can be done without it."""
 
 
 class KafkaError(MoldauError):
@@ -170,9 +182,13 @@ class CorruptBatchError(KafkaError):
 
 
 class InvalidRecordError(KafkaError):
-    """A batch is whole but its inside is nonsense."""
+    """A batch is whole but its inside is nonsense; `batch_index` is the record at fault, if any."""
 
     code = ErrorCode.invalid_record
+
+    def __init__(self, message: str = "", batch_index: int | None = None) -> None:
+        super().__init__(message)
+        self.batch_index = batch_index
 
 
 class BatchTooLargeError(KafkaError):
@@ -259,6 +275,12 @@ class InvalidTxnStateError(KafkaError):
     code = ErrorCode.invalid_txn_state
 
 
+class TransactionCoordinatorFencedError(KafkaError):
+    """A marker comes from a transaction coordinator that has been replaced."""
+
+    code = ErrorCode.transaction_coordinator_fenced
+
+
 class ClusterAuthorizationError(KafkaError):
     """The principal may not do this to the cluster."""
 
@@ -305,3 +327,145 @@ class ThrottlingQuotaExceededError(KafkaError):
     """Too many changes in a short time."""
 
     code = ErrorCode.throttling_quota_exceeded
+
+
+class MalformedFrameError(KafkaError):
+    """The bytes are no message of this API and version; the connection is of no further use."""
+
+    code = ErrorCode.invalid_request
+
+
+class ShapeError(InvariantViolation):
+    """Values do not fit the message class: a field would be lost, or is missing. A bug."""
+
+
+class BadCompressionError(InvalidRecordError):
+    """The records of a batch do not decompress: damaged, or not what the header says."""
+
+
+class DecompressionLimitError(BatchTooLargeError):
+    """The records of a batch decompress to more than is allowed."""
+
+
+class ClientError(MoldauError):
+    """A request did not come through; what the broker refuses is a `KafkaError`."""
+
+
+class BrokerUnreachableError(ClientError):
+    """Nobody accepts connections at the address, or what answers is no broker."""
+
+
+class ClusterUnreachableError(BrokerUnreachableError):
+    """None of the known addresses answers."""
+
+
+class ConnectionLostError(ClientError):
+    """The connection ended while an answer was due; whether the request was done is unknown."""
+
+
+class NoAnswerError(ClientError):
+    """The broker did not answer in time; whether the request was done is unknown."""
+
+
+class UnsupportedByBrokerError(ClientError):
+    """The broker and this client have no version of the request in common."""
+
+
+class MalformedNodeError(KafkaError):
+    """A node of the coordination store holds what no broker wrote; the message names its path."""
+
+
+class NotCoordinatorError(KafkaError):
+    """Another broker coordinates this group."""
+
+    code = ErrorCode.not_coordinator
+
+
+class CoordinatorNotAvailableError(KafkaError):
+    """Nobody coordinates this group at the moment."""
+
+    code = ErrorCode.coordinator_not_available
+
+
+class CoordinatorLoadInProgressError(KafkaError):
+    """This broker has just taken over the group and reads its log."""
+
+    code = ErrorCode.coordinator_load_in_progress
+
+
+class RecordTooLargeError(BatchTooLargeError):
+    """A record has more bytes than the producer may send (`max.request.size`)."""
+
+
+class ClosedClientError(ClientError):
+    """The client was closed, or its process was forked; make a new one."""
+
+
+class BufferFullError(ClientError):
+    """Records are sent faster than brokers take them, and `buffer.memory` is used up."""
+
+
+class DeliveryTimeoutError(ClientError):
+    """A record was not confirmed within `delivery.timeout.ms`; the cause is the last failure."""
+
+
+class TopicNotReadyError(ClientError):
+    """The partitions of a topic are not known yet, and there was no time to ask."""
+
+
+class GroupNotFoundError(KafkaError):
+    """There is no such group."""
+
+    code = ErrorCode.group_id_not_found
+
+
+class GroupNotEmptyError(KafkaError):
+    """The group has members."""
+
+    code = ErrorCode.non_empty_group
+
+
+class GroupSubscribedToTopicError(KafkaError):
+    """Members of the group read this topic."""
+
+    code = ErrorCode.group_subscribed_to_topic
+
+
+class MissingExtraError(MoldauError, ImportError):
+    """A part of Moldau needs a package that its extra would have installed."""
+
+
+class RecordDeserializationError(ClientError):
+    """A deserializer raised; the position stays at the record, so that one can seek past it."""
+
+    def __init__(self, message: str, partition: TopicPartition, offset: int) -> None:
+        super().__init__(message)
+        self.partition = partition
+        self.offset = offset
+
+
+class NoOffsetError(ClientError):
+    """There is no offset to begin at, and `auto.offset.reset` says error."""
+
+
+class LogTruncatedError(ClientError):
+    """Records that were read are gone from the log (an unclean election), and
+    `auto.offset.reset` says error. Reading can go on at `offset`."""
+
+    def __init__(self, message: str, partition: TopicPartition, offset: int | None) -> None:
+        super().__init__(message)
+        self.partition = partition
+        self.offset = offset
+
+
+class NotAssignedError(ClientError):
+    """The partition is not assigned to this consumer, or not any more."""
+
+
+class CommitFailedError(ClientError):
+    """The group went on without this member: its partitions have other owners, who will see the
+    records again. Offsets were not committed."""
+
+
+class OperationTimeoutError(ClientError):
+    """The cluster did not do what was asked for within the time that was given."""

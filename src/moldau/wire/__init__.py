@@ -1,0 +1,13 @@
+"""The door to kio: Kafka's frames, headers and messages, as typed values and back.
+
+    versions        which class and which header an API and version have
+    headers         request and response headers
+    messages        any message through kio, guarded against hostile lengths
+    writer          kio's classes into bytes
+    shape           neutral values into the classes of one version
+    produce_frame   Produce, by hand, without copying record bytes
+    fetch_frame     Fetch, by hand, without copying record bytes
+
+Nothing here opens a socket or decides anything. Importing the package loads none of kio's API
+modules; each is loaded when its first message arrives.
+"""

@@ -1,0 +1,67 @@
+"""Whole messages through kio, in both directions.
+
+Answers for turning bytes into kio's typed classes and back, and for raising nothing but
+MalformedFrameError on bytes that are no message. Produce and Fetch have their own modules. Bytes
+that follow a message are ignored, as Kafka ignores them. A rule: bytes in, values out.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+from kio.serial.errors import SerialError
+
+from moldau.errors import MalformedFrameError
+from moldau.wire.guard import Edit, apply_edits, walker_of
+from moldau.wire.headers import read_response_header, request_prefix, response_prefix
+from moldau.wire.versions import reader_of, request_class, response_class
+from moldau.wire.writer import writer_of
+
+if TYPE_CHECKING:
+    from kio.static.protocol import Payload
+
+
+def parse_request(api_key: int, version: int, frame: memoryview, position: int) -> Payload:
+    """The request whose body starts at the position."""
+    return parse(request_class(api_key, version), frame, position)
+
+
+def parse_response(api_key: int, version: int, frame: memoryview) -> tuple[int, Payload]:
+    """Correlation id and message of a response frame, for clients."""
+    correlation_id, position = read_response_header(frame, api_key, version)
+    return correlation_id, parse(response_class(api_key, version), frame, position)
+
+
+def parse(message_class: type[Payload], frame: memoryview, position: int) -> Payload:
+    """A message of this class; raises MalformedFrameError when the bytes are none."""
+    edits: list[Edit] = []
+    try:
+        end = walker_of(message_class).walk(frame, position, edits)
+        if end > len(frame):
+            raise MalformedFrameError(f"message ends at {end} of {len(frame)} bytes")
+        if edits:
+            frame, position = apply_edits(frame, position, edits), 0
+        return reader_of(message_class)(frame.toreadonly(), position)[0]
+    except (SerialError, struct.error, LookupError, ValueError, OverflowError) as error:
+        raise MalformedFrameError(f"{message_class.__name__}: {error}") from error
+
+
+def encode_body(entity: Payload) -> bytes:
+    """A message without length and header."""
+    parts: list[bytes] = []
+    writer_of(type(entity))(entity, parts)
+    return b"".join(parts)
+
+
+def encode_response(entity: Payload, correlation_id: int) -> bytes:
+    """A whole response frame: length, header, message."""
+    body = encode_body(entity)
+    return response_prefix(entity.__api_key__, entity.__version__, correlation_id, len(body)) + body
+
+
+def encode_request(entity: Payload, correlation_id: int, client_id: str | None) -> bytes:
+    """A whole request frame: length, header, message. For clients."""
+    body = encode_body(entity)
+    api_key, version = entity.__api_key__, entity.__version__
+    return request_prefix(api_key, version, correlation_id, client_id, len(body)) + body

@@ -1,0 +1,299 @@
+"""One round of compaction over one log: learn the last offset of each key, then rewrite segments.
+
+What stays of a batch is decided in `rules.compaction`, which segments become one in
+`rules.cleaning_plan`. Here the plan is executed, group by group, so that a crash at any step leaves
+a folder from which the next start makes the old segments or the new one, and never a mixture:
+
+1. The new segment is written as `.cleaned` files, which a start removes. They are synced.
+2. They are renamed to `.swap`, which a start puts in the place of what they were made from. Synced.
+3. The log changes over, and the files of the old segments become `.deleted`. Synced.
+4. The new files get their lasting names.
+
+A shell. It belongs to the event loop, which does the renames, since readers open files there; what
+reads and writes runs in workers, a slice at a time. Whatever happens to the log meanwhile goes
+first: a group whose segments were truncated or deleted under the round is given up.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, TypeVar
+
+from moldau.errors import CorruptBatchError, KafkaError, StorageError
+from moldau.model import Offset
+from moldau.records.batch_header import HEADER_BYTES, BatchHeader, read_header, read_size
+from moldau.storage.log import Log
+from moldau.storage.log_reader import find_aborted
+from moldau.storage.rules.cleaning_plan import (
+    Cleanable,
+    CleaningTerms,
+    DirtySegment,
+    group_segments,
+)
+from moldau.storage.rules.compaction import (
+    AbortedRanges,
+    CompactionTerms,
+    KeyMap,
+    compact_batch,
+    map_batch,
+)
+from moldau.storage.rules.file_names import CLEANED_SUFFIX, SWAP_SUFFIX
+from moldau.storage.segment import Segment
+
+T = TypeVar("T")
+
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Nothing of the log was changed then: the next round may have more luck."""
+
+_Take = Callable[[memoryview, BatchHeader, bool], bool]
+"""Gets a batch, its header and whether it is the last one of its segment; False to stop."""
+
+
+class DisturbedError(Exception):
+    """The log changed under the round; what it has done so far stands."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundTerms:
+    """What a round may use."""
+
+    now_ms: int
+    max_keys: int
+    slice_bytes: int
+    """How much is read before others have their turn."""
+    pace: Callable[[int], Awaitable[None]]
+    """Told of the bytes read and written; waits when they are too many."""
+
+
+class _Slice(NamedTuple):
+    read_bytes: int
+    wants_more: bool
+
+
+class CompactionRound:
+    """Used once."""
+
+    def __init__(
+        self,
+        log: Log,
+        segments: Sequence[Segment],
+        facts: Sequence[DirtySegment],
+        cleanable: Cleanable,
+        cleaning: CleaningTerms,
+        terms: RoundTerms,
+    ) -> None:
+        """`segments` are those of the log when `facts` were gathered of them."""
+        self._log = log
+        self._segments = segments
+        self._facts = facts
+        self._cleanable = cleanable
+        self._cleaning = cleaning
+        self._terms = terms
+        self._keys = KeyMap(terms.max_keys, cleanable.first_dirty_offset)
+        self._aborted = AbortedRanges(())
+        self._reading = segments
+        self._disturbances = log.disturbances
+
+    async def run(self) -> None:
+        """Raises `DisturbedError`, `StorageError`, or another `KafkaError` for damaged batches."""
+        await self._map_keys()
+        groups = group_segments(self._facts, self._keys.end_offset, self._cleaning)
+        for group in groups:
+            await self._clean_group(self._segments[group.start : group.stop])
+        self._log.cleaned_offset = Offset(self._keys.end_offset)
+        self._log.directory.checkpoint_soon()
+
+    # Reading the dirty part
+
+    async def _map_keys(self) -> None:
+        first_dirty, end_offset, *_ = self._cleanable
+        starts = [segment.base_offset for segment in self._segments]
+        self._aborted = await self._in_worker(lambda: self._find_aborted(end_offset))
+
+        def take(batch: memoryview, header: BatchHeader, is_last: bool) -> bool:
+            return header.last_offset < first_dirty or map_batch(
+                self._keys, batch, header, self._aborted, first_dirty
+            )
+
+        for number, segment in enumerate(self._segments[:-1]):
+            if starts[number + 1] > first_dirty and starts[number] < end_offset:
+                if not await self._read_through(segment, take):
+                    return
+                # Behind its last batch there may be nothing, up to the next segment.
+                self._keys.end_offset = max(self._keys.end_offset, starts[number + 1])
+
+    def _find_aborted(self, end_offset: int) -> AbortedRanges:
+        found = find_aborted(self._segments, self._segments[0].base_offset, end_offset)
+        return AbortedRanges(
+            (each.producer_id, each.first_offset, each.last_offset) for each in found
+        )
+
+    # Rewriting
+
+    async def _clean_group(self, old: Sequence[Segment]) -> None:
+        self._reading, self._disturbances = old, self._log.disturbances
+        new = await self._in_worker(lambda: self._create(old[0].base_offset))
+        try:
+            if await self._fill(new, old) or len(old) > 1:
+                await self._swap_in(new, old)
+            else:
+                self._give_up(new)  # nothing was left out
+                self._log.require_usable()
+        except DisturbedError:
+            self._give_up(new)
+            await self._sync_folder()  # a start must not take up the files that are gone
+            raise
+        except BaseException:
+            self._give_up(new)
+            raise
+
+    def _give_up(self, new: Segment) -> None:
+        """Remove files which never came into the log: the log's last, see `recovery_plan`."""
+        log = self._log
+        if new in log.segments or log.is_closed or log.directory.failure is not None:
+            return
+        try:
+            new.remove_files()
+        except OSError as error:
+            log.directory.fail(error)
+
+    def _create(self, base_offset: int) -> Segment:
+        log = self._log
+        return Segment.create(
+            log.directory.open_files, log.folder, base_offset, self._terms.now_ms, CLEANED_SUFFIX
+        )
+
+    async def _fill(self, new: Segment, old: Sequence[Segment]) -> bool:
+        """Write what stays; False when that is all."""
+        log, options = self._log, self._log.options
+        terms = CompactionTerms(self._terms.now_ms, options.delete_retention_ms)
+        last_offsets = {each.producer_id: each.last_offset for each in log.active_producers()}
+        last = next((segment for segment in reversed(old) if segment.size_bytes), old[-1])
+        changed = False
+
+        def take(batch: memoryview, header: BatchHeader, is_last: bool) -> bool:
+            nonlocal changed
+            left = compact_batch(
+                batch,
+                header,
+                self._keys,
+                self._aborted,
+                terms,
+                last_offsets=last_offsets,
+                ends_segment=is_last and segment is last,
+            )
+            changed = changed or left is not batch
+            if left is not None:
+                youngest_ms = read_header(left).max_timestamp
+                interval = options.index_interval_bytes
+                new.append(left, len(left), header.last_offset, youngest_ms, interval)
+            return True
+
+        for segment in old:
+            await self._read_through(segment, take, written=new)
+        await self._in_worker(lambda: self._complete(new, old))
+        return changed
+
+    def _complete(self, new: Segment, old: Sequence[Segment]) -> None:
+        """Blocks."""
+        for segment in old:
+            for aborted in segment.transaction_index.entries():
+                new.transaction_index.append(aborted)
+        new.seal()
+        new.sync()
+        self._log.directory.files.sync_folder(self._log.folder)
+
+    async def _swap_in(self, new: Segment, old: Sequence[Segment]) -> None:
+        self._require_undisturbed(old)
+        try:
+            new.enter_stage(SWAP_SUFFIX)
+        except OSError as error:
+            raise self._log.directory.fail(error) from error
+        await self._sync_folder()
+        self._require_undisturbed(old)
+        self._log.replace_segments(old, new)
+        self._reading, self._disturbances = (), self._log.disturbances
+        await self._sync_folder()
+        self._log.settle_segment(new)
+
+    def _require_undisturbed(self, old: Sequence[Segment]) -> None:
+        log = self._log
+        log.require_usable()
+        if log.disturbances != self._disturbances or not log.holds_segments(old):
+            raise DisturbedError
+
+    async def _sync_folder(self) -> None:
+        log = self._log
+        if not log.is_closed:
+            await self._in_worker(lambda: log.directory.files.sync_folder(log.folder))
+
+    # In workers
+
+    async def _read_through(
+        self, segment: Segment, take: _Take, written: Segment | None = None
+    ) -> bool:
+        """Hand every batch of a segment on, slice by slice, until it wants no more: then False."""
+        position, end = 0, segment.size_bytes
+        while position < end:
+            before = written.size_bytes if written is not None else 0
+            work = partial(self._read_slice, segment, position, end, take)
+            done = await self._in_worker(work)
+            if not done.wants_more:
+                return False
+            after = written.size_bytes if written is not None else 0
+            await self._terms.pace(done.read_bytes + after - before)
+            position += done.read_bytes
+        return True
+
+    def _read_slice(self, segment: Segment, start: int, end: int, take: _Take) -> _Slice:
+        """Blocks. Reads at least one batch, however large."""
+        data = _read_whole_batches(segment, start, min(self._terms.slice_bytes, end - start))
+        position = 0
+        while position + HEADER_BYTES <= len(data):
+            size_bytes = read_size(data, position)
+            if size_bytes < HEADER_BYTES:
+                raise CorruptBatchError(f"{segment} is damaged at byte {start + position}")
+            if position + size_bytes > len(data):
+                break
+            header = read_header(data, position)
+            batch = data[position : position + size_bytes]
+            position += size_bytes
+            if not take(batch, header, start + position == end):
+                return _Slice(position, False)
+        if not position:
+            raise CorruptBatchError(f"{segment} is cut short at byte {start}")
+        return _Slice(position, True)
+
+    async def _in_worker(self, work: Callable[[], T]) -> T:
+        log = self._log
+        try:
+            return await log.directory.workers.run(work)
+        except OSError as error:
+            if log.is_closed or self._was_disturbed():
+                raise DisturbedError from error  # files were renamed under the work
+            if error.errno in _NO_ROOM:
+                raise StorageError(f"there is no room for a compacted segment: {error}") from error
+            raise log.directory.judge(error) from error
+        except StorageError:
+            raise
+        except KafkaError as error:
+            if log.is_closed or self._was_disturbed():
+                raise DisturbedError from error  # half of one batch and half of another
+            raise
+
+    def _was_disturbed(self) -> bool:
+        log = self._log
+        return log.disturbances != self._disturbances or any(
+            segment.is_deleted for segment in self._reading
+        )
+
+
+def _read_whole_batches(segment: Segment, start: int, length: int) -> memoryview:
+    file = segment.opened()
+    data = file.read_at(start, length)
+    if len(data) >= HEADER_BYTES and read_size(data) > len(data):
+        data = file.read_at(start, read_size(data))
+    return memoryview(data)

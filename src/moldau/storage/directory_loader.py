@@ -1,0 +1,173 @@
+"""Takes one folder of `log.dirs` into use: lock, identity, clean-shutdown marker, logs.
+
+A folder belongs to one broker of one cluster and to one process at a time; anything else is
+refused with a sentence that says what to do. The marker of a clean stop is removed before a log is
+opened, and durably: it must not vouch for a later crash.
+
+A shell. It blocks: run it in workers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from moldau.config.topic_options import TopicOptions
+from moldau.errors import DamagedFileError, MoldauError, StartupError
+from moldau.model import BrokerId, Offset, TopicPartition
+from moldau.storage.checkpoints import read_offsets
+from moldau.storage.files import Files, FolderLock
+from moldau.storage.log import Log
+from moldau.storage.log_directory import LogDirectory
+from moldau.storage.meta_properties import (
+    MetaProperties,
+    read_meta_properties,
+    write_meta_properties,
+)
+from moldau.storage.recovery import LoadTerms, load_log
+from moldau.storage.rules.file_names import (
+    CLEAN_SHUTDOWN_FILE,
+    CLEANER_OFFSETS_FILE,
+    LOCK_FILE,
+    LOG_START_OFFSETS_FILE,
+    META_PROPERTIES_FILE,
+    RECOVERY_POINTS_FILE,
+    FolderKind,
+    find_partition_folder,
+)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderTerms:
+    """What a folder said about its logs when it was taken into use."""
+
+    clean_shutdown: bool
+    recovery_points: Mapping[TopicPartition, Offset]
+    log_start_offsets: Mapping[TopicPartition, Offset]
+    cleaned_offsets: Mapping[TopicPartition, Offset]
+    partition_folders: Mapping[TopicPartition, Path]
+
+
+def lock_folder(files: Files, folder: Path) -> FolderLock:
+    """Keep other brokers out of a folder, which is made when it is absent."""
+    if not files.exists(folder):
+        files.make_folder(folder)
+        files.sync_folder(folder.parent)  # what is flushed in it later must be found again
+    lock = files.lock(folder / LOCK_FILE)
+    if lock is None:
+        raise StartupError(
+            f"another broker uses the data folder {folder}; stop it, or give this broker another "
+            "folder with --data-dir or log.dirs"
+        )
+    return lock
+
+
+def read_identity(files: Files, folder: Path) -> MetaProperties | None:
+    """Whose folder it is; None when it is new."""
+    path = folder / META_PROPERTIES_FILE
+    try:
+        return read_meta_properties(files, path)
+    except DamagedFileError as error:
+        raise StartupError(f"{path} cannot be read: {error}; repair it or move it away") from error
+
+
+def check_identity(
+    folder: Path, found: MetaProperties | None, broker_id: BrokerId, cluster_id: str
+) -> None:
+    """Refuse the folder of another broker or another cluster."""
+    if found is None:
+        return
+    if found.cluster_id not in (None, cluster_id):
+        raise StartupError(
+            f"the data folder {folder} belongs to cluster {found.cluster_id}, this broker is in "
+            f"cluster {cluster_id}; use the folder with its own cluster, or another folder"
+        )
+    if found.broker_id not in (None, broker_id):
+        raise StartupError(
+            f"the data folder {folder} belongs to broker {found.broker_id}, this is broker "
+            f"{broker_id}; start with --broker-id {found.broker_id}, or use another folder"
+        )
+
+
+def write_identity(files: Files, folder: Path, identity: MetaProperties) -> None:
+    """Make a folder a broker's; the folder itself may be new, too."""
+    write_meta_properties(files, folder / META_PROPERTIES_FILE, identity)
+    with contextlib.suppress(OSError):  # its parent need not be ours to read
+        files.sync_folder(folder.parent)
+
+
+def survey_folder(files: Files, folder: Path) -> FolderTerms:
+    """Read what is beside the logs, remove what was deleted, and take the clean marker away."""
+    partition_folders = {}
+    for name in files.list_folder(folder):
+        found = find_partition_folder(name)
+        if found is None:
+            continue
+        if found.kind is FolderKind.DELETED:
+            files.remove_folder(folder / name)
+        elif found.kind is FolderKind.CURRENT:
+            partition_folders[found.partition] = folder / name
+        else:
+            _log.warning("%s is left alone: it is no log in use", folder / name)
+    marker = folder / CLEAN_SHUTDOWN_FILE
+    clean_shutdown = files.exists(marker)
+    if clean_shutdown:
+        files.remove(marker)
+        files.sync_folder(folder)
+    return FolderTerms(
+        clean_shutdown=clean_shutdown,
+        recovery_points=_read_checkpoint(files, folder / RECOVERY_POINTS_FILE),
+        log_start_offsets=_read_checkpoint(files, folder / LOG_START_OFFSETS_FILE),
+        cleaned_offsets=_read_checkpoint(files, folder / CLEANER_OFFSETS_FILE),
+        partition_folders=partition_folders,
+    )
+
+
+def _read_checkpoint(files: Files, path: Path) -> Mapping[TopicPartition, Offset]:
+    try:
+        return read_offsets(files, path)
+    except DamagedFileError as error:
+        _log.warning("%s is passed over: %s", path, error)
+        return {}
+
+
+def load_logs(
+    directory: LogDirectory,
+    waiting: deque[tuple[TopicPartition, Path]],
+    terms: FolderTerms,
+    options_of: Callable[[str], TopicOptions],
+    producer_expiration_ms: int,
+) -> list[Log]:
+    """Open logs until none is waiting; several workers may share what is waiting."""
+    loaded: list[Log] = []
+    while True:
+        try:
+            partition, folder = waiting.popleft()
+        except IndexError:
+            return loaded
+        load_terms = LoadTerms(
+            clean_shutdown=terms.clean_shutdown,
+            recovery_point=terms.recovery_points.get(partition, 0),
+            log_start_offset=terms.log_start_offsets.get(partition, 0),
+            producer_expiration_ms=producer_expiration_ms,
+            cleaned_offset=terms.cleaned_offsets.get(partition, 0),
+        )
+        try:
+            loaded.append(
+                load_log(directory, folder, partition, options_of(partition.topic), load_terms)
+            )
+        except MoldauError as error:
+            raise StartupError(f"the log in {folder} cannot be opened: {error}") from error
+
+
+def write_clean_marker(files: Files, folder: Path, broker_epoch: int) -> None:
+    """Promise the next start that there is nothing to recover."""
+    content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
+    files.replace(folder / CLEAN_SHUTDOWN_FILE, content.encode())

@@ -1,0 +1,48 @@
+"""`leader-epoch-checkpoint`: where each leader epoch begins in a partition's log.
+
+`epoch start-offset` on each line, ascending. An absent file is an empty one; for a damaged one
+`DamagedFileError` is raised, and the log rebuilds its epochs from its batches. What the entries
+mean is decided in `rules.epoch_cache`. A codec and a tiny shell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from moldau.errors import DamagedFileError
+from moldau.storage.files import Files
+from moldau.storage.rules.checkpoint_format import decode_lines, encode_lines
+from moldau.storage.rules.epoch_cache import EpochCache, EpochStart
+
+
+def encode_epochs(entries: Sequence[EpochStart]) -> bytes:
+    return encode_lines([f"{entry.epoch} {entry.start_offset}" for entry in entries])
+
+
+def decode_epochs(data: bytes) -> EpochCache:
+    """Entries that contradict later ones give way to them, as when they are assigned."""
+    cache = EpochCache()
+    for line in decode_lines(data):
+        entry = _decode_line(line)
+        cache = cache.assign(entry.epoch, entry.start_offset)
+    return cache
+
+
+def write_epochs(files: Files, path: Path, cache: EpochCache) -> None:
+    """Blocks until it is on disk: call it in a worker."""
+    files.replace(path, encode_epochs(cache.entries))
+
+
+def read_epochs(files: Files, path: Path) -> EpochCache:
+    return decode_epochs(files.read(path)) if files.exists(path) else EpochCache()
+
+
+def _decode_line(line: str) -> EpochStart:
+    try:
+        epoch, start_offset = map(int, line.split())
+    except ValueError as error:
+        raise DamagedFileError(f"a leader epoch file has the line {line!r}") from error
+    if epoch < 0 or start_offset < 0:
+        raise DamagedFileError(f"a leader epoch file has the line {line!r}")
+    return EpochStart(epoch, start_offset)

@@ -1,0 +1,589 @@
+"""The log of one partition: an ordered, append-only sequence of batches in segments.
+
+It answers for offsets, segments, producers and leader epochs of one partition: appending, reading,
+flushing, truncating, deleting what is old. It does not know who may write, what is committed, or
+who waits; that is the replication room. Whether a client's batch is sound was checked before it
+comes here (`rules.append_checks`); sequences of producers are checked here, against the table that
+belongs to the log.
+
+A shell, owned by the event loop: a change of state has no `await` in its middle. What would block
+(fsync, snapshots, removing files) runs in a worker. `find_offset_by_timestamp` and
+`max_timestamp_offset` may be called from a worker: they look at the tuple of segments, which is
+replaced and never changed.
+
+Invariants: log start offset <= log end offset; recovery point <= log end offset; no segment but
+the last is appended to; what is in the file behind a segment's size is not part of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from moldau.config.topic_options import TopicOptions
+from moldau.errors import KafkaError, OffsetOutOfRangeError, StorageError
+from moldau.model import Offset, TopicId, TopicPartition
+from moldau.records.batch_header import (
+    CONTROL_FLAG,
+    LOG_OVERHEAD_BYTES,
+    BatchHeader,
+    stamp,
+)
+from moldau.storage.log_directory import LogDirectory
+from moldau.storage.log_flush import LogFlush
+from moldau.storage.log_ranges import LogRanges
+from moldau.storage.log_reader import (
+    LogRead,
+    TimestampedOffset,
+    find_aborted,
+    find_max_timestamp,
+    find_offset_by_timestamp,
+    segment_index,
+)
+from moldau.storage.producer_replay import apply_marker, read_marker, rebuild_producers
+from moldau.storage.producer_state import ProducerState
+from moldau.storage.replicated_batches import check_replicated
+from moldau.storage.rules.append_checks import set_log_append_time
+from moldau.storage.rules.epoch_cache import EpochCache, EpochEnd
+from moldau.storage.rules.producer_sequences import Duplicate, ProducerEntry
+from moldau.storage.rules.retention import LogFacts
+from moldau.storage.rules.roll import MAX_RELATIVE_OFFSET, jitter_bound_ms, limits_for, should_roll
+from moldau.storage.segment import Segment
+from moldau.storage.segment_retention import plan_deletion
+from moldau.storage.snapshot_files import SnapshotFiles
+from moldau.storage.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from moldau.storage.transaction_index import AbortedTransaction
+
+NO_TIMESTAMP = -1
+NO_EPOCHS = EpochCache()
+
+
+class AppendResult(NamedTuple):
+    """Where a batch went."""
+
+    first_offset: int
+    last_offset: int
+    log_append_time_ms: int
+    """-1 unless the topic uses LogAppendTime."""
+    log_start_offset: int
+    duplicate: bool
+    """The batch was in the log already; nothing was written."""
+
+
+class Log:
+    """One partition's log. See the module for who may call what."""
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: TopicId | None,
+        folder: Path,
+        directory: LogDirectory,
+        options: TopicOptions,
+        *,
+        segments: tuple[Segment, ...],
+        log_start_offset: int,
+        log_end_offset: int,
+        recovery_point: int,
+        producers: ProducerState,
+        epochs: EpochCache,
+        snapshots: SnapshotFiles,
+        stored_epochs: EpochCache = NO_EPOCHS,
+        has_aborted: bool = False,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.folder = folder
+        self.directory = directory
+        self.segments = segments
+        self.log_start_offset = Offset(log_start_offset)
+        self.log_end_offset = Offset(log_end_offset)
+        self.is_closed = False
+        self.producers = producers
+        self.epochs = epochs
+        self._snapshots = snapshots
+        self._has_aborted = has_aborted  # False: no segment has an index of aborted transactions
+        self._index_is_full = False
+        self.cleaned_offset = Offset(0)  # compaction has been up to here
+        self._active = segments[-1]
+        self._ranges = LogRanges(self)
+        self._flush = LogFlush(self, recovery_point, snapshots, stored_epochs)
+        self.update_options(options)
+
+    def __repr__(self) -> str:
+        return (
+            f"Log({self.topic_partition}, {self.log_start_offset}..{self.log_end_offset}, "
+            f"{len(self.segments)} segments)"
+        )
+
+    # Facts
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
+
+    @property
+    def recovery_point(self) -> Offset:
+        """What is below it would survive a power loss; recovery begins here."""
+        return Offset(self._flush.recovery_point)
+
+    @property
+    def flush_is_due(self) -> bool:
+        """Whether `flush.messages` asks for a flush before the last append is answered."""
+        return self.log_end_offset - self._flush.recovery_point >= self._flush_messages
+
+    @property
+    def latest_epoch(self) -> int | None:
+        return self.epochs.latest_epoch
+
+    def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
+        return self.epochs.end_offset_for(epoch, self.log_end_offset)
+
+    def first_unstable_offset(self, high_watermark: int) -> Offset | None:
+        """The last stable offset stays below this; None when every transaction has ended."""
+        offset = self.producers.first_unstable_offset(high_watermark)
+        return None if offset is None else max(Offset(offset), self.log_start_offset)
+
+    def active_producers(self) -> tuple[ProducerEntry, ...]:
+        return tuple(self.producers)
+
+    def update_options(self, options: TopicOptions) -> None:
+        """Go on with other options; they hold from the next call on."""
+        self.options = options
+        self._log_append_time = options.message_timestamp_type == "LogAppendTime"
+        self._flush_messages = options.flush_messages
+        self._index_interval_bytes = options.index_interval_bytes
+        self._begin_segment()
+        if self._flush.dirty_since_ms is not None:
+            self._flush.begin_dirty(self._flush.dirty_since_ms)  # flush.ms may be shorter now
+
+    # Appending
+
+    def append(
+        self,
+        batch: memoryview | bytearray,
+        header: BatchHeader,
+        *,
+        leader_epoch: int,
+        now_ms: int,
+    ) -> AppendResult:
+        """Append one whole, checked batch as the leader; offsets and epoch are written into it.
+
+        The buffer must not change until this returns. Raises what a producer did wrong, or
+        `StorageError`; nothing has been appended then.
+        """
+        if self.is_closed or self.directory.failure is not None:
+            raise self._refusal()
+        if header.producer_id >= 0:
+            checked = self._check_producer(batch, header)
+            if checked is not None:
+                return checked
+        base_offset = self.log_end_offset
+        last_offset = base_offset + header.last_offset_delta
+        log_append_time_ms = NO_TIMESTAMP
+        if self._log_append_time:
+            log_append_time_ms = now_ms
+            header = set_log_append_time(batch, now_ms)
+        stamp(batch, base_offset, leader_epoch)
+        self._write(batch, header, base_offset, now_ms)
+        if leader_epoch != self.epochs.latest_epoch:
+            self._begin_epoch(leader_epoch, base_offset)
+        return AppendResult(
+            base_offset, last_offset, log_append_time_ms, self.log_start_offset, False
+        )
+
+    def append_replicated(self, records: memoryview) -> Offset:
+        """Append batches that have their offsets, as the leader wrote them; returns the new end.
+
+        All are checked before the first is written. A batch that is cut short at the end of the
+        records is left for the next fetch.
+        """
+        if self.is_closed or self.directory.failure is not None:
+            raise self._refusal()
+        now_ms = self.directory.clock.now_ms()
+        batches = check_replicated(records, self.log_end_offset, self.topic_partition)
+        for position, header in batches:
+            size_bytes = header.batch_length + LOG_OVERHEAD_BYTES
+            batch = records[position : position + size_bytes]
+            self._write(batch, header, header.base_offset, now_ms)
+            if header.leader_epoch >= 0 and header.leader_epoch != self.epochs.latest_epoch:
+                self._begin_epoch(header.leader_epoch, header.base_offset)
+        return self.log_end_offset
+
+    def begin_epoch(self, leader_epoch: int) -> None:
+        """Note that a leader begins at the log's end, before it has written anything."""
+        self._begin_epoch(leader_epoch, self.log_end_offset)
+
+    def _check_producer(
+        self, batch: memoryview | bytearray, header: BatchHeader
+    ) -> AppendResult | None:
+        """The answer to a batch that is in the log already; None for one that may be appended."""
+        if header.attributes & CONTROL_FLAG:
+            marker = read_marker(batch, header)
+            if marker is not None:
+                self.producers.check_marker(header, marker)
+            return None
+        checked = self.producers.check(header)
+        return self._repeat(checked) if isinstance(checked, Duplicate) else None
+
+    def _repeat(self, duplicate: Duplicate) -> AppendResult:
+        return AppendResult(
+            duplicate.first_offset,
+            duplicate.last_offset,
+            duplicate.timestamp_ms if self._log_append_time else NO_TIMESTAMP,
+            self.log_start_offset,
+            True,
+        )
+
+    def _write(
+        self, batch: memoryview | bytearray, header: BatchHeader, base_offset: int, now_ms: int
+    ) -> None:
+        """Put one stamped batch into the active segment and take note of it everywhere."""
+        size_bytes = header.batch_length + LOG_OVERHEAD_BYTES
+        last_offset = base_offset + header.last_offset_delta
+        max_timestamp = header.max_timestamp
+        marker = read_marker(batch, header) if header.attributes & CONTROL_FLAG else None
+        segment = self._active
+        try:
+            if should_roll(
+                segment,
+                self._roll_limits,
+                size_bytes,
+                last_offset,
+                max_timestamp,
+                self._index_is_full,
+                now_ms,
+            ):
+                segment = self._roll(self._segment_start(base_offset, last_offset), now_ms)
+            position = segment.size_bytes
+            indexed = segment.append(
+                batch, size_bytes, last_offset, max_timestamp, self._index_interval_bytes
+            )
+            if marker is None:
+                self.producers.apply(header, base_offset)
+            else:
+                apply_marker(self.producers, segment, header, base_offset, marker)
+                self._has_aborted = True
+        except OSError as error:
+            self._active.trim_file()
+            if marker is not None:  # half of what it means may have been noted
+                raise self.directory.fail(error) from error
+            raise self.directory.judge(error) from error
+        if indexed:
+            self._index_is_full = len(segment.offset_index) >= self._max_index_entries
+        self._ranges.remember(base_offset, (segment, position))
+        self.log_end_offset = Offset(last_offset + 1)
+        flush = self._flush
+        if flush.dirty_since_ms is None:
+            flush.begin_dirty(now_ms)
+        if last_offset + 1 - flush.recovery_point >= self._flush_messages:
+            self.directory.flush_soon(self)
+
+    def _begin_epoch(self, leader_epoch: int, start_offset: int) -> None:
+        self.epochs = self.epochs.assign(leader_epoch, start_offset)
+
+    # Rolling
+
+    def _begin_segment(self) -> None:
+        """What depends on the active segment and the options together."""
+        options = self.options
+        segment_ms = options.segment_ms
+        if "compact" in options.cleanup_policy and options.max_compaction_lag_ms > 0:
+            segment_ms = min(segment_ms, options.max_compaction_lag_ms)  # only old ones are cleaned
+        bound_ms = jitter_bound_ms(options.segment_jitter_ms, segment_ms)
+        jitter_ms = self.directory.random.randrange(bound_ms) if bound_ms else 0
+        self._roll_limits = limits_for(options.segment_bytes, segment_ms, jitter_ms)
+        # The time index is full first, and one of its entries is kept for the roll.
+        self._max_index_entries = max(1, options.segment_index_bytes // TIME_ENTRY_BYTES - 1)
+        self._index_is_full = len(self._active.offset_index) >= self._max_index_entries
+
+    def _segment_start(self, base_offset: int, last_offset: int) -> int:
+        """Where the segment of a batch begins: at the log's end, whatever gap is before the batch.
+
+        So a segment that does not begin where the one before it ends has been compacted, or that
+        one has lost its end.
+        """
+        fits = last_offset - self.log_end_offset <= MAX_RELATIVE_OFFSET
+        return self.log_end_offset if fits else base_offset
+
+    def _roll(self, base_offset: int, now_ms: int) -> Segment:
+        """Begin a new segment at an offset; the old one is flushed soon."""
+        old = self._active
+        if not old.size_bytes and old.base_offset == base_offset:
+            return old
+        old.seal()
+        self._flush.snapshot_due(self.log_end_offset, tuple(self.producers))
+        new = Segment.create(self.directory.open_files, self.folder, base_offset, now_ms)
+        self.segments = (*self.segments, new)
+        self._active = new
+        self._begin_segment()
+        self._flush.folder_changed = True
+        self._ranges.remember(base_offset, (new, 0))
+        self.directory.flush_soon(self)
+        return new
+
+    # Reading
+
+    def read(self, offset: int, max_bytes: int, *, end_offset: int, min_one: bool) -> LogRead:
+        """Whole batches from the one that holds an offset, up to `end_offset` and `max_bytes`.
+
+        The range is within one segment. `min_one` asks for at least one batch, however large.
+        """
+        if self.is_closed or self.directory.failure is not None:
+            raise self._refusal()
+        log_end_offset = self.log_end_offset
+        if not self.log_start_offset <= offset <= log_end_offset:
+            raise OffsetOutOfRangeError(
+                f"offset {offset} of {self.topic_partition} is not within "
+                f"[{self.log_start_offset}, {log_end_offset}]"
+            )
+        if end_offset > log_end_offset:
+            end_offset = log_end_offset
+        if offset >= end_offset:
+            if offset == log_end_offset:
+                self._ranges.remember(offset, (self._active, self._active.size_bytes))
+            return LogRead(None, offset)
+        try:
+            return self._ranges.read(offset, max_bytes, end_offset, min_one)
+        except OSError as error:
+            raise self.directory.judge(error) from error
+
+    def find_offset_by_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
+        """The first record that is not older than a timestamp. Any thread; may read files."""
+        return self._look_up(
+            lambda segments: find_offset_by_timestamp(segments, self.log_start_offset, timestamp_ms)
+        )
+
+    def max_timestamp_offset(self) -> TimestampedOffset | None:
+        """The first of the youngest records. Any thread; may read files."""
+        return self._look_up(lambda segments: find_max_timestamp(segments, self.log_start_offset))
+
+    def aborted_transactions(
+        self, start_offset: int, end_offset: int
+    ) -> tuple[AbortedTransaction, ...]:
+        """What a `read_committed` reader of a range has to skip. May read files."""
+        if not self._has_aborted:
+            return ()
+        try:
+            return find_aborted(self.segments, start_offset, end_offset)
+        except OSError as error:
+            raise self.directory.judge(error) from error
+
+    def _look_up(
+        self, find: Callable[[Sequence[Segment]], TimestampedOffset | None]
+    ) -> TimestampedOffset | None:
+        """Run a lookup on the segments as they are; again when the log changed under it."""
+        while True:
+            self.require_usable()
+            segments, truncations = self.segments, self._flush.truncations
+            try:
+                found = find(segments)
+            except FileNotFoundError as error:
+                if segments is self.segments and self._flush.is_undisturbed(truncations):
+                    self.require_usable()  # a deleted log takes its files along
+                    raise self.directory.fail(error) from error
+            except OSError as error:
+                raise self.directory.judge(error) from error
+            except KafkaError:  # what was read may be half of one batch and half of another
+                if self._flush.is_undisturbed(truncations):
+                    raise
+            else:
+                if self._flush.is_undisturbed(truncations):
+                    return found
+
+    # Flushing
+
+    async def flush(self) -> None:
+        """Return when all that is in the log now would survive a power loss."""
+        await self._flush.flush()
+
+    def resume_flushing(self) -> None:
+        """Have what was not flushed before the log was opened flushed in its time."""
+        self._flush.resume()
+
+    @property
+    def dirty_since_ms(self) -> int | None:
+        """When the oldest batch that is not flushed was appended; None when all is flushed."""
+        return self._flush.dirty_since_ms
+
+    # Deleting
+
+    def advance_start(self, offset: int) -> None:
+        """Make an offset the log's first; segments before it go with the next retention."""
+        self.require_usable()
+        if offset > self.log_end_offset:
+            raise OffsetOutOfRangeError(
+                f"offset {offset} of {self.topic_partition} is past its end {self.log_end_offset}"
+            )
+        if offset > self.log_start_offset:
+            self.log_start_offset = Offset(offset)
+            self.epochs = self.epochs.truncate_from_start(offset)
+            if offset > self.segments[0].base_offset:  # otherwise the files tell
+                self.directory.checkpoint_soon()
+
+    def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
+        """Delete what retention no longer keeps, oldest first; returns the number of segments.
+
+        Not more than a few dozen at a time: call it again until nothing is left to delete.
+        """
+        self.require_usable()
+        try:
+            facts = LogFacts(self.log_start_offset, high_watermark, self.log_end_offset)
+            policies = self.directory.retention_policies(self.options)
+            count = plan_deletion(self.directory.files, self.segments, facts, policies, now_ms)
+            if count == len(self.segments):
+                self._roll(self.log_end_offset, now_ms)
+            if count:
+                old, self.segments = self.segments[:count], self.segments[count:]
+                self.advance_start(self.segments[0].base_offset)
+                self._delete_files(old)
+        except OSError as error:
+            raise self.directory.judge(error) from error
+        return count
+
+    def _delete_files(self, segments: Sequence[Segment], *, with_snapshots: bool = True) -> None:
+        """Rename the files of segments; they go when `file.delete.delay.ms` is over."""
+        for segment in segments:
+            paths = segment.mark_deleted()
+            segment.let_go()
+            self.directory.remove_later(paths, self.options.file_delete_delay_ms)
+        if with_snapshots:
+            self._snapshots.remove([segment.base_offset for segment in segments])
+
+    # Compacting
+
+    @property
+    def disturbances(self) -> int:
+        """Changes when segments are truncated or replaced: what was read of them is void then."""
+        return self._flush.truncations
+
+    def holds_segments(self, segments: Sequence[Segment]) -> bool:
+        """Whether these are neighbours in the log, and none of them is appended to."""
+        first = segment_index(self.segments, segments[0].base_offset)
+        found = self.segments[first : first + len(segments)]
+        return found == tuple(segments) and found[-1] is not self._active
+
+    def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
+        """Put a segment in the place of those it was made from, which the log holds.
+
+        Its files are complete and durable, and the first start after a crash would do the same.
+        """
+        self.require_usable()
+        first = segment_index(self.segments, old[0].base_offset)
+        self._flush.begin_truncation()
+        try:
+            self.segments = (*self.segments[:first], new, *self.segments[first + len(old) :])
+            self._ranges.forget()
+            self._delete_files(old[:1], with_snapshots=False)  # a segment still begins there
+            self._delete_files(old[1:])
+        except OSError as error:
+            raise self.directory.fail(error) from error
+        finally:
+            self._flush.end_truncation(self.log_end_offset)
+
+    def settle_segment(self, segment: Segment) -> None:
+        """Give the files of a segment that was put in the place of others their lasting names."""
+        self.require_usable()
+        if segment.is_deleted:
+            return
+        self._flush.begin_truncation()
+        try:
+            segment.enter_stage("")
+        except OSError as error:
+            raise self.directory.fail(error) from error
+        finally:
+            self._flush.end_truncation(self.log_end_offset)
+
+    # Truncating
+
+    def truncate_to(self, offset: int) -> None:
+        """Remove the batch that holds an offset and all behind it.
+
+        Not on any hot path: it reads the segment's headers again to learn about its producers.
+        """
+        self.require_usable()
+        if offset >= self.log_end_offset:
+            self.epochs = self.epochs.truncate_from_end(offset)
+            return
+        if offset < self.segments[0].base_offset:
+            self.truncate_fully(offset)
+            return
+        kept = self.segments[: segment_index(self.segments, offset) + 1]
+        try:
+            self._flush.begin_truncation()
+            old, self.segments = self.segments[len(kept) :], kept
+            self._delete_files(old)
+            # The batch may begin before the log's start, whose offsets are not given again.
+            end_offset = max(kept[-1].truncate_to(offset), min(offset, self.log_start_offset))
+            self._finish_truncation(kept[-1], end_offset)
+        except OSError as error:
+            raise self.directory.fail(error) from error
+
+    def truncate_fully(self, start_at: int) -> None:
+        """Remove everything; the log goes on at an offset, which is its first then."""
+        self.require_usable()
+        try:
+            self._flush.begin_truncation()
+            self._delete_files(self.segments)  # lookups may go on in them until they are replaced
+            self._snapshots.remove(self._snapshots.offsets)
+            self.epochs = NO_EPOCHS
+            created_ms = self.directory.clock.now_ms()
+            new = Segment.create(self.directory.open_files, self.folder, start_at, created_ms)
+            self.segments = (new,)
+            self.log_start_offset = Offset(start_at)
+            self._finish_truncation(new, start_at)
+        except OSError as error:
+            raise self.directory.fail(error) from error
+
+    def _finish_truncation(self, active: Segment, end_offset: int) -> None:
+        self._active = active
+        self._begin_segment()
+        self._ranges.forget()
+        self.log_end_offset = Offset(end_offset)
+        self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
+        self.cleaned_offset = min(self.cleaned_offset, self.log_end_offset)
+        self.epochs = self.epochs.truncate_from_end(end_offset)
+        self._snapshots.remove([at for at in self._snapshots.offsets if at > end_offset])
+        rebuild_producers(
+            self.producers,
+            self._snapshots,
+            self.segments,
+            self.log_start_offset,
+            end_offset,
+            self.directory.clock.now_ms(),
+        )
+        self._flush.end_truncation(end_offset)
+        self.directory.checkpoint_soon()
+
+    # Ending
+
+    async def shut_down(self) -> None:
+        """Flush and close so that the next start has nothing to recover."""
+        self.require_usable()
+        try:
+            self._active.seal()
+            self._flush.snapshot_due(self.log_end_offset, tuple(self.producers))
+        except OSError as error:
+            raise self.directory.fail(error) from error
+        await self._flush.finish()
+        self.close()
+
+    def close(self) -> None:
+        """Refuse every later call. Nothing is flushed; what was written stays written."""
+        if self.is_closed:
+            return
+        self.is_closed = True
+        self.directory.dirty.discard(self)
+        self.directory.to_flush.discard(self)
+        for segment in self.segments:
+            segment.let_go()
+
+    def require_usable(self) -> None:
+        if self.is_closed or self.directory.failure is not None:
+            raise self._refusal()
+
+    def _refusal(self) -> StorageError:
+        if self.directory.failure is not None:
+            return self.directory.refusal()
+        return StorageError(f"the log of {self.topic_partition} is closed")

@@ -1,0 +1,132 @@
+"""One of the folders in `log.dirs`, as its logs see it: is it well, and who does the slow work.
+
+A disk fails as a whole: the first error of the operating system while a log is written, synced or
+read takes the folder offline, for all its logs and until the broker is started again. Nobody can
+know what a disk holds after a failed write or sync, and answering from it as if nothing had
+happened is how acknowledged records get lost.
+
+What a log cannot do on the event loop it leaves here: logs to flush, files to remove. The store
+takes up this work. A shell.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+
+from moldau.clock import Clock
+from moldau.config.topic_options import TopicOptions
+from moldau.errors import StorageError
+from moldau.storage.files import SCARCITY, Files
+from moldau.storage.open_files import OpenFiles
+from moldau.storage.rules.retention import RetentionPolicy
+from moldau.storage.segment_retention import kafka_policies
+from moldau.workers import Workers
+
+if TYPE_CHECKING:
+    from moldau.storage.log import Log
+
+
+RetentionPolicies: TypeAlias = Callable[[TopicOptions], Iterable[RetentionPolicy]]
+"""Why segments of a topic with these options may be deleted."""
+
+
+class DirectoryFailures(Protocol):
+    """Hears of folders that went offline; the broker implements it."""
+
+    def directory_failed(self, folder: Path, error: OSError) -> None:
+        """Called once for a folder, on the event loop."""
+        ...
+
+
+class Removal(NamedTuple):
+    """Files, or folders with all in them, that go once the delay is over."""
+
+    paths: tuple[Path, ...]
+    delay_ms: int
+    are_folders: bool
+
+
+def _ignore_failure(folder: Path, error: OSError) -> None:
+    """For a folder that nobody watches."""
+
+
+def _wake_nobody() -> None:
+    """For a folder whose work somebody fetches in his own time."""
+
+
+class LogDirectory:
+    """A folder of logs. Belongs to the event loop, except `fail`, which any thread may call."""
+
+    def __init__(
+        self,
+        folder: Path,
+        open_files: OpenFiles,
+        workers: Workers,
+        clock: Clock,
+        *,
+        random: Random,
+        on_failure: Callable[[Path, OSError], None] = _ignore_failure,
+    ) -> None:
+        self.folder = folder
+        self.files: Files = open_files.files
+        self.open_files = open_files
+        self.workers = workers
+        self.clock = clock
+        self.random = random  # for the jitter of segments
+        self.retention_policies: RetentionPolicies = kafka_policies
+        self.log_count = 0
+        self.failure: OSError | None = None  # set once, never taken back
+        self.dirty: set[Log] = set()  # appended to since they were last flushed
+        self.to_flush: set[Log] = set()
+        self.to_remove: list[Removal] = []
+        self.offsets_changed = False  # a checkpoint would say something else than the last one
+        self.wake: Callable[[], None] = _wake_nobody  # called when there is work
+        self._on_failure = on_failure
+        self._failing = threading.Lock()
+
+    def fail(self, error: OSError) -> StorageError:
+        """Take the folder offline; the caller raises what is returned."""
+        with self._failing:
+            first, self.failure = self.failure is None, self.failure or error
+        if first:
+            self._on_failure(self.folder, error)
+        return self.refusal()
+
+    def judge(self, error: OSError) -> StorageError:
+        """As `fail`, unless the process has merely too many files open and nothing was changed."""
+        if error.errno in SCARCITY:
+            return StorageError(f"too many files are open: {error}; raise the limit (ulimit -n)")
+        return self.fail(error)
+
+    def refusal(self) -> StorageError:
+        return StorageError(f"the log directory {self.folder} is offline: {self.failure}")
+
+    def require_online(self) -> None:
+        if self.failure is not None:
+            raise self.refusal()
+
+    def flush_soon(self, log: Log) -> None:
+        self.to_flush.add(log)
+        self.wake()
+
+    def flush_later(self, log: Log, delay_ms: int) -> None:
+        """Have a log flushed after `flush.ms`; one that was flushed meanwhile is left alone."""
+        self.clock.call_later(delay_ms / 1000, lambda: self._flush_if_dirty(log))
+
+    def _flush_if_dirty(self, log: Log) -> None:
+        if log in self.dirty:
+            self.flush_soon(log)
+
+    def remove_later(
+        self, paths: tuple[Path, ...], delay_ms: int, *, are_folders: bool = False
+    ) -> None:
+        self.to_remove.append(Removal(paths, delay_ms, are_folders))
+        self.wake()
+
+    def checkpoint_soon(self) -> None:
+        self.offsets_changed = True
+        self.wake()

@@ -1,0 +1,183 @@
+"""Brings a log to the disk, off the event loop, and moves its recovery point.
+
+The recovery point moves only when a sync has ended well, and only to where the log ended when that
+sync began. Everyone who asks for a flush while one runs waits for it and, if it began too early,
+shares the next. A shell, owned by the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from moldau.storage.leader_epoch_file import write_epochs
+from moldau.storage.log_reader import segment_index
+from moldau.storage.rules.epoch_cache import EpochCache
+from moldau.storage.rules.file_names import LEADER_EPOCHS_FILE
+from moldau.storage.rules.producer_sequences import ProducerEntry
+from moldau.storage.segment import Segment
+from moldau.storage.snapshot_files import SnapshotFiles
+
+if TYPE_CHECKING:
+    from moldau.storage.log import Log
+
+
+_NEVER_MS = 365 * 24 * 3600 * 1000
+"""A `flush.ms` of a year or more, as by default, leaves flushing to the operating system."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _FlushPlan:
+    """What one flush writes, as it stood when the flush began."""
+
+    end_offset: int
+    truncations: int
+    segments: tuple[Segment, ...]
+    epochs: EpochCache | None
+    snapshots: tuple[tuple[int, tuple[ProducerEntry, ...]], ...]
+    sync_folder: bool
+
+
+class LogFlush:
+    """The part of a log that deals with the disk. Invariant: recovery point <= log end offset."""
+
+    def __init__(
+        self,
+        log: Log,
+        recovery_point: int,
+        snapshots: SnapshotFiles,
+        stored_epochs: EpochCache,
+    ) -> None:
+        self.recovery_point = recovery_point
+        self.dirty_since_ms: int | None = None  # None when the recovery point is the log's end
+        self.folder_changed = True  # whether the names in the folder are durable is not known
+        self._log = log
+        self._snapshots = snapshots
+        self._stored_epochs = stored_epochs  # what the file holds
+        self._snapshots_due: list[tuple[int, tuple[ProducerEntry, ...]]] = []
+        self.truncations = 0  # counted at their beginning and their end: odd while one is under way
+        self._running: asyncio.Future[None] | None = None
+
+    def begin_dirty(self, now_ms: int) -> None:
+        """Take note of the first batch that is not flushed."""
+        log = self._log
+        self.dirty_since_ms = now_ms
+        log.directory.dirty.add(log)
+        if log.options.flush_ms < _NEVER_MS:
+            log.directory.flush_later(log, log.options.flush_ms)
+
+    def resume(self) -> None:
+        """Take note of what was not flushed before the log was opened."""
+        if self.recovery_point < self._log.log_end_offset:
+            self.begin_dirty(self._log.directory.clock.now_ms())
+
+    def snapshot_due(self, offset: int, entries: tuple[ProducerEntry, ...]) -> None:
+        """Have a snapshot of the producers written with the next flush."""
+        if offset > (self._snapshots.latest or 0):  # there is nothing to tell about offset 0
+            self._snapshots.add(offset)
+            self._snapshots_due.append((offset, entries))
+
+    def begin_truncation(self) -> None:
+        """What a running flush or lookup finds is void from here on."""
+        self.truncations += 1
+
+    def is_undisturbed(self, truncations: int) -> bool:
+        """Whether no truncation was or is under way since the count was read. Any thread."""
+        return truncations == self.truncations and truncations % 2 == 0
+
+    def end_truncation(self, end_offset: int) -> None:
+        self.truncations += 1
+        self.recovery_point = min(self.recovery_point, end_offset)
+        self._snapshots_due = [due for due in self._snapshots_due if due[0] <= end_offset]
+
+    async def flush(self) -> None:
+        target = self._log.log_end_offset
+        while self.recovery_point < min(target, self._log.log_end_offset):
+            await self._next_flush()
+
+    async def finish(self) -> None:
+        """Flush, with everything that waits for a flush, even if no batch does."""
+        await self.flush()
+        if self._snapshots_due or self._epochs_to_store() != self._stored_epochs:
+            await self._next_flush()
+
+    async def _next_flush(self) -> None:
+        self._log.require_usable()
+        running = self._running
+        # One that is done is here until its callback has run. It must not be awaited again: that
+        # returns at once, and `flush` would turn for ever without letting the callback run.
+        if running is None or running.done():
+            running = self._running = asyncio.ensure_future(self._flush_once())
+            running.add_done_callback(self._ended)
+        await asyncio.shield(running)  # whoever gives up waiting does not stop the others
+
+    def _ended(self, running: asyncio.Future[None]) -> None:
+        if self._running is running:
+            self._running = None
+        if not running.cancelled():
+            running.exception()  # the waiters have seen it, and so has the directory
+
+    async def _flush_once(self) -> None:
+        log = self._log
+        plan = self._plan()
+        try:
+            for segment in plan.segments:
+                segment.write_out_indexes()
+            await log.directory.workers.run(lambda: self._execute(plan))
+        except OSError as error:
+            self._take_back(plan)
+            if log.is_closed and isinstance(error, FileNotFoundError):
+                return  # a deleted log takes its files along
+            raise log.directory.judge(error) from error
+        self._apply(plan)
+
+    def _take_back(self, plan: _FlushPlan) -> None:
+        """A flush that failed has done nothing that the next one could leave out."""
+        self.folder_changed = True
+        self._snapshots_due = [*plan.snapshots, *self._snapshots_due]
+        if not self._log.is_closed:
+            self.begin_dirty(self._log.directory.clock.now_ms())
+
+    def _plan(self) -> _FlushPlan:
+        log = self._log
+        epochs = self._epochs_to_store()
+        wanted = self._snapshots.offsets  # without those of segments deleted meanwhile
+        plan = _FlushPlan(
+            end_offset=log.log_end_offset,
+            truncations=self.truncations,
+            segments=log.segments[segment_index(log.segments, self.recovery_point) :],
+            epochs=None if epochs == self._stored_epochs else epochs,
+            snapshots=tuple(due for due in self._snapshots_due if due[0] in wanted),
+            sync_folder=self.folder_changed,
+        )
+        self.folder_changed = False
+        self._snapshots_due = []
+        self.dirty_since_ms = None
+        log.directory.dirty.discard(log)
+        return plan
+
+    def _epochs_to_store(self) -> EpochCache:
+        """An epoch in which nothing was written yet begins anew with its leader."""
+        return self._log.epochs.truncate_from_end(self._log.log_end_offset)
+
+    def _execute(self, plan: _FlushPlan) -> None:
+        """Blocks: runs in a worker."""
+        log = self._log
+        for segment in plan.segments:
+            segment.sync()
+        if plan.epochs is not None:
+            write_epochs(log.directory.files, log.folder / LEADER_EPOCHS_FILE, plan.epochs)
+        for offset, entries in plan.snapshots:
+            self._snapshots.write(offset, entries)
+        if plan.sync_folder:
+            log.directory.files.sync_folder(log.folder)
+            log.directory.files.sync_folder(log.folder.parent)
+
+    def _apply(self, plan: _FlushPlan) -> None:
+        if plan.epochs is not None:
+            self._stored_epochs = plan.epochs
+        if plan.truncations == self.truncations:
+            self.recovery_point = max(self.recovery_point, plan.end_offset)
+        else:
+            self.resume()

@@ -1,0 +1,168 @@
+"""Finds things in the segments of a log: where an offset is, where a range ends, what a time is.
+
+Functions over an immutable tuple of segments; they may run in any thread. A shell: it reads files
+and changes nothing.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+from moldau.records.batch_header import LOG_OVERHEAD_BYTES, BatchHeader
+from moldau.records.batch_reader import payload_of, records_of
+from moldau.records.codec import find_first_at_or_after
+from moldau.storage.batch_scan import walk_batches
+from moldau.storage.files import File, FileSlice
+from moldau.storage.position_hints import Place
+from moldau.storage.segment import Boundary, Segment
+from moldau.storage.transaction_index import AbortedTransaction
+
+_base_offset_of = attrgetter("base_offset")
+
+
+class LogRead(NamedTuple):
+    """What a fetch gets of one log."""
+
+    slice: FileSlice | None
+    """Whole batches; None when there is nothing to send."""
+    end_offset: int
+    """Where the reader goes on: all records before it, from the asked offset, are in the slice."""
+
+
+class TimestampedOffset(NamedTuple):
+    """A record found by its timestamp."""
+
+    offset: int
+    timestamp_ms: int
+    leader_epoch: int
+
+
+def segment_index(segments: Sequence[Segment], offset: int) -> int:
+    """Which segment an offset belongs to; the first one when it is before all."""
+    return max(0, bisect_right(segments, offset, key=_base_offset_of) - 1)
+
+
+def find_place(segments: Sequence[Segment], offset: int) -> Place:
+    """Where the first batch begins that ends at or after an offset; the end when there is none."""
+    for segment in segments[segment_index(segments, offset) :]:
+        boundary = segment.find_batch(offset)
+        if boundary is not None:
+            return segment, boundary.position
+    return segments[-1], segments[-1].size_bytes
+
+
+def cut_range(segment: Segment, start: int, max_bytes: int, min_one: bool) -> Boundary | None:
+    """Where a range that is too long for the limit has to end: on a batch boundary before it.
+
+    When not even one batch fits, the first one is the range if `min_one` asks for it (KIP-74);
+    otherwise there is none.
+    """
+    boundary = segment.find_boundary(start, start + max(0, max_bytes))
+    if boundary is None and min_one:
+        return segment.find_end_of_batch(start)
+    return boundary
+
+
+def find_aborted(
+    segments: Sequence[Segment], start_offset: int, end_offset: int
+) -> tuple[AbortedTransaction, ...]:
+    """The aborted transactions with a record in a range; one may end in a later segment."""
+    found: list[AbortedTransaction] = []
+    for segment in segments[segment_index(segments, start_offset) :]:
+        found += segment.transaction_index.find_overlapping(start_offset, end_offset)
+        if segment.transaction_index.covers(end_offset):
+            break
+    return tuple(found)
+
+
+def find_offset_by_timestamp(
+    segments: Sequence[Segment], log_start_offset: int, timestamp_ms: int
+) -> TimestampedOffset | None:
+    """The first record, from the log's start on, that is not older than a timestamp."""
+    for segment in segments:
+        if segment.largest_timestamp() >= timestamp_ms:
+            found = _find_in_segment(segment, log_start_offset, timestamp_ms)
+            if found is not None:
+                return found
+    return None
+
+
+def find_max_timestamp(
+    segments: Sequence[Segment], log_start_offset: int
+) -> TimestampedOffset | None:
+    """The first of the youngest records from the log's start on."""
+    timestamp_ms = max(segment.largest_timestamp() for segment in segments)
+    if timestamp_ms < 0:
+        return None
+    found = find_offset_by_timestamp(segments, log_start_offset, timestamp_ms)
+    if found is not None:
+        return found
+    # Rare: the youngest record was there, but it is before the log's start or was compacted away.
+    timestamp_ms = max(_timestamps_from(segments, log_start_offset), default=-1)
+    if timestamp_ms < 0:
+        return None
+    return find_offset_by_timestamp(segments, log_start_offset, timestamp_ms)
+
+
+def _timestamps_from(segments: Sequence[Segment], log_start_offset: int) -> Iterator[int]:
+    """The largest timestamp of each batch, as far as it is not before the log's start."""
+    for segment in segments:
+        file = segment.opened()
+        for position, header in walk_batches(file, 0, segment.size_bytes):
+            if header.last_offset < log_start_offset or not header.record_count:
+                continue
+            if header.base_offset >= log_start_offset or header.is_log_append_time:
+                yield header.max_timestamp
+            else:
+                batch = file.read_at(position, header.batch_length + LOG_OVERHEAD_BYTES)
+                for record in records_of(batch, header):
+                    if record.offset >= log_start_offset:
+                        yield record.timestamp_ms
+
+
+def _find_in_segment(
+    segment: Segment, log_start_offset: int, timestamp_ms: int
+) -> TimestampedOffset | None:
+    entry = segment.time_index.find_by_timestamp(timestamp_ms)
+    first_offset = max(log_start_offset, entry.offset if entry is not None else segment.base_offset)
+    indexed = segment.offset_index.find_by_offset(first_offset)
+    start = indexed.position if indexed is not None else 0
+    return _first_from(segment, start, log_start_offset, timestamp_ms)
+
+
+def _first_from(
+    segment: Segment, start: int, log_start_offset: int, timestamp_ms: int
+) -> TimestampedOffset | None:
+    file = segment.opened()
+    for position, header in walk_batches(file, start, segment.size_bytes):
+        if not header.record_count:
+            continue  # what compaction leaves of a batch has the timestamp and no record of it
+        if header.max_timestamp >= timestamp_ms and header.last_offset >= log_start_offset:
+            found = _find_in_batch(file, position, header, log_start_offset, timestamp_ms)
+            if found is not None:
+                return TimestampedOffset(*found, header.leader_epoch)
+    return None
+
+
+def _find_in_batch(
+    file: File, position: int, header: BatchHeader, log_start_offset: int, timestamp_ms: int
+) -> tuple[int, int] | None:
+    """Offset and timestamp of the first record in a batch that is late enough in both."""
+    if header.is_log_append_time:
+        return max(header.base_offset, log_start_offset), header.max_timestamp
+    batch = file.read_at(position, header.batch_length + LOG_OVERHEAD_BYTES)
+    if header.base_offset >= log_start_offset:
+        return find_first_at_or_after(
+            payload_of(batch, header),
+            header.record_count,
+            header.base_offset,
+            header.base_timestamp,
+            timestamp_ms,
+        )
+    for record in records_of(batch, header):
+        if record.offset >= log_start_offset and record.timestamp_ms >= timestamp_ms:
+            return record.offset, record.timestamp_ms
+    return None

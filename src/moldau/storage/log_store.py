@@ -1,0 +1,463 @@
+"""All logs of a broker, in all its log directories.
+
+It answers for opening the folders of `log.dirs` and the logs in them, for making and deleting logs,
+for the work that goes on in the background (see `maintenance`) and for an orderly end. A folder
+that fails is reported once and goes offline; the others go on.
+
+A shell, owned by the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from random import Random
+from types import MappingProxyType
+from uuid import UUID
+
+from moldau.clock import Clock
+from moldau.config.broker_options import BrokerOptions
+from moldau.config.topic_options import TopicOptions
+from moldau.errors import StartupError, StorageError
+from moldau.model import BrokerId, Offset, TopicId, TopicPartition
+from moldau.storage.checkpoint_writer import CheckpointWriter
+from moldau.storage.directory_loader import (
+    FolderTerms,
+    check_identity,
+    load_logs,
+    lock_folder,
+    read_identity,
+    survey_folder,
+    write_clean_marker,
+    write_identity,
+)
+from moldau.storage.files import Files, FolderLock, open_file_budget
+from moldau.storage.log import Log
+from moldau.storage.log_directory import DirectoryFailures, LogDirectory, RetentionPolicies
+from moldau.storage.maintenance import Maintenance
+from moldau.storage.meta_properties import MetaProperties
+from moldau.storage.open_files import OpenFiles
+from moldau.storage.partition_metadata import encode_partition_metadata
+from moldau.storage.recovery import create_log
+from moldau.storage.rules.file_names import (
+    PARTITION_METADATA_FILE,
+    deleted_folder_name,
+    partition_folder_name,
+    stray_folder_name,
+)
+from moldau.storage.segment_retention import kafka_policies
+from moldau.workers import Workers
+
+_log = logging.getLogger(__name__)
+
+HighWatermarks = Callable[[], Mapping[TopicPartition, Offset]]
+
+_CLOSED_AT_ONCE = 64
+"""Logs that are flushed at the same time when the store closes; the workers do a few at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectoryReport:
+    """One log directory as DescribeLogDirs shows it."""
+
+    folder: Path
+    online: bool
+    total_bytes: int
+    usable_bytes: int
+    sizes: Mapping[TopicPartition, int]
+    """Bytes of each log in it."""
+
+
+class LogStore:
+    """The logs of one broker. `open` once, `close` once.
+
+    store = LogStore(folders, files=..., clock=..., workers=..., options=..., failures=...)
+    await store.open()                       # locks the folders before anything is in them
+    store.cluster_id, store.broker_id        # what meta.properties says; None when new
+    await store.write_identity(broker_id, cluster_id)
+    ... store.maintain(partitions.high_watermarks) ...      # a task
+    await store.close()
+    """
+
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        *,
+        files: Files,
+        clock: Clock,
+        workers: Workers,
+        options: Callable[[], BrokerOptions],
+        failures: DirectoryFailures,
+        random: Random | None = None,
+        retention_policies: RetentionPolicies = kafka_policies,
+    ) -> None:
+        self._folders = folders
+        self._files = files
+        self._clock = clock
+        self._workers = workers
+        self._options = options
+        self._failures = failures
+        self._retention_policies = retention_policies
+        self._random = random or Random()  # noqa: S311 jitter and folder names, no secrets
+        self._open_files = OpenFiles(files, open_file_budget())
+        self._logs: dict[TopicPartition, Log] = {}
+        self._creating: set[TopicPartition] = set()
+        self._directories: list[LogDirectory] = []
+        self._checkpoints: dict[Path, CheckpointWriter] = {}
+        self._locks: dict[Path, FolderLock] = {}
+        self._identities: dict[Path, MetaProperties | None] = {}
+        self._maintenance = Maintenance(self, clock, workers, options)
+        self.logs: Mapping[TopicPartition, Log] = MappingProxyType(self._logs)
+        self._high_watermarks: HighWatermarks = self._log_ends
+
+    # Opening
+
+    async def open(self, options_of: Callable[[str], TopicOptions] | None = None) -> None:
+        """Lock and load every folder. `options_of` gives the options of a topic by its name.
+
+        Raises `StartupError` when another broker is in a folder or no folder can be used.
+        """
+        self._loop = asyncio.get_running_loop()
+        try:
+            for folder in self._folders:
+                await self._open_folder(folder, options_of)
+            if all(directory.failure is not None for directory in self._directories):
+                raise StartupError(f"no log directory can be used: {self._failure_sentence()}")
+        except BaseException:
+            self._release()
+            raise
+
+    async def _open_folder(
+        self, folder: Path, options_of: Callable[[str], TopicOptions] | None
+    ) -> None:
+        directory = LogDirectory(
+            folder,
+            self._open_files,
+            self._workers,
+            self._clock,
+            random=self._random,
+            on_failure=self._report_failure,
+        )
+        directory.retention_policies = self._retention_policies
+        self._maintenance.watch(directory)
+        self._directories.append(directory)
+        try:
+            terms = await self._take_folder(folder)
+            self._checkpoints[folder] = CheckpointWriter(
+                directory, terms.recovery_points, terms.log_start_offsets, terms.cleaned_offsets
+            )
+            await self._load_folder(directory, terms, options_of)
+        except OSError as error:
+            directory.fail(error)
+
+    async def _take_folder(self, folder: Path) -> FolderTerms:
+        files, run = self._files, self._workers.run
+        self._locks[folder] = await run(lambda: lock_folder(files, folder))
+        self._identities[folder] = await run(lambda: read_identity(files, folder))
+        return await run(lambda: survey_folder(files, folder))
+
+    @property
+    def broker_id(self) -> BrokerId | None:
+        """Whose folders these are; None when all of them are new."""
+        known = (each.broker_id for each in self._identities.values() if each is not None)
+        return next((broker_id for broker_id in known if broker_id is not None), None)
+
+    @property
+    def cluster_id(self) -> str | None:
+        """Whose folders these are; None when all of them are new."""
+        known = (each.cluster_id for each in self._identities.values() if each is not None)
+        return next((cluster_id for cluster_id in known if cluster_id is not None), None)
+
+    async def write_identity(self, broker_id: BrokerId, cluster_id: str) -> None:
+        """Check that every folder is this broker's, and make the new ones so."""
+        for directory in self._directories:
+            if directory.failure is None:
+                await self._claim(directory, broker_id, cluster_id)
+
+    async def _claim(self, directory: LogDirectory, broker_id: BrokerId, cluster_id: str) -> None:
+        folder = directory.folder
+        found = self._identities[folder]
+        check_identity(folder, found, broker_id, cluster_id)
+        claimed = MetaProperties(
+            broker_id=broker_id,
+            cluster_id=cluster_id,
+            directory_id=(found.directory_id if found else None) or self._new_id(),
+        )
+        if claimed == found:
+            return
+        try:
+            await self._workers.run(lambda: write_identity(self._files, folder, claimed))
+        except OSError as error:
+            raise directory.fail(error) from error
+        self._identities[folder] = claimed
+
+    async def _load_folder(
+        self,
+        directory: LogDirectory,
+        terms: FolderTerms,
+        options_of: Callable[[str], TopicOptions] | None,
+    ) -> None:
+        options = self._options()
+        defaults = TopicOptions.resolve({}, options)
+        waiting = deque(terms.partition_folders.items())
+
+        def load() -> list[Log]:
+            return load_logs(
+                directory,
+                waiting,
+                terms,
+                options_of or (lambda _: defaults),
+                options.producer_id_expiration_ms,
+            )
+
+        threads = min(options.num_recovery_threads_per_data_dir, len(waiting))
+        jobs = (self._workers.run(load) for _ in range(threads))
+        loaded: list[Log] = []
+        # Whatever one meets, all have to end: they write into the folder.
+        for outcome in await asyncio.gather(*jobs, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+            loaded += outcome
+        for log in loaded:
+            self._add(log)
+
+    def _add(self, log: Log) -> None:
+        other = self._logs.setdefault(log.topic_partition, log)
+        if other is not log:
+            raise StartupError(
+                f"{log.topic_partition} is in two log directories, {other.folder} and "
+                f"{log.folder}; move the one that is out of date away"
+            )
+        log.directory.log_count += 1
+        log.resume_flushing()
+
+    # Making and deleting logs
+
+    async def create_log(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: TopicId | None,
+        options: TopicOptions,
+        *,
+        is_new: bool = True,
+    ) -> Log:
+        """Make an empty log in the folder that has the fewest.
+
+        `is_new` says that the partition never had a log here. Otherwise, while a folder is
+        offline, the log may be in there, and an empty one in its place would deny its records.
+        """
+        if topic_partition in self._logs or topic_partition in self._creating:
+            raise StorageError(f"there is a log of {topic_partition} already")
+        if not is_new and any(each.failure is not None for each in self._directories):
+            raise StorageError(f"the log of {topic_partition} may be in an offline directory")
+        directory = self._choose_directory()
+        if self._checkpoints[directory.folder].mentions(topic_partition):
+            await self.write_checkpoints(directory)  # they speak of a log that was deleted
+        folder = directory.folder / partition_folder_name(topic_partition)
+        expiration_ms = self._options().producer_id_expiration_ms
+
+        def create() -> Log:
+            self._prepare_folder(folder, topic_id)
+            return create_log(directory, folder, topic_partition, topic_id, options, expiration_ms)
+
+        self._creating.add(topic_partition)
+        try:
+            log = await self._workers.run(create)
+        except OSError as error:
+            raise directory.judge(error) from error
+        finally:
+            self._creating.discard(topic_partition)
+        self._add(log)
+        return log
+
+    def _prepare_folder(self, folder: Path, topic_id: TopicId | None) -> None:
+        """Not synced: a folder that a power loss takes away held nothing yet."""
+        files = self._files
+        files.make_folder(folder)
+        if topic_id is not None:
+            path = folder / PARTITION_METADATA_FILE
+            with contextlib.closing(files.open(path, create=True)) as file:
+                file.truncate(0)
+                file.write_at(0, encode_partition_metadata(topic_id))
+
+    def _choose_directory(self) -> LogDirectory:
+        online = [each for each in self._directories if each.failure is None]
+        if not online:
+            raise StorageError(f"no log directory can be used: {self._failure_sentence()}")
+        return min(online, key=attrgetter("log_count"))
+
+    async def delete_log(self, topic_partition: TopicPartition) -> None:
+        """Take a log out of service; its files go when `file.delete.delay.ms` is over."""
+        log = self._logs.get(topic_partition)
+        if log is None:
+            return
+        name = deleted_folder_name(topic_partition, self._new_id().hex)
+        folder = self._take_out(log, name)
+        delay_ms = log.options.file_delete_delay_ms
+        log.directory.remove_later((folder,), delay_ms, are_folders=True)
+
+    async def set_aside(self, topic_partition: TopicPartition) -> Path:
+        """Take a log out of service that nobody knows, and keep its files; returns their folder."""
+        return self._take_out(
+            self._logs[topic_partition], stray_folder_name(topic_partition, self._new_id().hex)
+        )
+
+    def _take_out(self, log: Log, name: str) -> Path:
+        del self._logs[log.topic_partition]
+        log.close()
+        directory = log.directory
+        directory.log_count -= 1
+        directory.require_online()
+        target = directory.folder / name
+        try:
+            self._files.rename(log.folder, target)
+        except OSError as error:
+            raise directory.fail(error) from error
+        directory.checkpoint_soon()
+        return target
+
+    # Facts
+
+    @property
+    def directories(self) -> Sequence[LogDirectory]:
+        return tuple(self._directories)
+
+    def logs_in(self, folder: Path) -> tuple[Log, ...]:
+        """The logs of one folder, also when it is offline."""
+        return tuple(log for log in tuple(self._logs.values()) if log.directory.folder == folder)
+
+    def describe(self) -> tuple[DirectoryReport, ...]:
+        """All folders. Asks the file system for its capacity: run it in a worker."""
+        return tuple(self._describe(directory) for directory in self._directories)
+
+    def _describe(self, directory: LogDirectory) -> DirectoryReport:
+        total_bytes = usable_bytes = -1
+        if directory.failure is None:
+            with contextlib.suppress(OSError):
+                total_bytes, usable_bytes = directory.files.capacity_bytes(directory.folder)
+        return DirectoryReport(
+            folder=directory.folder,
+            online=directory.failure is None,
+            total_bytes=total_bytes,
+            usable_bytes=usable_bytes,
+            sizes={log.topic_partition: log.size_bytes for log in self.logs_in(directory.folder)},
+        )
+
+    # Background
+
+    async def maintain(self, high_watermarks: HighWatermarks | None = None) -> None:
+        """Do what is due, again and again, until cancelled.
+
+        `high_watermarks` tells what is committed; without it everything in a log is.
+        """
+        if high_watermarks is not None:
+            self._high_watermarks = high_watermarks
+        await self._maintenance.run()
+
+    def high_watermarks(self) -> Mapping[TopicPartition, Offset]:
+        """What is committed; retention and the checkpoint go by it."""
+        return self._high_watermarks()
+
+    def _log_ends(self) -> Mapping[TopicPartition, Offset]:
+        """A log that has one replica is committed up to its end."""
+        return {key: log.log_end_offset for key, log in self._logs.items()}
+
+    async def write_checkpoints(self, directory: LogDirectory) -> None:
+        """Write down recovery points, log start offsets and how far compaction has been.
+
+        Only where they have changed.
+        """
+        logs = self.logs_in(directory.folder)
+        writer = self._checkpoints[directory.folder]
+        await writer.write_recovery_points(
+            {log.topic_partition: log.recovery_point for log in logs}
+        )
+        await writer.write_log_start_offsets(
+            {
+                log.topic_partition: log.log_start_offset
+                for log in logs
+                if log.log_start_offset > log.segments[0].base_offset
+            }
+        )
+        await writer.write_cleaned_offsets(
+            {log.topic_partition: log.cleaned_offset for log in logs if log.cleaned_offset}
+        )
+
+    async def write_high_watermarks(
+        self, offsets: Mapping[TopicPartition, Offset] | None = None
+    ) -> None:
+        """Write down what is committed, where it has changed."""
+        if offsets is None:
+            offsets = self.high_watermarks()
+        for directory in self._directories:
+            if directory.failure is None:
+                here = {
+                    log.topic_partition: offsets[log.topic_partition]
+                    for log in self.logs_in(directory.folder)
+                    if log.topic_partition in offsets
+                }
+                await self._checkpoints[directory.folder].write_high_watermarks(here)
+
+    # Ending
+
+    async def close(
+        self,
+        *,
+        broker_epoch: int = -1,
+        high_watermarks: Mapping[TopicPartition, Offset] | None = None,
+    ) -> None:
+        """Flush and close every log, and leave the marker of a clean stop where all went well."""
+        with contextlib.suppress(StorageError):  # the failure has been reported
+            await self.write_high_watermarks(high_watermarks)
+        await self._shut_down_logs()
+        for directory in self._directories:
+            if directory.failure is None:
+                with contextlib.suppress(StorageError):
+                    await self._finish_folder(directory, broker_epoch)
+        self._release()
+
+    async def _shut_down_logs(self) -> None:
+        gate = asyncio.Semaphore(_CLOSED_AT_ONCE)
+
+        async def shut_down(log: Log) -> None:
+            async with gate:
+                with contextlib.suppress(StorageError):  # the failure has been reported
+                    await log.shut_down()
+
+        await asyncio.gather(*(shut_down(log) for log in self._logs.values()))
+
+    async def _finish_folder(self, directory: LogDirectory, broker_epoch: int) -> None:
+        await self.write_checkpoints(directory)
+        files = self._files
+        try:
+            await self._workers.run(
+                lambda: write_clean_marker(files, directory.folder, broker_epoch)
+            )
+        except OSError as error:
+            raise directory.fail(error) from error
+
+    def _release(self) -> None:
+        for log in self._logs.values():
+            log.close()
+        for lock in self._locks.values():
+            lock.release()
+        self._locks.clear()
+
+    # Failures
+
+    def _report_failure(self, folder: Path, error: OSError) -> None:
+        """May be called in a worker; the broker hears of it on the event loop."""
+        _log.error("the log directory %s is offline: %s", folder, error)
+        self._loop.call_soon_threadsafe(self._failures.directory_failed, folder, error)
+
+    def _failure_sentence(self) -> str:
+        return "; ".join(f"{each.folder}: {each.failure}" for each in self._directories)
+
+    def _new_id(self) -> UUID:
+        return UUID(int=self._random.getrandbits(128), version=4)

@@ -1,0 +1,195 @@
+"""What a log store does in the background: flushing, retention, compaction, checkpoints, removals.
+
+Each job runs in its own rhythm on the clock that was handed in. A job that fails is reported and
+runs again at its next time; none ends the others. Work that logs ask for (flush this, remove
+that) is taken up as soon as they ask. A shell, owned by the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from moldau.clock import Clock, Timer
+from moldau.config.broker_options import BrokerOptions
+from moldau.errors import StorageError
+from moldau.storage.cleaner import Cleaner
+from moldau.storage.files import Files
+from moldau.storage.log_directory import LogDirectory, Removal
+from moldau.tasks import TaskSupervisor
+from moldau.workers import Workers
+
+if TYPE_CHECKING:
+    from moldau.storage.log import Log
+    from moldau.storage.log_store import LogStore
+
+_log = logging.getLogger(__name__)
+
+_LOGS_PER_TURN = 50
+"""How many logs are looked at before the event loop may serve somebody else."""
+
+
+class Maintenance:
+    """The background jobs of one store."""
+
+    def __init__(
+        self,
+        store: LogStore,
+        clock: Clock,
+        workers: Workers,
+        options: Callable[[], BrokerOptions],
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._workers = workers
+        self._options = options
+        self._work: dict[LogDirectory, asyncio.Event] = {}
+        self._tasks = TaskSupervisor(_report)
+        self._cleaner = Cleaner(clock, options)
+        self._timers: set[Timer] = set()  # of files that wait for their removal
+
+    def watch(self, directory: LogDirectory) -> None:
+        """Serve a directory's logs once `run` runs."""
+        self._work[directory] = work = asyncio.Event()
+        directory.wake = work.set
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        try:
+            await asyncio.gather(
+                *(self._serve_logs(directory, work) for directory, work in self._work.items()),
+                self._repeat(self.apply_retention, _retention_interval_ms),
+                self._repeat(self.compact_logs, _cleaner_interval_ms),
+                self._repeat(self.write_checkpoints, _checkpoint_interval_ms),
+                self._repeat(self._store.write_high_watermarks, _high_watermark_interval_ms),
+                self._repeat(self.expire_producers, _expiry_interval_ms),
+            )
+        finally:
+            for timer in self._timers:  # what is left over is removed by the next start
+                timer.cancel()
+            await self._tasks.close()
+
+    async def _repeat(
+        self,
+        job: Callable[[], Coroutine[Any, Any, None]],
+        interval_ms: Callable[[BrokerOptions], int],
+    ) -> None:
+        while True:
+            await self._clock.sleep(interval_ms(self._options()) / 1000)
+            await self._attempt(job.__name__, job())
+
+    async def _attempt(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        """Wait for a job, however it ends; the supervisor reports a failure."""
+        await asyncio.wait([self._tasks.spawn(name, work)])
+
+    async def _serve_logs(self, directory: LogDirectory, work: asyncio.Event) -> None:
+        while True:
+            await work.wait()
+            work.clear()
+            await self._attempt("serve_logs", self._serve(directory))
+
+    async def _serve(self, directory: LogDirectory) -> None:
+        removals, directory.to_remove = directory.to_remove, []
+        for removal in removals:
+            self._remove_later(directory, removal)
+        logs, directory.to_flush = directory.to_flush, set()
+        await asyncio.gather(*(_flush(log.flush()) for log in logs))
+        if directory.offsets_changed and directory.failure is None:
+            directory.offsets_changed = False
+            await self._store.write_checkpoints(directory)
+
+    def _remove_later(self, directory: LogDirectory, removal: Removal) -> None:
+        def due() -> None:
+            self._timers.discard(timer)
+            self._tasks.spawn("remove_files", self._remove(directory, removal))
+
+        timer = self._clock.call_later(removal.delay_ms / 1000, due)
+        self._timers.add(timer)
+
+    async def _remove(self, directory: LogDirectory, removal: Removal) -> None:
+        if directory.failure is not None:
+            return
+        try:
+            await self._workers.run(lambda: _remove_all(directory.files, removal))
+        except OSError as error:
+            raise directory.judge(error) from error
+
+    # Jobs
+
+    async def apply_retention(self) -> None:
+        high_watermarks = self._store.high_watermarks()
+        now_ms = self._clock.now_ms()
+        for number, (key, log) in enumerate(tuple(self._store.logs.items()), start=1):
+            if key in high_watermarks:
+                await _delete_old_segments(log, now_ms, high_watermarks[key])
+            if number % _LOGS_PER_TURN == 0:
+                await asyncio.sleep(0)
+
+    async def compact_logs(self) -> None:
+        """One after the other, the dirtiest first, until none is dirty enough."""
+        while self._options().log_cleaner_enable:
+            high_watermarks = self._store.high_watermarks()
+            if not await self._cleaner.clean_dirtiest(self._store.logs, high_watermarks):
+                return
+
+    async def write_checkpoints(self) -> None:
+        for directory in self._store.directories:
+            if directory.failure is None:
+                await self._store.write_checkpoints(directory)
+
+    async def expire_producers(self) -> None:
+        now_ms = self._clock.now_ms()
+        for number, log in enumerate(tuple(self._store.logs.values()), start=1):
+            log.producers.remove_expired(now_ms)
+            if number % _LOGS_PER_TURN == 0:
+                await asyncio.sleep(0)
+
+
+async def _delete_old_segments(log: Log, now_ms: int, high_watermark: int) -> None:
+    """As many as there are, with a turn for others in between."""
+    with contextlib.suppress(StorageError):  # closed, or reported with its directory
+        deleted = log.delete_old_segments(now_ms, high_watermark)
+        while deleted:
+            await asyncio.sleep(0)
+            deleted = log.delete_old_segments(now_ms, high_watermark)
+
+
+async def _flush(flush: Awaitable[None]) -> None:
+    with contextlib.suppress(StorageError):  # reported when its directory failed
+        await flush
+
+
+def _remove_all(files: Files, removal: Removal) -> None:
+    remove = files.remove_folder if removal.are_folders else files.remove
+    for path in removal.paths:
+        remove(path)
+
+
+def _report(name: str, error: BaseException) -> None:
+    _log.error("the job %s failed", name, exc_info=error)
+
+
+def _retention_interval_ms(options: BrokerOptions) -> int:
+    return options.log_retention_check_interval_ms
+
+
+def _cleaner_interval_ms(options: BrokerOptions) -> int:
+    return max(1, options.log_cleaner_backoff_ms)
+
+
+def _checkpoint_interval_ms(options: BrokerOptions) -> int:
+    return min(
+        options.log_flush_offset_checkpoint_interval_ms,
+        options.log_flush_start_offset_checkpoint_interval_ms,
+    )
+
+
+def _high_watermark_interval_ms(options: BrokerOptions) -> int:
+    return options.replica_high_watermark_checkpoint_interval_ms
+
+
+def _expiry_interval_ms(options: BrokerOptions) -> int:
+    return options.producer_id_expiration_check_interval_ms

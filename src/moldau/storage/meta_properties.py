@@ -1,0 +1,83 @@
+"""`meta.properties`: which broker of which cluster a log directory belongs to.
+
+    version=1
+    node.id=1
+    cluster.id=5q7mWlOxRyS9hrrX9e3zrA
+    directory.id=xJ0gvF8lTDuTSrRPl2jFkg
+
+Version 1 is written. Version 0, which Kafka wrote beside ZooKeeper, calls the id `broker.id`;
+either name is read in either version. A codec and a tiny shell; what to do when the ids are not
+those of this broker is for the log store to say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from uuid import UUID
+
+from moldau.errors import DamagedFileError
+from moldau.model import BrokerId
+from moldau.model.uuid_text import format_uuid, parse_uuid
+from moldau.storage.files import Files
+
+VERSION = 1
+READABLE_VERSIONS = ("0", "1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetaProperties:
+    """What the file says. Kafka's version 0 may leave out everything but the version."""
+
+    broker_id: BrokerId | None
+    cluster_id: str | None
+    directory_id: UUID | None = None
+
+
+def encode_meta_properties(properties: MetaProperties) -> bytes:
+    pairs = {"version": str(VERSION)}
+    if properties.broker_id is not None:
+        pairs["node.id"] = str(properties.broker_id)
+    if properties.cluster_id is not None:
+        pairs["cluster.id"] = properties.cluster_id
+    if properties.directory_id is not None:
+        pairs["directory.id"] = format_uuid(properties.directory_id)
+    return "".join(f"{name}={value}\n" for name, value in pairs.items()).encode()
+
+
+def decode_meta_properties(data: bytes) -> MetaProperties:
+    pairs = _decode_pairs(data.decode(errors="replace"))
+    version = pairs.get("version")
+    if version not in READABLE_VERSIONS:
+        raise DamagedFileError(f"meta.properties has version {version!r}, not one of 0 and 1")
+    broker_id = pairs.get("node.id", pairs.get("broker.id"))
+    directory_id = pairs.get("directory.id")
+    try:
+        return MetaProperties(
+            broker_id=None if broker_id is None else BrokerId(int(broker_id)),
+            cluster_id=pairs.get("cluster.id"),
+            directory_id=None if directory_id is None else parse_uuid(directory_id),
+        )
+    except ValueError as error:
+        raise DamagedFileError(f"meta.properties has a value that is no id: {error}") from error
+
+
+def write_meta_properties(files: Files, path: Path, properties: MetaProperties) -> None:
+    """Blocks until it is on disk: call it in a worker."""
+    files.replace(path, encode_meta_properties(properties))
+
+
+def read_meta_properties(files: Files, path: Path) -> MetaProperties | None:
+    """None when there is no such file: the log directory is new."""
+    return decode_meta_properties(files.read(path)) if files.exists(path) else None
+
+
+def _decode_pairs(text: str) -> dict[str, str]:
+    """As much of Java's properties format as `Properties.store` writes for ids."""
+    pairs = {}
+    for line in text.splitlines():
+        line = line.strip()
+        if line and line[0] not in "#!":
+            name, _, value = line.replace("\\", "").partition("=")
+            pairs[name.strip()] = value.strip()
+    return pairs

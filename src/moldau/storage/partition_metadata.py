@@ -1,0 +1,51 @@
+"""`partition.metadata`: the id of the topic that a partition's folder belongs to.
+
+    version: 0
+    topic_id: 5q7mWlOxRyS9hrrX9e3zrA
+
+A topic that was deleted and made again has another id, so what is left of the old one is known for
+what it is. A codec and a tiny shell.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from uuid import UUID
+
+from moldau.errors import DamagedFileError
+from moldau.model import TopicId
+from moldau.model.uuid_text import format_uuid, parse_uuid
+from moldau.storage.files import Files
+
+_FORMAT = re.compile(r"version:\s*0\r?\ntopic_id:\s*([A-Za-z0-9_-]{22})\s*\Z")
+_ZERO = UUID(int=0)
+
+
+def encode_partition_metadata(topic_id: TopicId) -> bytes:
+    return f"version: 0\ntopic_id: {format_uuid(topic_id)}\n".encode()
+
+
+def decode_partition_metadata(data: bytes) -> TopicId:
+    match = _FORMAT.match(data.decode(errors="replace"))
+    topic_id = _parse_id(match[1]) if match else _ZERO
+    if topic_id == _ZERO:
+        raise DamagedFileError(f"a partition metadata file has no topic id: {data[:80]!r}")
+    return TopicId(topic_id)
+
+
+def _parse_id(text: str) -> UUID:
+    try:
+        return parse_uuid(text)
+    except ValueError:
+        return _ZERO
+
+
+def write_partition_metadata(files: Files, path: Path, topic_id: TopicId) -> None:
+    """Blocks until it is on disk: call it in a worker."""
+    files.replace(path, encode_partition_metadata(topic_id))
+
+
+def read_partition_metadata(files: Files, path: Path) -> TopicId | None:
+    """None when there is no such file."""
+    return decode_partition_metadata(files.read(path)) if files.exists(path) else None

@@ -1,0 +1,35 @@
+"""Checks what a leader sent before a follower writes any of it: whole, sound and in order.
+
+A rule: bytes in, headers or an error out.
+"""
+
+from __future__ import annotations
+
+from moldau.errors import CorruptBatchError
+from moldau.model import TopicPartition
+from moldau.records.batch_header import CURRENT_MAGIC, BatchHeader, walk_headers
+from moldau.records.crc import crc_matches
+
+
+def check_replicated(
+    records: memoryview, next_offset: int, topic_partition: TopicPartition
+) -> list[tuple[int, BatchHeader]]:
+    """Positions and headers of the whole batches; one that is cut short at the end is left out.
+
+    Offsets grow from `next_offset` on. Gaps are what compaction leaves, overlaps are a fault.
+    """
+    batches = list(walk_headers(records))
+    for position, header in batches:
+        batch = records[position : position + header.size_bytes]
+        if header.magic != CURRENT_MAGIC or not crc_matches(batch, header):
+            raise CorruptBatchError(
+                f"the leader of {topic_partition} sent a damaged batch "
+                f"at offset {header.base_offset}"
+            )
+        if header.base_offset < next_offset or header.last_offset_delta < 0:
+            raise CorruptBatchError(
+                f"the leader of {topic_partition} sent a batch at offset "
+                f"{header.base_offset}, {next_offset} is next"
+            )
+        next_offset = header.next_offset
+    return batches

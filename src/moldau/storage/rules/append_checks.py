@@ -1,0 +1,266 @@
+"""What a batch from a client must look like before it is appended.
+
+`check_batch` reads the 61-byte header and the CRC and is on the path of every produce request.
+`check_records` looks at the records inside; `check_records_if_quick` does so where that cannot hold
+up the event loop. `wanted_codec` and `rewrite_batch` serve topics whose `compression.type` differs
+from what was sent. Producer sequences are checked elsewhere (`producer_sequences`).
+
+The rules are those of Kafka's `ProduceRequest`, `UnifiedLog` and `LogValidator`. Differences:
+
+- Kafka checks the timestamp of each record. Here the header's base timestamp, which is the first
+  record's, and its max timestamp stand for all of them: the first record is nearly always the
+  oldest, and nothing outside the batch depends on the timestamps between.
+- A batch that claims LogAppendTime is refused on every topic; Kafka lets it pass on a CreateTime
+  topic and corrects it.
+- A transactional batch without a producer id is refused: nobody could ever end its transaction.
+
+A rule: bytes and `now_ms` in, a header or an error out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from moldau.errors import (
+    BatchTooLargeError,
+    CorruptBatchError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    RecordListTooLargeError,
+    UnsupportedCompressionError,
+)
+from moldau.records.batch_header import (
+    ATTRIBUTES_AT,
+    CODEC_MASK,
+    CONTROL_FLAG,
+    CURRENT_MAGIC,
+    HEADER_BYTES,
+    LENGTH_AT,
+    LOG_OVERHEAD_BYTES,
+    MAGIC_AT,
+    MAX_TIMESTAMP_AT,
+    NO_TIMESTAMP,
+    TIMESTAMP_TYPE_FLAG,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    Buffer,
+    read_header,
+)
+from moldau.records.codec import find_fault
+from moldau.records.compression import Codec, DecompressionLimitError, compress, decompress
+from moldau.records.crc import crc_matches, seal
+
+DECOMPRESSED_MAX_BYTES = 100 * 1024 * 1024
+"""Default bound of what a compressed batch may unpack to: that of `socket.request.max.bytes`.
+
+The same records sent uncompressed would not fit into a request, so an honest producer stays below,
+and a few hundred hostile bytes cannot make the broker allocate gigabytes.
+"""
+
+QUICK_BATCH_BYTES = 64 * 1024
+QUICK_UNPACKED_BYTES = 512 * 1024
+"""Gzip, the slowest codec, unpacks this much in about a millisecond."""
+QUICK_RECORDS = 10_000
+
+_HIGHEST_CODEC = max(Codec)
+_UNUSUAL_FLAGS = TIMESTAMP_TYPE_FLAG | TRANSACTIONAL_FLAG | CONTROL_FLAG
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendLimits:
+    """What one topic asks of its batches; made when its options change, not per batch."""
+
+    max_message_bytes: int
+    segment_bytes: int
+    compacted: bool
+    log_append_time: bool
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
+    inspect_records: bool
+    decompressed_max_bytes: int = DECOMPRESSED_MAX_BYTES
+
+
+def check_batch(buffer: memoryview, limits: AppendLimits, now_ms: int) -> BatchHeader:
+    """Check that the buffer is one whole batch that a client may append; return its header."""
+    size_bytes = len(buffer)
+    if size_bytes < HEADER_BYTES:
+        raise _fault_of_short_buffer(buffer)
+    header = read_header(buffer)
+    if header.magic != CURRENT_MAGIC or header.batch_length + LOG_OVERHEAD_BYTES != size_bytes:
+        raise _fault_of_frame(header, size_bytes)
+    check_size(size_bytes, limits)
+    if not crc_matches(buffer, header):
+        raise CorruptBatchError(f"the batch's CRC is not {header.crc:#010x} as its header says")
+    _check_offsets(header)
+    _check_attributes(header)
+    if not limits.log_append_time and header.max_timestamp != NO_TIMESTAMP:
+        _check_timestamps(header, limits, now_ms)
+    return header
+
+
+def check_size(size_bytes: int, limits: AppendLimits) -> None:
+    """Check what recompression may have changed again."""
+    if size_bytes > limits.max_message_bytes:
+        raise BatchTooLargeError(
+            f"the batch has {size_bytes} bytes, max.message.bytes is {limits.max_message_bytes}"
+        )
+    if size_bytes > limits.segment_bytes:
+        raise RecordListTooLargeError(
+            f"the batch has {size_bytes} bytes, segment.bytes is {limits.segment_bytes}"
+        )
+
+
+def check_records(buffer: Buffer, header: BatchHeader, limits: AppendLimits) -> None:
+    """Check the records inside: whole, in order, as many as announced, with keys where needed."""
+    if limits.inspect_records:
+        payload = _unpack(buffer, header, limits.decompressed_max_bytes)
+        _check_payload(payload, header, limits)
+
+
+def check_records_if_quick(buffer: Buffer, header: BatchHeader, limits: AppendLimits) -> bool:
+    """Do as `check_records`, or return False when that is work for a worker.
+
+    Size alone does not tell: a kilobyte may unpack to megabytes. So the batch is unpacked up to a
+    bound that costs about a millisecond.
+    """
+    if not limits.inspect_records:
+        return True
+    if needs_worker(header, len(buffer)):
+        return False
+    try:
+        payload = _unpack(buffer, header, QUICK_UNPACKED_BYTES)
+    except DecompressionLimitError:
+        return False
+    _check_payload(payload, header, limits)
+    return True
+
+
+def needs_worker(header: BatchHeader, size_bytes: int) -> bool:
+    """Whether a look inside would hold up the event loop, as far as the header can tell."""
+    if header.attributes & CODEC_MASK and size_bytes > QUICK_BATCH_BYTES:
+        return True
+    return header.record_count > QUICK_RECORDS
+
+
+def wanted_codec(compression_type: str, header: BatchHeader) -> Codec | None:
+    """The codec to rewrite the batch with; None to keep it as it was sent."""
+    if compression_type == "producer":
+        return None
+    wanted = Codec.NONE if compression_type == "uncompressed" else Codec.parse(compression_type)
+    return None if header.attributes & CODEC_MASK == wanted else wanted
+
+
+def rewrite_batch(
+    buffer: Buffer,
+    header: BatchHeader,
+    *,
+    codec: Codec,
+    level: int | None,
+    log_append_time_ms: int | None,
+    decompressed_max_bytes: int = DECOMPRESSED_MAX_BYTES,
+) -> bytearray:
+    """The same records under another codec. Slow: run it in a worker."""
+    records = _unpack(buffer, header, decompressed_max_bytes)
+    batch = bytearray(memoryview(buffer)[:HEADER_BYTES])
+    batch += records if codec is Codec.NONE else compress(codec, records, level)
+    batch[LENGTH_AT : LENGTH_AT + 4] = (len(batch) - LOG_OVERHEAD_BYTES).to_bytes(4, "big")
+    _write_attributes(batch, header.attributes & ~CODEC_MASK | codec)
+    if log_append_time_ms is None:
+        seal(batch)
+    else:
+        set_log_append_time(batch, log_append_time_ms)
+    return batch
+
+
+def set_log_append_time(batch: bytearray | memoryview, now_ms: int) -> BatchHeader:
+    """Give every record of the batch one timestamp, in place; the header is read anew."""
+    attributes = int.from_bytes(batch[ATTRIBUTES_AT : ATTRIBUTES_AT + 2], "big")
+    _write_attributes(batch, attributes | TIMESTAMP_TYPE_FLAG)
+    batch[MAX_TIMESTAMP_AT : MAX_TIMESTAMP_AT + 8] = now_ms.to_bytes(8, "big", signed=True)
+    seal(batch)
+    return read_header(batch)
+
+
+def _write_attributes(batch: bytearray | memoryview, attributes: int) -> None:
+    batch[ATTRIBUTES_AT : ATTRIBUTES_AT + 2] = (attributes & 0xFFFF).to_bytes(2, "big")
+
+
+def _check_offsets(header: BatchHeader) -> None:
+    """A client leaves no gaps. Its base offset does not count: the broker writes its own."""
+    count = header.record_count
+    if count > 0 and header.last_offset_delta == count - 1:
+        return
+    raise InvalidRecordError(
+        f"the batch announces {count} records and a last offset delta of {header.last_offset_delta}"
+    )
+
+
+def _check_attributes(header: BatchHeader) -> None:
+    attributes = header.attributes
+    if attributes & _UNUSUAL_FLAGS:
+        _check_unusual_flags(header)
+    if attributes & CODEC_MASK > _HIGHEST_CODEC:
+        raise UnsupportedCompressionError(f"there is no codec {attributes & CODEC_MASK}")
+    if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
+        raise InvalidRecordError(
+            f"producer {header.producer_id} sends epoch {header.producer_epoch} "
+            f"and sequence {header.base_sequence}"
+        )
+
+
+def _check_unusual_flags(header: BatchHeader) -> None:
+    if header.attributes & CONTROL_FLAG:
+        raise InvalidRecordError("clients may not write control records")
+    if header.attributes & TIMESTAMP_TYPE_FLAG:
+        raise InvalidTimestampError("producers may not set the timestamp type to LogAppendTime")
+    if header.producer_id < 0:
+        raise InvalidRecordError("a transactional batch needs a producer id")
+
+
+def _check_timestamps(header: BatchHeader, limits: AppendLimits, now_ms: int) -> None:
+    """`NO_TIMESTAMP` is within every limit."""
+    if header.max_timestamp - now_ms > limits.timestamp_after_max_ms:
+        raise _timestamp_fault(header.max_timestamp, limits, now_ms)
+    oldest = min(header.base_timestamp, header.max_timestamp)
+    if now_ms - oldest > limits.timestamp_before_max_ms and oldest != NO_TIMESTAMP:
+        raise _timestamp_fault(oldest, limits, now_ms)
+
+
+def _timestamp_fault(timestamp: int, limits: AppendLimits, now_ms: int) -> InvalidTimestampError:
+    return InvalidTimestampError(
+        f"timestamp {timestamp} is not within [{now_ms - limits.timestamp_before_max_ms}, "
+        f"{now_ms + limits.timestamp_after_max_ms}]"
+    )
+
+
+def _fault_of_short_buffer(buffer: memoryview) -> InvalidRecordError | CorruptBatchError:
+    if not buffer:
+        return InvalidRecordError("there must be exactly one record batch per partition, not none")
+    if len(buffer) > MAGIC_AT and buffer[MAGIC_AT] != CURRENT_MAGIC:
+        return _fault_of_magic(buffer[MAGIC_AT])
+    return CorruptBatchError(f"{len(buffer)} bytes are too few for a batch")
+
+
+def _fault_of_frame(header: BatchHeader, size_bytes: int) -> InvalidRecordError | CorruptBatchError:
+    if header.magic != CURRENT_MAGIC:
+        return _fault_of_magic(header.magic)
+    if HEADER_BYTES <= header.size_bytes < size_bytes:
+        return InvalidRecordError("there must be exactly one record batch per partition, not more")
+    return CorruptBatchError(f"a batch of {header.size_bytes} bytes came in {size_bytes} bytes")
+
+
+def _fault_of_magic(magic: int) -> InvalidRecordError:
+    return InvalidRecordError(f"record batches must have magic {CURRENT_MAGIC}, this has {magic}")
+
+
+def _check_payload(payload: Buffer, header: BatchHeader, limits: AppendLimits) -> None:
+    fault = find_fault(payload, header.record_count, limits.compacted)
+    if fault is not None:
+        raise InvalidRecordError(f"record {fault.index}: {fault.reason}", fault.index)
+
+
+def _unpack(buffer: Buffer, header: BatchHeader, limit_bytes: int) -> Buffer:
+    """What is too much is MESSAGE_TOO_LARGE, on which producers split the batch."""
+    payload = memoryview(buffer)[HEADER_BYTES:]
+    codec = header.attributes & CODEC_MASK
+    return decompress(Codec(codec), payload, limit_bytes) if codec else payload

@@ -1,0 +1,333 @@
+"""What compaction keeps of a batch: the last record of each key, and what others rely on.
+
+The rules are those of Kafka's `Cleaner` and of KIP-534:
+
+- A record stays when no later one in the compared range has its key. Offsets never change; a batch
+  keeps its first and its last offset, whatever is left between them.
+- A record without a value, a tombstone, says that the key is gone. It is marked when compaction
+  first keeps it: bit 6 of the batch's attributes is set and the base timestamp becomes the delete
+  horizon, after which the next round drops it. Readers that are slower than that miss it.
+- A record without a key cannot be compacted and goes.
+- Records of aborted transactions go, and never take the place of others. End markers stay.
+- A batch without records goes, unless its producer's sequence would be forgotten with it, or the
+  end of its segment: such a batch becomes a bare header.
+
+What is past the compared range stays. A batch of which nothing goes is kept byte for byte. A rule:
+bytes in, bytes out.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from typing import NamedTuple, TypeAlias
+
+from moldau.errors import CorruptBatchError
+from moldau.records.batch_header import (
+    ATTRIBUTES_AT,
+    CODEC_MASK,
+    DELETE_HORIZON_FLAG,
+    HEADER_BYTES,
+    LENGTH_AT,
+    LOG_OVERHEAD_BYTES,
+    NO_TIMESTAMP,
+    BatchHeader,
+    Buffer,
+)
+from moldau.records.batch_reader import DEFAULT_LIMIT_BYTES, payload_of
+from moldau.records.codec import decode_records
+from moldau.records.compression import Codec, compress
+from moldau.records.crc import crc_matches, seal
+from moldau.records.record import Record
+
+MAX_PLAIN_KEY_BYTES = 32
+_DIGEST_BYTES = 16
+_MAX_TIMESTAMP_MS = (1 << 63) - 1
+_UINT64_MASK = (1 << 64) - 1
+
+_LENGTH = struct.Struct(">i")
+_AFTER_CRC = struct.Struct(">hiqqqhii")
+_NO_PRODUCER_STATE: Mapping[int, int] = {}
+
+_Key: TypeAlias = bytes | int
+"""A key, or the digest of a long one: an integer, so that it never equals a key."""
+
+
+class KeyMap:
+    """The last offset of each key in the range that a round compares; bounded.
+
+    Invariant: all records of committed batches from the first dirty offset up to `end_offset` are
+    in it.
+    """
+
+    __slots__ = ("_max_keys", "_offsets", "end_offset")
+
+    def __init__(self, max_keys: int, first_dirty_offset: int) -> None:
+        self._max_keys = max_keys
+        self._offsets: dict[_Key, int] = {}
+        self.end_offset = first_dirty_offset
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def has_room_for(self, record_count: int) -> bool:
+        """Whether a batch of so many records fits; the first one always does."""
+        return not self._offsets or len(self._offsets) + record_count <= self._max_keys
+
+    def add(self, records: Iterable[Record], first_dirty_offset: int) -> None:
+        offsets = self._offsets
+        for record in records:
+            if record.key is not None and record.offset >= first_dirty_offset:
+                offsets[_shorten(record.key)] = record.offset
+
+    def is_latest(self, record: Record) -> bool:
+        """Whether a record is the last with its key, as far as is known."""
+        if record.key is None:
+            return False
+        return self._offsets.get(_shorten(record.key), -1) <= record.offset
+
+
+class AbortedRanges:
+    """Tells the batches of aborted transactions from others."""
+
+    __slots__ = ("_ranges",)
+
+    def __init__(self, transactions: Iterable[tuple[int, int, int]]) -> None:
+        """Producer id, first offset and last offset (the abort marker's) of each."""
+        self._ranges: dict[int, list[tuple[int, int]]] = {}
+        for producer_id, first_offset, last_offset in transactions:
+            self._ranges.setdefault(producer_id, []).append((first_offset, last_offset))
+
+    def holds(self, header: BatchHeader) -> bool:
+        if not self._ranges or not header.is_transactional:
+            return False
+        ranges = self._ranges.get(header.producer_id, ())
+        return any(first <= header.base_offset <= last for first, last in ranges)
+
+
+class CompactionTerms(NamedTuple):
+    """What holds for a whole round."""
+
+    now_ms: int
+    delete_retention_ms: int
+    limit_bytes: int = DEFAULT_LIMIT_BYTES
+    """How much a batch may unfold to."""
+
+
+def map_batch(
+    keys: KeyMap,
+    batch: Buffer,
+    header: BatchHeader,
+    aborted: AbortedRanges,
+    first_dirty_offset: int,
+    limit_bytes: int = DEFAULT_LIMIT_BYTES,
+) -> bool:
+    """Take note of a dirty batch; False when there is no room for it, and the range ends before."""
+    if not (header.is_control or aborted.holds(header)):
+        if not keys.has_room_for(header.record_count):
+            return False
+        payload = _require_payload(batch, header, limit_bytes)
+        keys.add(_decode(payload, header), first_dirty_offset)
+    keys.end_offset = max(keys.end_offset, header.next_offset)
+    return True
+
+
+def compact_batch(
+    batch: Buffer,
+    header: BatchHeader,
+    keys: KeyMap,
+    aborted: AbortedRanges,
+    terms: CompactionTerms,
+    *,
+    last_offsets: Mapping[int, int] = _NO_PRODUCER_STATE,
+    ends_segment: bool = False,
+) -> Buffer | None:
+    """What is left of a batch: itself, a shorter one, a bare header, or None for nothing.
+
+    `last_offsets` has the last data offset of each known producer.
+    """
+    if header.is_control or header.base_offset >= keys.end_offset:
+        return batch
+    must_stay = ends_segment or last_offsets.get(header.producer_id) == header.last_offset
+    if not header.record_count or aborted.holds(header):
+        return _bare(batch, header) if must_stay else None
+    payload = _require_payload(batch, header, terms.limit_bytes)
+    records = _decode(payload, header)
+    kept = [_stays(record, header, keys, terms.now_ms) for record in records]
+    if not any(kept):
+        return _bare(batch, header) if must_stay else None
+    horizon_ms = _new_horizon(records, kept, header, terms)
+    if horizon_ms is None and all(kept):
+        return batch
+    return _rebuild(batch, header, payload, records, kept, horizon_ms)
+
+
+def _stays(record: Record, header: BatchHeader, keys: KeyMap, now_ms: int) -> bool:
+    if record.offset >= keys.end_offset:
+        return True
+    if not keys.is_latest(record):
+        return False
+    is_marked = bool(header.attributes & DELETE_HORIZON_FLAG)
+    return record.value is not None or not is_marked or now_ms < header.base_timestamp
+
+
+def _new_horizon(
+    records: Sequence[Record], kept: Sequence[bool], header: BatchHeader, terms: CompactionTerms
+) -> int | None:
+    """When the tombstones of a batch may go; None when it has none or is marked already."""
+    if header.attributes & DELETE_HORIZON_FLAG:
+        return None
+    has_tombstone = any(
+        stays and record.value is None for record, stays in zip(records, kept, strict=True)
+    )
+    if not has_tombstone:
+        return None
+    return min(terms.now_ms + terms.delete_retention_ms, _MAX_TIMESTAMP_MS)
+
+
+def _bare(batch: Buffer, header: BatchHeader) -> Buffer:
+    """The header of a batch without records, as Kafka writes it."""
+    if not header.record_count and header.size_bytes == HEADER_BYTES:
+        return batch
+    return _assemble(
+        batch,
+        header,
+        b"",
+        attributes=header.attributes & ~(CODEC_MASK | DELETE_HORIZON_FLAG),
+        base_timestamp=NO_TIMESTAMP,
+        max_timestamp=header.max_timestamp,
+        record_count=0,
+    )
+
+
+def _rebuild(
+    batch: Buffer,
+    header: BatchHeader,
+    payload: Buffer,
+    records: Sequence[Record],
+    kept: Sequence[bool],
+    horizon_ms: int | None,
+) -> bytearray:
+    """The batch with the records that stay, at their offsets, and a new horizon if there is one."""
+    shift_ms = 0 if horizon_ms is None else header.base_timestamp - horizon_ms
+    parts = [
+        _shift_timestamp(part, shift_ms) if shift_ms else part
+        for part, stays in zip(_split_records(payload, len(records)), kept, strict=True)
+        if stays
+    ]
+    codec = Codec.require(header.codec)
+    content = b"".join(parts)
+    max_timestamp = header.max_timestamp
+    if not header.is_log_append_time:
+        max_timestamp = max(
+            record.timestamp_ms for record, stays in zip(records, kept, strict=True) if stays
+        )
+    return _assemble(
+        batch,
+        header,
+        content if codec is Codec.NONE else compress(codec, content),
+        attributes=header.attributes | (0 if horizon_ms is None else DELETE_HORIZON_FLAG),
+        base_timestamp=header.base_timestamp if horizon_ms is None else horizon_ms,
+        max_timestamp=max_timestamp,
+        record_count=len(parts),
+    )
+
+
+def _assemble(
+    batch: Buffer,
+    header: BatchHeader,
+    content: bytes,
+    *,
+    attributes: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    record_count: int,
+) -> bytearray:
+    """A batch with the offsets, the leader epoch and the producer of another."""
+    made = bytearray(HEADER_BYTES + len(content))
+    made[:HEADER_BYTES] = memoryview(batch)[:HEADER_BYTES]
+    made[HEADER_BYTES:] = content
+    _LENGTH.pack_into(made, LENGTH_AT, len(made) - LOG_OVERHEAD_BYTES)
+    _AFTER_CRC.pack_into(
+        made,
+        ATTRIBUTES_AT,
+        attributes,
+        header.last_offset_delta,
+        base_timestamp,
+        max_timestamp,
+        header.producer_id,
+        header.producer_epoch,
+        header.base_sequence,
+        record_count,
+    )
+    seal(made)
+    return made
+
+
+def _require_payload(batch: Buffer, header: BatchHeader, limit_bytes: int) -> Buffer:
+    """The records of a batch that is what its producer sent: damage must not get a new CRC."""
+    if not crc_matches(batch, header):
+        raise CorruptBatchError(f"the batch at offset {header.base_offset} fails its CRC")
+    return payload_of(batch, header, limit_bytes)
+
+
+def _decode(payload: Buffer, header: BatchHeader) -> list[Record]:
+    return decode_records(
+        payload,
+        header.record_count,
+        header.base_offset,
+        header.base_timestamp,
+        header.max_timestamp if header.is_log_append_time else None,
+    )
+
+
+def _shorten(key: bytes) -> _Key:
+    if len(key) <= MAX_PLAIN_KEY_BYTES:
+        return key
+    return int.from_bytes(blake2b(key, digest_size=_DIGEST_BYTES).digest(), "big")
+
+
+# Records as bytes. They were decoded before, so their lengths are sound.
+
+
+def _split_records(payload: Buffer, count: int) -> Iterator[bytes]:
+    """The bytes of each record, with its length before it."""
+    data = bytes(payload)
+    position = 0
+    for _ in range(count):
+        length, body_at = _read_varint(data, position)
+        yield data[position : body_at + length]
+        position = body_at + length
+
+
+def _shift_timestamp(record: bytes, shift_ms: int) -> bytes:
+    """The record relative to a base timestamp that is so much earlier."""
+    _, body_at = _read_varint(record, 0)
+    delta, rest_at = _read_varint(record, body_at + 1)
+    body = record[body_at : body_at + 1] + _varint(delta + shift_ms) + record[rest_at:]
+    return _varint(len(body)) + body
+
+
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    raw = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        raw |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            raw &= _UINT64_MASK
+            return (raw >> 1) ^ -(raw & 1), position
+        shift += 7
+
+
+def _varint(value: int) -> bytes:
+    """Zigzag; what does not fit into 64 bits wraps, as everywhere with hostile timestamps."""
+    value = ((value + (1 << 63)) & _UINT64_MASK) - (1 << 63)
+    raw = ((value << 1) ^ (value >> 63)) & _UINT64_MASK
+    encoded = bytearray()
+    while raw >= 0x80:
+        encoded.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    encoded.append(raw)
+    return bytes(encoded)

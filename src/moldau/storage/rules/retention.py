@@ -1,0 +1,123 @@
+"""Which segments of a log are too old, too many, or before the log's start: a plan.
+
+A policy says how many segments may go from the front. That is bounded here by what no policy may
+do: nothing at or above the high watermark goes, and an empty active segment stays. The plan may
+name the active segment too, when it holds records and they are expired: the shell rolls a new one
+first. Kafka's rules (`UnifiedLog.deleteOldSegments`): log start offset, size, time, each from the
+oldest segment to the first that stays. A rule: values in, a number out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+UNLIMITED = -1
+"""`retention.ms` and `retention.bytes`: keep everything."""
+
+
+class SegmentFacts(NamedTuple):
+    """What retention looks at."""
+
+    base_offset: int
+    size_bytes: int
+    largest_timestamp_ms: int
+    """Negative when no record of it has a timestamp."""
+    modified_ms: int
+    """When the file was last written."""
+
+    @property
+    def age_timestamp_ms(self) -> int:
+        return self.largest_timestamp_ms if self.largest_timestamp_ms >= 0 else self.modified_ms
+
+
+class LogFacts(NamedTuple):
+    """The offsets of the log. Invariant: start <= high watermark <= end."""
+
+    log_start_offset: int
+    high_watermark: int
+    log_end_offset: int
+
+
+class RetentionPolicy(Protocol):
+    """A reason to delete."""
+
+    def deletable(self, segments: Sequence[SegmentFacts], log: LogFacts, now_ms: int) -> int:
+        """How many segments may go, counted from the oldest."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class StartOffsetRetention:
+    """What lies before the log's start offset is of no use, whatever the cleanup policy."""
+
+    def deletable(self, segments: Sequence[SegmentFacts], log: LogFacts, now_ms: int) -> int:
+        starts = (segment.base_offset for segment in segments[1:])
+        return sum(start <= log.log_start_offset for start in starts)
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRetention:
+    """`retention.ms`: a segment goes when its newest record is older."""
+
+    retention_ms: int
+
+    def deletable(self, segments: Sequence[SegmentFacts], log: LogFacts, now_ms: int) -> int:
+        if self.retention_ms < 0:
+            return 0
+        for count, segment in enumerate(segments):
+            if now_ms - segment.age_timestamp_ms <= self.retention_ms:
+                return count
+        return len(segments)
+
+
+@dataclass(frozen=True, slots=True)
+class SizeRetention:
+    """`retention.bytes`: segments go as long as what remains is not less than that."""
+
+    retention_bytes: int
+
+    def deletable(self, segments: Sequence[SegmentFacts], log: LogFacts, now_ms: int) -> int:
+        if self.retention_bytes < 0:
+            return 0
+        excess = sum(segment.size_bytes for segment in segments) - self.retention_bytes
+        for count, segment in enumerate(segments):
+            excess -= segment.size_bytes
+            if excess < 0:
+                return count
+        return len(segments)
+
+
+def policies_for(
+    cleanup_policy: frozenset[str], retention_ms: int, retention_bytes: int
+) -> tuple[RetentionPolicy, ...]:
+    """The policies of a topic with these options."""
+    if "delete" not in cleanup_policy:
+        return (StartOffsetRetention(),)
+    return StartOffsetRetention(), SizeRetention(retention_bytes), TimeRetention(retention_ms)
+
+
+def plan_retention(
+    segments: Sequence[SegmentFacts],
+    log: LogFacts,
+    policies: Iterable[RetentionPolicy],
+    now_ms: int,
+) -> int:
+    """How many segments to delete from the front; all of them means that a new one is due.
+
+    Each policy looks at what those before it have left, as in Kafka: timestamps need not grow from
+    segment to segment, so the longest of the prefixes may not be all.
+    """
+    allowed = _count_allowed(segments, log)
+    count = 0
+    for policy in policies:
+        count = min(allowed, count + policy.deletable(segments[count:], log, now_ms))
+    return count
+
+
+def _count_allowed(segments: Sequence[SegmentFacts], log: LogFacts) -> int:
+    ends = [segment.base_offset for segment in segments[1:]]
+    if segments and segments[-1].size_bytes:
+        ends.append(log.log_end_offset)
+    return sum(end <= log.high_watermark for end in ends)

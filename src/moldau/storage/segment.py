@@ -1,0 +1,381 @@
+"""One segment of a log: a file of batches and the indexes beside it.
+
+A segment is named by its base offset, which no record in it is below. Only the last segment of a
+log, the active one, is appended to. This module answers for the files of one segment: appending,
+finding positions, recovering after a crash, truncating, renaming. What is in the log as a whole,
+when to roll and what to delete are for `log` and the rules.
+
+A shell. One task changes a segment; lookups may run in any thread at the same time, and see the
+batches up to the size that they read first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from moldau.records.batch_header import LOG_OVERHEAD_BYTES, BatchHeader
+from moldau.storage.batch_scan import walk_batches, walk_valid_batches
+from moldau.storage.files import Buffer, File
+from moldau.storage.offset_index import OffsetIndex
+from moldau.storage.open_files import OpenFiles
+from moldau.storage.rules.file_names import (
+    DELETED_SUFFIX,
+    LOG_SUFFIX,
+    OFFSET_INDEX_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    TRANSACTION_INDEX_SUFFIX,
+    segment_file_name,
+)
+from moldau.storage.rules.roll import MAX_RELATIVE_OFFSET
+from moldau.storage.time_index import TimeIndex
+from moldau.storage.transaction_index import TransactionIndex
+
+UNKNOWN = -1
+
+
+class Boundary(NamedTuple):
+    """Where a batch begins or ends."""
+
+    position: int
+    next_offset: int
+    """Base offset of the batch that begins here, or the offset after the batch that ends here."""
+
+
+class _Part(Protocol):
+    """What a segment has a file for."""
+
+    path: Path
+
+
+class Segment:
+    """Files of one segment. See the module for who may call what."""
+
+    __slots__ = (
+        "_bytes_since_entry",
+        "_max_timestamp_known",
+        "_open_files",
+        "base_offset",
+        "created_ms",
+        "file",
+        "first_timestamp",
+        "is_deleted",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "offset_index",
+        "path",
+        "recently_used",
+        "size_bytes",
+        "time_index",
+        "transaction_index",
+    )
+
+    def __init__(
+        self,
+        open_files: OpenFiles,
+        folder: Path,
+        base_offset: int,
+        *,
+        size_bytes: int,
+        created_ms: int,
+        stage: str = "",
+    ) -> None:
+        files = open_files.files
+
+        def path_of(suffix: str) -> Path:
+            return folder / (segment_file_name(base_offset, suffix) + stage)
+
+        self.base_offset = base_offset
+        self.size_bytes = size_bytes  # what readers may see; the file may be longer for a moment
+        self.created_ms = created_ms
+        self.path = path_of(LOG_SUFFIX)
+        self.offset_index = OffsetIndex(files, path_of(OFFSET_INDEX_SUFFIX), base_offset)
+        self.time_index = TimeIndex(files, path_of(TIME_INDEX_SUFFIX), base_offset)
+        self.transaction_index = TransactionIndex(files, path_of(TRANSACTION_INDEX_SUFFIX))
+        self.file: File | None = None  # open while in use, see OpenFiles
+        self.recently_used = False
+        self.is_deleted = False  # its files have other names, or are gone
+        self.first_timestamp = UNKNOWN  # max timestamp of the first batch; ages the segment
+        self.max_timestamp = UNKNOWN
+        self.max_timestamp_offset = UNKNOWN  # last offset of the batch that has it
+        self._max_timestamp_known = size_bytes == 0
+        self._bytes_since_entry = 0
+        self._open_files = open_files
+
+    @classmethod
+    def create(
+        cls,
+        open_files: OpenFiles,
+        folder: Path,
+        base_offset: int,
+        created_ms: int,
+        stage: str = "",
+    ) -> Segment:
+        """Make the files of a new, empty segment; a stage is at the end of their names."""
+        segment = cls(
+            open_files, folder, base_offset, size_bytes=0, created_ms=created_ms, stage=stage
+        )
+        with contextlib.closing(open_files.files.open(segment.path, create=True)) as file:
+            if file.size():
+                file.truncate(0)  # left over from before a crash
+        segment.start_empty_indexes()
+        return segment
+
+    def __repr__(self) -> str:
+        return f"Segment({self.path}, {self.size_bytes} bytes)"
+
+    def opened(self) -> File:
+        """The log file, open."""
+        self.recently_used = True
+        return self.file or self._open_files.open(self, self.path)
+
+    # Writing: the owner only
+
+    def append(
+        self,
+        batches: Buffer,
+        size_bytes: int,
+        last_offset: int,
+        max_timestamp: int,
+        index_interval_bytes: int,
+    ) -> bool:
+        """Write one batch behind the last. True when it got an entry in the indexes."""
+        position = self.size_bytes
+        self.recently_used = True
+        (self.file or self._open_files.open(self, self.path)).write_at(position, batches)
+        indexed = self._note(position, size_bytes, last_offset, max_timestamp, index_interval_bytes)
+        self.size_bytes = position + size_bytes
+        return indexed
+
+    def _note(
+        self,
+        position: int,
+        size_bytes: int,
+        last_offset: int,
+        max_timestamp: int,
+        index_interval_bytes: int,
+    ) -> bool:
+        """What Kafka's `LogSegment.append` does for each batch after writing it."""
+        if max_timestamp > self.max_timestamp:
+            self.max_timestamp = max_timestamp
+            self.max_timestamp_offset = last_offset
+        if not position:
+            self.first_timestamp = max_timestamp
+        if self._bytes_since_entry <= index_interval_bytes:
+            self._bytes_since_entry += size_bytes
+            return False
+        self.offset_index.add(last_offset, position)
+        self.time_index.maybe_add(self.max_timestamp, self.max_timestamp_offset)
+        self._bytes_since_entry = size_bytes
+        return True
+
+    def start_empty_indexes(self) -> None:
+        """Begin the indexes anew; their files exist after this."""
+        self.offset_index.start_empty()
+        self.time_index.start_empty()
+        self.transaction_index.start_empty()
+
+    def write_out_indexes(self) -> None:
+        """Put what waits in memory into the files, so that `sync` covers it."""
+        self.offset_index.write_out()
+        self.time_index.write_out()
+
+    def seal(self) -> None:
+        """Nothing more will be appended: note the youngest timestamp and write the indexes out."""
+        if self.max_timestamp > UNKNOWN:
+            self.time_index.maybe_add(self.max_timestamp, self.max_timestamp_offset)
+        self.write_out_indexes()
+
+    def sync(self) -> None:
+        """Make what was written before the call survive a power loss. Blocks; any thread."""
+        try:
+            self.opened().sync()
+            self.offset_index.sync()
+            self.time_index.sync()
+            self.transaction_index.sync()
+        except FileNotFoundError:
+            if not self.is_deleted:  # in that case there is nothing left to keep
+                raise
+
+    def prepare_to_append(self) -> int:
+        """Learn what appending needs to know of a segment that exists; returns its next offset."""
+        if not self.size_bytes:
+            return self._prepare_empty()
+        last_entry = self.offset_index.last_entry()
+        last_time = self.time_index.last_entry()
+        start = last_entry.position if last_entry is not None else 0
+        self.max_timestamp, self.max_timestamp_offset = last_time or (UNKNOWN, UNKNOWN)
+        self._bytes_since_entry = self.size_bytes - start
+        self._max_timestamp_known = True
+        next_offset = self.base_offset
+        for position, header in walk_batches(self.opened(), start, self.size_bytes):
+            next_offset = header.next_offset
+            if position == 0:
+                self.first_timestamp = header.max_timestamp
+            if header.max_timestamp > self.max_timestamp:
+                self.max_timestamp = header.max_timestamp
+                self.max_timestamp_offset = header.last_offset
+        if start:
+            self._read_first_timestamp()
+        return next_offset
+
+    def _prepare_empty(self) -> int:
+        """Most partitions of a large broker are idle: they cost no look into a file."""
+        self.offset_index.assume_empty()
+        self.time_index.assume_empty()
+        self.max_timestamp = self.max_timestamp_offset = self.first_timestamp = UNKNOWN
+        self._max_timestamp_known = True
+        self._bytes_since_entry = 0
+        return self.base_offset
+
+    def _read_first_timestamp(self) -> None:
+        self.first_timestamp = self.find_first_timestamp()
+
+    def recover(
+        self, on_batch: Callable[[int, BatchHeader], None], index_interval_bytes: int
+    ) -> int:
+        """Check every batch, cut the file behind the last sound one, and rebuild the indexes.
+
+        Returns the number of bytes cut off. Blocks.
+        """
+        file = self.opened()
+        found_bytes = file.size()
+        self.start_empty_indexes()
+        self.max_timestamp = self.max_timestamp_offset = self.first_timestamp = UNKNOWN
+        self._max_timestamp_known = True
+        self._bytes_since_entry = 0
+        valid_bytes = 0
+        for position, header in walk_valid_batches(file, found_bytes):
+            if not self._holds(header):
+                break
+            size_bytes = header.batch_length + LOG_OVERHEAD_BYTES
+            self._note(
+                position, size_bytes, header.last_offset, header.max_timestamp, index_interval_bytes
+            )
+            on_batch(position, header)
+            valid_bytes = position + size_bytes
+        if valid_bytes < found_bytes:
+            file.truncate(valid_bytes)
+        self.size_bytes = valid_bytes
+        self.seal()
+        return found_bytes - valid_bytes
+
+    def _holds(self, header: BatchHeader) -> bool:
+        """Whether a batch's offsets can be in a segment of this base offset."""
+        relative = header.last_offset - self.base_offset
+        return header.base_offset >= self.base_offset and relative <= MAX_RELATIVE_OFFSET
+
+    def truncate_to(self, offset: int) -> int:
+        """Remove the batch that holds an offset and all behind it; returns the next offset."""
+        boundary = self.find_batch(offset)
+        if boundary is None:
+            return self.prepare_to_append()
+        self.size_bytes = boundary.position
+        self.opened().truncate(boundary.position)
+        self.offset_index.truncate_to_offset(boundary.next_offset)
+        self.time_index.truncate_to_offset(boundary.next_offset)
+        self.transaction_index.truncate_to_offset(offset)
+        self.first_timestamp = UNKNOWN
+        return max(self.prepare_to_append(), min(offset, boundary.next_offset))
+
+    def trim_file(self) -> None:
+        """Remove what a failed write may have left behind the last batch."""
+        with contextlib.suppress(OSError):
+            self.opened().truncate(self.size_bytes)
+
+    def mark_deleted(self) -> tuple[Path, ...]:
+        """Rename the files so that a restart would remove them; returns their new paths."""
+        self.is_deleted = True
+        return self._rename(DELETED_SUFFIX, may_be_absent=self._parts())
+
+    def enter_stage(self, stage: str) -> None:
+        """Rename the files on the segment's way from compaction into the log; the log's last."""
+        self._rename(stage, may_be_absent=(self.transaction_index,))
+
+    def remove_files(self) -> None:
+        """Give up a segment that never came into the log."""
+        self.is_deleted = True
+        self.let_go()
+        for part in self._parts():
+            self._open_files.files.remove(part.path)
+
+    def _parts(self) -> tuple[_Part, ...]:
+        return (self.offset_index, self.time_index, self.transaction_index, self)
+
+    def _rename(self, stage: str, may_be_absent: tuple[_Part, ...]) -> tuple[Path, ...]:
+        suffixes = (OFFSET_INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, LOG_SUFFIX)
+        parts = self._parts()
+        for part, suffix in zip(parts, suffixes, strict=True):
+            target = part.path.with_name(segment_file_name(self.base_offset, suffix) + stage)
+            try:
+                self._open_files.files.rename(part.path, target)
+            except FileNotFoundError:
+                if part not in may_be_absent:
+                    raise
+            part.path = target
+        return tuple(part.path for part in parts)
+
+    def let_go(self) -> None:
+        """Keep no file open; slices being sent keep theirs."""
+        self._open_files.let_go(self)
+
+    # Lookups: any thread
+
+    def largest_timestamp(self) -> int:
+        """The youngest timestamp, or -1 when there is none."""
+        if not self._max_timestamp_known:
+            self._load_max_timestamp()
+        return self.max_timestamp
+
+    def find_first_timestamp(self) -> int:
+        """The max timestamp of the first batch, or -1 when there is none."""
+        if self.first_timestamp != UNKNOWN:
+            return self.first_timestamp
+        for _, header in walk_batches(self.opened(), 0, self.size_bytes):
+            return header.max_timestamp
+        return UNKNOWN
+
+    def largest_timestamp_offset(self) -> int:
+        if not self._max_timestamp_known:
+            self._load_max_timestamp()
+        return self.max_timestamp_offset
+
+    def _load_max_timestamp(self) -> None:
+        """A sealed segment ends its time index with its youngest timestamp."""
+        last = self.time_index.last_entry()
+        if last is not None:
+            self.max_timestamp, self.max_timestamp_offset = last
+        self._max_timestamp_known = True
+
+    def find_batch(self, offset: int) -> Boundary | None:
+        """The first batch that ends at or after an offset, or None when all end before."""
+        entry = self.offset_index.find_by_offset(offset)
+        start = entry.position if entry is not None else 0
+        for position, header in walk_batches(self.opened(), start, self.size_bytes):
+            if header.last_offset >= offset:
+                return Boundary(position, header.base_offset)
+        return None
+
+    def find_boundary(self, start: int, limit: int) -> Boundary | None:
+        """The last batch boundary behind `start` and not behind `limit`.
+
+        `start` is a boundary, and `limit` is before the segment's end.
+        """
+        entry = self.offset_index.find_by_position(limit)
+        begin = max(start, entry.position if entry is not None else 0)
+        found = None
+        for position, header in walk_batches(self.opened(), begin, self.size_bytes):
+            if position > start:
+                found = Boundary(position, header.base_offset)
+            if position + header.batch_length + LOG_OVERHEAD_BYTES > limit:
+                break
+        return found
+
+    def find_end_of_batch(self, position: int) -> Boundary | None:
+        """The boundary behind the batch at a position; None when no batch begins there."""
+        for _, header in walk_batches(self.opened(), position, self.size_bytes):
+            end = position + header.batch_length + LOG_OVERHEAD_BYTES
+            return Boundary(end, header.next_offset)
+        return None

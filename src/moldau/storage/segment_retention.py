@@ -1,0 +1,43 @@
+"""Gathers what the rules of retention look at, from the segments and their files. A shell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from moldau.config.topic_options import TopicOptions
+from moldau.storage.files import Files
+from moldau.storage.rules.retention import (
+    LogFacts,
+    RetentionPolicy,
+    SegmentFacts,
+    plan_retention,
+    policies_for,
+)
+from moldau.storage.segment import Segment
+
+MOST_AT_ONCE = 50
+"""Each deletion renames a few files on the event loop; after so many, others have their turn."""
+
+
+def kafka_policies(options: TopicOptions) -> tuple[RetentionPolicy, ...]:
+    """What `cleanup.policy`, `retention.ms` and `retention.bytes` ask for."""
+    return policies_for(options.cleanup_policy, options.retention_ms, options.retention_bytes)
+
+
+def plan_deletion(
+    files: Files,
+    segments: Sequence[Segment],
+    log: LogFacts,
+    policies: Iterable[RetentionPolicy],
+    now_ms: int,
+) -> int:
+    """How many segments to delete now, from the oldest."""
+    facts = [_facts_of(files, segment) for segment in segments]
+    count = plan_retention(facts, log, policies, now_ms)
+    return min(count, MOST_AT_ONCE)
+
+
+def _facts_of(files: Files, segment: Segment) -> SegmentFacts:
+    timestamp = segment.largest_timestamp()
+    modified_ms = files.modified_ms(segment.path) if timestamp < 0 else 0
+    return SegmentFacts(segment.base_offset, segment.size_bytes, timestamp, modified_ms)

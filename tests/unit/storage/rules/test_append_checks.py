@@ -1,0 +1,383 @@
+"""What a client may append, by plain values."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moldau.errors import (
+    BatchTooLargeError,
+    CorruptBatchError,
+    InvalidRecordError,
+    InvalidTimestampError,
+    KafkaError,
+    RecordListTooLargeError,
+    UnsupportedCompressionError,
+)
+from moldau.records.batch_builder import build_batch
+from moldau.records.batch_header import (
+    ATTRIBUTES_AT,
+    HEADER_BYTES,
+    MAGIC_AT,
+    NO_TIMESTAMP,
+    read_header,
+)
+from moldau.records.batch_reader import records_of
+from moldau.records.compression import Codec, compress
+from moldau.records.crc import crc_matches, seal
+from moldau.storage.rules.append_checks import (
+    QUICK_BATCH_BYTES,
+    QUICK_RECORDS,
+    QUICK_UNPACKED_BYTES,
+    AppendLimits,
+    check_batch,
+    check_records,
+    check_records_if_quick,
+    check_size,
+    needs_worker,
+    rewrite_batch,
+    set_log_append_time,
+    wanted_codec,
+)
+
+NOW_MS = 1_700_000_000_000
+HOUR_MS = 3_600_000
+LIMITS = AppendLimits(
+    max_message_bytes=1024 * 1024,
+    segment_bytes=1024 * 1024 * 1024,
+    compacted=False,
+    log_append_time=False,
+    timestamp_before_max_ms=2**63 - 1,
+    timestamp_after_max_ms=HOUR_MS,
+    inspect_records=True,
+)
+COMPRESSED = [codec for codec in Codec if codec is not Codec.NONE]
+
+
+def a_batch(*values: bytes, timestamp_ms: int = NOW_MS, key: bytes | None = b"k", **fields):
+    rows = [(timestamp_ms, key, value, ()) for value in values or (b"one", b"two", b"three")]
+    return build_batch(rows, **fields)
+
+
+def patched(batch: bytearray, position: int, layout: str, value: int) -> bytearray:
+    """A batch with one field of the header changed and the CRC right again."""
+    struct.pack_into(layout, batch, position, value)
+    seal(batch)
+    return batch
+
+
+def check(batch: bytes | bytearray, limits: AppendLimits = LIMITS):
+    return check_batch(memoryview(batch), limits, NOW_MS)
+
+
+def test_a_sound_batch_gives_its_header():
+    batch = a_batch(producer_id=7, producer_epoch=0, base_sequence=0)
+
+    assert check(batch) == read_header(batch)
+
+
+def test_an_empty_buffer_is_no_batch():
+    with pytest.raises(InvalidRecordError, match="exactly one record batch"):
+        check(b"")
+
+
+def test_two_batches_are_one_too_many():
+    with pytest.raises(InvalidRecordError, match="exactly one record batch"):
+        check(a_batch() + a_batch())
+    with pytest.raises(InvalidRecordError, match="exactly one record batch"):
+        check(patched(a_batch(), 8, ">i", HEADER_BYTES - 12))  # the first one is a bare header
+
+
+@pytest.mark.parametrize("size_bytes", [1, 12, 16, 17, HEADER_BYTES - 1, HEADER_BYTES, -1])
+def test_a_batch_that_is_cut_short_is_corrupt(size_bytes):
+    with pytest.raises(CorruptBatchError):
+        check(a_batch()[:size_bytes])
+
+
+@pytest.mark.parametrize("length", [-12, -1, 0, HEADER_BYTES - 13])
+def test_a_length_that_is_too_small_for_a_header_is_corrupt(length):
+    with pytest.raises(CorruptBatchError):
+        check(patched(a_batch(), 8, ">i", length))
+
+
+@pytest.mark.parametrize("magic", [0, 1, 3])
+def test_other_formats_are_refused(magic):
+    batch = a_batch()
+    batch[MAGIC_AT] = magic
+
+    with pytest.raises(InvalidRecordError, match="magic"):
+        check(batch)
+    with pytest.raises(InvalidRecordError, match="magic"):
+        check(batch[:30])  # an old message may be shorter than a header of today
+
+
+@given(bit=st.integers(0, (len(a_batch()) - ATTRIBUTES_AT) * 8 - 1))
+def test_a_flipped_bit_under_the_crc_is_corrupt(bit):
+    batch = a_batch()
+    batch[ATTRIBUTES_AT + bit // 8] ^= 1 << bit % 8
+
+    with pytest.raises(CorruptBatchError, match="CRC"):
+        check(batch)
+
+
+@given(st.binary(max_size=200))
+def test_arbitrary_bytes_are_refused_with_a_kafka_error(data):
+    with pytest.raises(KafkaError):
+        check(data)
+
+
+def test_a_batch_may_be_as_large_as_max_message_bytes_and_no_larger():
+    batch = a_batch()
+    size = len(batch)
+
+    check(batch, replace(LIMITS, max_message_bytes=size))
+    with pytest.raises(BatchTooLargeError):
+        check(batch, replace(LIMITS, max_message_bytes=size - 1))
+
+
+def test_a_batch_larger_than_a_segment_is_refused():
+    batch = a_batch()
+
+    check(batch, replace(LIMITS, segment_bytes=len(batch)))
+    with pytest.raises(RecordListTooLargeError):
+        check(batch, replace(LIMITS, segment_bytes=len(batch) - 1))
+
+
+def test_size_can_be_checked_again_after_recompression():
+    check_size(100, replace(LIMITS, max_message_bytes=100))
+    with pytest.raises(BatchTooLargeError):
+        check_size(101, replace(LIMITS, max_message_bytes=100))
+
+
+def test_the_base_offset_of_a_client_does_not_matter():
+    assert check(a_batch(base_offset=5)).base_offset == 5
+
+
+@pytest.mark.parametrize(("count", "last_delta"), [(0, -1), (-1, -2), (3, 3), (3, 1), (2, 2)])
+def test_count_and_last_offset_delta_must_agree(count, last_delta):
+    batch = patched(a_batch(), 57, ">i", count)
+
+    with pytest.raises(InvalidRecordError, match="announces"):
+        check(patched(batch, 23, ">i", last_delta))
+
+
+def test_clients_may_not_write_control_batches():
+    with pytest.raises(InvalidRecordError, match="control"):
+        check(a_batch(control=True, producer_id=1, producer_epoch=0))
+
+
+@pytest.mark.parametrize("bits", [5, 6, 7])
+def test_unknown_codecs_are_refused(bits):
+    with pytest.raises(UnsupportedCompressionError):
+        check(patched(a_batch(), ATTRIBUTES_AT, ">h", bits))
+
+
+@pytest.mark.parametrize("producer_id", [0, 7])
+@pytest.mark.parametrize(("epoch", "sequence"), [(-1, 0), (0, -1), (-1, -1)])
+def test_a_producer_id_needs_an_epoch_and_a_sequence(producer_id, epoch, sequence):
+    with pytest.raises(InvalidRecordError, match=f"producer {producer_id} "):
+        check(a_batch(producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence))
+
+
+def test_a_transactional_batch_needs_a_producer_id():
+    check(a_batch(transactional=True, producer_id=0, producer_epoch=0, base_sequence=0))
+    with pytest.raises(InvalidRecordError, match="transactional"):
+        check(a_batch(transactional=True))
+
+
+@pytest.mark.parametrize("log_append_time", [True, False])
+def test_a_producer_may_not_claim_log_append_time(log_append_time):
+    with pytest.raises(InvalidTimestampError):
+        check(a_batch(log_append_time_ms=NOW_MS), replace(LIMITS, log_append_time=log_append_time))
+
+
+def test_a_timestamp_may_lie_ahead_as_far_as_the_limit():
+    check(a_batch(timestamp_ms=NOW_MS + HOUR_MS))
+    with pytest.raises(InvalidTimestampError, match=str(NOW_MS + HOUR_MS)):
+        check(a_batch(timestamp_ms=NOW_MS + HOUR_MS + 1))
+
+
+def test_a_timestamp_may_lie_back_as_far_as_the_limit():
+    limits = replace(LIMITS, timestamp_before_max_ms=HOUR_MS)
+
+    check(a_batch(timestamp_ms=NOW_MS - HOUR_MS), limits)
+    with pytest.raises(InvalidTimestampError, match=str(NOW_MS - HOUR_MS)):
+        check(a_batch(timestamp_ms=NOW_MS - HOUR_MS - 1), limits)
+
+
+def test_the_first_record_of_a_batch_may_be_too_old_even_if_the_last_is_not():
+    rows = [(NOW_MS - HOUR_MS - 1, None, b"old", ()), (NOW_MS, None, b"new", ())]
+
+    with pytest.raises(InvalidTimestampError):
+        check(build_batch(rows), replace(LIMITS, timestamp_before_max_ms=HOUR_MS))
+
+
+def test_records_without_timestamps_are_within_every_limit():
+    limits = replace(LIMITS, timestamp_before_max_ms=0, timestamp_after_max_ms=0)
+
+    check(a_batch(timestamp_ms=NO_TIMESTAMP), limits)
+    check(build_batch([(NO_TIMESTAMP, None, b"", ()), (NOW_MS, None, b"", ())]), limits)
+
+
+def test_timestamps_do_not_matter_where_the_broker_sets_them():
+    limits = replace(LIMITS, log_append_time=True, timestamp_before_max_ms=0)
+
+    check(a_batch(timestamp_ms=NOW_MS + 2 * HOUR_MS), limits)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_sound_records_pass_under_every_codec(codec):
+    batch = a_batch(codec=codec)
+    header = check(batch)
+
+    check_records(memoryview(batch), header, LIMITS)
+    assert check_records_if_quick(memoryview(batch), header, LIMITS)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_wrong_record_is_named_by_its_index(codec):
+    whole = a_batch()
+    payload = bytearray(whole[HEADER_BYTES:])
+    second_record = 1 + payload[0] // 2  # the length is a one-byte zigzag varint
+    payload[second_record + 3] = 0  # its offset delta, 0 instead of 1
+    packed = bytes(payload) if codec is Codec.NONE else compress(codec, payload)
+    batch = whole[:HEADER_BYTES] + packed
+    batch = patched(batch, 8, ">i", len(batch) - 12)
+    batch = patched(batch, ATTRIBUTES_AT, ">h", codec)
+
+    with pytest.raises(InvalidRecordError, match="record 1: ") as caught:
+        check_records(memoryview(batch), check(batch), LIMITS)
+    assert caught.value.batch_index == 1
+    with pytest.raises(InvalidRecordError, match="record 1: "):
+        check_records_if_quick(memoryview(batch), check(batch), LIMITS)
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_what_does_not_decompress_is_invalid(codec):
+    batch = patched(a_batch(b"x" * 100), ATTRIBUTES_AT, ">h", codec)
+
+    with pytest.raises(InvalidRecordError):
+        check_records(memoryview(batch), check(batch), LIMITS)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_compacted_topic_asks_for_keys(codec):
+    batch = a_batch(key=None, codec=codec)
+    header = check(batch)
+
+    check_records(memoryview(batch), header, LIMITS)
+    with pytest.raises(InvalidRecordError, match="key") as caught:
+        check_records(memoryview(batch), header, replace(LIMITS, compacted=True))
+    assert caught.value.batch_index == 0
+
+
+def test_header_validation_leaves_the_inside_alone():
+    batch = a_batch()
+    batch = patched(batch[:HEADER_BYTES] + b"\x00" * (len(batch) - HEADER_BYTES), 57, ">i", 3)
+    header = check(batch)
+    limits = replace(LIMITS, inspect_records=False)
+
+    check_records(memoryview(batch), header, limits)
+    assert check_records_if_quick(memoryview(batch), header, limits)
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_a_batch_that_unpacks_to_more_than_the_bound_is_too_large(codec):
+    batch = a_batch(b"\x00" * 4096, codec=codec)
+    header = check(batch)
+
+    check_records(memoryview(batch), header, replace(LIMITS, decompressed_max_bytes=5000))
+    with pytest.raises(BatchTooLargeError):
+        check_records(memoryview(batch), header, replace(LIMITS, decompressed_max_bytes=4096))
+
+
+def test_a_small_batch_that_unpacks_to_much_is_left_to_a_worker():
+    batch = a_batch(b"\x00" * (QUICK_UNPACKED_BYTES + 1), codec=Codec.ZSTD)
+    header = check(batch)
+
+    assert not needs_worker(header, len(batch))
+    assert not check_records_if_quick(memoryview(batch), header, LIMITS)
+    check_records(memoryview(batch), header, LIMITS)
+
+
+def test_large_compressed_batches_and_very_many_records_are_left_to_a_worker():
+    plain = read_header(a_batch())
+    packed = read_header(a_batch(codec=Codec.LZ4))
+
+    assert not needs_worker(plain, 2 * QUICK_BATCH_BYTES)
+    assert not needs_worker(packed, QUICK_BATCH_BYTES)
+    assert needs_worker(packed, QUICK_BATCH_BYTES + 1)
+    assert not needs_worker(plain._replace(record_count=QUICK_RECORDS), 100)
+    assert needs_worker(plain._replace(record_count=QUICK_RECORDS + 1), 100)
+
+
+@pytest.mark.parametrize(
+    ("compression_type", "sent", "wanted"),
+    [
+        ("producer", Codec.GZIP, None),
+        ("uncompressed", Codec.NONE, None),
+        ("uncompressed", Codec.GZIP, Codec.NONE),
+        ("lz4", Codec.LZ4, None),
+        ("lz4", Codec.NONE, Codec.LZ4),
+        ("zstd", Codec.SNAPPY, Codec.ZSTD),
+    ],
+)
+def test_a_batch_is_rewritten_only_when_the_topic_wants_another_codec(
+    compression_type, sent, wanted
+):
+    assert wanted_codec(compression_type, read_header(a_batch(codec=sent))) is wanted
+
+
+@pytest.mark.parametrize("sent", list(Codec))
+@pytest.mark.parametrize("wanted", list(Codec))
+@pytest.mark.parametrize("log_append_time_ms", [None, NOW_MS + 5])
+def test_rewriting_changes_the_codec_and_nothing_else(sent, wanted, log_append_time_ms):
+    rows = [(NOW_MS + i, b"k%d" % i, b"v" * i, (("h", b"x"),)) for i in range(20)]
+    fields = {"producer_id": 9, "producer_epoch": 3, "base_sequence": 44, "transactional": True}
+    batch = build_batch(rows, codec=sent, **fields)
+
+    rewritten = rewrite_batch(
+        memoryview(batch),
+        read_header(batch),
+        codec=wanted,
+        level=None,
+        log_append_time_ms=log_append_time_ms,
+    )
+
+    expected = build_batch(rows, codec=wanted, log_append_time_ms=log_append_time_ms, **fields)
+    header = read_header(rewritten)
+    assert header.size_bytes == len(rewritten)
+    assert crc_matches(rewritten, header)
+    assert records_of(rewritten) == records_of(expected)
+    assert header._replace(crc=0) == read_header(expected)._replace(crc=0)
+
+
+def test_rewriting_is_bounded_too():
+    batch = a_batch(b"\x00" * 4096, codec=Codec.ZSTD)
+
+    with pytest.raises(BatchTooLargeError):
+        rewrite_batch(
+            batch,
+            read_header(batch),
+            codec=Codec.GZIP,
+            level=1,
+            log_append_time_ms=None,
+            decompressed_max_bytes=4096,
+        )
+
+
+def test_log_append_time_is_set_in_place():
+    batch = a_batch(codec=Codec.LZ4, timestamp_ms=5)
+
+    header = set_log_append_time(memoryview(batch), NOW_MS)
+
+    assert header == read_header(batch)
+    assert header.is_log_append_time
+    assert header.max_timestamp == NOW_MS
+    assert header.codec == Codec.LZ4
+    assert crc_matches(batch, header)
+    assert {record.timestamp_ms for record in records_of(batch)} == {NOW_MS}

@@ -38,6 +38,10 @@ class NotEmptyError(CoordinationError):
     """A node with children cannot be deleted."""
 
 
+class EphemeralParentError(CoordinationError):
+    """An ephemeral node cannot have children."""
+
+
 class SessionExpiredError(CoordinationError):
     """The session is over: ephemeral nodes are gone, and this broker must stop leading."""
 
@@ -97,6 +101,10 @@ class Coordination(Protocol):
     """One session with the store."""
 
     async def get(self, path: str) -> Node | None: ...
+
+    async def get_many(self, paths: Sequence[str]) -> Sequence[Node | None]:
+        """Many reads for the price of one wait; not a snapshot, each is read on its own."""
+        ...
 
     async def children(self, path: str) -> Sequence[str]:
         """Names of the children, sorted; empty when the node does not exist."""

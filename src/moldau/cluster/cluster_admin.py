@@ -1,0 +1,262 @@
+"""Makes, grows, deletes and configures topics and brokers, for the handlers. A shell.
+
+Each change is one transaction on the coordination store: all of it happened or none. It returns
+after the published image shows the change, so a client that has its answer finds its topic. What
+is allowed is decided by `rules/topic_creation` and `rules/config_changes`. Topics are changed by
+the controller alone, under its term; configs by any broker, with versioned writes.
+
+Between the write's return and the new image there is no `await`: images follow in the order of the
+writes. Who loses a race against another writer begins again with what is there now.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TypeVar
+
+from moldau.cluster import layout, topic_operations
+from moldau.cluster.cluster_identity import new_topic_id
+from moldau.cluster.config_writer import BrokerConfigRules, ConfigRules, ConfigWriter
+from moldau.cluster.controllership import Controllership, Term
+from moldau.cluster.metadata_publisher import MetadataPublisher
+from moldau.cluster.rules.config_changes import ConfigChange
+from moldau.cluster.rules.leader_election import first_state
+from moldau.cluster.rules.metadata_image import (
+    NO_TOPIC_ID,
+    MetadataImage,
+    PartitionState,
+    TopicState,
+)
+from moldau.cluster.rules.replica_placement import Assignment, BrokerRack
+from moldau.cluster.rules.topic_creation import (
+    PlacementStart,
+    TopicDefaults,
+    TopicSpec,
+    plan_partitions,
+    plan_topic,
+)
+from moldau.coordination.port import (
+    BadVersionError,
+    ConnectionLostError,
+    Coordination,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    SessionExpiredError,
+)
+from moldau.errors import (
+    NotControllerError,
+    RequestTimedOutError,
+    TopicExistsError,
+    UnknownTopicError,
+)
+from moldau.model import BrokerId, TopicId
+
+T = TypeVar("T")
+
+ATTEMPTS = 10
+"""Losing a race this often in a row means that something else is wrong."""
+
+
+class ClusterAdmin:
+    """The changes that clients may ask for. Safe to call from many tasks of one loop at once."""
+
+    def __init__(
+        self,
+        *,
+        coordination: Coordination,
+        publisher: MetadataPublisher,
+        controllership: Controllership,
+        defaults: Callable[[], TopicDefaults],
+        topic_config_rules: ConfigRules,
+        broker_config_rules: BrokerConfigRules,
+        choose: Callable[[int], int] = random.randrange,
+        make_topic_id: Callable[[], TopicId] = new_topic_id,
+    ) -> None:
+        self._coordination = coordination
+        self._publisher = publisher
+        self._controllership = controllership
+        self._defaults = defaults  # asked each time: they may change while the broker runs
+        self._topic_config_rules = topic_config_rules
+        self._configs = ConfigWriter(
+            coordination, publisher, topic_config_rules, broker_config_rules
+        )
+        self._choose = choose  # a number below its argument: where placement begins
+        self._make_topic_id = make_topic_id
+
+    async def create_topic(self, spec: TopicSpec, *, validate_only: bool = False) -> TopicState:
+        """The topic as it was made; with `validate_only` as it would be, without an id."""
+        with _kafka_errors():
+            term = self._controllership.require_term()
+            topic = self._plan_topic(spec, term)
+            if validate_only:
+                return replace(topic, topic_id=NO_TOPIC_ID)
+            return await self._retrying(topic.name, lambda: self._write_topic(term, topic))
+
+    async def delete_topic(self, name: str) -> TopicState:
+        """The topic as it was. Its folders go when the brokers see the new image."""
+        with _kafka_errors():
+            return await self._retrying(name, lambda: self._delete_topic(name))
+
+    async def create_partitions(
+        self,
+        name: str,
+        total: int,
+        assignments: Sequence[Sequence[int]] | None = None,
+        *,
+        validate_only: bool = False,
+    ) -> TopicState:
+        """Grow the topic to `total` partitions; `assignments` are those of the new ones."""
+        with _kafka_errors():
+            return await self._retrying(
+                name, lambda: self._grow_topic(name, total, assignments, validate_only)
+            )
+
+    async def alter_topic_configs(
+        self, name: str, changes: Sequence[ConfigChange], *, validate_only: bool = False
+    ) -> Mapping[str, str]:
+        """Change some configs (IncrementalAlterConfigs); returns all that are set now."""
+        with _kafka_errors():
+            return await self._retrying(
+                name, lambda: self._configs.alter_topic(name, changes, validate_only)
+            )
+
+    async def replace_topic_configs(
+        self, name: str, configs: Mapping[str, str], *, validate_only: bool = False
+    ) -> Mapping[str, str]:
+        """Set these configs and no others (AlterConfigs)."""
+        with _kafka_errors():
+            return await self._retrying(
+                name, lambda: self._configs.replace_topic(name, configs, validate_only)
+            )
+
+    async def alter_broker_configs(
+        self,
+        broker_id: BrokerId | None,
+        changes: Sequence[ConfigChange],
+        *,
+        validate_only: bool = False,
+    ) -> Mapping[str, str]:
+        """Change some configs of one broker, or of all of them (None)."""
+        with _kafka_errors():
+            return await self._retrying(
+                None, lambda: self._configs.alter_broker(broker_id, changes, validate_only)
+            )
+
+    async def replace_broker_configs(
+        self, broker_id: BrokerId | None, configs: Mapping[str, str], *, validate_only: bool = False
+    ) -> Mapping[str, str]:
+        """Set these configs of a broker, or of all of them (None), and no others."""
+        with _kafka_errors():
+            return await self._retrying(
+                None, lambda: self._configs.replace_broker(broker_id, configs, validate_only)
+            )
+
+    def _plan_topic(self, spec: TopicSpec, term: Term) -> TopicState:
+        image = self._publisher.image
+        broker_count = max(1, len(image.brokers))
+        plan = plan_topic(
+            spec,
+            existing=image.topics.keys(),
+            brokers=_racks(image),
+            defaults=self._defaults(),
+            check_configs=self._topic_config_rules.check,
+            start=PlacementStart(
+                index=self._choose(broker_count), shift=self._choose(broker_count)
+            ),
+        )
+        return TopicState(
+            name=plan.name,
+            topic_id=self._make_topic_id(),
+            partitions=_first_states(plan.assignment, image, term),
+            configs=plan.configs,
+        )
+
+    async def _write_topic(self, term: Term, topic: TopicState) -> TopicState:
+        existing, config = await self._coordination.get_many(
+            (layout.topic_path(topic.name), layout.topic_config_path(topic.name))
+        )
+        if existing is not None:
+            raise TopicExistsError(f"topic {topic.name!r} already exists")
+        await self._controllership.transact(term, topic_operations.creation(topic, config))
+        written = topic_operations.with_first_versions(topic, 0)
+        self._publisher.apply_topics((written,))
+        return written
+
+    async def _delete_topic(self, name: str) -> TopicState:
+        term = self._controllership.require_term()
+        topic = self._require_topic(name)
+        partitions = await self._coordination.children(layout.partitions_path(name))
+        paths = topic_operations.paths_of(name, partitions)
+        nodes = await self._coordination.get_many(paths)
+        present = [path for path, node in zip(paths, nodes, strict=True) if node is not None]
+        await self._controllership.transact(term, topic_operations.deletion(name, present))
+        self._publisher.apply_topics((), removed=(name,))
+        return topic
+
+    async def _grow_topic(
+        self,
+        name: str,
+        total: int,
+        assignments: Sequence[Sequence[int]] | None,
+        validate_only: bool,
+    ) -> TopicState:
+        term = self._controllership.require_term()
+        topic = self._require_topic(name)
+        image = self._publisher.image
+        added = plan_partitions(topic, total, assignments, brokers=_racks(image))
+        states = _first_states(added, image, term)
+        grown = replace(topic, partitions=(*topic.partitions, *states))
+        if validate_only:
+            return grown
+        first = len(topic.partitions)
+        node = await self._coordination.get(layout.topic_path(name))
+        if node is None or len(layout.decode_topic(name, node.data).replicas) != first:
+            raise BadVersionError(f"{layout.topic_path(name)} is newer than the image")
+        operations = topic_operations.growth(grown, first, node.version)
+        await self._controllership.transact(term, operations)
+        written = topic_operations.with_first_versions(grown, first)
+        self._publisher.apply_topics((written,))
+        return written
+
+    def _require_topic(self, name: str) -> TopicState:
+        topic = self._publisher.image.topics.get(name)
+        if topic is None:
+            raise UnknownTopicError(f"there is no topic {name!r}")
+        return topic
+
+    async def _retrying(self, topic: str | None, attempt: Callable[[], Awaitable[T]]) -> T:
+        """Try again with what is there now when another writer was faster."""
+        lost: Exception | None = None
+        for _ in range(ATTEMPTS):
+            try:
+                return await attempt()
+            except (BadVersionError, NodeExistsError, NoNodeError, NotEmptyError) as error:
+                lost = error
+                if topic is not None:
+                    await self._publisher.refresh_topics((topic,))
+        raise RequestTimedOutError(f"another writer was faster {ATTEMPTS} times: {lost}")
+
+
+def _racks(image: MetadataImage) -> list[BrokerRack]:
+    return [BrokerRack(broker.id, broker.rack) for broker in image.brokers.values()]
+
+
+def _first_states(
+    assignment: Assignment, image: MetadataImage, term: Term
+) -> tuple[PartitionState, ...]:
+    return tuple(first_state(replicas, image.brokers, term.epoch) for replicas in assignment)
+
+
+@contextmanager
+def _kafka_errors() -> Iterator[None]:
+    """Tell the client in its own words what became of the coordination store."""
+    try:
+        yield
+    except ConnectionLostError as error:
+        raise RequestTimedOutError(f"whether it was done is not known: {error}") from error
+    except SessionExpiredError as error:
+        raise NotControllerError(f"this broker has left the cluster: {error}") from error

@@ -1,0 +1,68 @@
+"""Lays out an empty coordination store, and gives the cluster and its topics their ids. A shell.
+
+Every broker does this when it starts, before anything else; only the first one finds work.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from uuid import uuid4
+
+from moldau.cluster import layout
+from moldau.coordination.port import Coordination, Create, NodeExistsError
+from moldau.errors import MalformedNodeError, StartupError
+from moldau.model import TopicId
+from moldau.model.uuid_text import format_uuid
+
+
+def new_topic_id() -> TopicId:
+    """Random. Never one that begins with '-' in base64: command lines would take it for a flag."""
+    while True:
+        identifier = uuid4()
+        if not format_uuid(identifier).startswith("-"):
+            return TopicId(identifier)
+
+
+async def ensure_layout(coordination: Coordination, cluster_id: str | None = None) -> str:
+    """Make what is missing of the classic layout, in one transaction; returns the cluster's id.
+
+    A new cluster gets `cluster_id`, or a random one. A data folder keeps the id of its cluster.
+    Serving it in another cluster would mix two sets of offsets, so an id that differs from the
+    cluster's stops the start.
+    """
+    while await _make_missing(coordination, cluster_id or format_uuid(new_topic_id())):
+        pass  # once more: another broker may have started at the same time
+    node = await coordination.get(layout.CLUSTER_ID)
+    try:
+        found = layout.decode_cluster_id(b"" if node is None else node.data)
+    except MalformedNodeError as error:
+        raise StartupError(f"the cluster's id cannot be read; repair the node: {error}") from error
+    if cluster_id not in (None, found):
+        raise StartupError(
+            f"the data folder belongs to cluster {cluster_id} (meta.properties), but this is "
+            f"cluster {found}: start the broker with the coordination store of its cluster, or "
+            "with an empty data folder"
+        )
+    return found
+
+
+async def _make_missing(coordination: Coordination, cluster_id: str) -> bool:
+    """Returns False when nothing was missing."""
+    leaves = (*layout.PERSISTENT_PATHS, layout.CLUSTER_ID)
+    paths = list(dict.fromkeys(path for leaf in leaves for path in _path_and_parents(leaf)))
+    nodes = await coordination.get_many(paths)
+    missing = [path for path, node in zip(paths, nodes, strict=True) if node is None]
+    contents = {layout.CLUSTER_ID: layout.encode_cluster_id(cluster_id)}
+    if missing:
+        with contextlib.suppress(NodeExistsError):
+            await coordination.transact(
+                [Create(path=path, data=contents.get(path, b"")) for path in missing]
+            )
+    return bool(missing)
+
+
+def _path_and_parents(path: str) -> Iterator[str]:
+    """/a/b/c as /a, /a/b, /a/b/c."""
+    names = path.split("/")
+    return ("/".join(names[:length]) for length in range(2, len(names) + 1))

@@ -1,0 +1,140 @@
+"""Writes the dynamic configs of topics and brokers, and announces them. A shell.
+
+Any broker may change a config, so every write names the version that it is based on; who was
+overtaken by another broker gets `BadVersionError` and is called again by `ClusterAdmin`. Writers of
+this broker wait for each other, so that many of them at once do not lose to each other for long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from moldau.cluster import layout
+from moldau.cluster.layout import ConfigEntity
+from moldau.cluster.metadata_publisher import MetadataPublisher
+from moldau.cluster.rules.config_changes import (
+    ConfigChange,
+    FindListDefault,
+    apply_config_changes,
+)
+from moldau.cluster.rules.topic_creation import CheckConfigs
+from moldau.coordination.port import (
+    ANY_VERSION,
+    Check,
+    Coordination,
+    Create,
+    Operation,
+    SetData,
+)
+from moldau.errors import UnknownTopicError
+from moldau.model import BrokerId
+
+ChangeConfigs = Callable[[Mapping[str, str]], Mapping[str, str]]
+"""From the configs that are set to those that shall be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigRules:
+    """What the declarations of the options know, handed in by the broker."""
+
+    check: CheckConfigs
+    find_list_default: FindListDefault
+
+
+BrokerConfigRules = Callable[[BrokerId | None], ConfigRules]
+"""Those of one broker, or of the settings for all brokers (None), which may hold less."""
+
+
+class ConfigWriter:
+    """One attempt per call. Returns the configs that are set after it."""
+
+    def __init__(
+        self,
+        coordination: Coordination,
+        publisher: MetadataPublisher,
+        topic_rules: ConfigRules,
+        broker_rules: BrokerConfigRules,
+    ) -> None:
+        self._coordination = coordination
+        self._publisher = publisher
+        self._topic_rules = topic_rules
+        self._broker_rules = broker_rules
+        self._writing = asyncio.Lock()
+
+    async def alter_topic(
+        self, name: str, changes: Sequence[ConfigChange], validate_only: bool
+    ) -> Mapping[str, str]:
+        return await self._write_topic(name, _altering(changes, self._topic_rules), validate_only)
+
+    async def replace_topic(
+        self, name: str, configs: Mapping[str, str], validate_only: bool
+    ) -> Mapping[str, str]:
+        return await self._write_topic(name, lambda _: configs, validate_only)
+
+    async def alter_broker(
+        self, broker_id: BrokerId | None, changes: Sequence[ConfigChange], validate_only: bool
+    ) -> Mapping[str, str]:
+        change = _altering(changes, self._broker_rules(broker_id))
+        return await self._write_broker(broker_id, change, validate_only)
+
+    async def replace_broker(
+        self, broker_id: BrokerId | None, configs: Mapping[str, str], validate_only: bool
+    ) -> Mapping[str, str]:
+        return await self._write_broker(broker_id, lambda _: configs, validate_only)
+
+    async def _write_topic(
+        self, name: str, change: ChangeConfigs, validate_only: bool
+    ) -> Mapping[str, str]:
+        async with self._writing:
+            if name not in self._publisher.image.topics:
+                raise UnknownTopicError(f"there is no topic {name!r}")
+            path = layout.topic_config_path(name)
+            operations, configs = await self._plan(path, change, self._topic_rules.check)
+            if operations and not validate_only:
+                # A topic deleted meanwhile must not leave its config to a later namesake.
+                exists = Check(path=layout.topic_path(name), version=ANY_VERSION)
+                announced = _announcement(ConfigEntity("topics", name))
+                await self._coordination.transact((exists, *operations, announced))
+                self._publisher.apply_topic_configs(name, configs)
+            return configs
+
+    async def _write_broker(
+        self, broker_id: BrokerId | None, change: ChangeConfigs, validate_only: bool
+    ) -> Mapping[str, str]:
+        async with self._writing:
+            path = layout.broker_config_path(broker_id)
+            operations, configs = await self._plan(
+                path, change, self._broker_rules(broker_id).check
+            )
+            if operations and not validate_only:
+                entity = layout.DEFAULT_BROKER if broker_id is None else str(broker_id)
+                announced = _announcement(ConfigEntity("brokers", entity))
+                await self._coordination.transact((*operations, announced))
+                self._publisher.apply_broker_configs(broker_id, configs)
+            return configs
+
+    async def _plan(
+        self, path: str, change: ChangeConfigs, check: CheckConfigs
+    ) -> tuple[list[Operation], Mapping[str, str]]:
+        """What to write, nothing when all is as it shall be; and the configs after it."""
+        node = await self._coordination.get(path)
+        current = {} if node is None else layout.decode_config(path, node.data)
+        configs = dict(change(current))
+        check(configs)
+        if configs == current:
+            return [], configs
+        data = layout.encode_config(configs)
+        if node is None:
+            return [Create(path=path, data=data)], configs
+        return [SetData(path=path, data=data, version=node.version)], configs
+
+
+def _altering(changes: Sequence[ConfigChange], rules: ConfigRules) -> ChangeConfigs:
+    return lambda current: apply_config_changes(current, changes, rules.find_list_default)
+
+
+def _announcement(entity: ConfigEntity) -> Operation:
+    data = layout.encode_config_change(entity)
+    return Create(path=layout.CONFIG_CHANGE_PREFIX, data=data, sequential=True)

@@ -1,0 +1,369 @@
+"""Where the cluster's state is kept, and in which JSON: Kafka's classic znodes, unchanged.
+
+    /cluster/id                               the cluster's id
+    /controller, /controller_epoch            who controls (ephemeral), and the count of them all
+    /brokers/ids/N                            a living broker (ephemeral)
+    /brokers/seqid                            its version numbers brokers that have no id
+    /brokers/topics/T                         topic id and replicas of each partition
+    /brokers/topics/T/partitions/P/state      leader, leader epoch, in-sync replicas
+    /config/topics|brokers|clients|users/…    what was set dynamically
+    /config/changes/config_change_…           tells brokers which of them changed
+    /isr_change_notification/isr_change_…     tells brokers which partitions changed
+    /log_dir_event_notification/…             a broker lost a log directory
+    /latest_producer_id_block                 the producer ids that were handed out last
+    /admin/delete_topics/T                    somebody asks for a deletion
+
+Paths and codecs only: bytes in, values out. Anything that is not what a broker writes raises
+`MalformedNodeError` with the path in it. Who reads and writes these nodes: the shells beside.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, cast
+
+from moldau.cluster.node_fields import NodeFields
+from moldau.cluster.rules.metadata_image import (
+    NO_TOPIC_ID,
+    BrokerState,
+    Endpoint,
+    PartitionState,
+)
+from moldau.errors import MalformedNodeError
+from moldau.model import BrokerId, LeaderEpoch, TopicId
+from moldau.model.uuid_text import format_uuid, parse_uuid
+
+CLUSTER_ID = "/cluster/id"
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+BROKER_IDS = "/brokers/ids"
+BROKER_SEQUENCE = "/brokers/seqid"
+TOPICS = "/brokers/topics"
+TOPIC_CONFIGS = "/config/topics"
+BROKER_CONFIGS = "/config/brokers"
+CONFIG_CHANGES = "/config/changes"
+CONFIG_CHANGE_PREFIX = "/config/changes/config_change_"
+ISR_CHANGES = "/isr_change_notification"
+ISR_CHANGE_PREFIX = "/isr_change_notification/isr_change_"
+LOG_DIR_EVENTS = "/log_dir_event_notification"
+PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+DELETE_TOPICS = "/admin/delete_topics"
+
+PERSISTENT_PATHS = (
+    BROKER_IDS,
+    BROKER_SEQUENCE,
+    TOPICS,
+    CONFIG_CHANGES,
+    TOPIC_CONFIGS,
+    BROKER_CONFIGS,
+    "/config/clients",
+    "/config/users",
+    DELETE_TOPICS,
+    ISR_CHANGES,
+    LOG_DIR_EVENTS,
+    PRODUCER_ID_BLOCK,
+    "/consumers",
+)
+"""What a broker makes sure of when it starts, as Kafka does."""
+
+DEFAULT_BROKER = "<default>"
+"""In the place of a broker id: the config of all brokers."""
+
+_ENDPOINT = re.compile(r"([\w.-]+)://\[?([0-9a-zA-Z\-%._:]*)\]?:(\d+)\Z", re.ASCII)
+
+
+def broker_path(broker_id: BrokerId) -> str:
+    return f"{BROKER_IDS}/{broker_id}"
+
+
+def topic_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}"
+
+
+def partitions_path(topic: str) -> str:
+    return f"{TOPICS}/{topic}/partitions"
+
+
+def partition_path(topic: str, partition: int) -> str:
+    return f"{TOPICS}/{topic}/partitions/{partition}"
+
+
+def partition_state_path(topic: str, partition: int) -> str:
+    return f"{TOPICS}/{topic}/partitions/{partition}/state"
+
+
+def topic_config_path(topic: str) -> str:
+    return f"{TOPIC_CONFIGS}/{topic}"
+
+
+def broker_config_path(broker_id: BrokerId | None) -> str:
+    return f"{BROKER_CONFIGS}/{DEFAULT_BROKER if broker_id is None else broker_id}"
+
+
+def delete_topic_path(topic: str) -> str:
+    return f"{DELETE_TOPICS}/{topic}"
+
+
+def _json(fields: Mapping[str, object]) -> bytes:
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+# /cluster/id
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    return _json({"version": "1", "id": cluster_id})
+
+
+def decode_cluster_id(data: bytes) -> str:
+    return NodeFields(CLUSTER_ID, data).text("id")
+
+
+# /controller and /controller_epoch
+
+
+def encode_controller(broker_id: BrokerId, now_ms: int) -> bytes:
+    return _json({"version": 1, "brokerid": broker_id, "timestamp": str(now_ms)})
+
+
+def decode_controller(data: bytes) -> BrokerId:
+    return BrokerId(NodeFields(CONTROLLER, data).integer("brokerid"))
+
+
+def encode_controller_epoch(epoch: int) -> bytes:
+    return str(epoch).encode()
+
+
+def decode_controller_epoch(data: bytes) -> int:
+    try:
+        return int(data)
+    except ValueError:
+        raise MalformedNodeError(f"{CONTROLLER_EPOCH}: not a number: {data[:200]!r}") from None
+
+
+# /brokers/ids/N
+
+
+def encode_broker(broker: BrokerState, now_ms: int) -> bytes:
+    """Version 5. Host and port at the top are for old clients that know PLAINTEXT alone."""
+    plain = next((e for e in broker.endpoints if e.security_protocol == "PLAINTEXT"), None)
+    fields: dict[str, object] = {
+        "features": {},
+        "listener_security_protocol_map": {
+            endpoint.listener_name: endpoint.security_protocol for endpoint in broker.endpoints
+        },
+        "endpoints": [_endpoint_text(endpoint) for endpoint in broker.endpoints],
+        "jmx_port": -1,
+        "port": -1 if plain is None else plain.port,
+        "host": None if plain is None else plain.host,
+        "version": 5,
+        "timestamp": str(now_ms),
+    }
+    if broker.rack is not None:
+        fields["rack"] = broker.rack
+    return _json(fields)
+
+
+def decode_broker(broker_id: BrokerId, data: bytes, *, epoch: int) -> BrokerState:
+    """Reads versions 1 to 5; only in version 1 are host and port all there is."""
+    fields = NodeFields(broker_path(broker_id), data)
+    if fields.integer("version") == 1:
+        plain = Endpoint(
+            listener_name="PLAINTEXT", host=fields.text("host"), port=fields.integer("port")
+        )
+        return BrokerState(id=broker_id, endpoints=(plain,), epoch=epoch)
+    protocols = fields.text_map("listener_security_protocol_map")
+    endpoints = tuple(
+        _parse_endpoint(fields, text, protocols) for text in fields.texts("endpoints")
+    )
+    return BrokerState(
+        id=broker_id, endpoints=endpoints, rack=fields.find_text("rack"), epoch=epoch
+    )
+
+
+def _endpoint_text(endpoint: Endpoint) -> str:
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    return f"{endpoint.listener_name}://{host}:{endpoint.port}"
+
+
+def _parse_endpoint(fields: NodeFields, text: str, protocols: Mapping[str, str]) -> Endpoint:
+    match = _ENDPOINT.match(text)
+    if match is None:
+        raise fields.fault("endpoints", "a list of LISTENER://host:port")
+    name, host, port = match.groups()
+    return Endpoint(
+        listener_name=name, host=host, port=int(port), security_protocol=protocols.get(name, name)
+    )
+
+
+# /brokers/topics/T
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicAssignment:
+    """Which brokers hold a topic, as its node says. Partitions are numbered from 0, gapless."""
+
+    topic_id: TopicId  # NO_TOPIC_ID in nodes of versions 1 and 2
+    replicas: tuple[tuple[BrokerId, ...], ...]
+    adding: Mapping[int, tuple[BrokerId, ...]] = field(default_factory=dict)
+    removing: Mapping[int, tuple[BrokerId, ...]] = field(default_factory=dict)
+
+
+def encode_topic(assignment: TopicAssignment) -> bytes:
+    partitions = {str(number): brokers for number, brokers in enumerate(assignment.replicas)}
+    return _json(
+        {
+            "removing_replicas": {str(n): brokers for n, brokers in assignment.removing.items()},
+            "partitions": partitions,
+            "topic_id": format_uuid(assignment.topic_id),
+            "adding_replicas": {str(n): brokers for n, brokers in assignment.adding.items()},
+            "version": 3,
+        }
+    )
+
+
+def decode_topic(topic: str, data: bytes) -> TopicAssignment:
+    fields = NodeFields(topic_path(topic), data)
+    replicas = fields.integers_map("partitions")
+    if not replicas or sorted(replicas) != list(range(len(replicas))):
+        raise fields.fault("partitions", "replicas of partitions numbered from 0 without a gap")
+    if not all(replicas.values()):
+        raise fields.fault("partitions", "at least one replica for each partition")
+    return TopicAssignment(
+        topic_id=_topic_id(fields),
+        replicas=tuple(_broker_ids(replicas[number]) for number in range(len(replicas))),
+        adding={n: _broker_ids(b) for n, b in fields.integers_map("adding_replicas").items()},
+        removing={n: _broker_ids(b) for n, b in fields.integers_map("removing_replicas").items()},
+    )
+
+
+def _topic_id(fields: NodeFields) -> TopicId:
+    text = fields.find_text("topic_id")
+    try:
+        return NO_TOPIC_ID if text is None else TopicId(parse_uuid(text))
+    except ValueError:
+        raise fields.fault("topic_id", "22 characters of base64") from None
+
+
+def _broker_ids(numbers: tuple[int, ...]) -> tuple[BrokerId, ...]:
+    return cast("tuple[BrokerId, ...]", numbers)  # thousands of them are read at a start
+
+
+# /brokers/topics/T/partitions/P/state
+
+
+def encode_partition_state(state: PartitionState) -> bytes:
+    return _json(
+        {
+            "controller_epoch": state.controller_epoch,
+            "leader": state.leader,
+            "version": 1,
+            "leader_epoch": state.leader_epoch,
+            "isr": state.isr,
+        }
+    )
+
+
+def decode_partition_state(
+    topic: str, partition: int, data: bytes, version: int, assignment: TopicAssignment
+) -> PartitionState:
+    fields = NodeFields(partition_state_path(topic, partition), data)
+    return PartitionState(
+        leader=BrokerId(fields.integer("leader")),
+        leader_epoch=LeaderEpoch(fields.integer("leader_epoch")),
+        isr=_broker_ids(fields.integers("isr")),
+        replicas=assignment.replicas[partition],
+        controller_epoch=fields.integer("controller_epoch"),
+        version=version,
+        adding_replicas=assignment.adding.get(partition, ()),
+        removing_replicas=assignment.removing.get(partition, ()),
+    )
+
+
+# /config/…
+
+
+def encode_config(config: Mapping[str, str]) -> bytes:
+    return _json({"version": 1, "config": dict(config)})
+
+
+def decode_config(path: str, data: bytes) -> dict[str, str]:
+    """An empty node counts as an empty config: old tools leave such nodes behind."""
+    return NodeFields(path, data).text_map("config") if data else {}
+
+
+class ConfigEntity(NamedTuple):
+    """Whose config changed: ("topics", "clicks"), ("brokers", "1"), ("brokers", "<default>")."""
+
+    kind: str
+    name: str
+
+
+def encode_config_change(entity: ConfigEntity) -> bytes:
+    return _json({"version": 2, "entity_path": f"{entity.kind}/{entity.name}"})
+
+
+def decode_config_change(path: str, data: bytes) -> ConfigEntity:
+    """Reads version 2 and the older version 1, which names type and entity apart."""
+    fields = NodeFields(path, data)
+    if fields.integer("version") == 1:
+        return ConfigEntity(fields.text("entity_type"), fields.text("entity_name"))
+    kind, _, name = fields.text("entity_path").partition("/")
+    if not name:
+        raise fields.fault("entity_path", "a type and a name joined by '/'")
+    return ConfigEntity(kind, name)
+
+
+# /isr_change_notification/…
+
+
+def encode_isr_change(partitions: Collection[tuple[str, int]]) -> bytes:
+    named = [{"topic": topic, "partition": partition} for topic, partition in partitions]
+    return _json({"version": 1, "partitions": named})
+
+
+def decode_isr_change(path: str, data: bytes) -> frozenset[str]:
+    """The topics that have changed partitions: a topic is read again as a whole."""
+    fields = NodeFields(path, data)
+    topics = set()
+    for item in fields.objects("partitions"):
+        topic = item.get("topic")
+        if not isinstance(topic, str):
+            raise fields.fault("partitions", "a list of topics and partitions")
+        topics.add(topic)
+    return frozenset(topics)
+
+
+# /latest_producer_id_block
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerIdBlock:
+    """Producer ids that one broker may hand out."""
+
+    broker_id: BrokerId
+    first: int
+    last: int  # inclusive
+
+
+def encode_producer_id_block(block: ProducerIdBlock) -> bytes:
+    return _json(
+        {
+            "version": 1,
+            "broker": block.broker_id,
+            "block_start": str(block.first),
+            "block_end": str(block.last),
+        }
+    )
+
+
+def decode_producer_id_block(data: bytes) -> ProducerIdBlock:
+    fields = NodeFields(PRODUCER_ID_BLOCK, data)
+    return ProducerIdBlock(
+        broker_id=BrokerId(fields.integer("broker")),
+        first=fields.integer_text("block_start"),
+        last=fields.integer_text("block_end"),
+    )

@@ -1,0 +1,273 @@
+"""Holds the current metadata image and tells who asked when it changes. A shell.
+
+Changes come on two ways. A change that this broker wrote itself is applied at once, by the code
+that wrote it, in the step in which the write returned: so images follow in the order of the writes.
+A change that somebody else wrote is heard of by one of five watches, whatever the number of topics:
+the topics, the living brokers, the controller, and the two folders of notifications that say whose
+configs and which partitions changed. Only what changed is read again.
+
+Everything runs on one loop; one task at a time reads again. Its reading may be overtaken by a
+change applied meanwhile; then it is thrown away and read anew, so an image never goes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+from enum import Enum, auto
+from typing import TypeVar
+
+from moldau.clock import Clock
+from moldau.cluster import layout
+from moldau.cluster.change_notifications import ChangeNotifications
+from moldau.cluster.metadata_reader import MetadataReader
+from moldau.cluster.rules.metadata_image import (
+    BrokerState,
+    MetadataImage,
+    TopicState,
+)
+from moldau.coordination.port import (
+    ConnectionLostError,
+    Coordination,
+    SessionExpiredError,
+    Watch,
+)
+from moldau.model import BrokerId
+from moldau.tasks import TaskSupervisor
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+Subscriber = Callable[[MetadataImage, MetadataImage, frozenset[str]], None]
+"""Gets the old image, the new one, and the names of the topics made, changed or deleted."""
+
+RETRY_SECONDS = 1.0
+
+
+class _Source(Enum):
+    """What a watch looks at."""
+
+    TOPICS = auto()
+    BROKERS = auto()
+    CONTROLLER = auto()
+    CONFIGS = auto()
+    PARTITIONS = auto()
+
+
+class MetadataPublisher:
+    """The current image. Subscribers are called on the loop and must not raise."""
+
+    def __init__(self, coordination: Coordination, clock: Clock, cluster_id: str) -> None:
+        self._coordination = coordination
+        self._clock = clock
+        self._reader = MetadataReader(coordination)
+        self._config_changes = ChangeNotifications(
+            coordination, clock, layout.CONFIG_CHANGES, layout.decode_config_change
+        )
+        self._partition_changes = ChangeNotifications(
+            coordination, clock, layout.ISR_CHANGES, layout.decode_isr_change
+        )
+        self._image = MetadataImage(cluster_id=cluster_id)
+        self._subscribers: list[Subscriber] = []
+        self._watches: list[Watch] = []
+        self._dirty: set[_Source] = set()
+        self._refreshing = False
+        self._overtaken: set[str] = set()  # paths that changed here since their reading began
+        self._reading_topics = asyncio.Lock()
+        self._tasks = TaskSupervisor(_report)
+        # Held while this broker writes a notification, until it has said which one to skip.
+        self.announcing = asyncio.Lock()
+
+    @property
+    def image(self) -> MetadataImage:
+        return self._image
+
+    def subscribe(self, callback: Subscriber) -> None:
+        """Hear of every image after the current one."""
+        self._subscribers.append(callback)
+
+    async def start(self) -> MetadataImage:
+        """Read everything, publish it as one change, and watch from then on."""
+        self._watch()
+        await self._config_changes.skip_to_end()
+        await self._partition_changes.skip_to_end()
+        image = await self._reader.read_image(self._image.cluster_id)
+        self._publish(image, frozenset(image.topics))
+        return image
+
+    async def stop(self) -> None:
+        for watch in self._watches:
+            watch.cancel()
+        self._watches.clear()
+        await self._tasks.close()
+
+    # Changes written by this broker
+
+    def apply_topics(self, changed: Iterable[TopicState], removed: Collection[str] = ()) -> None:
+        topics = tuple(changed)
+        names = (*(topic.name for topic in topics), *removed)
+        self._overtaken.update(map(layout.topic_path, names))
+        self._publish_topics(topics, removed)
+
+    def apply_topic_configs(self, name: str, configs: Mapping[str, str]) -> None:
+        topic = self._image.topics.get(name)
+        if topic is not None:
+            self.apply_topics((replace(topic, configs=dict(configs)),))
+
+    def apply_broker_configs(self, broker_id: BrokerId | None, configs: Mapping[str, str]) -> None:
+        self._overtaken.add(layout.broker_config_path(broker_id))
+        self._publish_broker_config(broker_id, configs)
+
+    def apply_broker(self, broker: BrokerState) -> None:
+        self._overtaken.add(layout.BROKER_IDS)
+        self._publish_brokers({**self._image.brokers, broker.id: broker})
+
+    def apply_controller(self, controller_id: BrokerId) -> None:
+        self._overtaken.add(layout.CONTROLLER)
+        self._publish_controller(controller_id)
+
+    def skip_partition_change(self, path: str) -> None:
+        """A notification by this broker itself, of what it has applied already."""
+        self._partition_changes.skip(path)
+
+    # What is as it was is not published: a change may be read before its writer applies it
+
+    def _publish_topics(self, topics: Iterable[TopicState], removed: Collection[str]) -> None:
+        present = self._image.topics
+        changed = [topic for topic in topics if present.get(topic.name) != topic]
+        gone = [name for name in removed if name in present]
+        if changed or gone:
+            names = frozenset((*(topic.name for topic in changed), *gone))
+            self._publish(self._image.with_topics(changed, gone), names)
+
+    def _publish_broker_config(self, broker_id: BrokerId | None, config: Mapping[str, str]) -> None:
+        if config != self._image.broker_config(broker_id):
+            self._publish(self._image.with_broker_config(broker_id, config))
+
+    def _publish_brokers(self, brokers: Mapping[BrokerId, BrokerState]) -> None:
+        if brokers != self._image.brokers:
+            self._publish(self._image.with_brokers(brokers.values()))
+
+    def _publish_controller(self, controller_id: BrokerId) -> None:
+        if controller_id != self._image.controller_id:
+            self._publish(self._image.with_controller(controller_id))
+
+    def _publish(self, image: MetadataImage, changed_topics: frozenset[str] = frozenset()) -> None:
+        former, self._image = self._image, image
+        for subscriber in tuple(self._subscribers):
+            subscriber(former, image, changed_topics)
+
+    # Changes written by others
+
+    def _watch(self) -> None:
+        watch_children = self._coordination.watch_children
+        self._watches += [
+            watch_children(layout.TOPICS, lambda: self._mark(_Source.TOPICS)),
+            watch_children(layout.BROKER_IDS, lambda: self._mark(_Source.BROKERS)),
+            watch_children(layout.CONFIG_CHANGES, lambda: self._mark(_Source.CONFIGS)),
+            watch_children(layout.ISR_CHANGES, lambda: self._mark(_Source.PARTITIONS)),
+            self._coordination.watch_data(
+                layout.CONTROLLER, lambda: self._mark(_Source.CONTROLLER)
+            ),
+        ]
+
+    def _mark(self, source: _Source) -> None:
+        self._dirty.add(source)
+        if not self._refreshing:
+            self._refreshing = True
+            self._tasks.spawn("metadata-refresh", self._refresh())
+
+    async def _refresh(self) -> None:
+        try:
+            while self._dirty:
+                source = self._dirty.pop()
+                try:
+                    await self._refresh_source(source)
+                except ConnectionLostError as error:
+                    logger.warning("metadata may be old, reading it again soon: %s", error)
+                    self._dirty.add(source)
+                    await self._clock.sleep(RETRY_SECONDS)
+        except SessionExpiredError:
+            self._dirty.clear()  # the broker ends or joins anew, and then reads everything
+        finally:
+            self._refreshing = False
+
+    async def _refresh_source(self, source: _Source) -> None:
+        match source:
+            case _Source.TOPICS:
+                await self._refresh_topic_list()
+            case _Source.BROKERS:
+                brokers = await self._read_settled(layout.BROKER_IDS, self._reader.read_brokers)
+                self._publish_brokers({broker.id: broker for broker in brokers})
+            case _Source.CONTROLLER:
+                controller = await self._read_settled(
+                    layout.CONTROLLER, self._reader.read_controller
+                )
+                self._publish_controller(controller)
+            case _Source.CONFIGS:
+                await self._refresh_configs()
+            case _Source.PARTITIONS:
+                await self._refresh_partitions()
+
+    async def _refresh_topic_list(self) -> None:
+        names = frozenset(await self._coordination.children(layout.TOPICS))
+        await self.refresh_topics(names ^ self._image.topics.keys())
+
+    async def _refresh_partitions(self) -> None:
+        async with self.announcing:
+            changes = await self._partition_changes.read_new()
+        await self.refresh_topics(frozenset().union(*changes))
+
+    async def _refresh_configs(self) -> None:
+        topics: set[str] = set()
+        brokers: set[BrokerId | None] = set()
+        for kind, name in await self._config_changes.read_new():
+            if kind == "topics":
+                topics.add(name)
+            elif kind == "brokers" and name == layout.DEFAULT_BROKER:
+                brokers.add(None)
+            elif kind == "brokers" and name.isdecimal():
+                brokers.add(BrokerId(int(name)))
+        await self.refresh_topics(topics)
+        for broker_id in brokers:
+            await self._refresh_broker_config(broker_id)
+
+    async def refresh_topics(self, names: Collection[str]) -> None:
+        """Read these topics again now, for a writer that was overtaken by another one."""
+        async with self._reading_topics:
+            pending = set(names)
+            while pending:
+                pending = await self._read_topics(pending)
+
+    async def _read_topics(self, names: set[str]) -> set[str]:
+        """Returns the topics whose reading was overtaken."""
+        self._overtaken.difference_update(map(layout.topic_path, names))
+        read = await self._reader.read_topics(names)
+        settled = {name for name in names if layout.topic_path(name) not in self._overtaken}
+        self._publish_topics(
+            [topic for topic in read.topics if topic.name in settled],
+            removed=[name for name in read.missing if name in settled],
+        )
+        return names - settled
+
+    async def _refresh_broker_config(self, broker_id: BrokerId | None) -> None:
+        config = await self._read_settled(
+            layout.broker_config_path(broker_id),
+            lambda: self._reader.read_broker_config(broker_id),
+        )
+        self._publish_broker_config(broker_id, config)
+
+    async def _read_settled(self, path: str, read: Callable[[], Awaitable[T]]) -> T:
+        """Read until nothing was applied to the path while it was read."""
+        while True:
+            self._overtaken.discard(path)
+            value = await read()
+            if path not in self._overtaken:
+                return value
+
+
+def _report(name: str, error: BaseException) -> None:
+    logger.error("%s ended: metadata is read again at the next change", name, exc_info=error)

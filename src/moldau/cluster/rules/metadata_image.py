@@ -1,0 +1,154 @@
+"""What the cluster looks like: brokers, topics, partitions and their configs, at one moment.
+
+An image never changes. A change makes the next image, with a higher version, that shares with the
+old one everything that did not change. Handlers take the current image once and read from it
+without locks. A rule: values in, values out. Where images come from: `metadata_publisher`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from moldau.model import BrokerId, LeaderEpoch, TopicId
+
+NO_BROKER = BrokerId(-1)
+"""In the place of a leader or a controller: there is none at the moment."""
+
+NO_NODE = -1
+"""The version of a partition state that was not written yet."""
+
+NO_TOPIC_ID = TopicId(UUID(int=0))
+"""A topic that an old tool wrote and the controller has not named yet."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where clients reach a broker on one of its listeners."""
+
+    listener_name: str
+    host: str
+    port: int
+    security_protocol: str = "PLAINTEXT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerState:
+    """A broker that is alive."""
+
+    id: BrokerId
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    epoch: int = -1  # the creation id of its registration: a broker that came back has a higher one
+
+    def find_endpoint(self, listener_name: str) -> Endpoint | None:
+        for endpoint in self.endpoints:
+            if endpoint.listener_name == listener_name:
+                return endpoint
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionState:
+    """Who leads a partition, and who follows closely enough to be trusted with it."""
+
+    leader: BrokerId  # NO_BROKER while nobody can lead
+    leader_epoch: LeaderEpoch  # grows by one with each election
+    isr: tuple[BrokerId, ...]
+    replicas: tuple[BrokerId, ...]  # the first one is the preferred leader
+    controller_epoch: int = 0  # of the controller that wrote it
+    version: int = NO_NODE  # of the state node, for the next versioned write
+    adding_replicas: tuple[BrokerId, ...] = ()
+    removing_replicas: tuple[BrokerId, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicState:
+    """A topic: its partitions in the order of their numbers, and the configs set on it."""
+
+    name: str
+    topic_id: TopicId
+    partitions: tuple[PartitionState, ...]
+    configs: Mapping[str, str] = field(default_factory=dict)  # only what differs from the defaults
+
+    def find_partition(self, partition: int) -> PartitionState | None:
+        return self.partitions[partition] if 0 <= partition < len(self.partitions) else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataImage:
+    """The cluster at one moment. `topics` and `topics_by_id` hold the same topics."""
+
+    cluster_id: str
+    controller_id: BrokerId = NO_BROKER
+    brokers: Mapping[BrokerId, BrokerState] = field(default_factory=dict)
+    topics: Mapping[str, TopicState] = field(default_factory=dict)
+    topics_by_id: Mapping[UUID, TopicState] = field(default_factory=dict)
+    broker_configs: Mapping[BrokerId, Mapping[str, str]] = field(default_factory=dict)
+    default_broker_config: Mapping[str, str] = field(default_factory=dict)
+    version: int = 0  # grows by one with each image
+
+    def find_partition(self, topic: str, partition: int) -> PartitionState | None:
+        state = self.topics.get(topic)
+        return None if state is None else state.find_partition(partition)
+
+    def broker_config(self, broker_id: BrokerId | None) -> Mapping[str, str]:
+        """What was set for one broker, or for all of them (None)."""
+        if broker_id is None:
+            return self.default_broker_config
+        return self.broker_configs.get(broker_id, {})
+
+    def dynamic_broker_config(self, broker_id: BrokerId) -> Mapping[str, str]:
+        """What was set for every broker, overridden by what was set for this one."""
+        return {**self.default_broker_config, **self.broker_config(broker_id)}
+
+    def with_topic(self, topic: TopicState) -> MetadataImage:
+        return self.with_topics((topic,))
+
+    def without_topic(self, name: str) -> MetadataImage:
+        return self.with_topics((), removed=(name,))
+
+    def with_topics(
+        self, changed: Iterable[TopicState], removed: Collection[str] = ()
+    ) -> MetadataImage:
+        """Put topics in (or in the place of their former state), and take others out."""
+        topics = dict(self.topics)
+        by_id = dict(self.topics_by_id)
+        for name in removed:
+            former = topics.pop(name, None)
+            if former is not None:
+                by_id.pop(former.topic_id, None)
+        for topic in changed:
+            former = topics.get(topic.name)
+            if former is not None:
+                by_id.pop(former.topic_id, None)
+            topics[topic.name] = topic
+            if topic.topic_id != NO_TOPIC_ID:
+                by_id[topic.topic_id] = topic
+        return replace(self, topics=topics, topics_by_id=by_id, version=self.version + 1)
+
+    def with_brokers(self, brokers: Iterable[BrokerState]) -> MetadataImage:
+        """These brokers are alive, and no others."""
+        alive = {broker.id: broker for broker in brokers}
+        return replace(self, brokers=alive, version=self.version + 1)
+
+    def with_broker(self, broker: BrokerState) -> MetadataImage:
+        return self.with_brokers((*self.brokers.values(), broker))
+
+    def without_broker(self, broker_id: BrokerId) -> MetadataImage:
+        return self.with_brokers(b for b in self.brokers.values() if b.id != broker_id)
+
+    def with_controller(self, controller_id: BrokerId) -> MetadataImage:
+        return replace(self, controller_id=controller_id, version=self.version + 1)
+
+    def with_broker_config(
+        self, broker_id: BrokerId | None, config: Mapping[str, str]
+    ) -> MetadataImage:
+        """Replace what is set for one broker, or for all of them (None)."""
+        if broker_id is None:
+            return replace(self, default_broker_config=dict(config), version=self.version + 1)
+        configs = {**self.broker_configs, broker_id: dict(config)}
+        if not config:
+            del configs[broker_id]
+        return replace(self, broker_configs=configs, version=self.version + 1)

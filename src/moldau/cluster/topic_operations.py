@@ -1,0 +1,120 @@
+"""The operations that make, grow and delete a topic in the coordination store.
+
+Values in, operations out: each list is one transaction. Others are told of growth and deletion by
+a notification; a new topic they see by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from moldau.cluster import layout
+from moldau.cluster.rules.leader_election import PlannedState
+from moldau.cluster.rules.metadata_image import NO_NODE, PartitionState, TopicState
+from moldau.coordination.port import Create, Delete, Node, Operation, SetData
+
+
+def creation(topic: TopicState, config: Node | None) -> list[Operation]:
+    """`config` is what a former topic of this name left behind."""
+    path = layout.topic_config_path(topic.name)
+    data = layout.encode_config(topic.configs)
+    return [
+        Create(path=layout.topic_path(topic.name), data=layout.encode_topic(_assignment(topic))),
+        Create(path=layout.partitions_path(topic.name)),
+        *_partition_creation(topic, 0),
+        Create(path=path, data=data)
+        if config is None
+        else SetData(path=path, data=data, version=config.version),
+    ]
+
+
+def growth(topic: TopicState, first_new: int, version: int) -> list[Operation]:
+    """`topic` as it shall be; `version` of its node as it was read."""
+    return [
+        assignment_write(topic, version),
+        *_partition_creation(topic, first_new),
+        notification([topic.name]),
+    ]
+
+
+def assignment_write(topic: TopicState, version: int) -> Operation:
+    data = layout.encode_topic(_assignment(topic))
+    return SetData(path=layout.topic_path(topic.name), data=data, version=version)
+
+
+def paths_of(name: str, partitions: Iterable[str]) -> list[str]:
+    """Every node that a topic may have, children before their parents."""
+    folder = layout.partitions_path(name)
+    paths = []
+    for partition in partitions:
+        paths += [f"{folder}/{partition}/state", f"{folder}/{partition}"]
+    return [
+        *paths,
+        folder,
+        layout.topic_path(name),
+        layout.topic_config_path(name),
+        layout.delete_topic_path(name),
+    ]
+
+
+def deletion(name: str, paths: Iterable[str]) -> list[Operation]:
+    return [*(Delete(path=path) for path in paths), notification([name])]
+
+
+def state_write(planned: PlannedState) -> Operation:
+    """Write an elected state over the one that the election was based on, if there was one."""
+    path = layout.partition_state_path(planned.topic.name, planned.partition)
+    data = layout.encode_partition_state(planned.state)
+    if planned.former.version == NO_NODE:
+        return Create(path=path, data=data)
+    return SetData(path=path, data=data, version=planned.former.version)
+
+
+def folders_of_states(plan: Iterable[PlannedState]) -> list[str]:
+    """Parents of states to be made, each before its children: old tools make the topic alone."""
+    paths: dict[str, None] = {}
+    for planned in plan:
+        if planned.former.version == NO_NODE:
+            paths[layout.partitions_path(planned.topic.name)] = None
+            paths[layout.partition_path(planned.topic.name, planned.partition)] = None
+    return list(paths)
+
+
+def notification(topics: Sequence[str]) -> Operation:
+    """Tell all brokers to read these topics again."""
+    data = layout.encode_isr_change([(topic, 0) for topic in topics])
+    return Create(path=layout.ISR_CHANGE_PREFIX, data=data, sequential=True)
+
+
+def with_first_versions(topic: TopicState, first_new: int) -> TopicState:
+    """The topic after its new partitions were written: a new node has version 0."""
+    written = (replace(state, version=0) for state in topic.partitions[first_new:])
+    return replace(topic, partitions=(*topic.partitions[:first_new], *written))
+
+
+def _partition_creation(topic: TopicState, first_new: int) -> list[Operation]:
+    operations: list[Operation] = []
+    for partition in range(first_new, len(topic.partitions)):
+        operations += _state_creation(topic.name, partition, topic.partitions[partition])
+    return operations
+
+
+def _state_creation(topic: str, partition: int, state: PartitionState) -> list[Operation]:
+    return [
+        Create(path=layout.partition_path(topic, partition)),
+        Create(
+            path=layout.partition_state_path(topic, partition),
+            data=layout.encode_partition_state(state),
+        ),
+    ]
+
+
+def _assignment(topic: TopicState) -> layout.TopicAssignment:
+    partitions = tuple(enumerate(topic.partitions))
+    return layout.TopicAssignment(
+        topic_id=topic.topic_id,
+        replicas=tuple(state.replicas for state in topic.partitions),
+        adding={number: p.adding_replicas for number, p in partitions if p.adding_replicas},
+        removing={number: p.removing_replicas for number, p in partitions if p.removing_replicas},
+    )

@@ -1,0 +1,315 @@
+"""Coordination inside one process: a tree in memory, every change of it in SQLite first. A shell.
+
+Serves a broker that is alone, and the brokers of a test that share one store, each with a session
+of its own. Reading never waits. Writing goes through one queue: what has gathered while the last
+commit was under way is carried out in order and committed together, then applied to the tree; then
+the callers are answered, in the same order, and the watches fire. So nobody sees what is not on
+disk, and a sync serves many. If the commit fails, none of it happened and every caller is told.
+
+A store and its sessions belong to one event loop. What the semantics are: `tree`, `port`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from moldau.clock import Clock
+from moldau.coordination.database import MEMORY, Database
+from moldau.coordination.port import (
+    ANY_VERSION,
+    ConnectionLostError,
+    CoordinationError,
+    Create,
+    Delete,
+    Node,
+    Operation,
+    SessionExpiredError,
+    SetData,
+    Watch,
+)
+from moldau.coordination.tree import (
+    ROOT,
+    Change,
+    DeleteTree,
+    Draft,
+    EndSession,
+    EnsureParents,
+    Entry,
+    Outcome,
+    Tree,
+    TreeOperation,
+    check_path,
+    parent_of,
+)
+from moldau.coordination.watches import WatchKind, WatchTable
+from moldau.tasks import TaskSupervisor
+from moldau.workers import Workers
+
+__all__ = ("FILE_NAME", "MEMORY", "EmbeddedSession", "EmbeddedStore")
+
+logger = logging.getLogger(__name__)
+
+FILE_NAME = "coordination.db"
+"""Its name in the data folder."""
+
+
+@dataclass(slots=True, kw_only=True)
+class _Request:
+    """A transaction that waits for its turn."""
+
+    session: EmbeddedSession
+    operations: Sequence[TreeOperation]
+    answer: asyncio.Future[list[Outcome]]
+    outcome: list[Outcome] | CoordinationError | None = None
+
+    @property
+    def ends_session(self) -> bool:
+        return any(isinstance(operation, EndSession) for operation in self.operations)
+
+    def resolve(self) -> None:
+        if self.answer.done():  # the caller was cancelled
+            return
+        if isinstance(self.outcome, list):
+            self.answer.set_result(self.outcome)
+        elif self.outcome is not None:
+            self.answer.set_exception(self.outcome)
+
+
+class EmbeddedStore:
+    """The store. One task at a time, the writer, changes the tree."""
+
+    def __init__(self, database: Database, tree: Tree, clock: Clock, workers: Workers) -> None:
+        self._database = database
+        self._tree = tree
+        self._clock = clock
+        self._workers = workers
+        self._queue: list[_Request] = []
+        self._writing = False
+        self._session_ids = count(1)
+        self._tasks = TaskSupervisor(_report)
+        self._written = asyncio.Event()  # set while no writer runs
+        self._written.set()
+        self.watches = WatchTable()
+
+    @classmethod
+    async def open(cls, location: Path | str, *, clock: Clock, workers: Workers) -> EmbeddedStore:
+        """Open or make the file, or `MEMORY`. Raises `StartupError` that says what to do."""
+        database, tree = await workers.run(lambda: Database.open(location))
+        return cls(database, tree, clock, workers)
+
+    def session(self) -> EmbeddedSession:
+        return EmbeddedSession(self, next(self._session_ids))
+
+    async def close(self) -> None:
+        """Write what is waiting, then close the file. Sessions are of no use afterwards."""
+        await self._written.wait()
+        await self._workers.run(self._database.close)
+
+    def find(self, path: str) -> Entry | None:
+        return self._tree.find(path)
+
+    def children(self, path: str) -> list[str]:
+        return self._tree.children(path)
+
+    async def submit(
+        self, session: EmbeddedSession, operations: Sequence[TreeOperation]
+    ) -> list[Outcome]:
+        answer: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
+        self._enqueue(_Request(session=session, operations=operations, answer=answer))
+        return await answer
+
+    def end_session(self, session: EmbeddedSession) -> asyncio.Future[list[Outcome]]:
+        """Take its ephemeral nodes away: now, or behind the writes that are under way."""
+        answer: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
+        ending = EndSession(session_id=session.session_id)
+        request = _Request(session=session, operations=(ending,), answer=answer)
+        if self._writing:
+            self._enqueue(request)
+        else:
+            self._finish((request,), self._plan((request,)))
+        return answer
+
+    def _enqueue(self, request: _Request) -> None:
+        self._queue.append(request)
+        if not self._writing:
+            self._writing = True
+            self._written.clear()
+            self._tasks.spawn("coordination-writer", self._write())
+
+    async def _write(self) -> None:
+        requests: list[_Request] = []
+        try:
+            while self._queue:
+                requests, self._queue = self._queue, []
+                await self._commit(requests)
+        finally:
+            self._writing = False
+            self._written.set()
+            self._abandon(requests)
+            self._abandon(self._queue)
+            self._queue = []
+
+    async def _commit(self, requests: Sequence[_Request]) -> None:
+        draft = self._plan(requests)
+        changes, last_id = draft.changes(), draft.last_id
+        try:
+            if self._database.needs_commit(changes):
+                await self._workers.run(lambda: self._database.commit(changes, last_id))
+        except CoordinationError as error:
+            # Ephemeral nodes are not on disk: their session ends all the same.
+            draft = self._plan([request for request in requests if request.ends_session])
+            for request in requests:
+                if not request.ends_session:
+                    request.outcome = error
+        self._finish(requests, draft)
+
+    def _abandon(self, requests: Sequence[_Request]) -> None:
+        """Answer those whom a writer that was cancelled or failed has left waiting."""
+        for request in requests:
+            request.outcome = ConnectionLostError("the coordination store has stopped")
+            request.resolve()
+
+    def _plan(self, requests: Sequence[_Request]) -> Draft:
+        """Carry out each request on top of those before it; a failed one leaves no trace."""
+        now_ms = self._clock.now_ms()
+        together = Draft(self._tree, now_ms)
+        for request in requests:
+            draft = Draft(together, now_ms)
+            try:
+                if not request.ends_session:
+                    request.session.require_alive()
+                request.outcome = draft.perform(request.operations, request.session.session_id)
+            except CoordinationError as error:
+                request.outcome = error
+            else:
+                draft.merge_into(together)
+        return together
+
+    def _finish(self, requests: Sequence[_Request], draft: Draft) -> None:
+        """In one step: the tree changes, the callers are answered, the watches fire."""
+        changes = draft.changes()
+        self._tree.apply(draft.changed)
+        self._tree.last_id = draft.last_id
+        for request in requests:
+            request.resolve()
+        for change in changes:
+            self._fire(change)
+
+    def _fire(self, change: Change) -> None:
+        before = None if change.before is None else change.before.node
+        after = None if change.after is None else change.after.node
+        if before == after:
+            return  # only its children changed, and they are told of by their own entries
+        self.watches.fire(WatchKind.DATA, change.path)
+        if before is None or after is None or before.created_id != after.created_id:
+            self.watches.fire(WatchKind.CHILDREN, parent_of(change.path))
+
+
+class EmbeddedSession:
+    """One session with the store: the `Coordination` port."""
+
+    def __init__(self, store: EmbeddedStore, session_id: int) -> None:
+        self._store = store
+        self._session_id = session_id
+        self._ended = False
+        self._on_end: list[Callable[[], None]] = []
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    async def get(self, path: str) -> Node | None:
+        self.require_alive()
+        entry = self._store.find(path)
+        return None if entry is None else entry.node
+
+    async def get_many(self, paths: Sequence[str]) -> Sequence[Node | None]:
+        self.require_alive()
+        entries = map(self._store.find, paths)
+        return [None if entry is None else entry.node for entry in entries]
+
+    async def children(self, path: str) -> Sequence[str]:
+        self.require_alive()
+        return self._store.children(path)
+
+    async def transact(self, operations: Sequence[Operation]) -> Sequence[str]:
+        outcomes = await self._submit(operations)
+        return [outcome.path for outcome in outcomes]
+
+    async def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequential: bool = False,
+        parents: bool = False,
+    ) -> str:
+        create = Create(path=path, data=data, ephemeral=ephemeral, sequential=sequential)
+        first = (EnsureParents(path=path),) if parents else ()
+        return (await self._submit((*first, create)))[-1].path
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
+        outcomes = await self._submit((SetData(path=path, data=data, version=version),))
+        return outcomes[0].version
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self._submit((Delete(path=path, version=version),))
+
+    async def delete_tree(self, path: str) -> None:
+        await self._submit((DeleteTree(path=path),))
+
+    def watch_data(self, path: str, callback: Callable[[], None]) -> Watch:
+        self.require_alive()
+        return self._store.watches.add(self._session_id, WatchKind.DATA, path, callback)
+
+    def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:
+        self.require_alive()
+        return self._store.watches.add(self._session_id, WatchKind.CHILDREN, path, callback)
+
+    def on_session_end(self, callback: Callable[[], None]) -> None:
+        self._on_end.append(callback)
+
+    async def close(self) -> None:
+        if not self._ended:
+            await self._end()
+
+    def expire(self) -> None:
+        """What a server does to a session that was silent for too long; for tests."""
+        if self._ended:
+            return
+        self._end()
+        for callback in self._on_end:
+            asyncio.get_running_loop().call_soon(callback)
+
+    def _end(self) -> asyncio.Future[list[Outcome]]:
+        self._ended = True
+        self._store.watches.remove_session(self._session_id)
+        return self._store.end_session(self)
+
+    async def _submit(self, operations: Sequence[TreeOperation]) -> list[Outcome]:
+        self.require_alive()
+        for operation in operations:
+            _check_operation(operation)
+        return await self._store.submit(self, operations)
+
+    def require_alive(self) -> None:
+        if self._ended:
+            raise SessionExpiredError(f"session {self._session_id} has ended")
+
+
+def _check_operation(operation: TreeOperation) -> None:
+    if isinstance(operation, EndSession):
+        return
+    check_path(operation.path)
+    if operation.path == ROOT and isinstance(operation, Delete | DeleteTree):
+        raise ValueError("the root cannot be deleted")
+
+
+def _report(name: str, error: BaseException) -> None:
+    logger.error("%s failed", name, exc_info=error)

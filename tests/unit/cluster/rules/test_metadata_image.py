@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+from uuid import UUID
+
+from moldau.cluster.rules.metadata_image import (
+    NO_BROKER,
+    NO_TOPIC_ID,
+    BrokerState,
+    Endpoint,
+    MetadataImage,
+    PartitionState,
+    TopicState,
+)
+from moldau.model import BrokerId, LeaderEpoch, TopicId
+
+EMPTY = MetadataImage(cluster_id="cluster")
+
+
+def topic(name: str, number: int, partitions: int = 1) -> TopicState:
+    state = PartitionState(
+        leader=BrokerId(1), leader_epoch=LeaderEpoch(0), isr=(BrokerId(1),), replicas=(BrokerId(1),)
+    )
+    return TopicState(
+        name=name, topic_id=TopicId(UUID(int=number)), partitions=(state,) * partitions
+    )
+
+
+def broker(number: int, port: int = 9092) -> BrokerState:
+    endpoint = Endpoint(listener_name="PLAINTEXT", host="localhost", port=port)
+    return BrokerState(id=BrokerId(number), endpoints=(endpoint,))
+
+
+def test_an_image_begins_empty_and_without_a_controller() -> None:
+    assert EMPTY.controller_id == NO_BROKER
+    assert not EMPTY.topics
+    assert not EMPTY.brokers
+
+
+def test_a_topic_is_found_by_its_name_and_by_its_id() -> None:
+    clicks = topic("clicks", 1)
+    image = EMPTY.with_topic(clicks)
+    assert image.topics["clicks"] is clicks
+    assert image.topics_by_id[UUID(int=1)] is clicks
+    assert not EMPTY.topics
+
+
+def test_a_topic_made_again_is_not_found_by_its_former_id() -> None:
+    image = EMPTY.with_topic(topic("clicks", 1)).with_topic(topic("clicks", 2))
+    assert set(image.topics_by_id) == {UUID(int=2)}
+    assert image.topics["clicks"].topic_id == UUID(int=2)
+
+
+def test_a_topic_that_went_is_found_no_more() -> None:
+    image = EMPTY.with_topics([topic("clicks", 1), topic("views", 2)]).without_topic("clicks")
+    assert set(image.topics) == {"views"}
+    assert set(image.topics_by_id) == {UUID(int=2)}
+    assert image.without_topic("clicks").topics == image.topics
+
+
+def test_topics_without_an_id_do_not_share_one() -> None:
+    image = EMPTY.with_topics([topic("old", 0), topic("older", 0)])
+    assert NO_TOPIC_ID not in image.topics_by_id
+    assert len(image.topics) == 2
+
+
+def test_every_change_makes_a_higher_version() -> None:
+    image = EMPTY
+    for changed in (
+        image.with_topic(topic("clicks", 1)),
+        image.without_topic("clicks"),
+        image.with_broker(broker(1)),
+        image.without_broker(BrokerId(1)),
+        image.with_controller(BrokerId(1)),
+        image.with_broker_config(None, {}),
+        image.with_broker_config(BrokerId(1), {"a": "b"}),
+    ):
+        assert changed.version == image.version + 1
+
+
+def test_what_did_not_change_is_shared() -> None:
+    image = EMPTY.with_topic(topic("clicks", 1)).with_broker(broker(1))
+    assert image.with_controller(BrokerId(1)).topics is image.topics
+    assert image.with_topic(topic("views", 2)).topics["clicks"] is image.topics["clicks"]
+
+
+def test_a_broker_that_comes_again_replaces_its_former_self() -> None:
+    image = EMPTY.with_broker(broker(1, 1)).with_broker(broker(2)).with_broker(broker(1, 2))
+    assert image.brokers == {1: broker(1, 2), 2: broker(2)}
+    assert set(image.without_broker(BrokerId(1)).brokers) == {2}
+
+
+def test_partitions_are_found_by_number() -> None:
+    image = EMPTY.with_topic(topic("clicks", 1, partitions=2))
+    assert image.find_partition("clicks", 1) is image.topics["clicks"].partitions[1]
+    assert image.find_partition("clicks", 2) is None
+    assert image.find_partition("clicks", -1) is None
+    assert image.find_partition("views", 0) is None
+
+
+def test_what_is_set_for_one_broker_overrides_what_is_set_for_all() -> None:
+    image = EMPTY.with_broker_config(None, {"a": "all", "b": "all"})
+    image = image.with_broker_config(BrokerId(1), {"a": "one"})
+    assert image.dynamic_broker_config(BrokerId(1)) == {"a": "one", "b": "all"}
+    assert image.dynamic_broker_config(BrokerId(2)) == {"a": "all", "b": "all"}
+    assert image.with_broker_config(BrokerId(1), {}).broker_configs == {}
+
+
+def test_an_endpoint_is_found_by_its_listener() -> None:
+    assert broker(1).find_endpoint("PLAINTEXT") == broker(1).endpoints[0]
+    assert broker(1).find_endpoint("SSL") is None

@@ -1,0 +1,148 @@
+"""The rooms of a cluster put together around one store in memory, for the tests of the shells."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
+from contextlib import asynccontextmanager
+from itertools import count
+from typing import Any
+from uuid import UUID
+
+from moldau.cluster.broker_registration import BrokerRegistration
+from moldau.cluster.cluster_admin import ClusterAdmin
+from moldau.cluster.cluster_identity import ensure_layout
+from moldau.cluster.config_writer import ConfigRules
+from moldau.cluster.controller import Controller
+from moldau.cluster.controllership import Controllership
+from moldau.cluster.metadata_publisher import MetadataPublisher
+from moldau.cluster.rules.metadata_image import (
+    BrokerState,
+    Endpoint,
+    MetadataImage,
+    TopicState,
+)
+from moldau.cluster.rules.topic_creation import TopicDefaults
+from moldau.coordination.embedded import MEMORY, EmbeddedSession, EmbeddedStore
+from moldau.errors import InvalidConfigError
+from moldau.model import BrokerId, TopicId
+from moldau.testing.manual_clock import ManualClock
+from moldau.workers import InlineWorkers
+
+PATIENCE = 30.0
+
+
+def check_configs(configs: Mapping[str, str]) -> None:
+    for name, value in configs.items():
+        if name.startswith("bad"):
+            raise InvalidConfigError(f"{name}={value} is wrong")
+
+
+def find_list_default(name: str) -> str | None:
+    return "delete" if name == "cleanup.policy" else None
+
+
+RULES = ConfigRules(check=check_configs, find_list_default=find_list_default)
+
+
+class Member:
+    """One broker of the cluster, without sockets and logs."""
+
+    def __init__(
+        self, store: EmbeddedStore, clock: ManualClock, broker_id: int, topic_ids: Iterator[int]
+    ) -> None:
+        self.id = BrokerId(broker_id)
+        self.session: EmbeddedSession = store.session()
+        self.clock = clock
+        self._topic_ids = topic_ids
+        self.seen: list[tuple[MetadataImage, MetadataImage, frozenset[str]]] = []
+
+    async def join(self, *, rack: str | None = None, unclean: bool = False) -> None:
+        cluster_id = await ensure_layout(self.session)
+        self.publisher = MetadataPublisher(self.session, self.clock, cluster_id)
+        self.controllership = Controllership(self.session, self.clock, self.publisher, self.id)
+        self.admin = ClusterAdmin(
+            coordination=self.session,
+            publisher=self.publisher,
+            controllership=self.controllership,
+            defaults=lambda: TopicDefaults(partition_count=1, replication_factor=1),
+            topic_config_rules=RULES,
+            broker_config_rules=lambda broker_id: RULES,
+            choose=lambda _: 0,
+            make_topic_id=self._next_topic_id,
+        )
+        self.controller = Controller(
+            coordination=self.session,
+            publisher=self.publisher,
+            controllership=self.controllership,
+            unclean_allowed=lambda _: unclean,
+            make_topic_id=self._next_topic_id,
+        )
+        await self.publisher.start()
+        endpoint = Endpoint(listener_name="PLAINTEXT", host=f"host{self.id}", port=9092)
+        registration = BrokerRegistration(self.session, self.clock, self.publisher)
+        self.broker = await registration.register(
+            BrokerState(id=self.id, endpoints=(endpoint,), rack=rack)
+        )
+        self.publisher.subscribe(lambda *change: self.seen.append(change))
+
+    async def lead(self) -> None:
+        await self.controller.start(restarted={self.id})
+
+    async def leave(self) -> None:
+        await self.publisher.stop()
+        await self.session.close()
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.publisher.image
+
+    def topic(self, name: str) -> TopicState:
+        return self.publisher.image.topics[name]
+
+    def _next_topic_id(self) -> TopicId:
+        return TopicId(UUID(int=next(self._topic_ids)))
+
+
+class Stage:
+    """A store, a clock, and any number of members."""
+
+    def __init__(self, store: EmbeddedStore, clock: ManualClock) -> None:
+        self.store = store
+        self.clock = clock
+        self.members: list[Member] = []
+        self._topic_ids = count(1)
+
+    async def join(self, broker_id: int, **options: Any) -> Member:
+        member = Member(self.store, self.clock, broker_id, self._topic_ids)
+        await member.join(**options)
+        self.members.append(member)
+        return member
+
+    async def join_and_lead(self, broker_id: int, **options: Any) -> Member:
+        member = await self.join(broker_id, **options)
+        await member.lead()
+        return member
+
+
+@asynccontextmanager
+async def stage() -> AsyncIterator[Stage]:
+    clock = ManualClock()
+    store = await EmbeddedStore.open(MEMORY, clock=clock, workers=InlineWorkers())
+    made = Stage(store, clock)
+    try:
+        yield made
+    finally:
+        for member in made.members:
+            await member.publisher.stop()
+        await store.close()
+
+
+def play(story: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:
+    """Run a story on a stage of its own."""
+
+    async def run() -> None:
+        async with stage() as made:
+            await asyncio.wait_for(story(made), PATIENCE)
+
+    asyncio.run(run())

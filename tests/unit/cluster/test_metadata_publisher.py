@@ -1,0 +1,366 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import pytest
+
+from moldau.cluster import layout
+from moldau.cluster.change_notifications import EXPIRY_MS
+from moldau.cluster.metadata_publisher import RETRY_SECONDS
+from moldau.cluster.rules.config_changes import ConfigChange
+from moldau.cluster.rules.topic_creation import TopicSpec
+from moldau.coordination.port import ConnectionLostError, Create, Node
+from moldau.model import BrokerId
+from moldau.testing.manual_clock import wait_until_idle
+
+from .stage import Stage, play
+
+
+def test_everything_is_read_at_the_start() -> None:
+    async def story(stage: Stage) -> None:
+        first = await stage.join_and_lead(1, rack="a")
+        await first.admin.create_topic(TopicSpec(name="clicks", configs={"a": "1"}))
+        await first.admin.alter_broker_configs(None, [ConfigChange(name="x", value="1")])
+        await first.admin.alter_broker_configs(BrokerId(7), [ConfigChange(name="y", value="2")])
+        second = await stage.join(2)
+        image = second.image
+        assert image.cluster_id == first.image.cluster_id
+        assert image.controller_id == 1
+        assert image.brokers[BrokerId(1)] == first.broker
+        assert image.topics == first.image.topics
+        assert image.topics_by_id == first.image.topics_by_id
+        assert image.default_broker_config == {"x": "1"}
+        assert image.broker_configs == {7: {"y": "2"}}
+
+    play(story)
+
+
+def test_topics_made_and_deleted_by_others_are_seen() -> None:
+    async def story(stage: Stage) -> None:
+        controller = await stage.join_and_lead(1)
+        other = await stage.join(2)
+        made = await controller.admin.create_topic(TopicSpec(name="clicks"))
+        await wait_until_idle()
+        assert other.topic("clicks") == made
+        old, new, changed = other.seen[-1]
+        assert changed == {"clicks"}
+        assert "clicks" not in old.topics
+        assert new is other.image
+        await controller.admin.delete_topic("clicks")
+        await wait_until_idle()
+        assert "clicks" not in other.image.topics
+        assert other.seen[-1][2] == {"clicks"}
+
+    play(story)
+
+
+def test_a_topic_deleted_and_made_again_by_others_is_seen_as_the_new_one() -> None:
+    async def story(stage: Stage) -> None:
+        controller = await stage.join_and_lead(1)
+        other = await stage.join(2)
+        await controller.admin.create_topic(TopicSpec(name="clicks"))
+        await wait_until_idle()
+        await controller.admin.delete_topic("clicks")
+        again = await controller.admin.create_topic(TopicSpec(name="clicks"))
+        await wait_until_idle()
+        assert other.topic("clicks") == again
+        assert set(other.image.topics_by_id) == {again.topic_id}
+
+    play(story)
+
+
+def test_partitions_added_by_others_are_seen() -> None:
+    async def story(stage: Stage) -> None:
+        controller = await stage.join_and_lead(1)
+        await controller.admin.create_topic(TopicSpec(name="clicks"))
+        other = await stage.join(2)
+        grown = await controller.admin.create_partitions("clicks", 5)
+        await wait_until_idle()
+        assert other.topic("clicks") == grown
+
+    play(story)
+
+
+def test_configs_changed_by_others_are_seen() -> None:
+    async def story(stage: Stage) -> None:
+        controller = await stage.join_and_lead(1)
+        await controller.admin.create_topic(TopicSpec(name="clicks"))
+        other = await stage.join(2)
+        admin = other.admin
+        await admin.alter_topic_configs("clicks", [ConfigChange(name="a", value="1")])
+        await admin.alter_broker_configs(None, [ConfigChange(name="b", value="2")])
+        await admin.alter_broker_configs(BrokerId(1), [ConfigChange(name="c", value="3")])
+        await wait_until_idle()
+        assert controller.topic("clicks").configs == {"a": "1"}
+        assert controller.image.dynamic_broker_config(BrokerId(1)) == {"b": "2", "c": "3"}
+        assert controller.image.topics == other.image.topics
+
+    play(story)
+
+
+def test_brokers_that_come_and_go_are_seen() -> None:
+    async def story(stage: Stage) -> None:
+        first = await stage.join_and_lead(1)
+        second = await stage.join(2)
+        await wait_until_idle()
+        assert first.image.brokers == {1: first.broker, 2: second.broker}
+        await second.leave()
+        await wait_until_idle()
+        assert set(first.image.brokers) == {1}
+
+    play(story)
+
+
+def test_a_broker_that_came_back_at_another_address_is_seen() -> None:
+    async def story(stage: Stage) -> None:
+        first = await stage.join_and_lead(1)
+        second = await stage.join(2)
+        await wait_until_idle()
+        await second.leave()
+        again = await stage.join(2, rack="new")
+        await wait_until_idle()
+        assert first.image.brokers[BrokerId(2)] == again.broker
+
+    play(story)
+
+
+def test_a_change_of_its_own_is_published_once() -> None:
+    async def story(stage: Stage) -> None:
+        broker = await stage.join_and_lead(1)
+        await wait_until_idle()
+        broker.seen.clear()
+        await broker.admin.create_topic(TopicSpec(name="clicks"))
+        await broker.admin.create_partitions("clicks", 2)
+        await broker.admin.alter_topic_configs("clicks", [ConfigChange(name="a", value="1")])
+        await broker.admin.alter_broker_configs(None, [ConfigChange(name="a", value="1")])
+        await broker.admin.delete_topic("clicks")
+        await wait_until_idle()
+        assert [changed for _, _, changed in broker.seen] == [
+            {"clicks"},
+            {"clicks"},
+            {"clicks"},
+            set(),
+            {"clicks"},
+        ]
+        assert [new.version - old.version for old, new, _ in broker.seen] == [1] * 5
+
+    play(story)
+
+
+def test_images_follow_each_other_without_a_gap() -> None:
+    async def story(stage: Stage) -> None:
+        controller = await stage.join_and_lead(1)
+        other = await stage.join(2)
+        for number in range(5):
+            await controller.admin.create_topic(TopicSpec(name=f"t{number}"))
+        await wait_until_idle()
+        for member in (controller, other):
+            for (_, earlier, _), (later, _, _) in zip(member.seen, member.seen[1:], strict=False):
+                assert earlier is later
+
+    play(story)
+
+
+def test_the_number_of_watches_does_not_depend_on_the_topics() -> None:
+    async def story(stage: Stage) -> None:
+        broker = await stage.join_and_lead(1)
+        before = sum(map(len, stage.store.watches._watches.values()))
+        for number in range(20):
+            await broker.admin.create_topic(TopicSpec(name=f"t{number}", partition_count=3))
+        await wait_until_idle()
+        assert sum(map(len, stage.store.watches._watches.values())) == before == 5
+
+    play(story)
+
+
+def test_a_broker_that_joins_does_not_read_old_notifications(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(stage: Stage) -> None:
+        first = await stage.join_and_lead(1)
+        await first.admin.create_topic(TopicSpec(name="clicks"))
+        for number in range(1, 4):
+            await first.admin.create_partitions("clicks", 1 + number)
+            await first.admin.replace_topic_configs("clicks", {"a": str(number)})
+        second = await stage.join(2)
+        read: list[str] = []
+        original = second.session.get_many
+
+        async def noting(paths: Sequence[str]) -> Sequence[Node | None]:
+            read.extend(paths)
+            return await original(paths)
+
+        monkeypatch.setattr(second.session, "get_many", noting)
+        monkeypatch.setattr("moldau.cluster.change_notifications.PURGE_INTERVAL_MS", 2**62)
+        await first.admin.create_partitions("clicks", 9)
+        await first.admin.replace_topic_configs("clicks", {})
+        await wait_until_idle()
+        assert [path for path in read if "_change_" in path] == [
+            "/isr_change_notification/isr_change_0000000003",
+            "/config/changes/config_change_0000000003",
+        ]
+
+    play(story)
+
+
+def test_a_stopped_publisher_hears_nothing_more() -> None:
+    async def story(stage: Stage) -> None:
+        controller = await stage.join_and_lead(1)
+        other = await stage.join(2)
+        await wait_until_idle()
+        await other.publisher.stop()
+        image = other.image
+        await controller.admin.create_topic(TopicSpec(name="clicks"))
+        await wait_until_idle()
+        assert other.image is image
+
+    play(story)
+
+
+def test_a_reading_that_was_overtaken_by_a_change_is_thrown_away() -> None:
+    async def story(stage: Stage) -> None:
+        broker = await stage.join_and_lead(1)
+        await broker.admin.create_topic(TopicSpec(name="clicks"))
+        await wait_until_idle()
+        original = broker.session.get_many
+        read, go_on = asyncio.Event(), asyncio.Event()
+
+        async def slowly(paths: list[str]) -> object:
+            nodes = await original(paths)
+            if any(path.startswith("/config/topics/") for path in paths) and not read.is_set():
+                read.set()  # has read the state of before
+                await go_on.wait()
+            return nodes
+
+        broker.session.get_many = slowly  # type: ignore[method-assign, assignment]
+        reading = asyncio.ensure_future(broker.publisher.refresh_topics(["clicks"]))
+        await read.wait()
+        await broker.admin.alter_topic_configs("clicks", [ConfigChange(name="a", value="1")])
+        grown = await broker.admin.create_partitions("clicks", 2)
+        broker.seen.clear()
+        go_on.set()
+        await reading
+        await wait_until_idle()
+        assert broker.topic("clicks") == grown
+        assert not broker.seen  # not even for a moment was an older state published
+
+    play(story)
+
+
+def test_a_store_that_does_not_answer_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(stage: Stage) -> None:
+        controller = await stage.join_and_lead(1)
+        other = await stage.join(2)
+        await wait_until_idle()
+        original = other.session.children
+        failures = iter([True, True, False])
+
+        async def flaky(path: str) -> object:
+            if next(failures, False):
+                raise ConnectionLostError("no answer")
+            return await original(path)
+
+        monkeypatch.setattr(other.session, "children", flaky)
+        made = await controller.admin.create_topic(TopicSpec(name="clicks"))
+        await wait_until_idle()
+        assert "clicks" not in other.image.topics
+        await stage.clock.advance(2 * RETRY_SECONDS)
+        assert other.topic("clicks") == made
+        assert "no answer" in caplog.text
+
+    play(story)
+
+
+def test_a_notification_that_makes_no_sense_is_skipped(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(stage: Stage) -> None:
+        broker = await stage.join_and_lead(1)
+        await broker.admin.create_topic(TopicSpec(name="clicks"))
+        writer = stage.store.session()
+        with caplog.at_level(logging.ERROR):
+            await writer.transact(
+                [
+                    Create(path=layout.CONFIG_CHANGE_PREFIX, data=b"{", sequential=True),
+                    Create(path=layout.ISR_CHANGE_PREFIX, data=b"[]", sequential=True),
+                ]
+            )
+            await wait_until_idle()
+        assert "config_change_0000000000: not JSON" in caplog.text
+        assert "isr_change_0000000000: not a JSON object" in caplog.text
+        await writer.set("/config/topics/clicks", layout.encode_config({"a": "1"}))
+        change = layout.encode_config_change(layout.ConfigEntity("topics", "clicks"))
+        await writer.create(layout.CONFIG_CHANGE_PREFIX, change, sequential=True)
+        await wait_until_idle()
+        assert broker.topic("clicks").configs == {"a": "1"}
+
+    play(story)
+
+
+def test_changes_of_clients_users_and_unknown_topics_disturb_nobody() -> None:
+    async def story(stage: Stage) -> None:
+        broker = await stage.join_and_lead(1)
+        await wait_until_idle()
+        image = broker.image
+        writer = stage.store.session()
+        for entity in (
+            layout.ConfigEntity("users", "alice"),
+            layout.ConfigEntity("clients", "app"),
+            layout.ConfigEntity("brokers", "not-a-number"),
+            layout.ConfigEntity("topics", "unknown"),
+        ):
+            data = layout.encode_config_change(entity)
+            await writer.create(layout.CONFIG_CHANGE_PREFIX, data, sequential=True)
+        await wait_until_idle()
+        assert broker.image is image
+
+    play(story)
+
+
+def test_a_topic_whose_nodes_break_keeps_its_last_good_state() -> None:
+    async def story(stage: Stage) -> None:
+        broker = await stage.join_and_lead(1)
+        made = await broker.admin.create_topic(TopicSpec(name="clicks"))
+        await broker.session.set("/brokers/topics/clicks/partitions/0/state", b"nonsense")
+        await broker.publisher.refresh_topics(["clicks"])
+        assert broker.topic("clicks") == made
+
+    play(story)
+
+
+def test_old_notifications_are_deleted_in_time() -> None:
+    async def story(stage: Stage) -> None:
+        broker = await stage.join_and_lead(1)
+        await broker.admin.create_topic(TopicSpec(name="clicks"))
+        await broker.admin.replace_topic_configs("clicks", {"a": "1"})
+        await wait_until_idle()
+        await stage.clock.advance(EXPIRY_MS / 1000 - 1)
+        await broker.admin.replace_topic_configs("clicks", {"a": "2"})
+        await wait_until_idle()
+        names = await broker.session.children(layout.CONFIG_CHANGES)
+        assert names == ["config_change_0000000000", "config_change_0000000001"]
+        await stage.clock.advance(61)
+        await broker.admin.replace_topic_configs("clicks", {"a": "3"})
+        await wait_until_idle()
+        names = await broker.session.children(layout.CONFIG_CHANGES)
+        assert names == ["config_change_0000000001", "config_change_0000000002"]
+        assert broker.topic("clicks").configs == {"a": "3"}
+
+    play(story)
+
+
+def test_an_expired_session_ends_the_reading_quietly(caplog: pytest.LogCaptureFixture) -> None:
+    async def story(stage: Stage) -> None:
+        controller = await stage.join_and_lead(1)
+        other = await stage.join(2)
+        await wait_until_idle()
+        image = other.image
+        await controller.admin.create_topic(TopicSpec(name="clicks"))
+        other.session.expire()
+        await wait_until_idle()
+        assert other.image is image
+        assert not caplog.records
+
+    play(story)

@@ -42,8 +42,13 @@ class ThreadWorkers:
 class InlineWorkers:
     """Runs the work at once, on the loop: for simulations and plain tests."""
 
+    def __init__(self) -> None:
+        self._closed = False
+
     async def run(self, work: Callable[[], T]) -> T:
+        if self._closed:
+            raise RuntimeError("these workers are closed")
         return work()
 
     def close(self) -> None:
-        """Nothing is running between two calls."""
+        self._closed = True  # nothing is running between two calls

@@ -99,10 +99,10 @@ class Channel(Protocol):
     """A client's end: whole frames out, whole frames in. One task uses it at a time per side."""
 
     async def send(self, frame: Sequence[Chunk]) -> None:
-        """Send one frame, its length in front included in the chunks. Waits while the peer is slow."""
+        """Send one frame; the chunks begin with its length. Waits while the peer is slow."""
         ...
 
-    async def receive(self) -> bytes:
+    async def receive(self) -> bytes | bytearray:
         """The next frame without its length; raises `ConnectionError` when the peer is gone."""
         ...
 

@@ -1,0 +1,31 @@
+"""For people who test software that uses Kafka: brokers in the test's process, virtual time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from moldau.testing.manual_clock import ManualClock
+    from moldau.testing.memory_files import MemoryFiles
+    from moldau.testing.memory_network import MemoryNetwork
+    from moldau.testing.running_broker import RunningBroker, broker
+
+__all__ = ("ManualClock", "MemoryFiles", "MemoryNetwork", "RunningBroker", "broker")
+
+_HOMES = {
+    "ManualClock": "moldau.testing.manual_clock",
+    "MemoryFiles": "moldau.testing.memory_files",
+    "MemoryNetwork": "moldau.testing.memory_network",
+    "RunningBroker": "moldau.testing.running_broker",
+    "broker": "moldau.testing.running_broker",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a name when it is asked for: the pytest plugin must not cost every session."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(home), name)

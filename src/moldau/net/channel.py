@@ -1,0 +1,161 @@
+"""A client's end of a connection on a real socket: whole frames out, whole frames in.
+
+Received bytes are written where they stay. Small frames share a buffer and are copied out of it; a
+large one, such as an answer full of records, gets a buffer of its own, into which the kernel
+writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, cast
+
+from moldau.net.port import Chunk
+
+_LENGTH: Final = struct.Struct(">i")
+MAX_ANSWER_BYTES: Final = 1 << 30
+"""Guards against a peer that speaks another protocol: its text would be read as a length."""
+_SHARED_BYTES: Final = 64 * 1024
+_MOST_WAITING_BYTES: Final = 4 * 1024 * 1024
+"""When so much was received that nobody has taken, the kernel is left to slow the peer down."""
+
+
+class SocketChannel(asyncio.BufferedProtocol):
+    """Frames over an asyncio transport. Made by the loop; its methods of the port are for tasks."""
+
+    def __init__(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._end: OSError | None = None  # why it is over, once it is
+        self._closed: asyncio.Future[None] = loop.create_future()
+        self._shared = memoryview(bytearray(_SHARED_BYTES))
+        self._filled = 0  # of the buffer that is being written to
+        self._large: memoryview | None = None  # the frame that is being received, if it is large
+        self._frames: deque[bytes | bytearray] = deque()
+        self._waiting_bytes = 0
+        self._arrived = asyncio.Event()  # cleared by whoever waits for it
+        self._arrived.set()
+        self._writable = asyncio.Event()
+        self._writable.set()
+
+    # For tasks
+
+    async def send(self, frame: Sequence[Chunk]) -> None:
+        if self._transport is None or self._end is not None:
+            raise self._end or ConnectionResetError("the connection is closed")
+        # Together: written one by one, every chunk would be a system call and a packet.
+        self._transport.writelines(
+            chunk if isinstance(chunk, bytes | bytearray | memoryview) else chunk.read()
+            for chunk in frame
+        )
+        await self._writable.wait()
+        if self._end is not None:
+            raise self._end
+
+    async def receive(self) -> bytes | bytearray:
+        while not self._frames:
+            if self._end is not None:
+                raise self._end
+            self._arrived.clear()
+            self._regulate()
+            await self._arrived.wait()
+        frame = self._frames.popleft()
+        self._waiting_bytes -= len(frame)
+        return frame
+
+    async def close(self) -> None:
+        if self._transport is not None:
+            self._transport.close()
+            await asyncio.wait((self._closed,))
+
+    # For the transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not isinstance(error, OSError):
+            error = ConnectionResetError("the peer closed the connection")
+        self._finish(error)
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    def pause_writing(self) -> None:
+        self._writable.clear()
+
+    def resume_writing(self) -> None:
+        self._writable.set()
+
+    def get_buffer(self, size_hint: int) -> memoryview:
+        buffer = self._shared if self._large is None else self._large
+        return buffer[self._filled :]
+
+    def buffer_updated(self, count: int) -> None:
+        self._filled += count
+        if self._large is None:
+            self._split_shared()
+        elif self._filled == len(self._large):
+            frame = cast("bytearray", self._large.obj)
+            self._large, self._filled = None, 0
+            self._add(frame)
+
+    # Frames
+
+    def _split_shared(self) -> None:
+        """Take whole frames out of the shared buffer; what is left goes to where it can grow."""
+        start = 0
+        while self._filled - start >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(self._shared, start)
+            if not 0 <= size <= MAX_ANSWER_BYTES:
+                self._refuse(size)
+                return
+            body = start + _LENGTH.size
+            if size > len(self._shared) - _LENGTH.size:
+                self._begin_large(size, self._shared[body : self._filled])
+                return
+            if body + size > self._filled:
+                break
+            self._add(bytes(self._shared[body : body + size]))
+            start = body + size
+        if start:
+            left = self._filled - start
+            self._shared[:left] = self._shared[start : self._filled]
+            self._filled = left
+
+    def _begin_large(self, size: int, beginning: memoryview) -> None:
+        """The frame is larger than the shared buffer, so it cannot have come whole."""
+        self._large = memoryview(bytearray(size))
+        self._large[: len(beginning)] = beginning
+        self._filled = len(beginning)
+        self._regulate()
+
+    def _add(self, frame: bytes | bytearray) -> None:
+        self._frames.append(frame)
+        self._waiting_bytes += len(frame)
+        self._arrived.set()
+        self._regulate()
+
+    def _regulate(self) -> None:
+        """Read on while somebody waits for a frame, or while there are not many yet."""
+        if self._transport is None or self._end is not None:
+            return
+        coming_bytes = 0 if self._large is None else len(self._large)
+        is_awaited = not self._arrived.is_set()
+        if is_awaited or self._waiting_bytes + coming_bytes < _MOST_WAITING_BYTES:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
+    def _refuse(self, size: int) -> None:
+        self._finish(ConnectionError(f"the peer announced {size} bytes; is it a Kafka broker?"))
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _finish(self, reason: OSError) -> None:
+        """The first reason counts."""
+        self._end = self._end or reason
+        self._arrived.set()
+        self._writable.set()

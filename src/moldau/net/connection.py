@@ -1,0 +1,405 @@
+"""One client connection on a real socket: the data path of the broker.
+
+A shell, owned by the event loop. It keeps the rules of `net.port`: one frame at a time, answers in
+order, nothing read from a client that does not read its answers. Bytes are received into one
+buffer per connection and handed on as a view; answers leave with `sendmsg`, and file ranges with
+`sendfile`, so record bytes are never copied in Python.
+
+Why not asyncio's transports: they copy what they receive, and `loop.sendfile` costs twice the CPU
+of `os.sendfile` (see docs/decisions/0003-own-connection.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from moldau.net.port import Chunk, ConnectionLimits, FrameReceiver, Range
+
+_LENGTH = struct.Struct(">i")
+
+INITIAL_BUFFER_BYTES: Final = 32 << 10
+BUSY_BUFFER_BYTES: Final = 128 << 10
+"""What a client gets that has filled the first buffer: several of its batches in one turn."""
+
+KEPT_BUFFER_BYTES: Final = 2 << 20
+"""A larger buffer is dropped as soon as it is empty; a smaller one when the client is idle."""
+
+OUTPUT_PAUSE_BYTES: Final = 256 << 10
+"""With this much output waiting, no further request of the connection is looked at."""
+
+BYTES_PER_TURN: Final = 4 << 20
+"""What one connection may send before the others get their turn."""
+
+_MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)  # Linux: one TCP segment for header and records
+_MAX_GATHER: Final = 64
+_BYTES_TYPES: Final = (bytes, bytearray, memoryview)
+
+
+class SocketConnection:
+    """The broker's end of one TCP connection."""
+
+    __slots__ = (
+        "_buffer",
+        "_busy",
+        "_closed",
+        "_descriptor",
+        "_end",
+        "_ended",
+        "_limits",
+        "_loop",
+        "_on_gone",
+        "_output",
+        "_output_bytes",
+        "_processing",
+        "_reading",
+        "_receiver",
+        "_socket",
+        "_start",
+        "_view",
+        "_writing",
+        "close_reason",
+        "frames",
+        "id",
+        "idle_since",
+        "listener_name",
+        "peer_host",
+        "seen_frames",
+    )
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        identity: str,
+        peer_host: str,
+        listener_name: str,
+        limits: ConnectionLimits,
+        on_gone: Callable[[SocketConnection], None],
+    ) -> None:
+        self.id = identity
+        self.peer_host = peer_host
+        self.listener_name = listener_name
+        self.close_reason = ""
+        self.frames = 0  # requests so far; the idle sweep compares it
+        self.seen_frames = 0  # its value at the last sweep
+        self.idle_since = 0.0
+        self._socket = sock
+        self._descriptor = sock.fileno()
+        self._loop = loop
+        self._limits = limits
+        self._on_gone = on_gone
+        self._receiver: FrameReceiver | None = None
+        self._buffer = bytearray(INITIAL_BUFFER_BYTES)
+        self._view = memoryview(self._buffer)
+        # Invariant: 0 <= start <= end <= len(buffer); received and not yet handled: start to end.
+        self._start = 0
+        self._end = 0
+        self._busy = False  # a frame is with the receiver, its view is in use
+        self._processing = False  # guards against re-entry when `send` is called inside `on_frame`
+        self._output: deque[memoryview | Range] = deque()
+        self._output_bytes = 0  # of the memoryviews and ranges in the deque
+        self._reading = False
+        self._writing = False
+        self._ended = False  # the client has closed; frames it sent before are still to come
+        self._closed = False
+
+    @property
+    def is_busy(self) -> bool:
+        return self._busy
+
+    def begin(self, receiver: FrameReceiver) -> None:
+        self._receiver = receiver
+        if self._closed:  # by the one who accepted it, before there was a receiver to tell
+            receiver.on_closed()
+        else:
+            self._arm_reader()
+
+    # Input
+
+    def _arm_reader(self) -> None:
+        if not self._reading and not self._closed:
+            self._reading = True
+            self._loop.add_reader(self._descriptor, self._on_readable)
+
+    def _disarm_reader(self) -> None:
+        if self._reading:
+            self._reading = False
+            self._loop.remove_reader(self._descriptor)
+
+    def _on_readable(self) -> None:
+        limit = self._receive_limit()
+        if limit == self._end:
+            # Full while a frame is being answered: the client waits, as its pipeline is too deep.
+            self._disarm_reader()
+            return
+        try:
+            count = self._socket.recv_into(self._view[self._end : limit])
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            self.close(f"receive failed: {error.strerror}")
+            return
+        if not count:
+            self._on_end()
+            return
+        self._end += count
+        if not self._busy:
+            self._process()
+
+    def _on_end(self) -> None:
+        """The client has closed. What it sent before counts: acks=0 means send and go."""
+        is_held_up = self._busy or self._output_bytes >= OUTPUT_PAUSE_BYTES
+        if is_held_up and self._start < self._end:
+            self._ended = True
+            self._disarm_reader()
+        else:
+            self.close("closed by the client")
+
+    def _receive_limit(self) -> int:
+        """How far to fill the buffer: a frame that needs most of it is read exactly to its end."""
+        available = self._end - self._start
+        if self._busy or available < 4:
+            return len(self._buffer)
+        frame_end = self._start + 4 + self._next_frame_bytes()
+        return (
+            frame_end
+            if self._end < frame_end <= len(self._buffer)
+            and (frame_end - self._start > INITIAL_BUFFER_BYTES)
+            else len(self._buffer)
+        )
+
+    def _next_frame_bytes(self) -> int:
+        size: int = _LENGTH.unpack_from(self._buffer, self._start)[0]
+        return size
+
+    def _process(self) -> None:
+        """Hand over whole frames until one has to wait, then send what was answered."""
+        receiver = self._receiver
+        if self._processing or receiver is None:
+            return
+        self._processing = True
+        try:
+            while not self._closed and not self._busy and self._output_bytes < OUTPUT_PAUSE_BYTES:
+                start = self._start
+                if self._end - start < 4:
+                    break
+                size: int = _LENGTH.unpack_from(self._buffer, start)[0]
+                if size < 0 or size > self._limits.socket_request_max_bytes:
+                    self.close(f"a request of {size} bytes is outside socket.request.max.bytes")
+                    return
+                frame_end = start + 4 + size
+                if frame_end > self._end:
+                    break
+                self._start = frame_end
+                self._busy = True
+                self.frames += 1
+                receiver.on_frame(self._view[start + 4 : frame_end])
+        finally:
+            self._processing = False
+        if not self._closed:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Send what was answered, and see to it that the next frame will be looked at."""
+        was_paused = self._output_bytes >= OUTPUT_PAUSE_BYTES
+        if self._output and not self._writing:
+            self._flush()
+        if self._busy or self._closed or self._output_bytes >= OUTPUT_PAUSE_BYTES:
+            return
+        if was_paused:
+            # All went out at once. The buffer may hold further frames, for which no event will
+            # come; the other connections get their turn before them.
+            self._loop.call_soon(self._process)
+        elif self._ended:
+            self.close("closed by the client")
+        else:
+            self._make_room()
+            self._arm_reader()
+
+    def _make_room(self) -> None:
+        """Keep place for the rest of the next frame; grow only as its bytes really arrive.
+
+        Called after `_process` found the next frame incomplete, so its length is a legal one.
+        """
+        available = self._end - self._start
+        if self._end == len(self._buffer) < BUSY_BUFFER_BYTES:
+            self._replace_buffer(BUSY_BUFFER_BYTES)
+        if not available:
+            self._start = self._end = 0
+            if len(self._buffer) > KEPT_BUFFER_BYTES:
+                self._replace_buffer(INITIAL_BUFFER_BYTES)
+            return
+        needed = 4 + self._next_frame_bytes() if available >= 4 else INITIAL_BUFFER_BYTES
+        if self._start + needed <= len(self._buffer):
+            return
+        if needed <= len(self._buffer):
+            self._view[:available] = self._view[self._start : self._end]
+            self._start, self._end = 0, available
+        elif self._end == len(self._buffer):
+            self._replace_buffer(min(needed, 4 * len(self._buffer)))
+
+    def _replace_buffer(self, size: int) -> None:
+        available = self._end - self._start
+        buffer = bytearray(size)
+        buffer[:available] = self._view[self._start : self._end]
+        self._buffer = buffer
+        self._view = memoryview(buffer)
+        self._start, self._end = 0, available
+
+    def shrink(self) -> None:
+        """Give memory back while the client is idle."""
+        if not self._busy and self._start == self._end:
+            self._start = self._end = 0
+            if len(self._buffer) > INITIAL_BUFFER_BYTES:
+                self._replace_buffer(INITIAL_BUFFER_BYTES)
+
+    # Output
+
+    def send(self, chunks: Sequence[Chunk]) -> None:
+        if self._closed:
+            return
+        for chunk in chunks:
+            if isinstance(chunk, _BYTES_TYPES):
+                self._output.append(memoryview(chunk))
+                self._output_bytes += len(chunk)
+            else:
+                self._output.append(chunk)
+                self._output_bytes += chunk.length
+        self._answered()
+
+    def skip_answer(self) -> None:
+        if not self._closed:
+            self._answered()
+
+    def _answered(self) -> None:
+        self._busy = False
+        if not self._processing:
+            self._process()
+
+    def _flush(self) -> None:
+        """Send until all is out, the socket is full, or others want their turn."""
+        turn = BYTES_PER_TURN
+        output = self._output
+        try:
+            while output and turn > 0:
+                first = output[0]
+                if isinstance(first, memoryview):
+                    sent = self._send_views()
+                else:
+                    sent = self._send_range(first)
+                self._output_bytes -= sent
+                turn -= sent
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            self.close(f"send failed: {error.strerror}")
+            return
+        if self._output:
+            self._arm_writer()
+
+    def _send_views(self) -> int:
+        output = self._output
+        views: list[memoryview] = []
+        more = 0
+        for chunk in output:
+            if not isinstance(chunk, memoryview):
+                more = _MSG_MORE
+                break
+            views.append(chunk)
+            if len(views) == _MAX_GATHER:
+                break
+        if len(views) == 1:
+            sent = self._socket.send(views[0], more)
+        else:
+            sent = self._socket.sendmsg(views, (), more)
+        left = sent
+        for view in views:
+            if left < len(view):
+                output[0] = view[left:]
+                break
+            left -= len(view)
+            output.popleft()
+        return sent
+
+    def _send_range(self, chunk: Range) -> int:
+        descriptor = chunk.descriptor
+        if descriptor is None:
+            data = chunk.read()
+            if len(data) != chunk.length:
+                raise OSError(0, "a file range is shorter than announced")
+            self._output[0] = memoryview(data)
+            return 0
+        if not chunk.length:
+            self._output.popleft()
+            return 0
+        sent = os.sendfile(self._descriptor, descriptor, chunk.position, chunk.length)
+        if not sent:
+            raise OSError(0, "a file range is shorter than announced")
+        if sent == chunk.length:
+            self._output.popleft()
+        elif isinstance(chunk, _Rest):
+            chunk.advance(sent)
+        else:
+            self._output[0] = _Rest(chunk, sent)
+        return sent
+
+    def _arm_writer(self) -> None:
+        if not self._writing and not self._closed:
+            self._writing = True
+            self._loop.add_writer(self._descriptor, self._on_writable)
+
+    def _on_writable(self) -> None:
+        self._flush()
+        if self._closed or self._output:
+            return
+        self._writing = False
+        self._loop.remove_writer(self._descriptor)
+        if not self._busy:
+            self._process()
+
+    # The end
+
+    def close(self, reason: str) -> None:
+        if self._processing and self._output and not self._writing:
+            self._flush()  # the answers to what came before, in the same read as the last request
+        if self._closed:
+            return
+        self._closed = True
+        self.close_reason = reason
+        self._disarm_reader()
+        if self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._descriptor)
+        self._output.clear()
+        self._output_bytes = 0
+        self._socket.close()
+        self._on_gone(self)
+        if self._receiver is not None:
+            self._receiver.on_closed()
+
+
+class _Rest:
+    """What is left of a range after a partial send; it holds the range and so its file."""
+
+    __slots__ = ("_range", "descriptor", "length", "position")
+
+    def __init__(self, source: Range, sent: int) -> None:
+        self._range = source
+        self.descriptor = source.descriptor
+        self.position = source.position + sent
+        self.length = source.length - sent
+
+    def advance(self, sent: int) -> None:
+        self.position += sent
+        self.length -= sent
+
+    def read(self) -> bytes:
+        whole = self._range.read()
+        return whole[len(whole) - self.length :]

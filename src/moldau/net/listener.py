@@ -1,0 +1,163 @@
+"""A listening socket: accepts, enforces the connection limits, closes idle connections.
+
+A shell, owned by the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections import Counter
+
+from moldau.clock import Clock, Timer
+from moldau.net.connection import SocketConnection
+from moldau.net.port import Accept, ConnectionLimits
+
+_log = logging.getLogger(__name__)
+
+_ACCEPTS_PER_TURN = 128
+_PAUSE_WITHOUT_DESCRIPTORS_S = 1.0
+_MOST_SECONDS_BETWEEN_SWEEPS = 10.0
+_OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class SocketServer:
+    """One listening address and its connections."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        accept: Accept,
+        *,
+        clock: Clock,
+        listener_name: str,
+        limits: ConnectionLimits,
+    ) -> None:
+        self._socket = sock
+        address = sock.getsockname()
+        self.host: str = address[0]
+        self.port: int = address[1]
+        self._accept = accept
+        self._clock = clock
+        self._listener_name = listener_name
+        self._limits = limits
+        self._loop = asyncio.get_running_loop()
+        self._connections: set[SocketConnection] = set()  # open ones only
+        self._by_host: Counter[str] = Counter()  # open connections for each peer address
+        self._accepted = 0
+        self._accepting = False
+        self._sweep: Timer | None = None
+        self._resume: Timer | None = None
+
+    def begin(self) -> None:
+        self._accepting = True
+        self._loop.add_reader(self._socket.fileno(), self._on_acceptable)
+        self._schedule_sweep()
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    def _on_acceptable(self) -> None:
+        for _ in range(_ACCEPTS_PER_TURN):
+            try:
+                sock, address = self._socket.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                if error.errno not in _OUT_OF_DESCRIPTORS:
+                    raise
+                self._pause_accepting(error)
+                return
+            self._admit(sock, address[0], address[1])
+
+    def _pause_accepting(self, error: OSError) -> None:
+        """The kernel would report the waiting client again at once: come back a little later."""
+        _log.error(
+            "cannot accept on %s:%d: %s; raise the limit of open files (ulimit -n)",
+            self.host,
+            self.port,
+            error.strerror,
+        )
+        self._loop.remove_reader(self._socket.fileno())
+        self._resume = self._clock.call_later(_PAUSE_WITHOUT_DESCRIPTORS_S, self._accept_again)
+
+    def _accept_again(self) -> None:
+        self._resume = None
+        if self._accepting:
+            self._loop.add_reader(self._socket.fileno(), self._on_acceptable)
+
+    def _admit(self, sock: socket.socket, peer_host: str, peer_port: int) -> None:
+        limits = self._limits
+        if len(self._connections) >= limits.max_connections:
+            _log.warning("refused %s: max.connections=%d", peer_host, limits.max_connections)
+            sock.close()
+            return
+        most_from_host = limits.max_connections_for(peer_host)
+        if self._by_host[peer_host] >= most_from_host:
+            _log.warning("refused %s: max.connections.per.ip=%d", peer_host, most_from_host)
+            sock.close()
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        self._accepted += 1
+        connection = SocketConnection(
+            sock,
+            self._loop,
+            identity=f"{self.host}:{self.port}-{peer_host}:{peer_port}-{self._accepted}",
+            peer_host=peer_host,
+            listener_name=self._listener_name,
+            limits=limits,
+            on_gone=self._forget,
+        )
+        connection.idle_since = self._clock.monotonic()
+        self._connections.add(connection)
+        self._by_host[peer_host] += 1
+        connection.begin(self._accept(connection))
+
+    def _forget(self, connection: SocketConnection) -> None:
+        self._connections.discard(connection)
+        self._by_host[connection.peer_host] -= 1
+        if not self._by_host[connection.peer_host]:
+            del self._by_host[connection.peer_host]
+        _log.debug("connection %s ended: %s", connection.id, connection.close_reason)
+
+    # Idle connections
+
+    def _schedule_sweep(self) -> None:
+        idle_s = self._limits.connections_max_idle_ms / 1000
+        pause = min(idle_s / 2, _MOST_SECONDS_BETWEEN_SWEEPS) if idle_s > 0 else None
+        self._sweep = self._clock.call_later(pause or _MOST_SECONDS_BETWEEN_SWEEPS, self._on_sweep)
+
+    def _on_sweep(self) -> None:
+        now = self._clock.monotonic()
+        idle_s = self._limits.connections_max_idle_ms / 1000
+        for connection in tuple(self._connections):
+            if connection.frames != connection.seen_frames or connection.is_busy:
+                connection.seen_frames = connection.frames
+                connection.idle_since = now
+                continue
+            connection.shrink()
+            if idle_s > 0 and now - connection.idle_since >= idle_s:
+                connection.close("idle for connections.max.idle.ms")
+        self._schedule_sweep()
+
+    # The end
+
+    def stop_accepting(self) -> None:
+        if not self._accepting:
+            return
+        self._accepting = False
+        self._loop.remove_reader(self._socket.fileno())
+        self._socket.close()
+        for timer in (self._sweep, self._resume):
+            if timer is not None:
+                timer.cancel()
+
+    async def close(self) -> None:
+        self.stop_accepting()
+        for connection in tuple(self._connections):
+            connection.close("the broker stops")

@@ -1,0 +1,287 @@
+"""The two ends of a connection in memory: the broker's and the client's.
+
+Both work on `Pipe`s. The broker's end keeps the rules of `net.port` more strictly than a socket
+can: an answer without a request is an error, and a frame is overwritten as soon as it was
+answered, so code that looks at it later is found out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from moldau.clock import Clock
+from moldau.errors import InvariantViolation
+from moldau.net.port import Chunk, ConnectionLimits, FrameReceiver, Range
+from moldau.testing.memory_pipe import Pipe, Signal
+
+_LENGTH = struct.Struct(">i")
+_LARGEST_ANSWER_BYTES = 1 << 30
+_USED_UP = b"\xdd"
+
+
+class _BadLengthError(Exception):
+    """A frame announces an impossible length."""
+
+
+class _FrameReader:
+    """Puts frames together from the bytes of a pipe, as they come."""
+
+    def __init__(self, pipe: Pipe) -> None:
+        self._pipe = pipe
+        self._size = -1  # of the frame that is being read; -1 before its length has arrived
+        self._parts = bytearray()
+
+    @property
+    def has_unread(self) -> bool:
+        return bool(self._pipe.arrived or self._parts or self._size >= 0)
+
+    def find_frame(self, largest_bytes: int) -> bytearray | None:
+        """The next whole frame without its length, or None while it is incomplete."""
+        if self._size < 0:
+            if len(self._pipe.arrived) < _LENGTH.size:
+                return None
+            (size,) = _LENGTH.unpack(self._pipe.take(_LENGTH.size))
+            if not 0 <= size <= largest_bytes:
+                raise _BadLengthError(f"a frame of {size} bytes is outside 0 to {largest_bytes}")
+            self._size = size
+        self._parts += self._pipe.take(self._size - len(self._parts))
+        if len(self._parts) < self._size:
+            return None
+        frame, self._parts, self._size = self._parts, bytearray(), -1
+        return frame
+
+
+class MemoryConnection:
+    """The broker's end. Implements `net.port.Connection`; owned by the event loop."""
+
+    def __init__(
+        self,
+        *,
+        identity: str,
+        peer_host: str,
+        listener_name: str,
+        limits: ConnectionLimits,
+        inbound: Pipe,
+        outbound: Pipe,
+        on_gone: Callable[[MemoryConnection], None],
+    ) -> None:
+        self.id = identity
+        self.peer_host = peer_host
+        self.listener_name = listener_name
+        self.close_reason = ""
+        self.frames = 0  # requests so far; the idle sweep compares it
+        self.seen_frames = 0  # its value at the last sweep
+        self.idle_since = 0.0
+        self._limits = limits
+        self._inbound = inbound
+        self._outbound = outbound
+        self._on_gone = on_gone
+        self._reader = _FrameReader(inbound)
+        self._receiver: FrameReceiver | None = None
+        self._frame: bytearray | None = None  # with the receiver, until it answers
+        self._advancing = False  # guards against re-entry when `send` is called inside `on_frame`
+        self._outgoing: deque[memoryview | Range] = deque()
+        self._closed = False
+
+    @property
+    def is_busy(self) -> bool:
+        return self._frame is not None
+
+    def begin(self, receiver: FrameReceiver) -> None:
+        self._receiver = receiver
+        if self._closed:  # by the one who accepted it
+            receiver.on_closed()
+            return
+        self._inbound.on_bytes = self._advance
+        self._inbound.on_signal = lambda _: self._advance()
+        self._outbound.on_room = self._advance
+
+    def send(self, chunks: Sequence[Chunk]) -> None:
+        if self._closed:
+            return
+        for chunk in chunks:
+            if isinstance(chunk, bytes | bytearray | memoryview):
+                self._outgoing.append(memoryview(bytes(chunk)))
+            else:
+                self._outgoing.append(chunk)
+        self._answered()
+
+    def skip_answer(self) -> None:
+        if not self._closed:
+            self._answered()
+
+    def _answered(self) -> None:
+        if self._frame is None:
+            raise InvariantViolation(f"connection {self.id}: an answer without a request")
+        self._frame[:] = _USED_UP * len(self._frame)
+        self._frame = None
+        self._advance()
+
+    def _advance(self) -> None:
+        """Send what is left, then hand over frames until one has to wait."""
+        receiver = self._receiver
+        if self._advancing or receiver is None:
+            return
+        self._advancing = True
+        try:
+            self._pump()
+            while (frame := self._find_frame()) is not None:
+                self._frame = frame
+                self.frames += 1
+                receiver.on_frame(memoryview(frame))
+                self._pump()
+        finally:
+            self._advancing = False
+        self._maybe_end()
+
+    def _find_frame(self) -> bytearray | None:
+        if self._closed or self._frame is not None or self._outgoing:
+            return None
+        try:
+            return self._reader.find_frame(self._limits.socket_request_max_bytes)
+        except _BadLengthError as error:
+            self.close(f"{error}: socket.request.max.bytes")
+            return None
+
+    def _pump(self) -> None:
+        """Send until all is out or the client has to read first."""
+        while self._outgoing and not self._closed:
+            chunk = self._outgoing[0]
+            if not isinstance(chunk, memoryview):
+                found = self._read(chunk)
+                if found is None:
+                    return
+                chunk = found
+            accepted = self._outbound.write(chunk)
+            if accepted < len(chunk):
+                self._outgoing[0] = chunk[accepted:]
+                return
+            self._outgoing.popleft()
+
+    def _read(self, chunk: Range) -> memoryview | None:
+        try:
+            data = chunk.read()
+        except OSError as error:
+            self.close(f"send failed: {error.strerror}")
+            return None
+        if len(data) != chunk.length:
+            self.close("send failed: a file range is shorter than announced")
+            return None
+        return memoryview(data)
+
+    def _maybe_end(self) -> None:
+        """The client has closed: the frames it sent before are handed over first."""
+        if not self._inbound.has_ended:
+            return
+        waits_for_bytes = self._frame is None and not self._outgoing
+        if waits_for_bytes or not self._reader.has_unread:
+            self.close("closed by the client")
+
+    def close(self, reason: str) -> None:
+        if self._closed:
+            return
+        self.close_reason = reason
+        self.die()
+        self._on_gone(self)
+        if self._receiver is not None:
+            self._receiver.on_closed()
+
+    def die(self) -> None:
+        """Its process is gone: the client is told, its own side is not."""
+        if not self._closed:
+            self._closed = True
+            self._outgoing.clear()
+            self._inbound.shut()
+            self._outbound.signal(Signal.END)
+
+
+class MemoryChannel:
+    """The client's end. Implements `net.port.Channel`."""
+
+    def __init__(self, *, inbound: Pipe, outbound: Pipe) -> None:
+        self._inbound = inbound
+        self._outbound = outbound
+        self._reader = _FrameReader(inbound)
+        self._answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._arrived = asyncio.Event()  # something came in, or the end
+        self._room = asyncio.Event()
+        self._closed = False
+        inbound.on_bytes = self._arrived.set
+        inbound.on_signal = self._on_signal
+        outbound.on_room = self._room.set
+
+    async def open(self, clock: Clock, timeout_s: float) -> None:
+        """Wait until the other end grants the connection."""
+        timer = clock.call_later(timeout_s, self._on_timeout)
+        self._outbound.signal(Signal.OPEN)
+        try:
+            await self._answered
+        except BaseException:
+            await self.close()
+            raise
+        finally:
+            timer.cancel()
+
+    def _on_timeout(self) -> None:
+        if not self._answered.done():
+            self._answered.set_exception(TimeoutError("the peer does not answer"))
+
+    def _on_signal(self, signal: Signal) -> None:
+        if not self._answered.done():
+            if signal is Signal.OPEN:
+                self._answered.set_result(None)
+            else:
+                self._answered.set_exception(ConnectionRefusedError("nobody listens there"))
+        self._wake()
+
+    def _wake(self) -> None:
+        self._arrived.set()
+        self._room.set()
+
+    async def send(self, frame: Sequence[Chunk]) -> None:
+        rest = memoryview(b"".join(map(_bytes_of, frame)))
+        while rest:
+            if self._closed or self._inbound.has_ended:
+                raise ConnectionResetError("the peer closed the connection")
+            rest = rest[self._outbound.write(rest) :]
+            if rest:
+                self._room.clear()
+                await self._room.wait()
+
+    async def receive(self) -> bytes:
+        while not self._closed:
+            try:
+                frame = self._reader.find_frame(_LARGEST_ANSWER_BYTES)
+            except _BadLengthError as error:
+                raise ConnectionError(str(error)) from error
+            if frame is not None:
+                return bytes(frame)
+            if self._inbound.has_ended:
+                break
+            self._arrived.clear()
+            await self._arrived.wait()
+        raise ConnectionResetError("the peer closed the connection")
+
+    async def close(self) -> None:
+        self.break_down()
+
+    def break_down(self) -> None:
+        """Close it at once; whoever waits on it is told."""
+        self.die()
+        if not self._answered.done():
+            self._answered.set_exception(ConnectionResetError("the connection broke down"))
+        self._wake()
+
+    def die(self) -> None:
+        """Its process is gone: the peer is told, its own side is not."""
+        if not self._closed:
+            self._closed = True
+            self._inbound.shut()
+            self._outbound.signal(Signal.END)
+
+
+def _bytes_of(chunk: Chunk) -> bytes | bytearray | memoryview:
+    return chunk if isinstance(chunk, bytes | bytearray | memoryview) else chunk.read()

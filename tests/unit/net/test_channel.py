@@ -1,0 +1,154 @@
+"""Frames come out of a channel as they were sent, however the network cut them into pieces."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from moldau.net.channel import SocketChannel
+
+SHARED = 64 * 1024
+sizes = st.integers(0, 50) | st.sampled_from(
+    [SHARED - 5, SHARED - 4, SHARED - 3, SHARED, SHARED + 4, 3 * SHARED]
+)
+
+
+class Transport(asyncio.Transport):
+    """Remembers what it is told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_reading_now = True
+        self.written = b""
+        self.is_aborted = False
+
+    def pause_reading(self) -> None:
+        self.is_reading_now = False
+
+    def resume_reading(self) -> None:
+        self.is_reading_now = True
+
+    def writelines(self, chunks: Any) -> None:
+        self.written += b"".join(chunks)
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+def play(story: Callable[[SocketChannel, Transport], Coroutine[Any, Any, None]]) -> None:
+    async def whole() -> None:
+        channel, transport = SocketChannel(), Transport()
+        channel.connection_made(transport)
+        await story(channel, transport)
+
+    asyncio.run(whole())
+
+
+def arrive(channel: SocketChannel, data: bytes, most: int = 1 << 30) -> None:
+    """Bytes come in, at most so many at a time, and never more than the channel has room for."""
+    while data:
+        room = channel.get_buffer(-1)
+        count = min(len(room), len(data), most)
+        assert count > 0, "a channel always has room"
+        room[:count] = data[:count]
+        channel.buffer_updated(count)
+        data = data[count:]
+
+
+def framed(frame: bytes) -> bytes:
+    return struct.pack(">i", len(frame)) + frame
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(sizes, max_size=8), st.sampled_from([1 << 30, 100_000, SHARED, 4099, 700]))
+def test_frames_come_as_they_were_sent(frame_sizes: list[int], most: int) -> None:
+    frames = [bytes([number % 251]) * size for number, size in enumerate(frame_sizes)]
+
+    async def story(channel: SocketChannel, transport: Transport) -> None:
+        arrive(channel, b"".join(map(framed, frames)), most)
+        assert [await channel.receive() for _ in frames] == frames
+
+    play(story)
+
+
+def test_single_bytes_make_a_frame() -> None:
+    async def story(channel: SocketChannel, transport: Transport) -> None:
+        waiting = asyncio.ensure_future(channel.receive())
+        arrive(channel, framed(b"hello") + framed(b""), most=1)
+        assert (await waiting, await channel.receive()) == (b"hello", b"")
+
+    play(story)
+
+
+def test_frames_that_came_before_the_end_are_given() -> None:
+    async def story(channel: SocketChannel, transport: Transport) -> None:
+        arrive(channel, framed(b"last") + framed(b"torn")[:-1])
+        channel.connection_lost(None)
+        assert await channel.receive() == b"last"
+        with pytest.raises(ConnectionResetError, match="the peer closed the connection"):
+            await channel.receive()
+        with pytest.raises(ConnectionResetError):
+            await channel.send([framed(b"?")])
+
+    play(story)
+
+
+def test_whoever_waits_hears_why_the_connection_was_lost() -> None:
+    async def story(channel: SocketChannel, transport: Transport) -> None:
+        channel.pause_writing()
+        tasks = [asyncio.ensure_future(channel.receive()), asyncio.ensure_future(channel.send([]))]
+        await asyncio.sleep(0)
+        channel.connection_lost(BrokenPipeError("gone"))
+        for task in tasks:
+            with pytest.raises(BrokenPipeError, match="gone"):
+                await task
+
+    play(story)
+
+
+@pytest.mark.parametrize("start", [b"HTTP/1.1 200 OK", b"\xff\xff\xff\xff"])
+def test_a_peer_that_speaks_otherwise_is_found_out(start: bytes) -> None:
+    async def story(channel: SocketChannel, transport: Transport) -> None:
+        arrive(channel, framed(b"fine") + start)
+        assert await channel.receive() == b"fine"
+        with pytest.raises(ConnectionError, match="is it a Kafka broker"):
+            await channel.receive()
+        assert transport.is_aborted
+
+    play(story)
+
+
+def test_nothing_is_read_ahead_without_end() -> None:
+    async def story(channel: SocketChannel, transport: Transport) -> None:
+        arrive(channel, framed(bytes(1 << 20)) * 3)
+        assert transport.is_reading_now
+        arrive(channel, framed(bytes(8 << 20))[:100])
+        assert not transport.is_reading_now  # this one has to be asked for
+
+        for _ in range(3):
+            await channel.receive()
+        waiting = asyncio.ensure_future(channel.receive())
+        await asyncio.sleep(0)
+        assert transport.is_reading_now
+        arrive(channel, bytes((8 << 20) + 4 - 100))
+        assert len(await waiting) == 8 << 20
+
+    play(story)
+
+
+def test_sending_waits_while_the_peer_is_slow() -> None:
+    async def story(channel: SocketChannel, transport: Transport) -> None:
+        channel.pause_writing()
+        sending = asyncio.ensure_future(channel.send([b"abc", b"def"]))
+        await asyncio.sleep(0)
+        assert (transport.written, sending.done()) == (b"abcdef", False)
+        channel.resume_writing()
+        await sending
+
+    play(story)

@@ -1,0 +1,86 @@
+"""Which thing a config request is about: a topic, this broker, or all brokers.
+
+Shared by DescribeConfigs, AlterConfigs and IncrementalAlterConfigs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from moldau.broker.services import Services
+from moldau.errors import ErrorCode, InvalidRequestError, KafkaError, UnknownTopicError
+from moldau.model import BrokerId
+
+TOPIC: Final = 2
+BROKER: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class TopicResource:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerResource:
+    broker_id: BrokerId | None  # None: the default of all brokers
+
+
+def require_resource(
+    resource_type: int, resource_name: str, services: Services
+) -> TopicResource | BrokerResource:
+    """Name the resource, or raise what is wrong with it."""
+    if resource_type == TOPIC:
+        if resource_name not in services.image.topics:
+            raise UnknownTopicError(f"there is no topic {resource_name!r}")
+        return TopicResource(resource_name)
+    if resource_type == BROKER:
+        return BrokerResource(_broker_id(resource_name, services))
+    raise InvalidRequestError(
+        f"configs of resource type {resource_type} are not kept here, only those of topics (2) and "
+        "brokers (4)"
+    )
+
+
+class NamedResource(Protocol):
+    """A resource as a request names it."""
+
+    @property
+    def resource_type(self) -> int: ...
+
+    @property
+    def resource_name(self) -> str: ...
+
+
+async def alter_resource(
+    wanted: NamedResource,
+    alter: Callable[[TopicResource | BrokerResource], Awaitable[object]],
+    services: Services,
+) -> dict[str, object]:
+    """Change one resource of a request; the answer says how it went."""
+    code, message = ErrorCode.none, None
+    try:
+        await alter(require_resource(wanted.resource_type, wanted.resource_name, services))
+    except KafkaError as error:
+        code, message = error.code, str(error)
+    return {
+        "error_code": code,
+        "error_message": message,
+        "resource_type": wanted.resource_type,
+        "resource_name": wanted.resource_name,
+    }
+
+
+def _broker_id(resource_name: str, services: Services) -> BrokerId | None:
+    if resource_name == "":
+        return None
+    try:
+        broker_id = int(resource_name)
+    except ValueError:
+        raise InvalidRequestError(
+            f"a broker is named by its number, not by {resource_name!r}"
+        ) from None
+    if broker_id != services.broker_id:
+        raise InvalidRequestError(f"this is broker {services.broker_id}, not {broker_id}")
+    return BrokerId(broker_id)

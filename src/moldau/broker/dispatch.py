@@ -1,0 +1,187 @@
+"""From a frame to its handler and back.
+
+A shell: one `RequestPump` behind each connection. A handler that answers at once costs no task;
+one that has to wait gets a task owned by the broker, cancelled when its client goes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Mapping, Sequence
+from types import ModuleType
+from typing import Any, Final, Protocol, cast
+
+from moldau.broker.api import Api
+from moldau.broker.request_context import RequestContext
+from moldau.broker.services import Services
+from moldau.errors import MalformedFrameError
+from moldau.net.port import Chunk, Connection
+from moldau.tasks import TaskSupervisor
+from moldau.wire.headers import RequestHeader, read_request_header, response_prefix
+from moldau.wire.messages import encode_body, parse_request
+from moldau.wire.shape import fit
+from moldau.wire.versions import API_VERSIONS, PRODUCE, response_class
+
+_log = logging.getLogger(__name__)
+
+MAX_CONTROL_REQUEST_BYTES: Final = 4 << 20
+"""For every API but Produce. `socket.request.max.bytes` is meant for records; the same
+bytes as a list of a million tiny elements would keep the event loop busy for seconds."""
+
+Answer = Sequence[Chunk] | None
+"""The chunks of a whole answer, or None when the client wants none."""
+
+Values = Mapping[str, object]
+
+
+class Handler(Protocol):
+    """A module of `broker.handlers`."""
+
+    API: Api
+
+    def handle(self, request: Any, context: RequestContext) -> Values | Awaitable[Values]: ...
+
+
+class HandlerByHand(Protocol):
+    """A handler that reads and writes its frames itself."""
+
+    API: Api
+
+    def handle_frame(
+        self, frame: memoryview, position: int, context: RequestContext
+    ) -> Answer | Awaitable[Answer]: ...
+
+
+class DispatchTable:
+    """The served APIs by key."""
+
+    def __init__(self, modules: Sequence[ModuleType]) -> None:
+        self._by_key: dict[int, ModuleType] = {module.API.key: module for module in modules}
+        self._apis: tuple[Api, ...] = tuple(module.API for module in modules)
+
+    def apis(self) -> tuple[Api, ...]:
+        return self._apis
+
+    def find(self, header: RequestHeader) -> ModuleType | None:
+        """The handler, when it serves the version; ApiVersions answers to every version."""
+        module = self._by_key.get(header.api_key)
+        if module is None:
+            return None
+        api: Api = module.API
+        if api.first <= header.api_version <= api.last or api.key == API_VERSIONS:
+            return module
+        return None
+
+
+class RequestPump:
+    """The receiver behind one connection; it answers one request at a time."""
+
+    __slots__ = ("_connection", "_held", "_is_held", "_services", "_supervisor", "_table", "_task")
+
+    def __init__(
+        self,
+        connection: Connection,
+        table: DispatchTable,
+        services: Services,
+        supervisor: TaskSupervisor,
+    ) -> None:
+        self._connection = connection
+        self._table = table
+        self._services = services
+        self._supervisor = supervisor
+        self._task: asyncio.Task[None] | None = None  # the answer under way, if it has to wait
+        self._is_held = False
+        self._held: memoryview | None = None  # one at most: no second frame before an answer
+
+    def hold(self) -> None:
+        """Keep the first request until `release`: the broker is still starting."""
+        self._is_held = True
+
+    def release(self) -> None:
+        frame, self._held, self._is_held = self._held, None, False
+        if frame is not None:
+            self.on_frame(frame)
+
+    def on_frame(self, frame: memoryview) -> None:
+        if self._is_held:
+            self._held = frame
+            return
+        connection = self._connection
+        try:
+            header, position = read_request_header(frame)
+            module = self._table.find(header)
+            if module is None:
+                # As Kafka: the body cannot be read, so neither can what follows be trusted.
+                connection.close(f"API {header.api_key} v{header.api_version} is not served")
+                return
+            context = RequestContext(header, connection, self._services)
+            if len(frame) > MAX_CONTROL_REQUEST_BYTES and header.api_key != PRODUCE:
+                connection.close(f"a {module.API.name} request of {len(frame)} bytes is too large")
+                return
+            if module.API.by_hand:
+                answer = module.handle_frame(frame, position, context)
+            else:
+                answer = _answer(cast(Handler, module), frame, position, context)
+        except MalformedFrameError as error:
+            connection.close(f"malformed request: {error}")
+            return
+        except Exception:  # noqa: BLE001 a bug costs one client its connection, not the broker
+            _log.exception("a request of %s failed", connection.id)
+            connection.close("internal error")
+            return
+        if answer is None:
+            connection.skip_answer()
+        elif isinstance(answer, list):
+            connection.send(answer)
+        else:
+            self._task = self._supervisor.spawn(
+                f"{module.API.name} of {connection.id}", self._finish(answer)
+            )
+
+    async def _finish(self, answer: Awaitable[Answer]) -> None:
+        try:
+            chunks = await answer
+        except asyncio.CancelledError:
+            raise
+        except Exception:  # noqa: BLE001 as above
+            _log.exception("a request of %s failed", self._connection.id)
+            self._connection.close("internal error")
+            return
+        finally:
+            self._task = None
+        if chunks is None:
+            self._connection.skip_answer()
+        else:
+            self._connection.send(chunks)
+
+    def on_closed(self) -> None:
+        self._held = None
+        if self._task is not None:
+            # Not before its first step, which is scheduled already: a handler that has never
+            # begun could not clean up after itself.
+            asyncio.get_running_loop().call_soon(self._task.cancel)
+
+
+def _answer(
+    handler: Handler, frame: memoryview, position: int, context: RequestContext
+) -> list[Chunk] | Awaitable[Answer]:
+    """Parse, handle and encode with kio's classes."""
+    header = context.header
+    version = min(header.api_version, handler.API.last)
+    request = parse_request(header.api_key, version, frame, position)
+    values = handler.handle(request, context)
+    if isinstance(values, Mapping):
+        return _encode(handler.API, values, header, version)
+    return _encode_later(handler.API, values, header, version)
+
+
+async def _encode_later(
+    api: Api, values: Awaitable[Values], header: RequestHeader, version: int
+) -> Answer:
+    return _encode(api, await values, header, version)
+
+
+def _encode(api: Api, values: Values, header: RequestHeader, version: int) -> list[Chunk]:
+    body = encode_body(fit(response_class(api.key, version), values, api.droppable))
+    return [response_prefix(api.key, version, header.correlation_id, len(body)) + body]

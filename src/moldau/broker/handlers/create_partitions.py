@@ -1,0 +1,41 @@
+"""CreatePartitions, versions 0 to 3.
+
+Adds partitions to topics; existing records stay where they are.
+
+v1 throttle after the answer; v2 flexible; v3 may be throttled.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.broker.api import serves
+from moldau.broker.request_context import RequestContext
+from moldau.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from kio.schema.create_partitions.v3 import CreatePartitionsRequest
+    from kio.schema.create_partitions.v3.request import CreatePartitionsTopic
+
+API = serves("create_partitions", first=0, last=3)
+
+
+async def handle(request: CreatePartitionsRequest, context: RequestContext) -> dict[str, object]:
+    results = [await _grow(topic, request.validate_only, context) for topic in request.topics]
+    await context.services.wait_until_applied()
+    return {"throttle_time": 0, "results": results}
+
+
+async def _grow(
+    topic: CreatePartitionsTopic, validate_only: bool, context: RequestContext
+) -> dict[str, object]:
+    assignments = None
+    if topic.assignments is not None:
+        assignments = [row.broker_ids for row in topic.assignments]
+    try:
+        await context.services.admin.create_partitions(
+            topic.name, topic.count, assignments, validate_only=validate_only
+        )
+    except KafkaError as error:
+        return {"name": topic.name, "error_code": error.code, "error_message": str(error)}
+    return {"name": topic.name, "error_code": ErrorCode.none, "error_message": None}

@@ -1,0 +1,103 @@
+"""CreateTopics, versions 2 to 7.
+
+Makes topics and answers when their partitions can be written to.
+
+v4 -1 for the default number of partitions and replicas; v5 flexible, answers with the effective
+configs; v6 may be throttled; v7 topic ids.
+
+Every topic of a request succeeds or fails on its own. A name that stands in the request twice is
+INVALID_REQUEST, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from moldau.broker.api import serves
+from moldau.broker.request_context import RequestContext
+from moldau.cluster.rules.metadata_image import TopicState
+from moldau.cluster.rules.topic_creation import TopicSpec
+from moldau.config.describe import describe_topic
+from moldau.errors import ErrorCode, InvalidReplicaAssignmentError, InvalidRequestError, KafkaError
+
+if TYPE_CHECKING:
+    from kio.schema.create_topics.v7 import CreateTopicsRequest
+    from kio.schema.create_topics.v7.request import CreatableTopic
+
+API = serves(
+    "create_topics",
+    first=2,
+    last=7,
+    droppable=("topic_id", "num_partitions", "replication_factor", "configs"),
+)
+
+
+async def handle(request: CreateTopicsRequest, context: RequestContext) -> dict[str, object]:
+    times = Counter(topic.name for topic in request.topics)
+    answers: list[dict[str, object]] = []
+    for topic in request.topics:
+        if times[topic.name] > 1:
+            if not any(answer["name"] == topic.name for answer in answers):
+                repeated = InvalidRequestError(f"topic {topic.name!r} stands in the request twice")
+                answers.append(_refuse(topic.name, repeated))
+            continue
+        answers.append(await _create(topic, request.validate_only, context))
+    await context.services.wait_until_applied()
+    return {"throttle_time": 0, "topics": answers}
+
+
+async def _create(
+    topic: CreatableTopic, validate_only: bool, context: RequestContext
+) -> dict[str, object]:
+    try:
+        spec = _spec_of(topic)
+        made = await context.services.admin.create_topic(spec, validate_only=validate_only)
+    except KafkaError as error:
+        return _refuse(topic.name, error)
+    return _confirm(made, context)
+
+
+def _spec_of(topic: CreatableTopic) -> TopicSpec:
+    assignments = {int(row.partition_index): row.broker_ids for row in topic.assignments}
+    if len(assignments) != len(topic.assignments):
+        raise InvalidReplicaAssignmentError("a partition is assigned twice")
+    return TopicSpec(
+        name=topic.name,
+        partition_count=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        assignments=assignments,
+        configs={config.name: config.value for config in topic.configs},
+    )
+
+
+def _refuse(name: str, error: KafkaError) -> dict[str, object]:
+    return {
+        "name": name,
+        "topic_id": None,
+        "error_code": error.code,
+        "error_message": str(error),
+        "configs": [],
+    }
+
+
+def _confirm(topic: TopicState, context: RequestContext) -> dict[str, object]:
+    described = describe_topic(topic.configs, context.services.options)
+    return {
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "num_partitions": len(topic.partitions),
+        "replication_factor": len(topic.partitions[0].replicas),
+        "configs": [
+            {
+                "name": option.name,
+                "value": option.value,
+                "read_only": option.read_only,
+                "config_source": option.source,
+                "is_sensitive": option.sensitive,
+            }
+            for option in described
+        ],
+    }

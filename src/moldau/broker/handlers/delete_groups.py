@@ -1,0 +1,39 @@
+"""DeleteGroups, versions 0 to 2: forgets groups and how far they have read.
+
+A group with members is NON_EMPTY_GROUP. v1 throttle after the answer; v2 flexible.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.broker.api import serves
+from moldau.broker.group_requests import respond, settled
+from moldau.broker.request_context import RequestContext
+from moldau.errors import ErrorCode
+from moldau.groups.rules.answers import CodeAnswer
+from moldau.groups.rules.events import DeleteGroup
+from moldau.groups.shard import Eventually
+
+if TYPE_CHECKING:
+    from kio.schema.delete_groups.v2 import DeleteGroupsRequest
+
+API = serves("delete_groups", first=0, last=2)
+
+
+async def handle(request: DeleteGroupsRequest, context: RequestContext) -> dict[str, object]:
+    results = []
+    for group_id in dict.fromkeys(request.groups_names):
+        error = await settled(_delete(group_id, context))
+        results.append({"group_id": group_id, "error_code": error})
+    return {"throttle_time": 0, "results": results}
+
+
+def _delete(group_id: str, context: RequestContext) -> Eventually[ErrorCode]:
+    groups = context.services.groups
+    event = DeleteGroup(group_id=group_id)
+    return respond(lambda: groups.delete_group(event), _error_of, lambda error: error)
+
+
+def _error_of(answer: CodeAnswer) -> ErrorCode:
+    return answer.error

@@ -1,0 +1,66 @@
+"""DeleteTopics, versions 1 to 6.
+
+Deletes topics by name or by id; the files go after `file.delete.delay.ms`.
+
+v2 throttle after the answer; v3 TOPIC_DELETION_DISABLED; v4 flexible; v5 error messages; v6 topic
+ids.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from moldau.broker.api import serves
+from moldau.broker.request_context import RequestContext
+from moldau.errors import (
+    ErrorCode,
+    InvalidRequestError,
+    KafkaError,
+    TopicDeletionDisabledError,
+    UnknownTopicIdError,
+)
+
+if TYPE_CHECKING:
+    from kio.schema.delete_topics.v6 import DeleteTopicsRequest
+
+API = serves("delete_topics", first=1, last=6, droppable=("topic_id", "error_message"))
+
+_FIRST_WITH_IDS = 6
+
+
+async def handle(request: DeleteTopicsRequest, context: RequestContext) -> dict[str, object]:
+    wanted: list[tuple[str | None, UUID | None]]
+    if context.version >= _FIRST_WITH_IDS:
+        wanted = [(topic.name, topic.topic_id) for topic in request.topics]
+    else:
+        wanted = [(name, None) for name in getattr(request, "topic_names", ())]
+    answers = [await _delete(name, topic_id, context) for name, topic_id in wanted]
+    await context.services.wait_until_applied()
+    return {"throttle_time": 0, "responses": answers}
+
+
+async def _delete(
+    name: str | None, topic_id: UUID | None, context: RequestContext
+) -> dict[str, object]:
+    services = context.services
+    error: KafkaError | None = None
+    try:
+        if not services.options.delete_topic_enable:
+            raise TopicDeletionDisabledError("delete.topic.enable is false on this broker")
+        if name is None:
+            topic = None if topic_id is None else services.image.topics_by_id.get(topic_id)
+            if topic is None:
+                raise UnknownTopicIdError(f"there is no topic with id {topic_id}")
+            name = topic.name
+        elif topic_id is not None:
+            raise InvalidRequestError("a topic is deleted by its name or by its id, not by both")
+        await services.admin.delete_topic(name)
+    except KafkaError as refused:
+        error = refused
+    return {
+        "name": name,
+        "topic_id": topic_id,
+        "error_code": ErrorCode.none if error is None else error.code,
+        "error_message": None if error is None else str(error),
+    }

@@ -1,0 +1,53 @@
+"""DescribeCluster, versions 0 to 2.
+
+v1 asks brokers or controllers; v2 fenced brokers. Brokers answer for brokers only.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.broker.api import serves
+from moldau.broker.request_context import RequestContext
+from moldau.broker.topic_metadata import reachable_endpoints
+from moldau.errors import ErrorCode
+
+if TYPE_CHECKING:
+    from kio.schema.describe_cluster.v2 import DescribeClusterRequest
+
+API = serves("describe_cluster", first=0, last=2, droppable=("endpoint_type", "is_fenced"))
+
+_BROKERS = 1
+
+
+def handle(request: DescribeClusterRequest, context: RequestContext) -> dict[str, object]:
+    image = context.services.image
+    endpoint_type = getattr(request, "endpoint_type", _BROKERS)
+    if endpoint_type != _BROKERS:
+        return {
+            "throttle_time": 0,
+            "error_code": ErrorCode.mismatched_endpoint_type,
+            "error_message": "this is a broker, it does not answer for controllers",
+            "endpoint_type": _BROKERS,
+            "cluster_id": image.cluster_id,
+            "brokers": [],
+        }
+    endpoints = reachable_endpoints(image, context.connection.listener_name)
+    return {
+        "throttle_time": 0,
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "endpoint_type": _BROKERS,
+        "cluster_id": image.cluster_id,
+        "controller_id": image.controller_id,
+        "brokers": [
+            {
+                "broker_id": broker_id,
+                "host": endpoint.host,
+                "port": endpoint.port,
+                "rack": image.brokers[broker_id].rack,
+                "is_fenced": False,
+            }
+            for broker_id, endpoint in endpoints.items()
+        ],
+    }

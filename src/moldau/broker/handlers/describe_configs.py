@@ -1,0 +1,90 @@
+"""DescribeConfigs, versions 1 to 4.
+
+Every option of a topic or of this broker: effective value, where it came from, what it would fall
+back to, type and documentation. All of it derives from the declarations in `config`.
+
+v2 throttle after the answer; v3 type and documentation; v4 flexible.
+
+Differences from Kafka: broker loggers, client metrics and groups have no configs here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from moldau.broker.api import serves
+from moldau.broker.config_resources import BrokerResource, TopicResource, require_resource
+from moldau.broker.request_context import RequestContext
+from moldau.broker.services import Services
+from moldau.config.describe import (
+    DescribedOption,
+    describe_broker,
+    describe_broker_defaults,
+    describe_topic,
+)
+from moldau.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from kio.schema.describe_configs.v4 import DescribeConfigsRequest
+    from kio.schema.describe_configs.v4.request import DescribeConfigsResource
+
+API = serves("describe_configs", first=1, last=4, droppable=("config_type", "documentation"))
+
+
+def handle(request: DescribeConfigsRequest, context: RequestContext) -> dict[str, object]:
+    documented = getattr(request, "include_documentation", False)
+    return {
+        "throttle_time": 0,
+        "results": [
+            _describe(wanted, request.include_synonyms, documented, context.services)
+            for wanted in request.resources
+        ],
+    }
+
+
+def _describe(
+    wanted: DescribeConfigsResource, synonyms: bool, documented: bool, services: Services
+) -> dict[str, object]:
+    base = {"resource_type": wanted.resource_type, "resource_name": wanted.resource_name}
+    try:
+        resource = require_resource(wanted.resource_type, wanted.resource_name, services)
+    except KafkaError as error:
+        return {**base, "error_code": error.code, "error_message": str(error), "configs": []}
+    names = wanted.configuration_keys
+    return {
+        **base,
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "configs": [
+            _option_values(option, synonyms, documented)
+            for option in _options_of(resource, services)
+            if names is None or option.name in names
+        ],
+    }
+
+
+def _options_of(
+    resource: TopicResource | BrokerResource, services: Services
+) -> Sequence[DescribedOption]:
+    if isinstance(resource, TopicResource):
+        return describe_topic(services.image.topics[resource.name].configs, services.options)
+    if resource.broker_id is None:
+        return describe_broker_defaults(services.image.default_broker_config)
+    return describe_broker(services.options)
+
+
+def _option_values(option: DescribedOption, synonyms: bool, documented: bool) -> dict[str, object]:
+    return {
+        "name": option.name,
+        "value": option.value,
+        "read_only": option.read_only,
+        "config_source": option.source,
+        "is_sensitive": option.sensitive,
+        "synonyms": [
+            {"name": synonym.name, "value": synonym.value, "source": synonym.source}
+            for synonym in (option.synonyms if synonyms else ())
+        ],
+        "config_type": option.type,
+        "documentation": option.documentation if documented else None,
+    }

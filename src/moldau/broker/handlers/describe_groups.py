@@ -1,0 +1,81 @@
+"""DescribeGroups, versions 0 to 6: who is in a group, and who reads what.
+
+v1 throttle time; v2 the same; v3 authorized operations; v4 instance ids; v5 flexible; v6 a group
+that is not there is GROUP_ID_NOT_FOUND with a sentence. Before, it is a group in the state Dead.
+
+Authorized operations are not told, since nothing is authorized yet.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.broker.api import serves
+from moldau.broker.group_requests import respond, settled
+from moldau.broker.request_context import RequestContext
+from moldau.errors import ErrorCode
+from moldau.groups.rules.answers import DescribedMember, GroupDescription
+from moldau.groups.rules.group_states import GroupState
+from moldau.groups.shard import Eventually
+
+if TYPE_CHECKING:
+    from kio.schema.describe_groups.v6 import DescribeGroupsRequest
+
+API = serves(
+    "describe_groups",
+    first=0,
+    last=6,
+    droppable=("throttle_time", "group_instance_id", "error_message"),
+)
+
+_FIRST_WITH_NOT_FOUND = 6
+
+
+async def handle(request: DescribeGroupsRequest, context: RequestContext) -> dict[str, object]:
+    return {
+        "throttle_time": 0,
+        "groups": [await settled(_describe(group_id, context)) for group_id in request.groups],
+    }
+
+
+def _describe(group_id: str, context: RequestContext) -> Eventually[dict[str, object]]:
+    groups = context.services.groups
+
+    def shape(found: GroupDescription | None) -> dict[str, object]:
+        if found is not None:
+            return _shape(found)
+        if context.version < _FIRST_WITH_NOT_FOUND:
+            return _shape(GroupDescription(group_id=group_id))
+        return refuse(ErrorCode.group_id_not_found, f"there is no group {group_id!r}")
+
+    def refuse(error: ErrorCode, sentence: str | None = None) -> dict[str, object]:
+        # Kafka leaves the state out where it does not know it, and names it where it does.
+        is_dead = error is ErrorCode.group_id_not_found
+        values = _shape(GroupDescription(group_id=group_id))
+        state = GroupState.DEAD.value if is_dead else ""
+        return {**values, "error_code": error, "error_message": sentence, "group_state": state}
+
+    return respond(lambda: groups.describe_group(group_id), shape, refuse)
+
+
+def _shape(group: GroupDescription) -> dict[str, object]:
+    return {
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "group_id": group.group_id,
+        "group_state": group.state.value,
+        "protocol_type": group.protocol_type,
+        "protocol_data": group.protocol,
+        "members": [_shape_member(member) for member in group.members],
+    }
+
+
+def _shape_member(member: DescribedMember) -> dict[str, object]:
+    return {
+        "member_id": member.member_id,
+        "group_instance_id": member.instance_id,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "member_metadata": member.metadata,
+        "member_assignment": member.assignment,
+    }

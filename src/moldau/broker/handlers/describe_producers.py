@@ -1,0 +1,59 @@
+"""DescribeProducers, version 0: who writes to a partition with an id, and how far it got."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.broker.api import serves
+from moldau.broker.request_context import RequestContext
+from moldau.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from kio.schema.describe_producers.v0 import DescribeProducersRequest
+
+API = serves("describe_producers", first=0, last=0)
+
+
+def handle(request: DescribeProducersRequest, context: RequestContext) -> dict[str, object]:
+    return {
+        "throttle_time": 0,
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    _describe(topic.name, index, context) for index in topic.partition_indexes
+                ],
+            }
+            for topic in request.topics
+        ],
+    }
+
+
+def _describe(topic: str, index: int, context: RequestContext) -> dict[str, object]:
+    try:
+        partition = context.services.partitions.require_leader(topic, index)
+    except KafkaError as error:
+        return {
+            "partition_index": index,
+            "error_code": error.code,
+            "error_message": str(error),
+            "active_producers": [],
+        }
+    return {
+        "partition_index": index,
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "active_producers": [
+            {
+                "producer_id": producer.producer_id,
+                "producer_epoch": producer.producer_epoch,
+                "last_sequence": producer.last_sequence,
+                "last_timestamp": producer.last_timestamp_ms,
+                "coordinator_epoch": producer.coordinator_epoch,
+                "current_txn_start_offset": -1
+                if producer.transaction_first_offset is None
+                else producer.transaction_first_offset,
+            }
+            for producer in partition.log.active_producers()
+        ],
+    }

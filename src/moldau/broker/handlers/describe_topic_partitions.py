@@ -1,0 +1,75 @@
+"""DescribeTopicPartitions, version 0 (KIP-966).
+
+Topics in pages: at most `response_partition_limit` partitions, then a cursor where to go on. Topics
+are sorted by name; an empty list asks for all. Eligible leader replicas are not tracked and null.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.broker.api import serves
+from moldau.broker.request_context import RequestContext
+from moldau.broker.topic_metadata import (
+    TopicValues,
+    missing_topic_values,
+    topic_values,
+)
+from moldau.cluster.rules.metadata_image import MetadataImage
+from moldau.errors import ErrorCode
+from moldau.model.topic_names import find_name_fault
+
+if TYPE_CHECKING:
+    from kio.schema.describe_topic_partitions.v0 import DescribeTopicPartitionsRequest
+
+API = serves("describe_topic_partitions", first=0, last=0)
+
+_MOST_PARTITIONS = 2_000
+"""Kafka's `max.request.partition.size.limit`."""
+
+
+def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> dict[str, object]:
+    image = context.services.image
+    names = sorted({topic.name for topic in request.topics} or image.topics)
+    first_name, first_partition = "", 0
+    if request.cursor is not None:
+        first_name, first_partition = request.cursor.topic_name, request.cursor.partition_index
+    left = max(1, min(request.response_partition_limit, _MOST_PARTITIONS))
+    topics: list[TopicValues] = []
+    for name in names:
+        if name < first_name:
+            continue
+        begin = first_partition if name == first_name else 0
+        if left == 0:
+            return _page(topics, (name, begin))
+        values = _describe(name, image)
+        whole = values["partitions"]
+        values["partitions"] = whole[begin : begin + left]
+        topics.append(values)
+        left -= len(values["partitions"])
+        end = begin + len(values["partitions"])
+        if end < len(whole):
+            return _page(topics, (name, end))
+    return _page(topics, None)
+
+
+def _describe(name: str, image: MetadataImage) -> TopicValues:
+    topic = image.topics.get(name)
+    if topic is not None:
+        return topic_values(topic, image)
+    illegal = find_name_fault(name) is not None
+    return missing_topic_values(
+        name,
+        None,
+        ErrorCode.invalid_topic_exception if illegal else ErrorCode.unknown_topic_or_partition,
+    )
+
+
+def _page(topics: list[TopicValues], cursor: tuple[str, int] | None) -> dict[str, object]:
+    return {
+        "throttle_time": 0,
+        "topics": topics,
+        "next_cursor": None
+        if cursor is None
+        else {"topic_name": cursor[0], "partition_index": cursor[1]},
+    }

@@ -1,0 +1,42 @@
+"""Heartbeat, versions 0 to 4: a member is alive, and learns when it has to join again.
+
+v1 throttle time; v2 the same; v3 static members (KIP-345); v4 flexible.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.broker.api import serves
+from moldau.broker.group_requests import respond
+from moldau.broker.request_context import RequestContext
+from moldau.errors import ErrorCode
+from moldau.groups.rules.answers import CodeAnswer
+from moldau.groups.rules.events import Heartbeat
+from moldau.groups.shard import Eventually
+
+if TYPE_CHECKING:
+    from kio.schema.heartbeat.v4 import HeartbeatRequest
+
+API = serves("heartbeat", first=0, last=4, droppable=("throttle_time",))
+
+
+def handle(request: HeartbeatRequest, context: RequestContext) -> Eventually[dict[str, object]]:
+    if not request.group_id:
+        return _refuse(ErrorCode.invalid_group_id)
+    groups = context.services.groups
+    event = Heartbeat(
+        group_id=request.group_id,
+        generation=request.generation_id,
+        member_id=request.member_id,
+        instance_id=getattr(request, "group_instance_id", None),
+    )
+    return respond(lambda: groups.heartbeat(event), _shape, _refuse)
+
+
+def _shape(answer: CodeAnswer) -> dict[str, object]:
+    return _refuse(answer.error)
+
+
+def _refuse(error: ErrorCode) -> dict[str, object]:
+    return {"throttle_time": 0, "error_code": error}

@@ -1,0 +1,61 @@
+"""IncrementalAlterConfigs, versions 0 and 1 (KIP-339).
+
+Sets, unsets, appends to and subtracts from single options of a topic or a broker, and leaves the
+others alone.
+
+v1 is flexible.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.broker.api import serves
+from moldau.broker.config_resources import BrokerResource, TopicResource, alter_resource
+from moldau.broker.request_context import RequestContext
+from moldau.cluster.rules.config_changes import ConfigChange, ConfigOperation
+from moldau.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from kio.schema.incremental_alter_configs.v1 import IncrementalAlterConfigsRequest
+    from kio.schema.incremental_alter_configs.v1.request import (
+        AlterableConfig,
+        AlterConfigsResource,
+    )
+
+API = serves("incremental_alter_configs", first=0, last=1)
+
+
+async def handle(
+    request: IncrementalAlterConfigsRequest, context: RequestContext
+) -> dict[str, object]:
+    answers = [await _alter(wanted, request.validate_only, context) for wanted in request.resources]
+    await context.services.wait_until_applied()
+    return {"throttle_time": 0, "responses": answers}
+
+
+async def _alter(
+    wanted: AlterConfigsResource, validate_only: bool, context: RequestContext
+) -> dict[str, object]:
+    admin = context.services.admin
+
+    async def alter(resource: TopicResource | BrokerResource) -> None:
+        changes = [_change_of(config) for config in wanted.configs]
+        if isinstance(resource, TopicResource):
+            await admin.alter_topic_configs(resource.name, changes, validate_only=validate_only)
+        else:
+            await admin.alter_broker_configs(
+                resource.broker_id, changes, validate_only=validate_only
+            )
+
+    return await alter_resource(wanted, alter, context.services)
+
+
+def _change_of(config: AlterableConfig) -> ConfigChange:
+    try:
+        operation = ConfigOperation(config.config_operation)
+    except ValueError:
+        raise InvalidRequestError(
+            f"there is no config operation {config.config_operation}"
+        ) from None
+    return ConfigChange(name=config.name, value=config.value, operation=operation)

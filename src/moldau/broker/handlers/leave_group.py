@@ -1,0 +1,72 @@
+"""LeaveGroup, versions 0 to 5.
+
+Members go, and the others share what they had. An administrator removes static members by their
+instance ids.
+
+v1 throttle time; v2 the same; v3 several members at once (KIP-345); v4 flexible; v5 a reason
+(KIP-800).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.broker.api import serves
+from moldau.broker.group_requests import respond
+from moldau.broker.request_context import RequestContext
+from moldau.errors import ErrorCode
+from moldau.groups.rules.answers import LeaveAnswer
+from moldau.groups.rules.events import Leave, LeavingMember
+from moldau.groups.shard import Eventually
+
+if TYPE_CHECKING:
+    from kio.schema.leave_group.v5 import LeaveGroupRequest
+
+API = serves("leave_group", first=0, last=5, droppable=("throttle_time",))
+
+_FIRST_WITH_SEVERAL_MEMBERS = 3
+
+
+def handle(request: LeaveGroupRequest, context: RequestContext) -> Eventually[dict[str, object]]:
+    version = context.version
+
+    def shape(answer: LeaveAnswer) -> dict[str, object]:
+        return _shape(answer, version)
+
+    def refuse(error: ErrorCode) -> dict[str, object]:
+        return _shape(LeaveAnswer(error=error), version)
+
+    if not request.group_id:
+        return refuse(ErrorCode.invalid_group_id)
+    groups = context.services.groups
+    event = Leave(group_id=request.group_id, members=_members_of(request, version))
+    return respond(lambda: groups.leave(event), shape, refuse)
+
+
+def _members_of(request: LeaveGroupRequest, version: int) -> tuple[LeavingMember, ...]:
+    if version < _FIRST_WITH_SEVERAL_MEMBERS:
+        return (LeavingMember(request.member_id),)  # type: ignore[attr-defined]
+    return tuple(
+        LeavingMember(one.member_id, one.group_instance_id, getattr(one, "reason", None))
+        for one in request.members
+    )
+
+
+def _shape(answer: LeaveAnswer, version: int) -> dict[str, object]:
+    if version < _FIRST_WITH_SEVERAL_MEMBERS:
+        error = answer.error
+        if error is ErrorCode.none and answer.members:
+            error = answer.members[0].error
+        return {"throttle_time": 0, "error_code": error}
+    return {
+        "throttle_time": 0,
+        "error_code": answer.error,
+        "members": [
+            {
+                "member_id": member.member_id,
+                "group_instance_id": member.instance_id,
+                "error_code": member.error,
+            }
+            for member in answer.members
+        ],
+    }

@@ -1,0 +1,59 @@
+"""ListGroups, versions 0 to 5: the groups that this broker coordinates.
+
+v1 throttle time; v2 the same; v3 flexible; v4 states, and a filter for them (KIP-518); v5 types,
+and a filter for them (KIP-848). Filters do not mind upper and lower case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from moldau.broker.api import serves
+from moldau.broker.request_context import RequestContext
+from moldau.errors import ErrorCode, KafkaError
+from moldau.groups.rules.answers import ListedGroup
+
+if TYPE_CHECKING:
+    from kio.schema.list_groups.v5 import ListGroupsRequest
+
+API = serves(
+    "list_groups",
+    first=0,
+    last=5,
+    droppable=("throttle_time", "group_state", "group_type"),
+)
+
+_CLASSIC = "classic"
+
+
+async def handle(request: ListGroupsRequest, context: RequestContext) -> dict[str, object]:
+    try:
+        listed = await context.services.groups.list_groups()
+    except KafkaError as error:
+        return {"throttle_time": 0, "error_code": error.code, "groups": []}
+    states = _folded(getattr(request, "states_filter", ()))
+    types = _folded(getattr(request, "types_filter", ()))
+    return {
+        "throttle_time": 0,
+        "error_code": ErrorCode.none,
+        "groups": [
+            _shape(group)
+            for group in listed
+            if (not states or group.state.value.casefold() in states)
+            and (not types or _CLASSIC in types)
+        ],
+    }
+
+
+def _folded(names: Sequence[str]) -> frozenset[str]:
+    return frozenset(name.casefold() for name in names)
+
+
+def _shape(group: ListedGroup) -> dict[str, object]:
+    return {
+        "group_id": group.group_id,
+        "protocol_type": group.protocol_type,
+        "group_state": group.state.value,
+        "group_type": _CLASSIC,
+    }

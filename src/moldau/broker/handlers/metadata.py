@@ -1,0 +1,128 @@
+"""Metadata, versions 0 to 13.
+
+Tells brokers, topics, partitions and their leaders. An unknown topic is made when the client asks
+for it and `auto.create.topics.enable` allows.
+
+v0 an empty list means all topics; v1 null means all, adds rack, controller and is_internal; v2
+cluster id; v3 throttle time; v4 says whether topics may be made; v5 offline replicas; v7 leader
+epoch; v8 authorized operations; v9 flexible; v10 topic ids; v12 asks by topic id; v13 a top-level
+error.
+
+Differences from Kafka: a topic made by this request is answered at once with its leader, where
+Kafka answers LEADER_NOT_AVAILABLE first and lets the client ask again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from moldau.broker.api import serves
+from moldau.broker.request_context import RequestContext
+from moldau.broker.topic_metadata import (
+    TopicValues,
+    missing_topic_values,
+    reachable_endpoints,
+    topic_values,
+)
+from moldau.cluster.rules.metadata_image import MetadataImage
+from moldau.cluster.rules.topic_creation import TopicSpec
+from moldau.errors import ErrorCode, KafkaError, TopicExistsError
+from moldau.model.topic_names import INTERNAL_TOPICS, find_name_fault
+
+if TYPE_CHECKING:
+    from kio.schema.metadata.v12 import MetadataRequest
+
+API = serves(
+    "metadata",
+    first=0,
+    last=13,
+    droppable=(
+        "throttle_time",
+        "cluster_id",
+        "controller_id",
+        "rack",
+        "is_internal",
+        "offline_replicas",
+        "leader_epoch",
+        "topic_id",
+    ),
+)
+
+_log = logging.getLogger(__name__)
+
+Wanted = tuple[str | None, UUID | None]
+
+
+async def handle(request: MetadataRequest, context: RequestContext) -> dict[str, object]:
+    wanted = _wanted_topics(request, context.version)
+    if wanted is not None and getattr(request, "allow_auto_topic_creation", True):
+        await _create_missing([name for name, _ in wanted if name], context)
+    image = context.services.image
+    endpoints = reachable_endpoints(image, context.connection.listener_name)
+    values: dict[str, object] = {
+        "throttle_time": 0,
+        "brokers": [
+            {
+                "node_id": broker_id,
+                "host": endpoint.host,
+                "port": endpoint.port,
+                "rack": image.brokers[broker_id].rack,
+            }
+            for broker_id, endpoint in endpoints.items()
+        ],
+        "cluster_id": image.cluster_id,
+        "controller_id": image.controller_id,
+        "topics": _answer_topics(wanted, image, context.version),
+    }
+    if context.version >= 13:
+        values["error_code"] = ErrorCode.none
+    return values
+
+
+def _wanted_topics(request: MetadataRequest, version: int) -> list[Wanted] | None:
+    """None means all topics; version 0 could not say null and used an empty list."""
+    if request.topics is None or (version == 0 and not request.topics):
+        return None
+    return [(topic.name, getattr(topic, "topic_id", None)) for topic in request.topics]
+
+
+def _answer_topics(
+    wanted: list[Wanted] | None, image: MetadataImage, version: int
+) -> list[TopicValues]:
+    if wanted is None:
+        return [topic_values(topic, image) for topic in image.topics.values()]
+    return [_answer_topic(name, topic_id, image) for name, topic_id in wanted]
+
+
+def _answer_topic(name: str | None, topic_id: UUID | None, image: MetadataImage) -> TopicValues:
+    if name is None and topic_id is not None:
+        topic = image.topics_by_id.get(topic_id)
+        missing = ErrorCode.unknown_topic_id
+    else:
+        topic = image.topics.get(name or "")
+        missing = ErrorCode.unknown_topic_or_partition
+        if topic is None and find_name_fault(name or "") is not None:
+            missing = ErrorCode.invalid_topic_exception
+    if topic is None:
+        return missing_topic_values(name, topic_id, missing)
+    return topic_values(topic, image)
+
+
+async def _create_missing(names: Iterable[str], context: RequestContext) -> None:
+    services = context.services
+    missing = [name for name in names if name not in services.image.topics]
+    if not missing or not services.options.auto_create_topics_enable:
+        return
+    for name in missing:
+        if find_name_fault(name) is not None or name in INTERNAL_TOPICS:
+            continue
+        try:
+            await services.admin.create_topic(TopicSpec(name=name))
+        except TopicExistsError:
+            continue  # another client was faster
+        except KafkaError as error:
+            _log.warning("cannot make topic %s on demand: %s", name, error)
+    await services.wait_until_applied()

@@ -1,0 +1,76 @@
+"""OffsetDelete, version 0 (KIP-496): forgets how far a group has read in topics it no longer reads.
+
+Positions of a topic that the group is subscribed to are GROUP_SUBSCRIBED_TO_TOPIC.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.broker.api import serves
+from moldau.broker.group_requests import respond
+from moldau.broker.request_context import RequestContext
+from moldau.errors import ErrorCode
+from moldau.groups.rules.answers import PartitionsAnswer
+from moldau.groups.rules.events import DeleteOffsets
+from moldau.groups.shard import Eventually
+
+if TYPE_CHECKING:
+    from kio.schema.offset_delete.v0 import OffsetDeleteRequest
+
+API = serves("offset_delete", first=0, last=0)
+
+
+def handle(request: OffsetDeleteRequest, context: RequestContext) -> Eventually[dict[str, object]]:
+    if not request.group_id:
+        return _refuse(ErrorCode.invalid_group_id)
+    groups = context.services.groups
+    wanted = _known_partitions(request, context)
+    event = DeleteOffsets(group_id=request.group_id, partitions=tuple(wanted))
+
+    def shape(answer: PartitionsAnswer) -> dict[str, object]:
+        if answer.error is not ErrorCode.none:
+            return _refuse(answer.error)
+        return _shape(request, dict(zip(wanted, answer.errors, strict=True)))
+
+    return respond(lambda: groups.delete_offsets(event), shape, _refuse)
+
+
+def _known_partitions(
+    request: OffsetDeleteRequest, context: RequestContext
+) -> list[tuple[str, int]]:
+    """Each one once; what does not exist is not for the coordinator."""
+    image = context.services.image
+    named = {
+        (str(topic.name), int(wanted.partition_index)): None
+        for topic in request.topics
+        for wanted in topic.partitions
+    }
+    return [key for key in named if image.find_partition(*key) is not None]
+
+
+def _refuse(error: ErrorCode) -> dict[str, object]:
+    return {"error_code": error, "throttle_time": 0, "topics": []}
+
+
+def _shape(
+    request: OffsetDeleteRequest, errors: dict[tuple[str, int], ErrorCode]
+) -> dict[str, object]:
+    unknown = ErrorCode.unknown_topic_or_partition
+    return {
+        "error_code": ErrorCode.none,
+        "throttle_time": 0,
+        "topics": [
+            {
+                "name": topic.name,
+                "partitions": [
+                    {
+                        "partition_index": wanted.partition_index,
+                        "error_code": errors.get((topic.name, wanted.partition_index), unknown),
+                    }
+                    for wanted in topic.partitions
+                ],
+            }
+            for topic in request.topics
+        ],
+    }

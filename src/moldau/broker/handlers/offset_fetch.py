@@ -1,0 +1,163 @@
+"""OffsetFetch, versions 1 to 10: how far groups have read.
+
+v2 a code for the whole answer, and null for all partitions; v3 throttle time; v4 the same; v5
+leader epochs; v6 flexible; v7 may ask to wait for transactions (KIP-447); v8 several groups at
+once; v9 the KIP-848 protocol; v10 topic ids.
+
+Nothing is unstable, since transactions are not served yet: `require_stable` changes nothing. A
+topic that was deleted has no positions left, so asking for it by name finds -1, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
+
+from moldau.broker.api import serves
+from moldau.broker.group_requests import respond, settled
+from moldau.broker.request_context import RequestContext
+from moldau.errors import ErrorCode
+from moldau.groups.coordinator import FoundOffsets
+from moldau.groups.rules.answers import NO_OFFSET
+from moldau.groups.rules.records import NO_LEADER_EPOCH, CommittedOffset
+from moldau.groups.shard import Eventually
+
+if TYPE_CHECKING:
+    from kio.schema.offset_fetch.v10 import OffsetFetchRequest
+    from kio.schema.offset_fetch.v10.request import OffsetFetchRequestTopics
+
+API = serves(
+    "offset_fetch",
+    first=1,
+    last=10,
+    droppable=("throttle_time", "committed_leader_epoch", "error_code"),
+)
+
+_FIRST_WITH_ERROR = 2
+_FIRST_WITH_SEVERAL_GROUPS = 8
+_FIRST_WITH_TOPIC_IDS = 10
+_NOTHING = CommittedOffset(NO_OFFSET, NO_LEADER_EPOCH, "", -1)
+
+
+class _WantedTopic(NamedTuple):
+    """A topic as the request names it; `name` is None when there is no topic with this id."""
+
+    key: UUID | str | None
+    name: str | None
+    partitions: Sequence[int]
+
+
+def handle(request: OffsetFetchRequest, context: RequestContext) -> Eventually[dict[str, object]]:
+    if context.version >= _FIRST_WITH_SEVERAL_GROUPS:
+        return _fetch_groups(request, context)
+    one = _fetch(request.group_id, request.topics, context)  # type: ignore[attr-defined]
+    return _single_later(one) if isinstance(one, Awaitable) else _single(one)
+
+
+async def _single_later(group: Awaitable[dict[str, object]]) -> dict[str, object]:
+    return _single(await group)
+
+
+def _single(group: dict[str, object]) -> dict[str, object]:
+    """Before version 8 the answer is about one group, and does not name it."""
+    return {
+        "throttle_time": 0,
+        "topics": group["topics"],
+        "error_code": group["error_code"],
+    }
+
+
+async def _fetch_groups(request: OffsetFetchRequest, context: RequestContext) -> dict[str, object]:
+    return {
+        "throttle_time": 0,
+        "groups": [
+            await settled(_fetch(group.group_id, group.topics, context)) for group in request.groups
+        ],
+    }
+
+
+def _fetch(
+    group_id: str, topics: Sequence[OffsetFetchRequestTopics] | None, context: RequestContext
+) -> Eventually[dict[str, object]]:
+    wanted = None if topics is None else [_wanted_topic(topic, context) for topic in topics]
+    names = None if wanted is None else _by_name(wanted)
+    groups = context.services.groups
+
+    def shape(found: FoundOffsets) -> dict[str, object]:
+        listed = _all_topics(found, context) if wanted is None else wanted
+        answers = [_shape_topic(topic, found, context.version) for topic in listed]
+        return {"group_id": group_id, "topics": answers, "error_code": ErrorCode.none}
+
+    def refuse(error: ErrorCode) -> dict[str, object]:
+        answers = []
+        if context.version < _FIRST_WITH_ERROR:
+            answers = [_refuse_topic(topic, error, context.version) for topic in wanted or ()]
+        return {"group_id": group_id, "topics": answers, "error_code": error}
+
+    return respond(lambda: groups.fetch_offsets(group_id, names), shape, refuse)
+
+
+def _wanted_topic(topic: OffsetFetchRequestTopics, context: RequestContext) -> _WantedTopic:
+    partitions = topic.partition_indexes
+    if context.version < _FIRST_WITH_TOPIC_IDS:
+        name: str = topic.name  # type: ignore[attr-defined]
+        return _WantedTopic(name, name, partitions)
+    topic_id = topic.topic_id
+    state = None if topic_id is None else context.services.image.topics_by_id.get(topic_id)
+    return _WantedTopic(topic_id, None if state is None else state.name, partitions)
+
+
+def _by_name(wanted: Sequence[_WantedTopic]) -> dict[str, list[int]]:
+    """A topic may stand in a request twice."""
+    names: dict[str, list[int]] = {}
+    for topic in wanted:
+        if topic.name is not None:
+            names.setdefault(topic.name, []).extend(topic.partitions)
+    return names
+
+
+def _all_topics(found: FoundOffsets, context: RequestContext) -> list[_WantedTopic]:
+    if context.version < _FIRST_WITH_TOPIC_IDS:
+        return [_WantedTopic(name, name, tuple(offsets)) for name, offsets in found.items()]
+    topics = context.services.image.topics
+    return [
+        _WantedTopic(topics[name].topic_id, name, tuple(offsets))
+        for name, offsets in found.items()
+        if name in topics  # without an id it cannot be named
+    ]
+
+
+def _shape_topic(topic: _WantedTopic, found: FoundOffsets, version: int) -> dict[str, object]:
+    if topic.name is None:
+        return _refuse_topic(topic, ErrorCode.unknown_topic_id, version)
+    offsets = found[topic.name]
+    return _topic_values(
+        topic,
+        [_partition_values(number, offsets[number] or _NOTHING) for number in topic.partitions],
+        version,
+    )
+
+
+def _refuse_topic(topic: _WantedTopic, error: ErrorCode, version: int) -> dict[str, object]:
+    partitions = [_partition_values(number, _NOTHING, error) for number in topic.partitions]
+    return _topic_values(topic, partitions, version)
+
+
+def _topic_values(
+    topic: _WantedTopic, partitions: list[dict[str, object]], version: int
+) -> dict[str, object]:
+    key = "topic_id" if version >= _FIRST_WITH_TOPIC_IDS else "name"
+    return {key: topic.key, "partitions": partitions}
+
+
+def _partition_values(
+    number: int, committed: CommittedOffset, error: ErrorCode = ErrorCode.none
+) -> dict[str, object]:
+    return {
+        "partition_index": number,
+        "committed_offset": committed.offset,
+        "committed_leader_epoch": committed.leader_epoch,
+        "metadata": committed.metadata,
+        "error_code": error,
+    }

@@ -1,0 +1,51 @@
+"""OffsetForLeaderEpoch, versions 2 to 4.
+
+Where a leader epoch ended in this log: followers truncate to it, consumers notice with it that
+records they have read were lost (KIP-320).
+
+v3 names the replica that asks; v4 is flexible.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.broker.api import serves
+from moldau.broker.request_context import RequestContext
+from moldau.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from kio.schema.offset_for_leader_epoch.v4 import OffsetForLeaderEpochRequest
+    from kio.schema.offset_for_leader_epoch.v4.request import OffsetForLeaderPartition
+
+API = serves("offset_for_leader_epoch", first=2, last=4)
+
+
+def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) -> dict[str, object]:
+    return {
+        "throttle_time": 0,
+        "topics": [
+            {
+                "topic": topic.topic,
+                "partitions": [_find(topic.topic, wanted, context) for wanted in topic.partitions],
+            }
+            for topic in request.topics
+        ],
+    }
+
+
+def _find(
+    topic: str, wanted: OffsetForLeaderPartition, context: RequestContext
+) -> dict[str, object]:
+    try:
+        partition = context.services.partitions.require_leader(topic, wanted.partition)
+        partition.check_epoch(wanted.current_leader_epoch)
+    except KafkaError as error:
+        return {"partition": wanted.partition, "error_code": error.code}
+    epoch, end_offset = partition.end_offset_for_epoch(wanted.leader_epoch)
+    return {
+        "partition": wanted.partition,
+        "error_code": ErrorCode.none,
+        "leader_epoch": epoch,
+        "end_offset": end_offset,
+    }

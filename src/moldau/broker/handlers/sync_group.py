@@ -1,0 +1,74 @@
+"""SyncGroup, versions 0 to 5.
+
+A member asks for its assignment; the leader's request brings those of all. The others wait for it.
+
+v1 throttle time; v2 the same; v3 static members (KIP-345); v4 flexible; v5 names the protocol that
+the member believes in, and is refused when it is not the group's (KIP-559).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.broker.api import serves
+from moldau.broker.group_requests import respond
+from moldau.broker.request_context import RequestContext
+from moldau.errors import ErrorCode
+from moldau.groups.rules.answers import SyncAnswer
+from moldau.groups.rules.events import Sync
+from moldau.groups.shard import Eventually
+
+if TYPE_CHECKING:
+    from kio.schema.sync_group.v5 import SyncGroupRequest
+
+API = serves(
+    "sync_group",
+    first=0,
+    last=5,
+    droppable=("throttle_time", "protocol_type", "protocol_name"),
+)
+
+_FIRST_WITH_PROTOCOL = 5
+
+
+def handle(request: SyncGroupRequest, context: RequestContext) -> Eventually[dict[str, object]]:
+    fault = _find_fault(request, context.version)
+    if fault is not None:
+        return _refuse(fault)
+    groups = context.services.groups
+    event = _event_of(request)
+    return respond(lambda: groups.sync(event), _shape, _refuse)
+
+
+def _find_fault(request: SyncGroupRequest, version: int) -> ErrorCode | None:
+    if not request.group_id:
+        return ErrorCode.invalid_group_id
+    if version >= _FIRST_WITH_PROTOCOL and None in (request.protocol_type, request.protocol_name):
+        return ErrorCode.inconsistent_group_protocol
+    return None
+
+
+def _event_of(request: SyncGroupRequest) -> Sync:
+    return Sync(
+        group_id=request.group_id,
+        generation=request.generation_id,
+        member_id=request.member_id,
+        instance_id=getattr(request, "group_instance_id", None),
+        protocol_type=getattr(request, "protocol_type", None),
+        protocol=getattr(request, "protocol_name", None),
+        assignments=tuple((one.member_id, one.assignment) for one in request.assignments),
+    )
+
+
+def _refuse(error: ErrorCode) -> dict[str, object]:
+    return _shape(SyncAnswer(error=error))
+
+
+def _shape(answer: SyncAnswer) -> dict[str, object]:
+    return {
+        "throttle_time": 0,
+        "error_code": answer.error,
+        "protocol_type": answer.protocol_type,
+        "protocol_name": answer.protocol,
+        "assignment": answer.assignment,
+    }

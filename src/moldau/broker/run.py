@@ -1,0 +1,83 @@
+"""A broker as a process of its own, or as a part of somebody else's: the real ports, signals.
+
+A shell. `real_ports` is what production uses; `run_broker` is behind `moldau start`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import resource
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+
+from moldau.broker.server import Broker, Ports
+from moldau.clock import Clock, SystemClock
+from moldau.coordination.embedded import FILE_NAME, EmbeddedStore
+from moldau.coordination.port import Coordination
+from moldau.net.sockets import SocketNetwork
+from moldau.storage.files import RealFiles
+from moldau.workers import ThreadWorkers, Workers
+
+_log = logging.getLogger(__name__)
+
+_WORKER_THREADS = 8
+
+
+def real_ports(clock: Clock | None = None) -> Ports:
+    """This machine: its clock, files, sockets and threads, and an embedded store."""
+    clock = clock or SystemClock()
+    workers = ThreadWorkers(_WORKER_THREADS)
+
+    return Ports(
+        clock=clock,
+        files=RealFiles(),
+        network=SocketNetwork(clock),
+        workers=workers,
+        open_coordination=lambda folder: embedded_coordination(folder, clock, workers),
+    )
+
+
+@contextlib.asynccontextmanager
+async def embedded_coordination(
+    folder: Path, clock: Clock, workers: Workers
+) -> AsyncIterator[Coordination]:
+    """A store in a data folder, and the one session that a broker alone has with it."""
+    store = await EmbeddedStore.open(folder / FILE_NAME, clock=clock, workers=workers)
+    session = store.session()
+    try:
+        yield session
+    finally:
+        await session.close()
+        await store.close()
+
+
+async def run_broker(static: Mapping[str, str], on_ready: Callable[[Broker], None]) -> None:
+    """Serve until SIGTERM or SIGINT, then stop cleanly."""
+    _raise_open_files_limit()
+    ports = real_ports()
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    try:
+        broker = Broker(static, ports)
+        await broker.start()
+        try:
+            on_ready(broker)
+            await stopping.wait()
+            _log.info("stopping")
+        finally:
+            await broker.stop()
+    finally:
+        ports.workers.close()
+
+
+def _raise_open_files_limit() -> None:
+    """Two thousand partitions need some thousand files; the usual limit of 1,024 is for shells."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        with contextlib.suppress(OSError, ValueError):  # macOS caps it below what it reports
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,0 +1,354 @@
+"""The composition root: puts the rooms of one broker together, starts and stops them in order.
+
+Start: lock and load the log directories (recovery), open the coordination store, read the
+metadata, listen, register, become controller, give every partition its part, answer. Stop: the
+other way round; every log is flushed and the clean-shutdown marker written, so the next start
+scans nothing.
+
+A shell. `Ports` are what a test replaces: the same code runs in production, in a test's process
+and in simulations.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import secrets
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from moldau.broker.adoption import adopt_topics
+from moldau.broker.config_rules import broker_config_rules, topic_config_rules
+from moldau.broker.dispatch import DispatchTable, RequestPump
+from moldau.broker.fetch_sessions import FetchSessions
+from moldau.broker.handlers import HANDLERS
+from moldau.broker.partition_events import PartitionEvents
+from moldau.broker.services import Services
+from moldau.broker.waiting_room import WaitingRoom
+from moldau.clock import Clock
+from moldau.cluster.broker_registration import BrokerRegistration
+from moldau.cluster.cluster_admin import ClusterAdmin
+from moldau.cluster.cluster_identity import ensure_layout
+from moldau.cluster.controller import Controller
+from moldau.cluster.controllership import Controllership
+from moldau.cluster.layout import CLUSTER_ID
+from moldau.cluster.metadata_publisher import MetadataPublisher
+from moldau.cluster.producer_id_blocks import ProducerIdBlocks
+from moldau.cluster.rules.metadata_image import (
+    BrokerState,
+    Endpoint,
+    MetadataImage,
+    TopicState,
+)
+from moldau.cluster.rules.topic_creation import TopicDefaults
+from moldau.config.broker_options import BrokerOptions
+from moldau.config.current import CurrentBrokerOptions
+from moldau.config.listeners import Listener
+from moldau.config.topic_options import TopicOptions
+from moldau.coordination.port import Coordination
+from moldau.errors import StartupError
+from moldau.groups.coordinator import GroupCoordinator
+from moldau.groups.offsets_topic import OffsetsTopic
+from moldau.model import BrokerId
+from moldau.net.port import Connection, Network, Server
+from moldau.replication.partitions import Partitions
+from moldau.storage.files import Files
+from moldau.storage.log_store import LogStore
+from moldau.tasks import TaskSupervisor
+from moldau.workers import Workers
+
+_log = logging.getLogger(__name__)
+
+_FIRST_BROKER_ID = BrokerId(1)
+"""A broker alone that was given no id."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ports:
+    """The outside world as one broker sees it."""
+
+    clock: Clock
+    files: Files
+    network: Network
+    workers: Workers
+    open_coordination: Callable[[Path], AbstractAsyncContextManager[Coordination]]
+    """Given the first data folder."""
+
+
+class Broker:
+    """One broker. `start` once, `stop` once; `wait_until_failed` tells when it cannot go on."""
+
+    def __init__(self, static: Mapping[str, str], ports: Ports) -> None:
+        self._static = static
+        self._ports = ports
+        self._current = CurrentBrokerOptions(BrokerOptions.resolve(static))
+        self._closing = AsyncExitStack()
+        self._table = DispatchTable(HANDLERS)
+        self._supervisor = TaskSupervisor(_report_failure)
+        self._early: list[RequestPump] | None = []  # connections before the broker is ready
+        self._services: Services | None = None
+        self.listeners: tuple[Listener, ...] = ()  # with their real ports, once started
+
+    @property
+    def services(self) -> Services:
+        if self._services is None:
+            raise StartupError("the broker is not started")
+        return self._services
+
+    @property
+    def bootstrap(self) -> str:
+        """Where a client on this machine reaches the broker."""
+        listener = self.listeners[0]
+        host = "127.0.0.1" if listener.is_on_all_interfaces else listener.host
+        return f"[{host}]:{listener.port}" if ":" in host else f"{host}:{listener.port}"
+
+    async def start(self) -> None:
+        """Return when requests are answered. Whatever fails, nothing is left open."""
+        async with AsyncExitStack() as stack:
+            await self._start(stack)
+            self._closing = stack.pop_all()
+
+    async def stop(self) -> None:
+        await self._closing.aclose()
+
+    async def _start(self, stack: AsyncExitStack) -> None:
+        ports, options = self._ports, self._current.options
+        folders = [Path(folder) for folder in options.log_dirs]
+        log_store = LogStore(
+            folders,
+            files=ports.files,
+            clock=ports.clock,
+            workers=ports.workers,
+            options=lambda: self._current.options,
+            failures=self,
+        )
+        await log_store.open()
+        stack.push_async_callback(log_store.close)
+        coordination = await stack.enter_async_context(ports.open_coordination(folders[0]))
+        is_new = await coordination.get(CLUSTER_ID) is None
+        cluster_id = await ensure_layout(coordination, log_store.cluster_id)
+        broker_id = _choose_broker_id(options, log_store)
+        await log_store.write_identity(broker_id, cluster_id)
+        if is_new:
+            await adopt_topics(coordination, log_store.logs, broker_id)
+
+        publisher = MetadataPublisher(coordination, ports.clock, cluster_id)
+        stack.push_async_callback(publisher.stop)
+        waiting_room = WaitingRoom(ports.clock)
+        events = PartitionEvents(waiting_room)
+        partitions = Partitions(
+            log_store,
+            broker_id=broker_id,
+            options=lambda: self._current.options,
+            clock=ports.clock,
+            workers=ports.workers,
+            progress=events,
+        )
+        controllership = Controllership(coordination, ports.clock, publisher, broker_id)
+        admin = ClusterAdmin(
+            coordination=coordination,
+            publisher=publisher,
+            controllership=controllership,
+            defaults=self._topic_defaults,
+            topic_config_rules=topic_config_rules(self._current),
+            broker_config_rules=broker_config_rules(self._current),
+        )
+        groups = self._make_coordinator(broker_id, admin, publisher, partitions)
+        stack.callback(groups.close)
+        events.connect(partitions, groups)
+        self._services = Services(
+            broker_id=broker_id,
+            clock=ports.clock,
+            workers=ports.workers,
+            current_options=lambda: self._current.options,
+            log_store=log_store,
+            partitions=partitions,
+            publisher=publisher,
+            admin=admin,
+            producer_ids=ProducerIdBlocks(coordination, broker_id),
+            groups=groups,
+            waiting_room=waiting_room,
+            fetch_sessions=FetchSessions(
+                lambda: self._current.options.max_incremental_fetch_session_cache_slots,
+                lambda: secrets.randbits(31),
+            ),
+            apis=self._table.apis,
+        )
+        stack.push_async_callback(self._supervisor.close)
+        await self._listen(stack)
+        publisher.subscribe(self._on_image)
+        await publisher.start()
+        await self._register(coordination, publisher, controllership, broker_id)
+        await partitions.begin(publisher.image)
+        self._supervisor.spawn("partitions", partitions.run())
+        self._supervisor.spawn("maintenance", log_store.maintain(partitions.high_watermarks))
+        self._supervisor.spawn("expiry of offsets", groups.run_expiry())
+        self._answer_early()
+
+    def _make_coordinator(
+        self,
+        broker_id: BrokerId,
+        admin: ClusterAdmin,
+        publisher: MetadataPublisher,
+        partitions: Partitions,
+    ) -> GroupCoordinator:
+        topic = OffsetsTopic(
+            maker=admin,
+            image=lambda: publisher.image,
+            wait_until_applied=lambda: partitions.wait_until_applied(publisher.image.version),
+            options=lambda: self._current.options,
+            spawn=self._supervisor.spawn,
+        )
+        return GroupCoordinator(
+            broker_id=broker_id,
+            topic=topic,
+            options=lambda: self._current.options,
+            clock=self._ports.clock,
+            workers=self._ports.workers,
+            spawn=self._supervisor.spawn,
+        )
+
+    def _topic_defaults(self) -> TopicDefaults:
+        options = self._current.options
+        return TopicDefaults(
+            partition_count=options.num_partitions,
+            replication_factor=options.default_replication_factor,
+        )
+
+    # The network
+
+    async def _listen(self, stack: AsyncExitStack) -> None:
+        ports: dict[str, int] = {}
+        for listener in self._current.options.open_listeners:
+            if listener.security_protocol != "PLAINTEXT":
+                raise StartupError(
+                    f"the listener {listener} asks for {listener.security_protocol}, which is not "
+                    "served yet; use PLAINTEXT"
+                )
+            server = await self._bind(listener)
+            stack.push_async_callback(server.close)
+            ports[listener.name] = server.port
+        self.listeners = self._current.options.advertise(socket.gethostname(), ports)
+        self._bound = tuple(
+            listener.at(listener.host, ports[listener.name])
+            for listener in self._current.options.open_listeners
+        )
+
+    async def _bind(self, listener: Listener) -> Server:
+        try:
+            return await self._ports.network.listen(
+                listener.host,
+                listener.port,
+                self._accept,
+                listener_name=listener.name,
+                limits=self._current,
+            )
+        except OSError as error:
+            in_use = error.errno == errno.EADDRINUSE
+            hint = "is another broker running there?" if in_use else "is it this machine's?"
+            raise StartupError(
+                f"cannot listen on {listener.host or '*'}:{listener.port}: {error.strerror}; "
+                f"{hint} Choose another address with --listen"
+            ) from error
+
+    def _accept(self, connection: Connection) -> RequestPump:
+        pump = RequestPump(connection, self._table, self.services, self._supervisor)
+        if self._early is not None:
+            pump.hold()
+            self._early.append(pump)
+        return pump
+
+    def _answer_early(self) -> None:
+        """Requests that came while the broker was starting are answered now."""
+        early, self._early = self._early or [], None
+        for pump in early:
+            pump.release()
+
+    # The cluster
+
+    async def _register(
+        self,
+        coordination: Coordination,
+        publisher: MetadataPublisher,
+        controllership: Controllership,
+        broker_id: BrokerId,
+    ) -> None:
+        endpoints = tuple(
+            Endpoint(
+                listener_name=listener.name,
+                host=listener.host,
+                port=listener.port,
+                security_protocol=listener.security_protocol,
+            )
+            for listener in self.listeners
+        )
+        registration = BrokerRegistration(coordination, self._ports.clock, publisher)
+        await registration.register(
+            BrokerState(id=broker_id, endpoints=endpoints, rack=self._current.options.broker_rack)
+        )
+        controller = Controller(
+            coordination=coordination,
+            publisher=publisher,
+            controllership=controllership,
+            unclean_allowed=self._is_unclean_allowed,
+        )
+        await controller.start(restarted=(broker_id,))
+
+    def _is_unclean_allowed(self, topic: TopicState) -> bool:
+        options = TopicOptions.resolve(topic.configs, self._current.options)
+        return options.unclean_leader_election_enable
+
+    def _on_image(
+        self, former: MetadataImage, image: MetadataImage, changed_topics: frozenset[str]
+    ) -> None:
+        broker_id = self.services.broker_id
+        dynamic = image.broker_configs.get(broker_id, {})
+        if (
+            dynamic != former.broker_configs.get(broker_id, {})
+            or image.default_broker_config != former.default_broker_config
+        ):
+            self._current.replace(
+                BrokerOptions.resolve(self._static, dynamic, image.default_broker_config)
+            )
+            self.services.partitions.refresh_options()
+            self.services.groups.refresh_options()
+        self.services.partitions.on_image(image, changed_topics)
+        self.services.groups.forget_topics(_deleted_topics(former, image, changed_topics))
+
+    # Failures
+
+    def directory_failed(self, folder: Path, error: OSError) -> None:
+        """A disk failed: its partitions are not served any more; the others go on."""
+        _log.error(
+            "the log directory %s failed (%s) and is offline: its partitions are not served until "
+            "the cause is removed and the broker started again",
+            folder,
+            error,
+        )
+        if self._services is not None:  # while it starts, no partition is served yet
+            self._services.partitions.drop_offline(folder)
+
+
+def _deleted_topics(
+    former: MetadataImage, image: MetadataImage, changed_topics: frozenset[str]
+) -> frozenset[str]:
+    """By their former names; one that was made again under the same name is another topic."""
+    return frozenset(
+        name
+        for name in changed_topics & former.topics.keys()
+        if former.topics[name].topic_id not in image.topics_by_id
+    )
+
+
+def _choose_broker_id(options: BrokerOptions, log_store: LogStore) -> BrokerId:
+    if options.broker_id >= 0:
+        return BrokerId(options.broker_id)
+    known = log_store.broker_id
+    return _FIRST_BROKER_ID if known is None else known
+
+
+def _report_failure(name: str, error: BaseException) -> None:
+    _log.error("%s ended: %s", name, error, exc_info=error)

@@ -1,0 +1,52 @@
+"""What handlers work with: the rooms of one broker, put together by `broker.server`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from moldau.broker.api import Api
+from moldau.broker.fetch_sessions import FetchSessions
+from moldau.broker.waiting_room import WaitingRoom
+from moldau.clock import Clock
+from moldau.cluster.cluster_admin import ClusterAdmin
+from moldau.cluster.metadata_publisher import MetadataPublisher
+from moldau.cluster.producer_id_blocks import ProducerIdBlocks
+from moldau.cluster.rules.metadata_image import MetadataImage
+from moldau.config.broker_options import BrokerOptions
+from moldau.groups.coordinator import GroupCoordinator
+from moldau.model import BrokerId
+from moldau.replication.partitions import Partitions
+from moldau.storage.log_store import LogStore
+from moldau.workers import Workers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Services:
+    """The rooms behind the handlers."""
+
+    broker_id: BrokerId
+    clock: Clock
+    workers: Workers
+    current_options: Callable[[], BrokerOptions]
+    log_store: LogStore
+    partitions: Partitions
+    publisher: MetadataPublisher
+    admin: ClusterAdmin
+    producer_ids: ProducerIdBlocks
+    groups: GroupCoordinator
+    waiting_room: WaitingRoom
+    fetch_sessions: FetchSessions
+    apis: Callable[[], tuple[Api, ...]]
+
+    @property
+    def options(self) -> BrokerOptions:
+        return self.current_options()
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.publisher.image
+
+    async def wait_until_applied(self) -> None:
+        """Return when the replicas here are what the current image says."""
+        await self.partitions.wait_until_applied(self.publisher.image.version)

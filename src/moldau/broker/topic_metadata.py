@@ -1,0 +1,89 @@
+"""How topics and brokers look to a client: shared by Metadata and DescribeTopicPartitions.
+
+A rule: an image in, the values of an answer out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import TypedDict
+
+from moldau.cluster.rules.metadata_image import (
+    Endpoint,
+    MetadataImage,
+    PartitionState,
+    TopicState,
+)
+from moldau.errors import ErrorCode
+from moldau.model import BrokerId
+from moldau.model.topic_names import INTERNAL_TOPICS
+
+
+class PartitionValues(TypedDict):
+    """One partition in the words of Metadata."""
+
+    error_code: ErrorCode
+    partition_index: int
+    leader_id: int
+    leader_epoch: int
+    replica_nodes: tuple[BrokerId, ...]
+    isr_nodes: tuple[BrokerId, ...]
+    offline_replicas: list[BrokerId]
+
+
+class TopicValues(TypedDict):
+    """One topic in the words of Metadata."""
+
+    error_code: ErrorCode
+    name: str | None
+    topic_id: object
+    is_internal: bool
+    partitions: list[PartitionValues]
+
+
+def partition_values(
+    number: int, state: PartitionState, alive: Collection[BrokerId]
+) -> PartitionValues:
+    has_leader = state.leader in alive
+    return {
+        "error_code": ErrorCode.none if has_leader else ErrorCode.leader_not_available,
+        "partition_index": number,
+        "leader_id": state.leader if has_leader else -1,
+        "leader_epoch": state.leader_epoch,
+        "replica_nodes": state.replicas,
+        "isr_nodes": state.isr,
+        "offline_replicas": [broker for broker in state.replicas if broker not in alive],
+    }
+
+
+def topic_values(topic: TopicState, image: MetadataImage) -> TopicValues:
+    return {
+        "error_code": ErrorCode.none,
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "is_internal": topic.name in INTERNAL_TOPICS,
+        "partitions": [
+            partition_values(number, state, image.brokers)
+            for number, state in enumerate(topic.partitions)
+        ],
+    }
+
+
+def missing_topic_values(name: str | None, topic_id: object, error: ErrorCode) -> TopicValues:
+    return {
+        "error_code": error,
+        "name": name,
+        "topic_id": topic_id,
+        "is_internal": name in INTERNAL_TOPICS,
+        "partitions": [],
+    }
+
+
+def reachable_endpoints(image: MetadataImage, listener_name: str) -> dict[BrokerId, Endpoint]:
+    """Where a client of this listener reaches each broker; brokers without it are left out."""
+    found = {}
+    for broker in image.brokers.values():
+        endpoint = broker.find_endpoint(listener_name)
+        if endpoint is not None:
+            found[broker.id] = endpoint
+    return found

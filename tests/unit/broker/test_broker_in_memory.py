@@ -1,0 +1,326 @@
+"""A whole broker, the production code, on a virtual clock, files in memory and a memory network.
+
+What takes days in production takes milliseconds here, and disks fail on request.
+"""
+
+import asyncio
+import contextlib
+import errno
+from pathlib import Path
+from random import Random
+
+import pytest
+from kio.index import load_request_schema
+
+from moldau.broker.server import Broker, Ports
+from moldau.coordination.embedded import MEMORY, EmbeddedStore
+from moldau.errors import ErrorCode
+from moldau.records.batch_builder import build_batch
+from moldau.records.batch_header import walk_headers
+from moldau.records.batch_reader import records_of
+from moldau.testing import ManualClock, MemoryFiles, MemoryNetwork
+from moldau.wire.messages import encode_request, parse_response
+from moldau.wire.shape import fit
+from moldau.workers import InlineWorkers
+
+HOUR_MS = 3_600_000
+
+
+class World:
+    """The machine of one broker; it outlives the broker."""
+
+    def __init__(self, **config: str) -> None:
+        self.clock = ManualClock()
+        self.files = MemoryFiles(self.clock)
+        self.network = MemoryNetwork(self.clock)
+        self.config = {name.replace("_", "."): value for name, value in config.items()}
+        self.store: EmbeddedStore | None = None
+
+    @contextlib.asynccontextmanager
+    async def coordination(self, folder: Path):
+        workers = InlineWorkers()
+        if self.store is None:
+            self.store = await EmbeddedStore.open(MEMORY, clock=self.clock, workers=workers)
+        session = self.store.session()
+        yield session
+        await session.close()
+
+    async def start(self) -> Broker:
+        ports = Ports(
+            clock=self.clock,
+            files=self.files,
+            network=self.network.host("broker"),
+            workers=InlineWorkers(),
+            open_coordination=self.coordination,
+        )
+        static = {
+            "listeners": "PLAINTEXT://broker:9092",
+            "log.dirs": "/data",
+            "log.flush.offset.checkpoint.interval.ms": str(HOUR_MS),
+            "log.flush.start.offset.checkpoint.interval.ms": str(HOUR_MS),
+            "replica.high.watermark.checkpoint.interval.ms": str(HOUR_MS),
+            "log.retention.check.interval.ms": str(HOUR_MS),
+            **self.config,
+        }
+        broker = Broker(static, ports)
+        await broker.start()
+        return broker
+
+    async def ask(self, key: int, version: int, **values: object):
+        request = fit(load_request_schema(key, version), values)
+        channel = await self.network.host("client").connect("broker", 9092, timeout=5)
+        try:
+            await channel.send([encode_request(request, 1, "test")])
+            return parse_response(key, version, memoryview(await channel.receive()))[1]
+        finally:
+            await channel.close()
+
+    async def create(self, topic: str, **configs: str) -> None:
+        answer = await self.ask(
+            19,
+            5,
+            topics=[
+                {
+                    "name": topic,
+                    "num_partitions": 1,
+                    "replication_factor": 1,
+                    "assignments": [],
+                    "configs": [
+                        {"name": name.replace("_", "."), "value": value}
+                        for name, value in configs.items()
+                    ],
+                }
+            ],
+            timeout=1000,
+            validate_only=False,
+        )
+        assert answer.topics[0].error_code is ErrorCode.none, answer.topics[0].error_message
+
+    async def produce(self, topic: str, *values: bytes, timestamp_ms: int | None = None):
+        now = self.clock.now_ms() if timestamp_ms is None else timestamp_ms
+        batch = build_batch([(now, None, value, ()) for value in values])
+        answer = await self.ask(
+            0,
+            8,
+            transactional_id=None,
+            acks=-1,
+            timeout=1000,
+            topic_data=[{"name": topic, "partition_data": [{"index": 0, "records": bytes(batch)}]}],
+        )
+        return answer.responses[0].partition_responses[0]
+
+    async def offsets(self, topic: str) -> tuple[int, int]:
+        found = []
+        for special in (-2, -1):
+            wanted = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": special}
+            answer = await self.ask(
+                2,
+                5,
+                replica_id=-1,
+                isolation_level=0,
+                topics=[{"name": topic, "partitions": [wanted]}],
+            )
+            found.append(answer.topics[0].partitions[0].offset)
+        return found[0], found[1]
+
+    async def values(self, topic: str, offset: int = 0) -> list[bytes]:
+        answer = await self.ask(
+            1,
+            11,
+            replica_id=-1,
+            max_wait=0,
+            min_bytes=0,
+            max_bytes=1 << 20,
+            isolation_level=0,
+            session_id=0,
+            session_epoch=-1,
+            topics=[
+                {
+                    "topic": topic,
+                    "partitions": [
+                        {
+                            "partition": 0,
+                            "current_leader_epoch": -1,
+                            "fetch_offset": offset,
+                            "log_start_offset": -1,
+                            "partition_max_bytes": 1 << 20,
+                        }
+                    ],
+                }
+            ],
+            forgotten_topics_data=[],
+            rack_id="",
+        )
+        partition = answer.responses[0].partitions[0]
+        assert partition.error_code is ErrorCode.none
+        data = partition.records or b""
+        return [
+            record.value
+            for position, header in walk_headers(data)
+            for record in records_of(data[position : position + header.size_bytes])
+        ]
+
+
+def run(story, **config: str) -> None:
+    async def tell() -> None:
+        world = World(**config)
+        await story(world)
+
+    asyncio.run(tell())
+
+
+def test_a_record_comes_back():
+    async def story(world):
+        broker = await world.start()
+        await world.create("clicks")
+        assert (await world.produce("clicks", b"a", b"b")).base_offset == 0
+        assert (await world.produce("clicks", b"c")).base_offset == 2
+        assert await world.values("clicks") == [b"a", b"b", b"c"]
+        await broker.stop()
+        assert not world.files.open_files
+
+    run(story)
+
+
+def test_a_week_of_retention_passes_in_no_time():
+    async def story(world):
+        broker = await world.start()
+        await world.create("clicks", retention_ms=str(7 * 24 * HOUR_MS))
+        await world.produce("clicks", b"old")
+        await world.clock.advance(7 * 24 * 3600 - 60)
+        assert await world.offsets("clicks") == (0, 1)
+        await world.clock.advance(2 * 3600)
+        assert await world.offsets("clicks") == (1, 1)
+        await world.produce("clicks", b"new")
+        assert await world.values("clicks", 1) == [b"new"]
+        await broker.stop()
+
+    run(story)
+
+
+def test_topics_and_records_survive_a_clean_restart():
+    async def story(world):
+        broker = await world.start()
+        await world.create("clicks")
+        await world.produce("clicks", b"a")
+        await broker.stop()
+        world.files.lose_power()
+        broker = await world.start()
+        assert await world.values("clicks") == [b"a"]
+        await broker.stop()
+
+    run(story)
+
+
+async def crash(world, broker) -> None:
+    """The process ends here and now; what it would still do cannot reach the files."""
+    world.files.crash_process()
+    world.network.crash("broker")
+    with contextlib.suppress(Exception):
+        await broker.stop()
+
+
+def test_a_crash_of_the_process_loses_nothing():
+    async def story(world):
+        broker = await world.start()
+        await world.create("clicks")
+        for number in range(20):
+            await world.produce("clicks", b"%d" % number)
+        await crash(world, broker)
+        await world.start()
+        assert await world.values("clicks") == [b"%d" % number for number in range(20)]
+
+    run(story)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_power_loss_takes_nothing_that_was_flushed(seed):
+    async def story(world):
+        broker = await world.start()
+        await world.create("clicks", flush_messages="1")
+        for number in range(10):
+            answer = await world.produce("clicks", b"%d" % number)
+            assert answer.error_code is ErrorCode.none
+        world.files.lose_power(Random(seed))
+        world.network.crash("broker")
+        with contextlib.suppress(Exception):
+            await broker.stop()
+        await world.start()
+        assert await world.values("clicks") == [b"%d" % number for number in range(10)]
+
+    run(story)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_power_loss_leaves_a_prefix_of_what_was_not_flushed(seed):
+    async def story(world):
+        broker = await world.start()
+        await world.create("clicks")
+        world.files.sync_everything()
+        for number in range(10):
+            await world.produce("clicks", b"%d" % number)
+        world.files.lose_power(Random(seed))
+        world.network.crash("broker")
+        with contextlib.suppress(Exception):
+            await broker.stop()
+        await world.start()
+        found = await world.values("clicks")
+        assert found == [b"%d" % number for number in range(len(found))]
+
+    run(story)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_a_failed_write_is_told_and_loses_nothing_acknowledged(code):
+    async def story(world):
+        broker = await world.start()
+        await world.create("clicks")
+        await world.produce("clicks", b"safe")
+        world.files.fail_next("write", code, path_matching="*.log", kept_bytes=30)
+        answer = await world.produce("clicks", b"lost")
+        assert answer.error_code is ErrorCode.kafka_storage_error
+        assert (await world.produce("clicks", b"later")).error_code in (
+            ErrorCode.kafka_storage_error,
+            ErrorCode.not_leader_or_follower,
+        )
+        await crash(world, broker)
+        world.files.clear_faults()
+        await world.start()
+        assert await world.values("clicks") == [b"safe"]
+        assert (await world.produce("clicks", b"again")).base_offset == 1
+
+    run(story)
+
+
+def test_a_log_without_a_topic_is_put_aside_and_not_deleted():
+    async def story(world):
+        broker = await world.start()
+        await world.create("clicks")
+        await world.produce("clicks", b"a")
+        await broker.stop()
+        assert world.store is not None
+        session = world.store.session()
+        await session.delete_tree("/brokers/topics/clicks")
+        broker = await world.start()
+        kept = [name for name in world.files.list_folder(Path("/data")) if "clicks" in name]
+        assert [name.endswith("-stray") for name in kept] == [True]
+        await world.create("clicks")
+        assert await world.offsets("clicks") == (0, 0)
+        await broker.stop()
+
+    run(story)
+
+
+def test_a_folder_without_a_store_is_adopted():
+    async def story(world):
+        broker = await world.start()
+        await world.create("clicks")
+        await world.produce("clicks", b"a")
+        await broker.stop()
+        world.store = None
+        broker = await world.start()
+        assert await world.values("clicks") == [b"a"]
+        assert (await world.produce("clicks", b"b")).base_offset == 1
+        await broker.stop()
+
+    run(story)

@@ -1,0 +1,133 @@
+"""Fetch sessions: what a client is told, and when it is told that its session is gone."""
+
+from itertools import count
+
+import pytest
+
+from moldau.broker.fetch_sessions import (
+    STALE_AFTER_MS,
+    FetchSession,
+    FetchSessions,
+    SessionPartition,
+)
+from moldau.errors import FetchSessionNotFoundError, InvalidFetchSessionEpochError
+from moldau.replication.partition import PartitionRead
+from moldau.wire.fetch_frame import FetchPartition
+
+
+def wanted(partition, offset=0):
+    return "clicks", FetchPartition(partition, -1, offset, -1, -1, 1 << 20)
+
+
+def sessions(most=10):
+    ids = count(1)
+    return FetchSessions(lambda: most, lambda: next(ids))
+
+
+class Records:
+    def __init__(self, length):
+        self.length = length
+
+
+def read(high_watermark=5, log_start=0, length=0):
+    records = Records(length) if length else None
+    return PartitionRead(records, high_watermark, high_watermark, log_start, None, None)
+
+
+def test_epochs_count_up_from_one():
+    cache = sessions()
+    session = cache.open(0)
+
+    assert cache.require(session.id, 1, 0) is session
+    assert cache.require(session.id, 2, 0) is session
+    with pytest.raises(InvalidFetchSessionEpochError):
+        cache.require(session.id, 2, 0)
+
+
+def test_the_epoch_after_the_last_is_one():
+    session = FetchSession(1, 0)
+    session.epoch = 0x7FFFFFFF
+
+    session.advance(0)
+
+    assert session.epoch == 1
+
+
+def test_an_unknown_session_is_said_to_be_gone():
+    with pytest.raises(FetchSessionNotFoundError):
+        sessions().require(7, 1, 0)
+
+
+def test_a_closed_session_is_gone():
+    cache = sessions()
+    session = cache.open(0)
+
+    cache.close(session.id)
+
+    with pytest.raises(FetchSessionNotFoundError):
+        cache.require(session.id, 1, 0)
+
+
+def test_a_full_cache_opens_no_session_while_all_are_in_use():
+    cache = sessions(most=1)
+    first = cache.open(0)
+
+    assert cache.open(STALE_AFTER_MS - 1) is None
+    assert cache.require(first.id, 1, 0) is first
+
+
+def test_a_stale_session_makes_room():
+    cache = sessions(most=2)
+    first, second = cache.open(0), cache.open(0)
+    cache.require(first.id, 1, STALE_AFTER_MS)
+
+    third = cache.open(STALE_AFTER_MS)
+
+    assert third is not None
+    with pytest.raises(FetchSessionNotFoundError):
+        cache.require(second.id, 1, STALE_AFTER_MS)
+    assert cache.require(first.id, 2, STALE_AFTER_MS) is first
+    assert len(cache) == 2
+
+
+def test_updates_add_change_and_forget_partitions():
+    session = FetchSession(1, 0)
+    session.update([wanted(0), wanted(1)], [])
+
+    session.update([wanted(1, offset=9), wanted(2)], [("clicks", 0)])
+
+    assert [key[1] for key in session.partitions] == [1, 2]
+    assert session.partitions["clicks", 1].request.fetch_offset == 9
+
+
+def test_partitions_that_were_served_go_to_the_end():
+    session = FetchSession(1, 0)
+    session.update([wanted(0), wanted(1), wanted(2)], [])
+
+    session.serve_last([("clicks", 0), ("clicks", 5)])
+
+    assert [key[1] for key in session.partitions] == [1, 2, 0]
+
+
+def test_the_same_answer_is_news_only_once():
+    partition = SessionPartition(*wanted(0))
+
+    assert partition.has_news(read())
+    assert not partition.has_news(read())
+
+
+@pytest.mark.parametrize("change", [read(high_watermark=6), read(log_start=2), read(length=100)])
+def test_what_changed_is_news(change):
+    partition = SessionPartition(*wanted(0))
+    partition.has_news(read())
+
+    assert partition.has_news(change)
+
+
+def test_after_an_error_everything_is_told_again():
+    partition = SessionPartition(*wanted(0))
+    partition.has_news(read())
+
+    partition.forget_told()
+
+    assert partition.has_news(read())

@@ -1,0 +1,300 @@
+"""The group coordinator of one broker: its shards, and the way of a request to the right one.
+
+A group belongs to a partition of the offsets topic, and whoever leads that partition coordinates
+the group. This module follows leadership, sends requests to the shard or says why it cannot, and
+looks for expired positions from time to time.
+
+A shell, owned by the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, cast
+from uuid import UUID, uuid4
+
+from moldau.clock import Clock
+from moldau.config.broker_options import BrokerOptions
+from moldau.errors import CoordinatorLoadInProgressError, KafkaError, NotCoordinatorError
+from moldau.groups.offsets_topic import OffsetsTopic
+from moldau.groups.rules.answers import (
+    CodeAnswer,
+    GroupDescription,
+    JoinAnswer,
+    LeaveAnswer,
+    ListedGroup,
+    PartitionsAnswer,
+    SyncAnswer,
+)
+from moldau.groups.rules.events import (
+    CommitOffsets,
+    DeleteGroup,
+    DeleteOffsets,
+    DeleteTopics,
+    Event,
+    ExpireOffsets,
+    Heartbeat,
+    Join,
+    Leave,
+    Sync,
+)
+from moldau.groups.rules.groups import Groups
+from moldau.groups.rules.limits import GroupLimits
+from moldau.groups.rules.records import CommittedOffset
+from moldau.groups.shard import Eventually, Shard
+from moldau.groups.shard_log import PartitionLog
+from moldau.model import BrokerId, LeaderEpoch, TopicPartition
+from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
+from moldau.replication.partition import Partition
+from moldau.workers import Workers
+
+_log = logging.getLogger(__name__)
+
+_GROUPS_AT_ONCE = 100
+"""Groups that are looked at before the event loop gets a turn."""
+
+FoundOffsets = dict[str, dict[int, CommittedOffset | None]]
+"""By topic and partition; None where nothing is committed."""
+
+
+class _Lead:
+    """A partition that this broker leads, and its shard."""
+
+    __slots__ = ("leader_epoch", "partition", "shard")
+
+    def __init__(self, partition: Partition, shard: Shard) -> None:
+        self.partition = partition
+        self.leader_epoch: LeaderEpoch = partition.leader_epoch
+        self.shard = shard
+
+    def is_still(self, partition: Partition) -> bool:
+        return (
+            partition is self.partition
+            and partition.is_leader
+            and partition.leader_epoch == self.leader_epoch
+        )
+
+
+class GroupCoordinator:
+    """What handlers of group requests talk to.
+
+    Every method that asks for something of one group raises `KafkaError` when this broker does not
+    coordinate the group, or not yet.
+    """
+
+    def __init__(
+        self,
+        *,
+        broker_id: BrokerId,
+        topic: OffsetsTopic,
+        options: Callable[[], BrokerOptions],
+        clock: Clock,
+        workers: Workers,
+        spawn: Callable[[str, Coroutine[Any, Any, None]], object],
+        make_uuid: Callable[[], UUID] = uuid4,
+    ) -> None:
+        self._broker_id = broker_id
+        self.topic = topic
+        self._options = options
+        self._clock = clock
+        self._workers = workers
+        self._spawn = spawn
+        self._make_uuid = make_uuid
+        self._leads: dict[int, _Lead] = {}  # by partition
+        self._lost: set[int] = set()  # partitions that were here and are not any more
+        self._limits = limits_of(options())
+        self._is_closed = False
+
+    def new_member_id(self, prefix: str) -> str:
+        """An id for somebody who has none: readable, and nobody else's."""
+        return f"{prefix}-{self._make_uuid()}"
+
+    # Members
+
+    def join(self, event: Join) -> Eventually[JoinAnswer]:
+        return cast("Eventually[JoinAnswer]", self._submit_making_topic(event))
+
+    def sync(self, event: Sync) -> Eventually[SyncAnswer]:
+        return cast("Eventually[SyncAnswer]", self._submit(event))
+
+    def heartbeat(self, event: Heartbeat) -> Eventually[CodeAnswer]:
+        return cast("Eventually[CodeAnswer]", self._submit(event))
+
+    def leave(self, event: Leave) -> Eventually[LeaveAnswer]:
+        return cast("Eventually[LeaveAnswer]", self._submit(event))
+
+    # Positions
+
+    def commit_offsets(self, event: CommitOffsets) -> Eventually[PartitionsAnswer]:
+        return cast("Eventually[PartitionsAnswer]", self._submit_making_topic(event))
+
+    def delete_offsets(self, event: DeleteOffsets) -> Eventually[PartitionsAnswer]:
+        return cast("Eventually[PartitionsAnswer]", self._submit(event))
+
+    def fetch_offsets(
+        self, group_id: str, wanted: Mapping[str, Sequence[int]] | None
+    ) -> Eventually[FoundOffsets]:
+        """The positions in some partitions by topic, or all of them (None)."""
+        return self._shard_of(group_id).ask(lambda groups: _find_offsets(groups, group_id, wanted))
+
+    # Tools
+
+    def describe_group(self, group_id: str) -> Eventually[GroupDescription | None]:
+        return self._shard_of(group_id).ask(lambda groups: groups.describe(group_id))
+
+    async def list_groups(self) -> list[ListedGroup]:
+        """The groups that this broker coordinates."""
+        found: list[ListedGroup] = []
+        for lead in tuple(self._leads.values()):
+            listed = lead.shard.ask(Groups.listed)
+            found += await listed if isinstance(listed, Awaitable) else listed
+        return found
+
+    def delete_group(self, event: DeleteGroup) -> Eventually[CodeAnswer]:
+        return cast("Eventually[CodeAnswer]", self._submit(event))
+
+    # The way to the shard
+
+    def _submit(self, event: Event) -> Eventually[object]:
+        return self._shard_of(event.group_id).submit(event)
+
+    def _submit_making_topic(self, event: Event) -> Eventually[object]:
+        if self.topic.is_ready:
+            return self._submit(event)
+        return self._submit_with_topic(event)
+
+    async def _submit_with_topic(self, event: Event) -> object:
+        await self.topic.ensure()
+        answer = self._submit(event)
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    def _shard_of(self, group_id: str) -> Shard:
+        number = self.topic.find_partition(group_id)
+        lead = None if number is None else self._leads.get(number)
+        if lead is not None:
+            return lead.shard
+        state = self.topic.find_state(group_id)
+        if state is not None and state.leader == self._broker_id and number not in self._lost:
+            raise CoordinatorLoadInProgressError(f"group {group_id!r} is about to be loaded")
+        raise NotCoordinatorError(f"group {group_id!r} is coordinated by another broker")
+
+    # Following the cluster
+
+    def on_partition_changed(
+        self, topic_partition: TopicPartition, partition: Partition | None
+    ) -> None:
+        """A partition was opened, dropped (None), or has another leader."""
+        if topic_partition.topic != GROUP_OFFSETS_TOPIC or self._is_closed:
+            return
+        number = topic_partition.partition
+        if partition is None:
+            self._lost.add(number)
+        else:
+            self._lost.discard(number)
+        lead = self._leads.get(number)
+        if lead is not None:
+            if partition is not None and lead.is_still(partition):
+                return
+            del self._leads[number]
+            lead.shard.close()
+        if partition is not None and partition.is_leader:
+            self._lead(number, partition)
+
+    def _lead(self, number: int, partition: Partition) -> None:
+        log = PartitionLog(
+            partition,
+            clock=self._clock,
+            workers=self._workers,
+            options=self._options,
+            spawn=self._spawn,
+        )
+        shard = Shard(
+            str(partition.topic_partition),
+            log,
+            limits=self._limits,
+            clock=self._clock,
+            commit_timeout_ms=lambda: self._options().offsets_commit_timeout_ms,
+        )
+        self._leads[number] = _Lead(partition, shard)
+        if partition.log.log_start_offset == partition.log.log_end_offset:
+            shard.load_nothing()
+        else:
+            self._spawn(f"loading of {partition.topic_partition}", self._load(shard))
+
+    async def _load(self, shard: Shard) -> None:
+        started = self._clock.monotonic()
+        try:
+            await shard.load()
+        except KafkaError as error:
+            # The directory is offline, everybody was told; the partition will be dropped.
+            _log.error("cannot load the groups of %s: %s", shard.name, error)
+            return
+        took_ms = (self._clock.monotonic() - started) * 1000
+        count = len(shard.group_ids)
+        _log.info("loaded %d groups of %s in %.0f ms", count, shard.name, took_ms)
+
+    def refresh_options(self) -> None:
+        """The broker's options have changed."""
+        self._limits = limits_of(self._options())
+        for lead in self._leads.values():
+            lead.shard.set_limits(self._limits)
+
+    def forget_topics(self, names: frozenset[str]) -> None:
+        """Topics were deleted: so are the positions in them."""
+        if names and self._leads:
+            self._spawn("forgetting of deleted topics", self._forget_topics(names))
+
+    async def _forget_topics(self, names: frozenset[str]) -> None:
+        await self._tell_all(lambda group_id: DeleteTopics(group_id=group_id, topics=names))
+
+    # Time
+
+    async def run_expiry(self) -> None:
+        """Look for what is too old to keep, for ever."""
+        while True:
+            await self._clock.sleep(self._options().offsets_retention_check_interval_ms / 1000)
+            await self._tell_all(lambda group_id: ExpireOffsets(group_id=group_id))
+
+    async def _tell_all(self, event_for: Callable[[str], Event]) -> None:
+        for lead in tuple(self._leads.values()):
+            for count, group_id in enumerate(lead.shard.group_ids, start=1):
+                lead.shard.report(event_for(group_id))
+                if count % _GROUPS_AT_ONCE == 0:
+                    await asyncio.sleep(0)
+
+    def close(self) -> None:
+        """Stop coordinating; nothing is logged, so the members find their group again."""
+        self._is_closed = True
+        for lead in self._leads.values():
+            lead.shard.close()
+        self._leads.clear()
+
+
+def limits_of(options: BrokerOptions) -> GroupLimits:
+    return GroupLimits(
+        min_session_timeout_ms=options.group_min_session_timeout_ms,
+        max_session_timeout_ms=options.group_max_session_timeout_ms,
+        max_size=options.group_max_size,
+        initial_rebalance_delay_ms=options.group_initial_rebalance_delay_ms,
+        offset_metadata_max_bytes=options.offset_metadata_max_bytes,
+        offsets_retention_ms=options.offsets_retention_minutes * 60_000,
+    )
+
+
+def _find_offsets(
+    groups: Groups, group_id: str, wanted: Mapping[str, Sequence[int]] | None
+) -> FoundOffsets:
+    group = groups.find(group_id)
+    if wanted is not None:
+        return {
+            topic: {
+                partition: None if group is None else group.offsets.find(topic, partition)
+                for partition in partitions
+            }
+            for topic, partitions in wanted.items()
+        }
+    if group is None:
+        return {}
+    return {topic: dict(group.offsets.of_topic(topic)) for topic in group.offsets.topics}

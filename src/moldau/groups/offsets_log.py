@@ -1,0 +1,259 @@
+"""The records of `__consumer_offsets` in bytes: Kafka's own formats, so that its tools read our
+folders and we read its.
+
+    key 0, 1   int16 version, group string, topic string, partition int32          a position
+    key 2      int16 version, group string                                         a group
+
+    value of a position, int16 version:
+      0, 2     offset int64, metadata string, commit timestamp int64
+      1        offset int64, metadata string, commit timestamp int64, expire timestamp int64
+      3, 4     offset int64, leader epoch int32, metadata string, commit timestamp int64
+
+    value of a group, int16 version:
+      0..4     protocol type string, generation int32, protocol nullable string, leader nullable
+               string, state timestamp int64 (2+), members:
+        member id string, instance id nullable string (3+), client id string, client host string,
+        rebalance time-out int32 (1+), session time-out int32, subscription bytes, assignment bytes
+
+Versions 4 have compact lengths and tagged fields, none of which is needed. Written are the versions
+that Kafka 4 writes: 3, and 1 for a position with a time of its own. A null value is a tombstone.
+Keys of other versions belong to other kinds of groups; they are left alone.
+
+A rule: bytes in, values out.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from moldau.errors import InvalidRecordError, MalformedFrameError
+from moldau.groups.rules.records import (
+    NO_LEADER_EPOCH,
+    NO_TIMESTAMP,
+    CommittedOffset,
+    GroupMetadata,
+    GroupRecord,
+    OffsetRecord,
+    Record,
+    StoredMember,
+)
+from moldau.wire.primitives import (
+    COMPACT,
+    LEGACY,
+    READ_ERRORS,
+    encode_legacy_string,
+    read_legacy_string,
+    skip_tagged_fields,
+)
+
+_LAST_OFFSET_KEY: Final = 1
+_GROUP_KEY: Final = 2
+_OFFSET_VALUE: Final = 3
+_OFFSET_VALUE_WITH_EXPIRY: Final = 1
+_GROUP_VALUE: Final = 3
+_FIRST_COMPACT: Final = 4
+_FIRST_WITH_LEADER_EPOCH: Final = 3
+_FIRST_WITH_STATE_TIMESTAMP: Final = 2
+_FIRST_WITH_INSTANCE_ID: Final = 3
+_FIRST_WITH_REBALANCE_TIMEOUT: Final = 1
+_MEMBER_MIN_BYTES: Final = 9
+
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+_TWO_INT64 = struct.Struct(">qq")
+_VERSION_AND_OFFSET = struct.Struct(">hq")
+_VERSION_OFFSET_AND_EPOCH = struct.Struct(">hqi")
+_POSITION_3 = struct.Struct(">hqih")  # version, offset, leader epoch, length of the metadata
+
+
+def encode(record: Record) -> tuple[bytes, bytes | None]:
+    """Key and value. Raises `InvalidRecordError` for what the format has no room for."""
+    try:
+        if isinstance(record, OffsetRecord):
+            committed = record.committed
+            return _offset_key(record), None if committed is None else _offset_value(committed)
+        key = _INT16.pack(_GROUP_KEY) + encode_legacy_string(record.group_id)
+        return key, None if record.metadata is None else _group_value(record.metadata)
+    except struct.error as error:  # a text of more than 32,767 bytes
+        raise InvalidRecordError(f"a record of groups cannot be written: {error}") from error
+
+
+def decode(key: bytes | None, value: bytes | None) -> Record | None:
+    """The record, or None when it belongs to a kind of group that is not known here."""
+    try:
+        return _decode(key, value)
+    except (*READ_ERRORS, MalformedFrameError) as error:
+        raise InvalidRecordError(f"no record of groups: {error}") from error
+
+
+# Writing
+
+
+def _offset_key(record: OffsetRecord) -> bytes:
+    return (
+        _INT16.pack(_LAST_OFFSET_KEY)
+        + encode_legacy_string(record.group_id)
+        + encode_legacy_string(record.topic)
+        + _INT32.pack(record.partition)
+    )
+
+
+def _offset_value(committed: CommittedOffset) -> bytes:
+    offset, leader_epoch, metadata, commit_ms, expire_ms = committed
+    if expire_ms != NO_TIMESTAMP:  # such clients know no leader epochs
+        return (
+            _VERSION_AND_OFFSET.pack(_OFFSET_VALUE_WITH_EXPIRY, offset)
+            + encode_legacy_string(metadata)
+            + _TWO_INT64.pack(commit_ms, expire_ms)
+        )
+    return (
+        _VERSION_OFFSET_AND_EPOCH.pack(_OFFSET_VALUE, offset, leader_epoch)
+        + encode_legacy_string(metadata)
+        + _INT64.pack(commit_ms)
+    )
+
+
+def _group_value(metadata: GroupMetadata) -> bytes:
+    parts = [
+        _INT16.pack(_GROUP_VALUE),
+        encode_legacy_string(metadata.protocol_type),
+        _INT32.pack(metadata.generation),
+        encode_legacy_string(metadata.protocol),
+        encode_legacy_string(metadata.leader),
+        _INT64.pack(metadata.state_timestamp_ms),
+        _INT32.pack(len(metadata.members)),
+    ]
+    for member in metadata.members:
+        parts += (
+            encode_legacy_string(member.member_id),
+            encode_legacy_string(member.instance_id),
+            encode_legacy_string(member.client_id),
+            encode_legacy_string(member.client_host),
+            _INT32.pack(member.rebalance_timeout_ms),
+            _INT32.pack(member.session_timeout_ms),
+            _INT32.pack(len(member.subscription)),
+            member.subscription,
+            _INT32.pack(len(member.assignment)),
+            member.assignment,
+        )
+    return b"".join(parts)
+
+
+# Reading
+
+
+def _decode(key: bytes | None, value: bytes | None) -> Record | None:
+    if key is None:
+        raise InvalidRecordError("a record of groups has a key")
+    view = memoryview(key)
+    version: int = _INT16.unpack_from(view)[0]
+    if not 0 <= version <= _GROUP_KEY:
+        return None
+    group_id, position = read_legacy_string(view, 2)
+    if version == _GROUP_KEY:
+        metadata = None if value is None else _Reader(value).group()
+        return GroupRecord(group_id or "", metadata)
+    topic, position = read_legacy_string(view, position)
+    partition: int = _INT32.unpack_from(view, position)[0]
+    committed = None if value is None else _position(value)
+    return OffsetRecord(group_id or "", topic or "", partition, committed)
+
+
+def _position(value: bytes) -> CommittedOffset:
+    """Version 3, which nearly all are, in one go: loading a log is mostly this."""
+    if len(value) < _POSITION_3.size or value[1] != _OFFSET_VALUE or value[0]:
+        return _Reader(value).position()
+    _, offset, leader_epoch, length = _POSITION_3.unpack_from(value)
+    end = _POSITION_3.size + length
+    if length < 0 or end + _INT64.size > len(value):
+        raise MalformedFrameError(f"metadata of {length} bytes in a value of {len(value)}")
+    metadata = value[_POSITION_3.size : end].decode()
+    return CommittedOffset(offset, leader_epoch, metadata, _INT64.unpack_from(value, end)[0])
+
+
+class _Reader:
+    """Goes through a value from front to back."""
+
+    def __init__(self, value: bytes) -> None:
+        self._view = memoryview(value)
+        self._at = 2
+        self._version: int = _INT16.unpack_from(value)[0]
+        if not 0 <= self._version <= _FIRST_COMPACT:
+            raise InvalidRecordError(f"a value of version {self._version} is not known")
+        self._is_compact = self._version == _FIRST_COMPACT
+        self._encoding = COMPACT if self._is_compact else LEGACY
+
+    def position(self) -> CommittedOffset:
+        version = self._version
+        offset = self._int64()
+        leader_epoch = self._int32() if version >= _FIRST_WITH_LEADER_EPOCH else NO_LEADER_EPOCH
+        metadata = self._string() or ""
+        commit_ms = self._int64()
+        expire_ms = self._int64() if version == _OFFSET_VALUE_WITH_EXPIRY else NO_TIMESTAMP
+        return CommittedOffset(offset, leader_epoch, metadata, commit_ms, expire_ms)
+
+    def group(self) -> GroupMetadata:
+        protocol_type = self._string() or ""
+        generation = self._int32()
+        protocol = self._string()
+        leader = self._string()
+        has_timestamp = self._version >= _FIRST_WITH_STATE_TIMESTAMP
+        timestamp_ms = self._int64() if has_timestamp else NO_TIMESTAMP
+        return GroupMetadata(
+            protocol_type=protocol_type,
+            generation=generation,
+            protocol=protocol,
+            leader=leader,
+            state_timestamp_ms=timestamp_ms,
+            members=self._members(),
+        )
+
+    def _members(self) -> tuple[StoredMember, ...]:
+        count, self._at = self._encoding.array_count(self._view, self._at, _MEMBER_MIN_BYTES)
+        members = tuple([self._member() for _ in range(count)])
+        instances = [one.instance_id for one in members if one.instance_id is not None]
+        if len({one.member_id for one in members}) < count or len(set(instances)) < len(instances):
+            raise InvalidRecordError("a member is in the generation twice")
+        return members
+
+    def _member(self) -> StoredMember:
+        version = self._version
+        member_id = self._string() or ""
+        instance_id = self._string() if version >= _FIRST_WITH_INSTANCE_ID else None
+        client_id = self._string() or ""
+        client_host = self._string() or ""
+        rebalance_ms = self._int32() if version >= _FIRST_WITH_REBALANCE_TIMEOUT else None
+        session_ms = self._int32()
+        member = StoredMember(
+            member_id=member_id,
+            instance_id=instance_id,
+            client_id=client_id,
+            client_host=client_host,
+            rebalance_timeout_ms=session_ms if rebalance_ms is None else rebalance_ms,
+            session_timeout_ms=session_ms,
+            subscription=self._bytes(),
+            assignment=self._bytes(),
+        )
+        if self._is_compact:
+            self._at = skip_tagged_fields(self._view, self._at)
+        return member
+
+    def _int32(self) -> int:
+        value: int = _INT32.unpack_from(self._view, self._at)[0]
+        self._at += _INT32.size
+        return value
+
+    def _int64(self) -> int:
+        value: int = _INT64.unpack_from(self._view, self._at)[0]
+        self._at += _INT64.size
+        return value
+
+    def _string(self) -> str | None:
+        value, self._at = self._encoding.string(self._view, self._at)
+        return value
+
+    def _bytes(self) -> bytes:
+        value, self._at = self._encoding.byte_slice(self._view, self._at)
+        return b"" if value is None else bytes(value)

@@ -1,0 +1,89 @@
+"""OffsetCommit and OffsetDelete: who may change the positions of a group. A rule.
+
+A member commits in its own generation. Somebody who is no member (a consumer with assigned
+partitions, an administrator who resets positions) commits without a generation, and only while
+nobody is in the group.
+"""
+
+from __future__ import annotations
+
+from moldau.errors import ErrorCode
+from moldau.groups.rules.answers import PartitionsAnswer
+from moldau.groups.rules.events import CommitOffsets, DeleteOffsets
+from moldau.groups.rules.group import Group
+from moldau.groups.rules.group_states import GroupState
+from moldau.groups.rules.membership import find_fault
+from moldau.groups.rules.outcome import Outcome, Turn
+from moldau.groups.rules.records import OffsetRecord
+from moldau.groups.rules.subscription import CONSUMER_PROTOCOL_TYPE
+
+_NONE = ErrorCode.none
+
+
+def commit(group: Group | None, event: CommitOffsets, turn: Turn) -> None:
+    error = _find_commit_fault(group, event)
+    if error is not None:
+        turn.answer(PartitionsAnswer(error=error))
+        return
+    if group is not None:
+        _note_sign_of_life(group, event, turn.outcome)
+    errors = []
+    for topic, partition, committed in event.offsets:
+        if _utf16_length(committed.metadata) > turn.limits.offset_metadata_max_bytes:
+            errors.append(ErrorCode.offset_metadata_too_large)
+        else:
+            errors.append(_NONE)
+            turn.outcome.records.append(OffsetRecord(event.group_id, topic, partition, committed))
+    turn.answer(PartitionsAnswer(errors=tuple(errors)))
+
+
+def _find_commit_fault(group: Group | None, event: CommitOffsets) -> ErrorCode | None:
+    if group is None:
+        if event.generation < 0:
+            return None  # a group of positions only; the first commit makes it
+        if event.unknown_group_is_known:
+            return ErrorCode.group_id_not_found
+        return ErrorCode.illegal_generation
+    if event.generation < 0 and group.state is GroupState.EMPTY:
+        return None
+    if event.generation < 0 and not event.member_id and event.instance_id is None:
+        return ErrorCode.unknown_member_id  # it is no member, and the group has some
+    fault = find_fault(group, event.member_id, event.instance_id)
+    if fault is not None:
+        return fault
+    if event.generation != group.generation:
+        return ErrorCode.illegal_generation
+    if group.state is GroupState.COMPLETING_REBALANCE:
+        # Its generation has begun, but it cannot know yet what it has been given to read.
+        return ErrorCode.rebalance_in_progress
+    return None
+
+
+def _note_sign_of_life(group: Group, event: CommitOffsets, outcome: Outcome) -> None:
+    member = group.members.find(event.member_id)
+    if member is not None:
+        group.await_sign_of_life(member, outcome)
+
+
+def _utf16_length(text: str) -> int:
+    """Kafka's limit counts Java's characters, whatever its name says."""
+    return len(text) if text.isascii() else len(text.encode("utf-16-be", "surrogatepass")) // 2
+
+
+def delete_offsets(group: Group | None, event: DeleteOffsets, turn: Turn) -> None:
+    if group is None:
+        turn.answer(PartitionsAnswer(error=ErrorCode.group_id_not_found))
+        return
+    if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        # Whose topics are not known: any of them may be in use.
+        turn.answer(PartitionsAnswer(error=ErrorCode.non_empty_group))
+        return
+    errors = []
+    for topic, partition in event.partitions:
+        if group.is_subscribed_to(topic):
+            errors.append(ErrorCode.group_subscribed_to_topic)
+            continue
+        errors.append(_NONE)
+        if group.offsets.find(topic, partition) is not None:
+            turn.outcome.records.append(OffsetRecord(event.group_id, topic, partition, None))
+    turn.answer(PartitionsAnswer(errors=tuple(errors)))

@@ -1,0 +1,183 @@
+"""What can happen to a group: requests of clients, timers, and what the shell has to report.
+
+An event says which group it is about; the request that carries it has a number of its own, by which
+the reply finds back. A rule: values only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, TypeAlias
+
+from moldau.groups.rules.members import GroupProtocol
+from moldau.groups.rules.records import CommittedOffset
+
+UNKNOWN_MEMBER = ""
+"""The member id of somebody who has none yet."""
+
+NO_GENERATION = -1
+"""The generation of somebody who commits without being a member."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Join:
+    """Wants to be a member, or to go on being one."""
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    new_member_id: str  # its id if it has none; made by the shell, since rules know no chance
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[GroupProtocol, ...]
+    needs_member_id: bool  # JoinGroup 4: a newcomer is told its id first and joins with it
+    can_skip_assignment: bool  # JoinGroup 9: a static leader can be told that nothing changed
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sync:
+    """Asks for its assignment; the leader's brings those of all."""
+
+    group_id: str
+    generation: int
+    member_id: str
+    instance_id: str | None = None
+    protocol_type: str | None = None
+    protocol: str | None = None
+    assignments: tuple[tuple[str, bytes], ...] = ()  # by member id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """Is alive."""
+
+    group_id: str
+    generation: int
+    member_id: str
+    instance_id: str | None = None
+
+
+class LeavingMember(NamedTuple):
+    """By its id, or by its instance id alone when an administrator removes it."""
+
+    member_id: str
+    instance_id: str | None = None
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leave:
+    """Members go."""
+
+    group_id: str
+    members: tuple[LeavingMember, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitOffsets:
+    """Stores positions. That the partitions exist was checked before."""
+
+    group_id: str
+    generation: int
+    member_id: str
+    instance_id: str | None
+    offsets: tuple[tuple[str, int, CommittedOffset], ...]  # topic, partition, commit
+    unknown_group_is_known: bool  # OffsetCommit 9: may be told GROUP_ID_NOT_FOUND
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteOffsets:
+    """Forgets the positions in some partitions."""
+
+    group_id: str
+    partitions: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteGroup:
+    """Forgets a group and all its positions."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Abandon:
+    """The connection of a parked request closed: nobody waits for the answer any more."""
+
+    group_id: str
+    request: int
+
+
+class TimerKind(Enum):
+    """What a group waits for."""
+
+    JOIN = "join"
+    """All members to join again."""
+
+    SYNC = "sync"
+    """All members to fetch their assignment."""
+
+    SESSION = "session"
+    """A sign of life of one member."""
+
+
+class Timer(NamedTuple):
+    """The name of a timer: one of each kind per group, one session per member."""
+
+    kind: TimerKind
+    group_id: str
+    member_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimerFired:
+    """The time is over."""
+
+    timer: Timer
+
+    @property
+    def group_id(self) -> str:
+        return self.timer.group_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppendFailed:
+    """The records of the last outcome are not in the log; its replies were turned into errors."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpireOffsets:
+    """Look whether something of this group is too old to keep."""
+
+    group_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteTopics:
+    """These topics are gone: so are the positions of this group in them."""
+
+    group_id: str
+    topics: frozenset[str]
+
+
+Event: TypeAlias = (
+    Join
+    | Sync
+    | Heartbeat
+    | Leave
+    | CommitOffsets
+    | DeleteOffsets
+    | DeleteGroup
+    | Abandon
+    | TimerFired
+    | AppendFailed
+    | ExpireOffsets
+    | DeleteTopics
+)

@@ -1,0 +1,58 @@
+"""Which positions are too old to keep (KIP-211). A rule.
+
+- A group that has lost its members keeps its positions for `offsets.retention.minutes` from then
+  on, however old they are.
+- A group of consumers at work keeps those of the topics that it reads; others it once committed
+  age from their commit.
+- Positions of somebody who never joined (a lone consumer, an administrator) age from their commit.
+- A commit by an old client may name its own time.
+- Anybody else's, and those of a group that is rebalancing, stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from moldau.groups.rules.group import Group
+from moldau.groups.rules.group_states import GroupState
+from moldau.groups.rules.records import NO_TIMESTAMP, CommittedOffset
+from moldau.groups.rules.subscription import CONSUMER_PROTOCOL_TYPE
+
+AgeFrom = Callable[[CommittedOffset], int]
+
+
+def find_expired(group: Group, retention_ms: int, now_ms: int) -> list[tuple[str, int]]:
+    """Topic and partition of each position that has expired."""
+    age_from = _age_rule(group)
+    if age_from is None:
+        return []
+    return [
+        (topic, partition)
+        for topic, partition, committed in group.offsets
+        if not group.is_subscribed_to(topic)
+        and _has_expired(committed, age_from, retention_ms, now_ms)
+    ]
+
+
+def _age_rule(group: Group) -> AgeFrom | None:
+    """From when on positions age; None where they do not."""
+    if not group.protocol_type:
+        return _since_commit
+    if group.state is GroupState.EMPTY:
+        since_ms = NO_TIMESTAMP if group.stored is None else group.stored.state_timestamp_ms
+        return _since_commit if since_ms == NO_TIMESTAMP else lambda _: since_ms
+    if group.state is GroupState.STABLE and group.protocol_type == CONSUMER_PROTOCOL_TYPE:
+        return _since_commit
+    return None
+
+
+def _since_commit(committed: CommittedOffset) -> int:
+    return committed.commit_timestamp_ms
+
+
+def _has_expired(
+    committed: CommittedOffset, age_from: AgeFrom, retention_ms: int, now_ms: int
+) -> bool:
+    if committed.expire_timestamp_ms != NO_TIMESTAMP:
+        return now_ms >= committed.expire_timestamp_ms
+    return now_ms - age_from(committed) >= retention_ms

@@ -1,0 +1,322 @@
+"""One group: what the log says of it, who is in it now, and how a rebalance runs.
+
+`stored` and `offsets` are hard state: `apply` alone changes them, with records that were logged.
+Everything else is soft. While a rebalance runs, `generation`, `protocol`, `leader` and `members`
+are ahead of `stored`; a coordinator that takes over then finds the generation before, and the
+members join again. What a request may do in which state is for `joining` and `membership`; the
+states themselves are in `group_states`.
+
+The model is Kafka's `ClassicGroup` and the classic half of its `GroupMetadataManager`. Differences:
+
+- Kafka does not see that the client of a parked request has gone, and so drops newcomers that wait
+  for more than five minutes. Here a closed connection starts the member's session time-out, and a
+  member whose connection stands is never dropped while it waits.
+- A member that has gone while its join was parked is not made leader when there is another.
+- A parked request that the same member has repeated, or whose member was removed, is answered;
+  Kafka forgets some of these.
+
+A rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from moldau.errors import ErrorCode
+from moldau.groups.rules.answers import (
+    DescribedMember,
+    GroupDescription,
+    JoinAnswer,
+    JoinedMember,
+    ListedGroup,
+    SyncAnswer,
+)
+from moldau.groups.rules.events import Timer, TimerKind
+from moldau.groups.rules.group_states import GroupState, check_move
+from moldau.groups.rules.members import Member, Members
+from moldau.groups.rules.offsets import OffsetTable
+from moldau.groups.rules.outcome import Outcome, Turn
+from moldau.groups.rules.records import GroupMetadata, GroupRecord
+from moldau.groups.rules.subscription import CONSUMER_PROTOCOL_TYPE, find_subscribed_topics
+
+
+class Group:
+    """A group. Invariants GRP-1 to GRP-6 hold between two events."""
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        # Hard
+        self.stored: GroupMetadata | None = None  # None: nobody was ever in a generation
+        self.offsets = OffsetTable()
+        # Soft
+        self.state = GroupState.EMPTY
+        self.generation = 0
+        self.protocol_type = ""
+        self.protocol: str | None = None
+        self.leader: str | None = None  # a member whenever there is one
+        self.members = Members()
+        self.pending: set[str] = set()  # were told their id and have not joined with it yet
+        self.unsynced: set[str] = set()  # members that have not fetched their assignment yet
+        self.subscribed_topics: frozenset[str] | None = None  # None: not known
+        self.is_first_rebalance = False  # of a group that was empty: it waits for company
+        self.has_grown = False  # a member came during that wait
+        self.wait_left_ms = 0  # how often that wait may still be prolonged
+
+    def __repr__(self) -> str:
+        return f"Group({self.group_id!r}, {self.state.value}, generation {self.generation})"
+
+    # Hard state
+
+    def apply(self, metadata: GroupMetadata) -> None:
+        """Be the generation that was logged."""
+        self.stored = metadata
+        self.generation = metadata.generation
+        self.protocol_type = metadata.protocol_type
+        self.protocol = metadata.protocol
+        self.leader = metadata.leader
+        self.members.become(metadata.members, metadata.protocol)
+        self.unsynced &= {member.member_id for member in self.members}
+        self.subscribed_topics = find_subscribed_topics(
+            self.protocol_type, (member.subscription for member in metadata.members)
+        )
+        self.state = GroupState.STABLE if metadata.members else GroupState.EMPTY
+
+    @property
+    def is_vacant(self) -> bool:
+        """Nothing would be lost with it."""
+        return (
+            self.stored is None
+            and not self.offsets
+            and not self.pending
+            and self.state is GroupState.EMPTY
+        )
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """What is not known counts as subscribed, for groups of consumers."""
+        if self.subscribed_topics is None:
+            return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+        return topic in self.subscribed_topics
+
+    # A rebalance
+
+    @property
+    def all_have_joined(self) -> bool:
+        return not self.pending and self.members.joined_count == len(self.members)
+
+    def rebalance(self, reason: str, turn: Turn) -> None:
+        """Have everyone join again; if that is already going on, see whether it is over."""
+        if self.state is GroupState.PREPARING_REBALANCE:
+            if not self.is_first_rebalance and self.all_have_joined:
+                self._complete_join(turn)
+            return
+        outcome = turn.outcome
+        outcome.tell(
+            self.group_id, f"preparing to rebalance from generation {self.generation}: {reason}"
+        )
+        if self.state is GroupState.COMPLETING_REBALANCE:
+            self._refuse_syncs(ErrorCode.rebalance_in_progress, outcome)
+        outcome.disarm(self._timer(TimerKind.SYNC))
+        self.unsynced.clear()
+        self.is_first_rebalance = self.state is GroupState.EMPTY
+        self._move(GroupState.PREPARING_REBALANCE)
+        if self.is_first_rebalance:
+            self._await_company(turn)
+        elif self.all_have_joined:
+            self._complete_join(turn)
+        else:
+            outcome.arm(self._timer(TimerKind.JOIN), self.members.rebalance_timeout_ms)
+
+    def _await_company(self, turn: Turn) -> None:
+        delay_ms = turn.limits.initial_rebalance_delay_ms
+        if not delay_ms:
+            self._complete_join(turn)
+            return
+        self.has_grown = False
+        self.wait_left_ms = max(self.members.rebalance_timeout_ms - delay_ms, 0)
+        turn.outcome.arm(self._timer(TimerKind.JOIN), delay_ms)
+
+    def join_time_is_over(self, turn: Turn) -> None:
+        if self.state is not GroupState.PREPARING_REBALANCE:
+            return
+        if self.is_first_rebalance and self.has_grown and self.wait_left_ms:
+            delay_ms = min(turn.limits.initial_rebalance_delay_ms, self.wait_left_ms)
+            self.has_grown = False
+            self.wait_left_ms -= delay_ms
+            turn.outcome.arm(self._timer(TimerKind.JOIN), delay_ms)
+            return
+        self._complete_join(turn)
+
+    def _complete_join(self, turn: Turn) -> None:
+        """Go on with those who have joined. Static members that have not come back are kept."""
+        outcome = turn.outcome
+        outcome.disarm(self._timer(TimerKind.JOIN))
+        for member in self.members:
+            if not member.has_joined and member.instance_id is None:
+                outcome.tell(self.group_id, f"{member.member_id} has not joined again in time")
+                self.remove_member(member, outcome)
+        if not self.members:
+            outcome.records.append(self._next_empty_generation(turn.now_ms))
+        elif self._elect_leader():
+            self._begin_generation(outcome)
+        else:
+            outcome.arm(self._timer(TimerKind.JOIN), self.members.rebalance_timeout_ms)
+
+    def _begin_generation(self, outcome: Outcome) -> None:
+        self.generation += 1
+        self.protocol = self.members.select_protocol()
+        self.subscribed_topics = find_subscribed_topics(
+            self.protocol_type, self.members.subscriptions(self.protocol)
+        )
+        self._move(GroupState.COMPLETING_REBALANCE)
+        for member in self.members:
+            self.unsynced.add(member.member_id)
+            self.answer_join(member, self.describe_generation(member), outcome)
+            self.await_sign_of_life(member, outcome)
+        outcome.arm(self._timer(TimerKind.SYNC), self.members.rebalance_timeout_ms)
+
+    def _next_empty_generation(self, now_ms: int) -> GroupRecord:
+        metadata = GroupMetadata(
+            protocol_type=self.protocol_type,
+            generation=self.generation + 1,
+            protocol=None,
+            leader=None,
+            state_timestamp_ms=now_ms,
+            members=(),
+        )
+        return GroupRecord(self.group_id, metadata)
+
+    def _elect_leader(self) -> bool:
+        """The leader stays if it has joined; False when nobody has."""
+        joined = [member for member in self.members if member.has_joined]
+        present = [member for member in joined if not member.is_abandoned] or joined
+        if not present:
+            return False
+        if self.leader not in {member.member_id for member in present}:
+            self.leader = present[0].member_id
+        return True
+
+    def assign(self, assignments: Mapping[str, bytes], turn: Turn) -> None:
+        """The leader has spoken: log the generation, and answer those who wait for it."""
+        turn.outcome.records.append(self.generation_record(assignments, turn.now_ms))
+        for member in self.members:
+            assignment = assignments.get(member.member_id, b"")
+            self.answer_sync(member, self.describe_assignment(assignment), turn.outcome)
+
+    def generation_record(self, assignments: Mapping[str, bytes], now_ms: int) -> GroupRecord:
+        protocol = self.protocol or ""
+        metadata = GroupMetadata(
+            protocol_type=self.protocol_type,
+            generation=self.generation,
+            protocol=protocol,
+            leader=self.leader,
+            state_timestamp_ms=now_ms,
+            members=tuple(
+                member.to_store(protocol, assignments.get(member.member_id, b""))
+                for member in self.members
+            ),
+        )
+        return GroupRecord(self.group_id, metadata)
+
+    def start_over(self, turn: Turn) -> None:
+        """What was to be logged is not: whoever is in has to join again."""
+        if self.members:
+            self.rebalance("the log could not be written", turn)
+        else:
+            self.state = GroupState.EMPTY  # the log's last members are unknown, and will expire
+
+    # Members
+
+    def remove_member(self, member: Member, outcome: Outcome) -> None:
+        """Take a member out; what to do about the others is for the caller."""
+        gone = ErrorCode.unknown_member_id
+        self.answer_join(member, JoinAnswer(error=gone), outcome)
+        self.answer_sync(member, SyncAnswer(error=gone), outcome)
+        outcome.disarm(self.session_timer(member.member_id))
+        self.members.remove(member.member_id)
+        if self.leader == member.member_id:
+            self.leader = next((one.member_id for one in self.members), None)
+
+    def answer_join(self, member: Member, answer: JoinAnswer, outcome: Outcome) -> None:
+        """Answer its parked join, if there is one."""
+        if member.join_request is not None:
+            outcome.reply(member.join_request, answer)
+            member.join_request = None
+            member.is_abandoned = False
+
+    def answer_sync(self, member: Member, answer: SyncAnswer, outcome: Outcome) -> None:
+        """Answer its parked sync, if there is one; its session begins anew with that."""
+        if member.sync_request is not None:
+            outcome.reply(member.sync_request, answer)
+            member.sync_request = None
+            member.is_abandoned = False
+            self.await_sign_of_life(member, outcome)
+
+    def _refuse_syncs(self, error: ErrorCode, outcome: Outcome) -> None:
+        for member in self.members:
+            member.assignment = b""
+            self.answer_sync(member, SyncAnswer(error=error), outcome)
+
+    def await_sign_of_life(self, member: Member, outcome: Outcome) -> None:
+        outcome.arm(self.session_timer(member.member_id), member.session_timeout_ms)
+
+    def session_timer(self, member_id: str) -> Timer:
+        return Timer(TimerKind.SESSION, self.group_id, member_id)
+
+    def _timer(self, kind: TimerKind) -> Timer:
+        return Timer(kind, self.group_id)
+
+    def sync_is_over(self, outcome: Outcome) -> None:
+        outcome.disarm(self._timer(TimerKind.SYNC))
+
+    def _move(self, state: GroupState) -> None:
+        check_move(self.group_id, self.state, state)
+        self.state = state
+
+    # Descriptions
+
+    def describe_generation(self, member: Member) -> JoinAnswer:
+        """What a member that has joined is told; the leader is told of all members."""
+        return JoinAnswer(
+            generation=self.generation,
+            protocol_type=self.protocol_type,
+            protocol=self.protocol,
+            leader=self.leader or "",
+            member_id=member.member_id,
+            members=self.joined_members() if member.member_id == self.leader else (),
+        )
+
+    def joined_members(self) -> tuple[JoinedMember, ...]:
+        protocol = self.protocol or ""
+        return tuple(
+            JoinedMember(one.member_id, one.instance_id, one.metadata_for(protocol))
+            for one in self.members
+        )
+
+    def describe_assignment(self, assignment: bytes) -> SyncAnswer:
+        return SyncAnswer(
+            protocol_type=self.protocol_type, protocol=self.protocol, assignment=assignment
+        )
+
+    def describe(self) -> GroupDescription:
+        """What members said is shown while the group is stable; otherwise only who is in."""
+        protocol = self.protocol if self.state is GroupState.STABLE else None
+        return GroupDescription(
+            group_id=self.group_id,
+            state=self.state,
+            protocol_type=self.protocol_type,
+            protocol=protocol or "",
+            members=tuple(
+                DescribedMember(
+                    member_id=member.member_id,
+                    instance_id=member.instance_id,
+                    client_id=member.client_id,
+                    client_host=member.client_host,
+                    metadata=b"" if protocol is None else member.metadata_for(protocol),
+                    assignment=member.assignment,
+                )
+                for member in self.members
+            ),
+        )
+
+    def listed(self) -> ListedGroup:
+        return ListedGroup(self.group_id, self.protocol_type, self.state)

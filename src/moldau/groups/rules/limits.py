@@ -1,0 +1,17 @@
+"""The broker's options that bound groups, as values. A rule."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLimits:
+    """Made when the options change, not per request. The defaults are the options' own."""
+
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
+    max_size: int = (1 << 31) - 1
+    initial_rebalance_delay_ms: int = 0
+    offset_metadata_max_bytes: int = 4_096
+    offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000

@@ -1,0 +1,91 @@
+"""What comes out of an event: replies, records, effects.
+
+The shell appends the records and applies them, holds the replies until the records are committed,
+and performs the effects. The machine itself does none of this. A rule: values only.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeAlias
+
+from moldau.groups.rules.answers import Answer
+from moldau.groups.rules.events import Timer
+from moldau.groups.rules.limits import GroupLimits
+from moldau.groups.rules.records import GroupRecord, Record
+
+
+class Reply(NamedTuple):
+    """The answer to a request. Every request gets exactly one, now or later."""
+
+    request: int
+    answer: Answer
+
+
+class Arm(NamedTuple):
+    """Start a timer, or start it anew."""
+
+    timer: Timer
+    delay_ms: int
+
+
+class Disarm(NamedTuple):
+    """Stop a timer, if it runs."""
+
+    timer: Timer
+
+
+class Tell(NamedTuple):
+    """A sentence for the log: why a group rebalanced, who was lost."""
+
+    group_id: str
+    sentence: str
+
+
+Effect: TypeAlias = Arm | Disarm | Tell
+
+
+class Outcome:
+    """Collected while an event is handled, in the order in which things are to be done."""
+
+    __slots__ = ("effects", "records", "replies")
+
+    def __init__(self) -> None:
+        self.replies: list[Reply] = []
+        self.records: list[Record] = []
+        self.effects: list[Effect] = []
+
+    def reply(self, request: int, answer: Answer) -> None:
+        self.replies.append(Reply(request, answer))
+
+    def arm(self, timer: Timer, delay_ms: int) -> None:
+        self.effects.append(Arm(timer, delay_ms))
+
+    def disarm(self, timer: Timer) -> None:
+        self.effects.append(Disarm(timer))
+
+    def tell(self, group_id: str, sentence: str) -> None:
+        self.effects.append(Tell(group_id, sentence))
+
+    @property
+    def begins_generation(self) -> bool:
+        """Whether members depend on these records being logged."""
+        return any(isinstance(one, GroupRecord) and one.metadata for one in self.records)
+
+    def __repr__(self) -> str:
+        return f"Outcome({self.replies!r}, {self.records!r}, {self.effects!r})"
+
+
+class Turn:
+    """One event being handled: what the rules need to know beside it, and what comes out."""
+
+    __slots__ = ("limits", "now_ms", "outcome", "request")
+
+    def __init__(self, request: int, now_ms: int, limits: GroupLimits) -> None:
+        self.request = request
+        self.now_ms = now_ms
+        self.limits = limits
+        self.outcome = Outcome()
+
+    def answer(self, answer: Answer) -> None:
+        """Answer the request that carried the event."""
+        self.outcome.reply(self.request, answer)

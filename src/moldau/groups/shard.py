@@ -1,0 +1,291 @@
+"""A shard: the groups of one partition of the offsets topic, while this broker leads it.
+
+It loads the log, then handles one event after the other: append the records, apply them, arm and
+stop timers, and let the replies go when everything before them is committed. It decides nothing;
+`rules.groups` does. When the broker stops leading the partition the shard is closed and thrown
+away, and whoever leads next loads the log.
+
+A shell, owned by the event loop: an event is handled without an `await` in its middle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from functools import partial
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from moldau.clock import Clock
+from moldau.clock import Timer as ClockTimer
+from moldau.errors import (
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    ErrorCode,
+    KafkaError,
+    NotCoordinatorError,
+)
+from moldau.groups.rules.answers import Answer, refusal_like
+from moldau.groups.rules.events import Abandon, AppendFailed, Event, Timer, TimerFired
+from moldau.groups.rules.groups import NO_REQUEST, Groups
+from moldau.groups.rules.limits import GroupLimits
+from moldau.groups.rules.outcome import Arm, Disarm, Effect, Outcome, Tell
+from moldau.groups.rules.records import Record
+from moldau.groups.shard_log import ShardLog
+
+T = TypeVar("T")
+Eventually: TypeAlias = T | Awaitable[T]
+"""There at once, or to be awaited."""
+
+_log = logging.getLogger(__name__)
+
+_APPLIED_AT_ONCE = 200
+"""Records that are decoded and applied in about a millisecond."""
+
+_APPEND_ERRORS = {
+    ErrorCode.not_leader_or_follower: ErrorCode.not_coordinator,
+    ErrorCode.kafka_storage_error: ErrorCode.not_coordinator,
+    ErrorCode.unknown_topic_or_partition: ErrorCode.coordinator_not_available,
+    ErrorCode.not_enough_replicas: ErrorCode.coordinator_not_available,
+    ErrorCode.message_too_large: ErrorCode.unknown_server_error,
+    ErrorCode.record_list_too_large: ErrorCode.unknown_server_error,
+    ErrorCode.invalid_record: ErrorCode.unknown_server_error,
+}
+"""What a client of a group is told when its coordinator cannot write: Kafka's choice."""
+
+
+class _Held(NamedTuple):
+    """Something that may go when the log is committed up to an offset."""
+
+    end_offset: int
+    deadline: float
+    let_go: Callable[[ErrorCode | None], None]
+
+
+class Shard:
+    """The coordinator of some groups. `load` once, then `submit` and `ask`; `close` at the end."""
+
+    def __init__(
+        self,
+        name: str,
+        log: ShardLog,
+        *,
+        limits: GroupLimits,
+        clock: Clock,
+        commit_timeout_ms: Callable[[], int],
+    ) -> None:
+        self.name = name
+        self._log = log
+        self._groups = Groups(limits)
+        self._clock = clock
+        self._commit_timeout_ms = commit_timeout_ms
+        self._requests = itertools.count()
+        self._waiting: dict[int, asyncio.Future[Answer]] = {}  # requests without an answer yet
+        self._held: deque[_Held] = deque()  # in the order of their offsets
+        self._patience: ClockTimer | None = None  # for the first of them
+        self._timers: dict[Timer, ClockTimer] = {}
+        self._is_loaded = False
+        self._is_closed = False
+        log.on_commit = self._release
+
+    # Life
+
+    async def load(self) -> None:
+        """Apply what is in the log."""
+        count = 0
+        async with aclosing(self._log.load()) as pieces:
+            async for records in pieces:
+                if self._is_closed:
+                    return
+                for record in records:
+                    self._groups.apply(record)
+                count += len(records)
+                if count >= _APPLIED_AT_ONCE:
+                    count = 0
+                    await self._clock.sleep(0)
+        self._begin()
+
+    def load_nothing(self) -> None:
+        """The log is empty: no need to wait for anything."""
+        self._begin()
+
+    def _begin(self) -> None:
+        if not self._is_closed:
+            self._is_loaded = True
+            self._perform(self._groups.begin(), NO_REQUEST)
+
+    def close(self) -> None:
+        """Send everyone away: another broker coordinates these groups now, or none does."""
+        self._is_closed = True
+        self._log.on_commit = None
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        if self._patience is not None:
+            self._patience.cancel()
+        waiting, self._waiting = self._waiting, {}
+        held, self._held = self._held, deque()
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(NotCoordinatorError(f"{self.name} is led by another broker"))
+        for one in held:
+            one.let_go(ErrorCode.not_coordinator)
+
+    def set_limits(self, limits: GroupLimits) -> None:
+        self._groups.limits = limits
+
+    # Requests
+
+    def submit(self, event: Event) -> Eventually[Answer]:
+        """Handle a client's request."""
+        self._require_ready()
+        request = next(self._requests)
+        answer = self._handle(event, request)
+        if answer is not None:
+            return answer
+        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self._waiting[request] = future
+        future.add_done_callback(partial(self._forget_request, request, event.group_id))
+        return future
+
+    def report(self, event: Event) -> None:
+        """Handle what happened by itself; nobody waits for an answer."""
+        if self._is_loaded and not self._is_closed:
+            self._handle(event, NO_REQUEST)
+
+    def ask(self, question: Callable[[Groups], T]) -> Eventually[T]:
+        """Look something up; the answer speaks of nothing that could still be lost."""
+        self._require_ready()
+        found = question(self._groups)
+        if self._log.end_offset <= self._log.committed_offset:
+            return found
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def let_go(error: ErrorCode | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(found)
+            else:
+                future.set_exception(CoordinatorNotAvailableError(f"{self.name} is not in sync"))
+
+        self._hold(let_go)
+        return future
+
+    @property
+    def group_ids(self) -> tuple[str, ...]:
+        return tuple(group.group_id for group in self._groups)
+
+    @property
+    def waiting_count(self) -> int:
+        """Requests that are parked here."""
+        return len(self._waiting)
+
+    @property
+    def timer_count(self) -> int:
+        return len(self._timers)
+
+    def _require_ready(self) -> None:
+        if self._is_closed:
+            raise NotCoordinatorError(f"{self.name} is led by another broker")
+        if not self._is_loaded:
+            raise CoordinatorLoadInProgressError(f"{self.name} is being loaded")
+
+    def _forget_request(self, request: int, group_id: str, future: asyncio.Future[Answer]) -> None:
+        """Called when a waiting request has its answer, or its client is gone."""
+        was_waiting = self._waiting.pop(request, None) is not None
+        if was_waiting and future.cancelled():
+            self.report(Abandon(group_id=group_id, request=request))
+
+    # Handling
+
+    def _handle(self, event: Event, request: int) -> Answer | None:
+        outcome = self._groups.handle(event, self._clock.now_ms(), request)
+        return self._perform(outcome, request, event.group_id)
+
+    def _perform(self, outcome: Outcome, own_request: int, group_id: str = "") -> Answer | None:
+        """Do what has to be done. Returns the answer to the event's own request if it may go."""
+        error = self._write(outcome.records) if outcome.records else None
+        for effect in outcome.effects:
+            self._do(effect)
+        is_committed = self._log.end_offset <= self._log.committed_offset
+        own_answer = None
+        for request, answer in outcome.replies:
+            final = answer if error is None else refusal_like(answer, error)
+            if not is_committed:
+                self._hold(partial(self._let_go, request, final))
+            elif request == own_request:
+                own_answer = final
+            else:
+                self._deliver(request, final)
+        if error is not None and outcome.begins_generation:
+            self._handle(AppendFailed(group_id=group_id), NO_REQUEST)
+        return own_answer
+
+    def _write(self, records: list[Record]) -> ErrorCode | None:
+        """Append and apply; an error means that nothing has happened."""
+        try:
+            self._log.append(records)
+        except KafkaError as error:
+            _log.error("cannot write to %s: %s", self.name, error)
+            return _APPEND_ERRORS.get(error.code, error.code)
+        for record in records:
+            self._groups.apply(record)
+        return None
+
+    def _do(self, effect: Effect) -> None:
+        match effect:
+            case Arm(timer, delay_ms):
+                self._arm(timer, delay_ms)
+            case Disarm(timer):
+                armed = self._timers.pop(timer, None)
+                if armed is not None:
+                    armed.cancel()
+            case Tell(group_id, sentence):
+                _log.info("group %s: %s", group_id, sentence)
+
+    def _arm(self, timer: Timer, delay_ms: int) -> None:
+        armed = self._timers.pop(timer, None)
+        if armed is not None:
+            armed.cancel()
+        self._timers[timer] = self._clock.call_later(delay_ms / 1000, partial(self._fire, timer))
+
+    def _fire(self, timer: Timer) -> None:
+        del self._timers[timer]
+        self.report(TimerFired(timer=timer))
+
+    # Answers
+
+    def _deliver(self, request: int, answer: Answer) -> None:
+        future = self._waiting.pop(request, None)
+        if future is not None and not future.done():
+            future.set_result(answer)
+
+    def _let_go(self, request: int, answer: Answer, error: ErrorCode | None) -> None:
+        self._deliver(request, answer if error is None else refusal_like(answer, error))
+
+    def _hold(self, let_go: Callable[[ErrorCode | None], None]) -> None:
+        patience_seconds = self._commit_timeout_ms() / 1000
+        deadline = self._clock.monotonic() + patience_seconds
+        self._held.append(_Held(self._log.end_offset, deadline, let_go))
+        if self._patience is None:
+            self._patience = self._clock.call_later(patience_seconds, self._lose_patience)
+
+    def _release(self) -> None:
+        """The log's commitment has moved on."""
+        committed = self._log.committed_offset
+        while self._held and self._held[0].end_offset <= committed:
+            self._held.popleft().let_go(None)
+
+    def _lose_patience(self) -> None:
+        """The replicas do not follow: whoever has waited long enough is told to ask again."""
+        self._patience = None
+        now = self._clock.monotonic()
+        while self._held and self._held[0].deadline <= now:
+            self._held.popleft().let_go(ErrorCode.coordinator_not_available)
+        if self._held:
+            left_seconds = self._held[0].deadline - now
+            self._patience = self._clock.call_later(left_seconds, self._lose_patience)

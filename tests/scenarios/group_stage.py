@@ -1,0 +1,397 @@
+"""Plays stories about groups: commands in, what the machine answers and logs out, as text.
+
+The stage has the machine of one shard, a log (a list), timers and a clock; no socket, no file. A
+story is about one group, `readers`. Members go by short names; the ids that the machine knows them
+by are the name and a number: A-1, and A-2 after a restart of the same static member.
+
+    join A [key=value ...]      session=10s rebalance=60s protocols=range,sticky instance=x
+                                version=9 id=A-1 metadata=text type=consumer
+    sync A [B=what ...]         with the assignments if it is the leader
+                                generation=1 type=consumer protocol=range id=A-1
+    heartbeat A [generation=1]
+    leave A B                   leave instance=x for an administrator
+    commit A t-0=5 ...          commit nobody t-0=5 for somebody who is no member
+    fetch                       all positions
+    forget t-0                  OffsetDelete
+    delete group                DeleteGroups
+    drop topics t u             the topics were deleted
+    disconnect A                the connection of its parked request closes
+    wait 10s                    time passes; timers fire when they are due
+    expire                      the broker looks for what is too old
+    fail writes, allow writes   the log refuses records, or takes them
+    restart                     another coordinator takes over: a new machine, fed from the log
+    limit max_size=2            options of the broker; initial_delay= retention= metadata=
+    show                        the group as tools see it
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from moldau.errors import ErrorCode
+from moldau.groups.rules.answers import (
+    Answer,
+    CodeAnswer,
+    JoinAnswer,
+    LeaveAnswer,
+    PartitionsAnswer,
+    SyncAnswer,
+    refusal_like,
+)
+from moldau.groups.rules.events import (
+    Abandon,
+    AppendFailed,
+    CommitOffsets,
+    DeleteGroup,
+    DeleteOffsets,
+    DeleteTopics,
+    Event,
+    ExpireOffsets,
+    Heartbeat,
+    Join,
+    Leave,
+    LeavingMember,
+    Sync,
+    Timer,
+    TimerFired,
+)
+from moldau.groups.rules.groups import NO_REQUEST, Groups
+from moldau.groups.rules.invariants import check_group, check_timers
+from moldau.groups.rules.limits import GroupLimits
+from moldau.groups.rules.members import GroupProtocol
+from moldau.groups.rules.outcome import Arm, Disarm, Outcome
+from moldau.groups.rules.records import CommittedOffset, GroupRecord, Record
+
+GROUP = "readers"
+START_MS = 1_000_000
+
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_NEWEST_VERSION = 9
+
+
+def parse_ms(text: str) -> int:
+    found = re.fullmatch(r"(\d+)(ms|s|m|h|d)", text)
+    assert found is not None, f"{text!r} is no length of time"
+    return int(found[1]) * _UNITS_MS[found[2]]
+
+
+class Stage:
+    """One story being played."""
+
+    def __init__(self) -> None:
+        self.limits = GroupLimits()
+        self.groups = Groups(self.limits)
+        self.log: list[Record] = []
+        self.now_ms = START_MS
+        self.timers: dict[Timer, int] = {}  # when they are due
+        self._ids: dict[str, str] = {}  # of members, by their names
+        self._made: dict[str, int] = {}  # how many ids a name has had
+        self._requests = itertools.count(1)
+        self._asked: dict[int, str] = {}  # who waits for which request
+        self._answered: set[int] = set()
+        self._joined: dict[str, dict[str, Any]] = {}  # what a member said when it joined last
+        self._generations: dict[str, int] = {}
+        self._writes_fail = False
+        self._shown = "gone"
+        self._lines: list[str] = []
+
+    def play(self, line: str) -> list[str]:
+        """One command; what came of it."""
+        self._lines = []
+        command, *words = line.split()
+        options = dict(word.split("=", 1) for word in words if "=" in word)
+        names = [word for word in words if "=" not in word]
+        getattr(self, f"_do_{command}")(names, options)
+        self._show_change()
+        group = self.groups.find(GROUP)
+        if group is not None:
+            assert not group.is_vacant
+            check_group(group)
+            check_timers(group, self.timers)
+        return self._lines
+
+    # Commands
+
+    def _do_join(self, names: list[str], options: dict[str, str]) -> None:
+        (name,) = names
+        said = {**self._joined.get(name, {}), **options}
+        said.pop("id", None)
+        self._joined[name] = said
+        version = int(said.get("version", _NEWEST_VERSION))
+        member_id = options.get("id", self._ids.get(name, ""))
+        session_ms = parse_ms(said.get("session", "10s"))
+        event = Join(
+            group_id=GROUP,
+            member_id="" if member_id == "none" else member_id,
+            instance_id=said.get("instance"),
+            new_member_id=f"{name}-{self._made.get(name, 0) + 1}",
+            client_id=name,
+            client_host="/127.0.0.1",
+            session_timeout_ms=session_ms,
+            rebalance_timeout_ms=parse_ms(said["rebalance"]) if "rebalance" in said else 60_000,
+            protocol_type=said.get("type", "consumer"),
+            protocols=tuple(
+                GroupProtocol(one, _metadata(said.get("metadata", "")))
+                for one in said.get("protocols", "range").split(",")
+            ),
+            needs_member_id=version >= 4,
+            can_skip_assignment=version >= 9,
+        )
+        self._request(event, name)
+
+    def _do_sync(self, names: list[str], options: dict[str, str]) -> None:
+        (name,) = names
+        event = Sync(
+            group_id=GROUP,
+            generation=self._generation_of(name, options),
+            member_id=options.pop("id", self._ids.get(name, "")),
+            instance_id=self._joined.get(name, {}).get("instance"),
+            protocol_type=options.pop("type", None),
+            protocol=options.pop("protocol", None),
+            assignments=tuple(
+                (self._ids.get(other, other), what.encode()) for other, what in options.items()
+            ),
+        )
+        self._request(event, name)
+
+    def _do_heartbeat(self, names: list[str], options: dict[str, str]) -> None:
+        (name,) = names
+        event = Heartbeat(
+            group_id=GROUP,
+            generation=self._generation_of(name, options),
+            member_id=options.get("id", self._ids.get(name, "")),
+            instance_id=self._joined.get(name, {}).get("instance"),
+        )
+        self._request(event, name)
+
+    def _do_leave(self, names: list[str], options: dict[str, str]) -> None:
+        members = [LeavingMember(self._ids.get(name, name)) for name in names]
+        if "instance" in options:
+            members.append(LeavingMember("", options["instance"]))
+        self._request(Leave(group_id=GROUP, members=tuple(members)), names[0] if names else "admin")
+
+    def _do_commit(self, names: list[str], options: dict[str, str]) -> None:
+        (name,) = names
+        is_member = name != "nobody"
+        metadata = options.pop("metadata", "")
+        keep_ms = options.pop("keep", None)
+        generation = self._generation_of(name, options) if is_member else -1
+        member_id = options.pop("id", self._ids.get(name, "") if is_member else "")
+        expire_ms = -1 if keep_ms is None else self.now_ms + parse_ms(keep_ms)
+        event = CommitOffsets(
+            group_id=GROUP,
+            generation=generation,
+            member_id=member_id,
+            instance_id=self._joined.get(name, {}).get("instance"),
+            offsets=tuple(
+                (*_partition(where), CommittedOffset(int(at), -1, metadata, self.now_ms, expire_ms))
+                for where, at in options.items()
+            ),
+            unknown_group_is_known=True,
+        )
+        self._request(event, name)
+
+    def _do_fetch(self, names: list[str], options: dict[str, str]) -> None:
+        group = self.groups.find(GROUP)
+        rows = () if group is None else sorted(group.offsets)
+        self._lines += [f"{topic}-{number} at {one.offset}" for topic, number, one in rows]
+        if not rows:
+            self._lines.append("nothing is committed")
+
+    def _do_forget(self, names: list[str], options: dict[str, str]) -> None:
+        partitions = tuple(_partition(name) for name in names)
+        self._request(DeleteOffsets(group_id=GROUP, partitions=partitions), "admin")
+
+    def _do_delete(self, names: list[str], options: dict[str, str]) -> None:
+        self._request(DeleteGroup(group_id=GROUP), "admin")
+
+    def _do_drop(self, names: list[str], options: dict[str, str]) -> None:
+        self._happen(DeleteTopics(group_id=GROUP, topics=frozenset(names[1:])))
+
+    def _do_disconnect(self, names: list[str], options: dict[str, str]) -> None:
+        (name,) = names
+        request = next(number for number, who in self._asked.items() if who == name)
+        del self._asked[request]
+        self._happen(Abandon(group_id=GROUP, request=request))
+
+    def _do_wait(self, names: list[str], options: dict[str, str]) -> None:
+        start_ms = self.now_ms
+        end_ms = start_ms + parse_ms(names[0])
+        while self.timers:
+            timer, due_ms = min(self.timers.items(), key=lambda one: (one[1], one[0].member_id))
+            if due_ms > end_ms:
+                break
+            self.now_ms = due_ms
+            del self.timers[timer]
+            before = len(self._lines)
+            self._happen(TimerFired(timer=timer))
+            if len(self._lines) > before:
+                whose = timer.member_id or "all"
+                passed = f"after {(due_ms - start_ms) / 1000:g}s"
+                self._lines.insert(before, f"{passed}: {timer.kind.value} of {whose}")
+        self.now_ms = end_ms
+
+    def _do_expire(self, names: list[str], options: dict[str, str]) -> None:
+        self._happen(ExpireOffsets(group_id=GROUP))
+
+    def _do_fail(self, names: list[str], options: dict[str, str]) -> None:
+        self._writes_fail = True
+
+    def _do_allow(self, names: list[str], options: dict[str, str]) -> None:
+        self._writes_fail = False
+
+    def _do_restart(self, names: list[str], options: dict[str, str]) -> None:
+        """What was parked is gone: the connections closed with the broker."""
+        self._asked.clear()
+        self.timers.clear()
+        self.groups = Groups(self.limits)
+        for record in self.log:
+            self.groups.apply(record)
+        self._perform(self.groups.begin(), NO_REQUEST)
+
+    def _do_limit(self, names: list[str], options: dict[str, str]) -> None:
+        fields: dict[str, tuple[str, Callable[[str], int]]] = {
+            "max_size": ("max_size", int),
+            "initial_delay": ("initial_rebalance_delay_ms", parse_ms),
+            "retention": ("offsets_retention_ms", parse_ms),
+            "metadata": ("offset_metadata_max_bytes", int),
+        }
+        changes = {fields[key][0]: fields[key][1](value) for key, value in options.items()}
+        self.limits = replace(self.limits, **changes)
+        self.groups.limits = self.limits
+
+    def _do_show(self, names: list[str], options: dict[str, str]) -> None:
+        found = self.groups.describe(GROUP)
+        if found is None:
+            self._lines.append("there is no such group")
+            return
+        self._lines.append(f"{found.state.value} {found.protocol_type} {found.protocol}".rstrip())
+        for member in found.members:
+            what = member.assignment.decode() or "nothing"
+            self._lines.append(f"  {member.member_id} has {what}")
+
+    # The machine
+
+    def _request(self, event: Event, name: str) -> None:
+        request = next(self._requests)
+        self._asked[request] = name
+        outcome = self.groups.handle(event, self.now_ms, request)
+        self._perform(outcome, request)
+        if request in self._asked:
+            self._lines.append(f"{name} waits")
+
+    def _happen(self, event: Event) -> None:
+        self._perform(self.groups.handle(event, self.now_ms), NO_REQUEST)
+
+    def _perform(self, outcome: Outcome, own_request: int) -> None:
+        """What a shard does, without its log, loop and connections."""
+        failed = bool(outcome.records) and self._writes_fail
+        for record in () if failed else outcome.records:
+            self.log.append(record)
+            self._lines.append(f"log: {self._describe(record)}")
+            self.groups.apply(record)
+        if failed:
+            self._lines.append("the log refuses the write")
+        for effect in outcome.effects:
+            if isinstance(effect, Arm):
+                self.timers[effect.timer] = self.now_ms + effect.delay_ms
+            elif isinstance(effect, Disarm):
+                self.timers.pop(effect.timer, None)
+        for request, answer in outcome.replies:
+            assert request not in self._answered, "a request was answered twice"
+            self._answered.add(request)
+            name = self._asked.pop(request, None)
+            if name is not None:
+                error = ErrorCode.coordinator_not_available
+                self._tell(name, refusal_like(answer, error) if failed else answer)
+        if failed and outcome.begins_generation:
+            self._happen(AppendFailed(group_id=GROUP))
+
+    # Text
+
+    def _tell(self, name: str, answer: Answer) -> None:
+        if isinstance(answer, JoinAnswer):
+            self._learn(name, answer)
+        self._lines.append(f"{name} <- {_words(answer)}")
+
+    def _learn(self, name: str, answer: JoinAnswer) -> None:
+        """What a client remembers of the answer to its join."""
+        if answer.member_id.startswith(f"{name}-"):
+            self._made[name] = int(answer.member_id.rsplit("-", 1)[1])
+        if answer.error in (ErrorCode.none, ErrorCode.member_id_required):
+            self._ids[name] = answer.member_id
+        if answer.error is ErrorCode.unknown_member_id:
+            self._ids.pop(name, None)
+        if answer.error is ErrorCode.none:
+            self._generations[name] = answer.generation
+
+    def _generation_of(self, name: str, options: dict[str, str]) -> int:
+        return int(options.pop("generation", self._generations.get(name, 0)))
+
+    def _describe(self, record: Record) -> str:
+        if not isinstance(record, GroupRecord):
+            at = "is forgotten" if record.committed is None else f"at {record.committed.offset}"
+            return f"{record.topic}-{record.partition} {at}"
+        metadata = record.metadata
+        if metadata is None:
+            return "the group is gone"
+        if not metadata.members:
+            return f"generation {metadata.generation}, empty"
+        parts = [f"{one.member_id}: {one.assignment.decode() or '-'}" for one in metadata.members]
+        return f"generation {metadata.generation} by {metadata.protocol}, {', '.join(parts)}"
+
+    def _show_change(self) -> None:
+        """Where the group is now, when that has changed."""
+        group = self.groups.find(GROUP)
+        shown = "gone"
+        if group is not None:
+            members = " ".join(
+                f"{one.member_id}{'*' if one.member_id == group.leader else ''}"
+                for one in group.members
+            )
+            waiting = "".join(f" ({name} expected)" for name in sorted(group.pending))
+            shown = f"{group.state.value} {group.generation}: {members or 'nobody'}{waiting}"
+        if shown != self._shown:
+            self._shown = shown
+            self._lines.append(f"[{shown}]")
+
+
+def _partition(text: str) -> tuple[str, int]:
+    topic, number = text.rsplit("-", 1)
+    return topic, int(number)
+
+
+def _metadata(text: str) -> bytes:
+    """A backslash and a digit stand for that byte."""
+    return re.sub(rb"\\(\d)", lambda found: bytes([int(found[1])]), text.encode())
+
+
+def _words(answer: Answer) -> str:
+    error = answer.error.name.upper()
+    match answer:
+        case JoinAnswer(error=ErrorCode.member_id_required):
+            return f"{error}, its id is {answer.member_id}"
+        case JoinAnswer(error=ErrorCode.none):
+            text = f"joined generation {answer.generation} by {answer.protocol}"
+            if answer.leader == answer.member_id:
+                names = " ".join(one.member_id for one in answer.members)
+                text += f" as the leader of {names}"
+            if answer.skip_assignment:
+                text += ", need not assign"
+            return text
+        case SyncAnswer(error=ErrorCode.none):
+            return f"is assigned {answer.assignment.decode() or 'nothing'}"
+        case CodeAnswer(error=ErrorCode.none):
+            return "fine"
+        case LeaveAnswer(error=ErrorCode.none):
+            parts = [one.error.name.upper().replace("NONE", "left") for one in answer.members]
+            return ", ".join(parts)
+        case PartitionsAnswer(error=ErrorCode.none):
+            parts = [one.name.upper().replace("NONE", "done") for one in answer.errors]
+            return ", ".join(parts)
+        case _:
+            return error

@@ -1,3 +1,88 @@
 """Moldau: Apache Kafka's commit log and wire protocol, in Python."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from moldau.client.admin import AsyncAdmin
+    from moldau.client.admin_values import NewTopic
+    from moldau.client.blocking import Admin
+    from moldau.client.blocking_consumer import Consumer
+    from moldau.client.blocking_producer import Producer
+    from moldau.client.consumer import AsyncConsumer
+    from moldau.client.group_values import GroupOffset
+    from moldau.client.producer import AsyncProducer
+    from moldau.client.producer_values import (
+        Interceptor,
+        OutgoingRecord,
+        RecordMetadata,
+        RecordRange,
+    )
+    from moldau.client.read_table import read_batches, read_table
+    from moldau.client.rules.consumer_record import ConsumerRecord
+    from moldau.client.simple_consumer import AsyncSimpleConsumer, SimpleConsumer
+    from moldau.model import TopicPartition
+    from moldau.records.record import NewRecord, Record
+
 __version__ = "0.1.0"
+
+__all__ = (
+    "Admin",
+    "AsyncAdmin",
+    "AsyncConsumer",
+    "AsyncProducer",
+    "AsyncSimpleConsumer",
+    "Consumer",
+    "ConsumerRecord",
+    "GroupOffset",
+    "Interceptor",
+    "NewRecord",
+    "NewTopic",
+    "OutgoingRecord",
+    "Producer",
+    "Record",
+    "RecordMetadata",
+    "RecordRange",
+    "SimpleConsumer",
+    "TopicPartition",
+    "read_batches",
+    "read_table",
+)
+
+_HOMES = {
+    "Admin": "moldau.client.blocking",
+    "AsyncAdmin": "moldau.client.admin",
+    "AsyncConsumer": "moldau.client.consumer",
+    "AsyncProducer": "moldau.client.producer",
+    "AsyncSimpleConsumer": "moldau.client.simple_consumer",
+    "Consumer": "moldau.client.blocking_consumer",
+    "ConsumerRecord": "moldau.client.rules.consumer_record",
+    "GroupOffset": "moldau.client.group_values",
+    "Interceptor": "moldau.client.producer_values",
+    "NewRecord": "moldau.records.record",
+    "NewTopic": "moldau.client.admin_values",
+    "OutgoingRecord": "moldau.client.producer_values",
+    "Producer": "moldau.client.blocking_producer",
+    "Record": "moldau.records.record",
+    "RecordMetadata": "moldau.client.producer_values",
+    "RecordRange": "moldau.client.producer_values",
+    "SimpleConsumer": "moldau.client.simple_consumer",
+    "TopicPartition": "moldau.model",
+    "read_batches": "moldau.client.read_table",
+    "read_table": "moldau.client.read_table",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a name when it is asked for: the broker and the command line do not need them."""
+    from importlib import import_module
+
+    if name == "testing":  # `import moldau` is enough for `moldau.testing.broker()`
+        return import_module("moldau.testing")
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module(home), name)
+    globals()[name] = found  # asked for once: the next time it is simply there
+    return found

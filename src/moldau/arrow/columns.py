@@ -1,0 +1,130 @@
+"""From the buffers of the record codec to Arrow arrays: wrapped, not copied. A rule.
+
+Topic, partition and timestamp type are the same throughout a batch of records, so they come as
+runs, and their columns are made here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple, TypeVar
+
+import pyarrow as pa
+
+from moldau.arrow.schema import HEADER, HEADERS, KAFKA_TIMESTAMP
+from moldau.errors import InvariantViolation
+from moldau.records.batch_header import Buffer
+from moldau.records.columns import BytesColumn, HeadersColumn, RecordColumns
+
+T = TypeVar("T", int, str)
+
+_INT32 = struct.Struct("=i")
+
+
+class Run(NamedTuple):
+    """Rows that follow each other and share these."""
+
+    topic: str
+    partition: int
+    timestamp_type: int
+    rows: int
+
+
+def to_record_batch(
+    columns: RecordColumns, runs: Sequence[Run], schema: pa.Schema
+) -> pa.RecordBatch:
+    """The columns that the schema names; the codec was asked for those of them that it makes."""
+    arrays = [_MAKERS[field.name](columns, runs, field.type) for field in schema]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _keys(columns: RecordColumns, runs: Sequence[Run], kind: pa.DataType) -> pa.Array:
+    return _binary(_require(columns.keys), columns.row_count, kind)
+
+
+def _values(columns: RecordColumns, runs: Sequence[Run], kind: pa.DataType) -> pa.Array:
+    return _binary(_require(columns.values), columns.row_count, kind)
+
+
+def _topics(columns: RecordColumns, runs: Sequence[Run], kind: pa.DataType) -> pa.Array:
+    parts = [pa.repeat(topic, rows) for topic, rows in _merge(runs, lambda run: run.topic)]
+    if len(parts) == 1:
+        return parts[0]
+    return pa.concat_arrays(parts) if parts else pa.array([], kind)
+
+
+def _partitions(columns: RecordColumns, runs: Sequence[Run], kind: pa.DataType) -> pa.Array:
+    return _int32s(runs, lambda run: run.partition, columns.row_count, kind)
+
+
+def _offsets(columns: RecordColumns, runs: Sequence[Run], kind: pa.DataType) -> pa.Array:
+    return _numbers(columns.offsets, columns.row_count, kind)
+
+
+def _timestamps(columns: RecordColumns, runs: Sequence[Run], kind: pa.DataType) -> pa.Array:
+    milliseconds = _numbers(columns.timestamps, columns.row_count, KAFKA_TIMESTAMP)
+    # A timestamp beyond the year 294,000 wraps in microseconds; it is nonsense before as after.
+    return milliseconds if kind == KAFKA_TIMESTAMP else milliseconds.cast(kind, safe=False)
+
+
+def _timestamp_types(columns: RecordColumns, runs: Sequence[Run], kind: pa.DataType) -> pa.Array:
+    return _int32s(runs, lambda run: run.timestamp_type, columns.row_count, kind)
+
+
+def _headers(columns: RecordColumns, runs: Sequence[Run], kind: pa.DataType) -> pa.Array:
+    found: HeadersColumn = _require(columns.headers)
+    count = found.header_count
+    parts = [_binary(found.names, count, pa.string()), _binary(found.values, count, pa.binary())]
+    headers = pa.Array.from_buffers(HEADER, count, [None], null_count=0, children=parts)
+    buffers = [_wrap(found.validity), _wrap(found.offsets)]
+    return pa.Array.from_buffers(
+        HEADERS, columns.row_count, buffers, null_count=found.null_count, children=[headers]
+    )
+
+
+_MAKERS: dict[str, Callable[[RecordColumns, Sequence[Run], pa.DataType], pa.Array]] = {
+    "key": _keys,
+    "value": _values,
+    "topic": _topics,
+    "partition": _partitions,
+    "offset": _offsets,
+    "timestamp": _timestamps,
+    "timestampType": _timestamp_types,
+    "headers": _headers,
+}
+
+C = TypeVar("C", BytesColumn, HeadersColumn)
+
+
+def _require(column: C | None) -> C:
+    if column is None:
+        raise InvariantViolation("the schema names a column that was not decoded")
+    return column
+
+
+def _wrap(buffer: Buffer | None) -> pa.Buffer | None:
+    return None if buffer is None else pa.py_buffer(buffer)
+
+
+def _binary(column: BytesColumn, rows: int, kind: pa.DataType) -> pa.Array:
+    buffers = [_wrap(column.validity), _wrap(column.offsets), _wrap(column.data)]
+    return pa.Array.from_buffers(kind, rows, buffers, null_count=column.null_count)
+
+
+def _numbers(buffer: Buffer, rows: int, kind: pa.DataType) -> pa.Array:
+    return pa.Array.from_buffers(kind, rows, [None, _wrap(buffer)], null_count=0)
+
+
+def _int32s(
+    runs: Sequence[Run], value_of: Callable[[Run], int], rows: int, kind: pa.DataType
+) -> pa.Array:
+    parts = [_INT32.pack(value) * count for value, count in _merge(runs, value_of)]
+    return _numbers(b"".join(parts), rows, kind)
+
+
+def _merge(runs: Sequence[Run], value_of: Callable[[Run], T]) -> Iterator[tuple[T, int]]:
+    """Each value and for how many rows it holds."""
+    for value, same in groupby(runs, value_of):
+        yield value, sum(run.rows for run in same)

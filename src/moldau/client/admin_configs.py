@@ -1,0 +1,145 @@
+"""Requests about settings of topics and brokers. Used by `AsyncAdmin`.
+
+A broker's own settings are known to that broker alone, so requests about them go there; everything
+else may be asked of any broker.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, cast
+
+from kio.schema.errors import ErrorCode
+
+from moldau.client.admin_topics import find_error
+from moldau.client.admin_values import (
+    ConfigChange,
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    ConfigSynonym,
+    ResourceType,
+)
+from moldau.client.broker_errors import error_for
+from moldau.client.cluster_client import ClusterClient
+from moldau.client.connections import BrokerConnection
+from moldau.client.rules.versions import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
+from moldau.errors import ConfigurationError, KafkaError
+
+if TYPE_CHECKING:
+    from kio.schema.describe_configs.v4.response import (
+        DescribeConfigsResourceResult,
+        DescribeConfigsResponse,
+        DescribeConfigsResult,
+    )
+    from kio.schema.incremental_alter_configs.v1.response import IncrementalAlterConfigsResponse
+
+ANY_BROKER = None
+_DESCRIBE_DROPPABLE = frozenset({"include_documentation"})
+
+Described = Mapping[ConfigResource, tuple[ConfigEntry, ...] | KafkaError]
+
+
+async def describe_configs(
+    client: ClusterClient,
+    resources: Collection[ConfigResource],
+    *,
+    names: Collection[str] | None,
+    with_documentation: bool,
+) -> Described:
+    described: dict[ConfigResource, tuple[ConfigEntry, ...] | KafkaError] = {}
+    for broker_id, group in _by_broker(resources).items():
+        values = {
+            "resources": [
+                {
+                    "resource_type": resource.type.value,
+                    "resource_name": resource.name,
+                    "configuration_keys": None if names is None else tuple(names),
+                }
+                for resource in group
+            ],
+            "include_synonyms": True,
+            "include_documentation": with_documentation,
+        }
+        connection = await _connect(client, broker_id)
+        answer = await connection.call(DESCRIBE_CONFIGS, values, _DESCRIBE_DROPPABLE)
+        for row in cast("DescribeConfigsResponse", answer).results:
+            resource = ConfigResource(ResourceType(row.resource_type), row.resource_name)
+            described[resource] = _read_result(row, resource)
+    return described
+
+
+def _read_result(
+    row: DescribeConfigsResult, resource: ConfigResource
+) -> tuple[ConfigEntry, ...] | KafkaError:
+    if row.error_code is not ErrorCode.none:
+        return error_for(row.error_code, row.error_message, str(resource))
+    return tuple(map(_read_entry, row.configs))
+
+
+def _read_entry(row: DescribeConfigsResourceResult) -> ConfigEntry:
+    return ConfigEntry(
+        name=row.name,
+        value=row.value,
+        source=ConfigSource(row.config_source),
+        is_read_only=row.read_only,
+        is_sensitive=row.is_sensitive,
+        synonyms=tuple(
+            ConfigSynonym(name=one.name, value=one.value, source=ConfigSource(one.source))
+            for one in row.synonyms
+        ),
+        documentation=getattr(row, "documentation", None),  # from version 3 on
+    )
+
+
+async def alter_configs(
+    client: ClusterClient,
+    changes: Mapping[ConfigResource, Sequence[ConfigChange]],
+    *,
+    validate_only: bool,
+) -> Mapping[ConfigResource, KafkaError | None]:
+    altered: dict[ConfigResource, KafkaError | None] = {}
+    for broker_id, group in _by_broker(changes).items():
+        values = {
+            "resources": [_change_values(resource, changes[resource]) for resource in group],
+            "validate_only": validate_only,
+        }
+        connection = await _connect(client, broker_id)
+        answer = await connection.call(INCREMENTAL_ALTER_CONFIGS, values)
+        for row in cast("IncrementalAlterConfigsResponse", answer).responses:
+            resource = ConfigResource(ResourceType(row.resource_type), row.resource_name)
+            altered[resource] = find_error(row.error_code, row.error_message, str(resource))
+    return altered
+
+
+def _change_values(resource: ConfigResource, changes: Iterable[ConfigChange]) -> dict[str, object]:
+    return {
+        "resource_type": resource.type.value,
+        "resource_name": resource.name,
+        "configs": [
+            {"name": one.name, "config_operation": one.operation.value, "value": one.value}
+            for one in changes
+        ],
+    }
+
+
+def _by_broker(resources: Iterable[ConfigResource]) -> Mapping[int | None, list[ConfigResource]]:
+    groups: defaultdict[int | None, list[ConfigResource]] = defaultdict(list)
+    for resource in resources:
+        groups[_broker_for(resource)].append(resource)
+    return groups
+
+
+def _broker_for(resource: ConfigResource) -> int | None:
+    if resource.type is not ResourceType.BROKER or not resource.name:
+        return ANY_BROKER
+    if not resource.name.isdecimal():
+        raise ConfigurationError(f"{resource.name!r} is not a broker id; one is a number")
+    return int(resource.name)
+
+
+async def _connect(client: ClusterClient, broker_id: int | None) -> BrokerConnection:
+    if broker_id is None:
+        return await client.pool.to_any()
+    return await client.connect_to_broker(broker_id)

@@ -1,0 +1,201 @@
+"""Requests about the logs behind partitions: offsets, deletion, disks. Used by `AsyncAdmin`.
+
+Offsets and deletion are the leader's matter: partitions are grouped by leader, each group asked at
+once, and partitions whose leader has moved are asked again after fresh metadata.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from kio.schema.errors import ErrorCode
+
+from moldau.client.admin_values import ListedOffset, LogDirDescription, ReplicaOnDisk
+from moldau.client.broker_errors import error_for
+from moldau.client.cluster_client import ClusterClient
+from moldau.client.connections import BrokerConnection
+from moldau.client.rules.versions import DELETE_RECORDS, DESCRIBE_LOG_DIRS, LIST_OFFSETS
+from moldau.client.settling import ask_until_settled
+from moldau.errors import KafkaError
+from moldau.model import TopicPartition
+
+if TYPE_CHECKING:
+    from kio.schema.delete_records.v2.response import DeleteRecordsResponse
+    from kio.schema.describe_log_dirs.v4.response import (
+        DescribeLogDirsResponse,
+        DescribeLogDirsResult,
+    )
+    from kio.schema.list_offsets.v10.response import (
+        ListOffsetsPartitionResponse,
+        ListOffsetsResponse,
+    )
+
+T = TypeVar("T")
+Q = TypeVar("Q")
+
+_CONSUMER = -1
+_READ_UNCOMMITTED = 0
+_READ_COMMITTED = 1
+_UNKNOWN_EPOCH = -1
+_LIST_DROPPABLE = frozenset({"current_leader_epoch", "isolation_level", "timeout"})
+
+
+async def list_offsets(
+    client: ClusterClient,
+    wanted: Mapping[TopicPartition, int],
+    *,
+    read_committed: bool,
+    timeout_ms: int,
+) -> Mapping[TopicPartition, ListedOffset | KafkaError]:
+    isolation_level = _READ_COMMITTED if read_committed else _READ_UNCOMMITTED
+
+    async def ask(
+        connection: BrokerConnection, group: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, ListedOffset | KafkaError]:
+        topics = _by_topic(group, _list_values)
+        values = {
+            "replica_id": _CONSUMER,
+            "isolation_level": isolation_level,
+            "topics": topics,
+            "timeout": timeout_ms,
+        }
+        answer = cast(
+            "ListOffsetsResponse", await connection.call(LIST_OFFSETS, values, _LIST_DROPPABLE)
+        )
+        return {
+            (partition := TopicPartition(topic.name, row.partition_index)): _listed(partition, row)
+            for topic in answer.topics
+            for row in topic.partitions
+        }
+
+    return await _ask_leaders(client, wanted, ask)
+
+
+def _list_values(index: int, timestamp: int) -> dict[str, object]:
+    return {
+        "partition_index": index,
+        "current_leader_epoch": _UNKNOWN_EPOCH,
+        "timestamp": timestamp,
+    }
+
+
+def _listed(
+    partition: TopicPartition, row: ListOffsetsPartitionResponse
+) -> ListedOffset | KafkaError:
+    if row.error_code is not ErrorCode.none:
+        return error_for(row.error_code, None, str(partition))
+    return ListedOffset(
+        offset=row.offset,
+        timestamp_ms=row.timestamp,
+        leader_epoch=getattr(row, "leader_epoch", _UNKNOWN_EPOCH),  # from version 4 on
+    )
+
+
+async def delete_records(
+    client: ClusterClient, before: Mapping[TopicPartition, int], *, timeout_ms: int
+) -> Mapping[TopicPartition, int | KafkaError]:
+    async def ask(
+        connection: BrokerConnection, group: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, int | KafkaError]:
+        topics = _by_topic(group, lambda i, offset: {"partition_index": i, "offset": offset})
+        values = {"topics": topics, "timeout": timeout_ms}
+        answer = await connection.call(DELETE_RECORDS, values)
+        deleted: dict[TopicPartition, int | KafkaError] = {}
+        for topic in cast("DeleteRecordsResponse", answer).topics:
+            for row in topic.partitions:
+                partition = TopicPartition(topic.name, row.partition_index)
+                failed = row.error_code is not ErrorCode.none
+                error = error_for(row.error_code, None, str(partition)) if failed else None
+                deleted[partition] = error or row.low_watermark
+        return deleted
+
+    return await _ask_leaders(client, before, ask)
+
+
+async def describe_log_dirs(
+    client: ClusterClient, broker_ids: Collection[int] | None
+) -> Mapping[int, tuple[LogDirDescription | KafkaError, ...]]:
+    if broker_ids is None:
+        broker_ids = tuple((await client.metadata.refresh(())).brokers)
+    described: dict[int, tuple[LogDirDescription | KafkaError, ...]] = {}
+    for broker_id in broker_ids:
+        connection = await client.connect_to_broker(broker_id)
+        answer = await connection.call(DESCRIBE_LOG_DIRS, {"topics": None})
+        rows = cast("DescribeLogDirsResponse", answer).results
+        described[broker_id] = tuple(map(_log_dir, rows))
+    return described
+
+
+def _log_dir(row: DescribeLogDirsResult) -> LogDirDescription | KafkaError:
+    if row.error_code is not ErrorCode.none:
+        return error_for(row.error_code, None, row.log_dir)
+    return LogDirDescription(
+        path=row.log_dir,
+        total_bytes=getattr(row, "total_bytes", -1),  # from version 4 on
+        usable_bytes=getattr(row, "usable_bytes", -1),
+        replicas=tuple(
+            ReplicaOnDisk(
+                partition=TopicPartition(topic.name, one.partition_index),
+                size_bytes=one.partition_size,
+                offset_lag=one.offset_lag,
+                is_future=one.is_future_key,
+            )
+            for topic in row.topics
+            for one in topic.partitions
+        ),
+    )
+
+
+AskLeader = Callable[
+    [BrokerConnection, Mapping[TopicPartition, Q]],
+    Awaitable[Mapping[TopicPartition, T | KafkaError]],
+]
+
+
+async def _ask_leaders(
+    client: ClusterClient, questions: Mapping[TopicPartition, Q], ask: AskLeader[Q, T]
+) -> Mapping[TopicPartition, T | KafkaError]:
+    """Ask each leader about its partitions, until every partition has a lasting answer."""
+
+    async def ask_about(left: Sequence[TopicPartition]) -> Mapping[TopicPartition, T | KafkaError]:
+        groups = await _by_leader(client, {partition: questions[partition] for partition in left})
+        found = await asyncio.gather(
+            *[_ask_group(client, leader, group, ask) for leader, group in groups.items()]
+        )
+        return {partition: answer for answers in found for partition, answer in answers.items()}
+
+    topics = {partition.topic for partition in questions}
+    return await ask_until_settled(client, questions.keys(), ask_about, refresh=topics)
+
+
+async def _ask_group(
+    client: ClusterClient,
+    leader_id: int,
+    group: Mapping[TopicPartition, Q],
+    ask: AskLeader[Q, T],
+) -> Mapping[TopicPartition, T | KafkaError]:
+    return await ask(await client.connect_to_broker(leader_id), group)
+
+
+async def _by_leader(
+    client: ClusterClient, questions: Mapping[TopicPartition, Q]
+) -> Mapping[int, dict[TopicPartition, Q]]:
+    unknown = {p.topic for p in questions} - client.metadata.current.topics.keys()
+    if unknown:
+        await client.metadata.refresh(unknown)
+    groups: defaultdict[int, dict[TopicPartition, Q]] = defaultdict(dict)
+    for partition, question in questions.items():
+        groups[client.metadata.current.require_leader(partition)][partition] = question
+    return groups
+
+
+def _by_topic(
+    group: Mapping[TopicPartition, Q], to_values: Callable[[int, Q], dict[str, object]]
+) -> list[dict[str, object]]:
+    topics: defaultdict[str, list[dict[str, object]]] = defaultdict(list)
+    for partition, question in group.items():
+        topics[partition.topic].append(to_values(partition.partition, question))
+    return [{"name": name, "partitions": rows} for name, rows in topics.items()]

@@ -1,0 +1,141 @@
+"""Requests about topics: create, delete, describe, add partitions. Used by `AsyncAdmin`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, TypeVar, cast
+
+from kio.schema.errors import ErrorCode
+
+from moldau.client.admin_values import BROKER_DEFAULT, CreatedTopic, NewTopic
+from moldau.client.broker_errors import error_for
+from moldau.client.cluster_client import ClusterClient
+from moldau.client.metadata import TopicMetadata
+from moldau.client.rules.versions import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
+from moldau.errors import KafkaError, NotControllerError, UnknownTopicError
+
+if TYPE_CHECKING:
+    from kio.schema.create_partitions.v3.response import CreatePartitionsResponse
+    from kio.schema.create_topics.v7.response import CreatableTopicResult, CreateTopicsResponse
+    from kio.schema.delete_topics.v6.response import DeleteTopicsResponse
+
+T = TypeVar("T")
+
+_FIRST_BY_ID = 6  # DeleteTopics: from here on topics are structures with a name or an id
+
+
+async def create_topics(
+    client: ClusterClient, topics: Sequence[NewTopic], *, validate_only: bool, timeout_ms: int
+) -> Mapping[str, CreatedTopic | KafkaError]:
+    values = {
+        "topics": [_new_topic_values(topic) for topic in topics],
+        "timeout": timeout_ms,
+        "validate_only": validate_only,
+    }
+
+    async def ask() -> Mapping[str, CreatedTopic | KafkaError]:
+        answer = await client.call_controller(CREATE_TOPICS, values)
+        rows = cast("CreateTopicsResponse", answer).topics
+        return raise_if_moved({str(row.name): _created(row) for row in rows})
+
+    return await client.retry(ask, refresh=())
+
+
+def _new_topic_values(topic: NewTopic) -> dict[str, object]:
+    by_hand = bool(topic.assignments)
+    return {
+        "name": topic.name,
+        "num_partitions": BROKER_DEFAULT if by_hand else topic.partitions,
+        "replication_factor": BROKER_DEFAULT if by_hand else topic.replication_factor,
+        "assignments": [
+            {"partition_index": index, "broker_ids": tuple(brokers)}
+            for index, brokers in sorted(topic.assignments.items())
+        ],
+        "configs": [{"name": name, "value": value} for name, value in topic.configs.items()],
+    }
+
+
+def _created(row: CreatableTopicResult) -> CreatedTopic | KafkaError:
+    if row.error_code is not ErrorCode.none:
+        return error_for(row.error_code, row.error_message, f"topic {row.name!r}")
+    return CreatedTopic(
+        name=row.name,
+        topic_id=getattr(row, "topic_id", None),  # from version 7 on
+        partitions=getattr(row, "num_partitions", BROKER_DEFAULT),  # from version 5 on
+        replication_factor=getattr(row, "replication_factor", BROKER_DEFAULT),
+    )
+
+
+async def delete_topics(
+    client: ClusterClient, names: Collection[str], *, timeout_ms: int
+) -> Mapping[str, KafkaError | None]:
+    async def ask() -> Mapping[str, KafkaError | None]:
+        connection = await client.connect_to_controller()
+        version = connection.choose_version(DELETE_TOPICS)
+        topics: dict[str, object] = (
+            {"topics": [{"name": name, "topic_id": None} for name in names]}
+            if version >= _FIRST_BY_ID
+            else {"topic_names": list(names)}
+        )
+        values = {**topics, "timeout": timeout_ms}
+        answer = await connection.call(DELETE_TOPICS, values, version=version)
+        return raise_if_moved(
+            {
+                str(row.name): find_error(
+                    row.error_code, getattr(row, "error_message", None), f"topic {row.name!r}"
+                )
+                for row in cast("DeleteTopicsResponse", answer).responses
+            }
+        )
+
+    return await client.retry(ask, refresh=())
+
+
+async def describe_topics(
+    client: ClusterClient, names: Collection[str]
+) -> Mapping[str, TopicMetadata | KafkaError]:
+    found = await client.metadata.refresh(names)
+    described: dict[str, TopicMetadata | KafkaError] = {}
+    for name in names:
+        topic = found.topics.get(name)
+        if topic is None:
+            described[name] = UnknownTopicError(f"there is no topic {name!r}")
+        else:
+            described[name] = topic if topic.error is None else topic.error
+    return described
+
+
+async def create_partitions(
+    client: ClusterClient, totals: Mapping[str, int], *, validate_only: bool, timeout_ms: int
+) -> Mapping[str, KafkaError | None]:
+    values = {
+        "topics": [
+            {"name": name, "count": total, "assignments": None} for name, total in totals.items()
+        ],
+        "timeout": timeout_ms,
+        "validate_only": validate_only,
+    }
+
+    async def ask() -> Mapping[str, KafkaError | None]:
+        answer = await client.call_controller(CREATE_PARTITIONS, values)
+        return raise_if_moved(
+            {
+                str(row.name): find_error(row.error_code, row.error_message, f"topic {row.name!r}")
+                for row in cast("CreatePartitionsResponse", answer).results
+            }
+        )
+
+    return await client.retry(ask, refresh=())
+
+
+def find_error(code: ErrorCode, message: str | None, subject: str) -> KafkaError | None:
+    """The error of one row of an answer, or None."""
+    return None if code is ErrorCode.none else error_for(code, message, subject)
+
+
+def raise_if_moved(rows: Mapping[str, T]) -> Mapping[str, T]:
+    """Every row says NOT_CONTROLLER when the controller has moved: then ask the new one."""
+    for row in rows.values():
+        if isinstance(row, NotControllerError):
+            raise row
+    return rows

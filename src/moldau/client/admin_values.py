@@ -1,0 +1,197 @@
+"""What administration asks for and answers with. Values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from uuid import UUID
+
+from moldau.client.metadata import Broker, TopicMetadata
+from moldau.model import TopicPartition
+
+BROKER_DEFAULT = -1
+"""For partitions and replication factor: what the broker's own settings say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTopic:
+    """A topic to be made."""
+
+    name: str
+    partitions: int = BROKER_DEFAULT
+    replication_factor: int = BROKER_DEFAULT
+    assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    """Partition to brokers, leader first; given, it takes the place of both numbers."""
+    configs: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreatedTopic:
+    """What was made. The numbers are -1 and the id is None where an old broker does not say."""
+
+    name: str
+    topic_id: UUID | None = None
+    partitions: int = BROKER_DEFAULT
+    replication_factor: int = BROKER_DEFAULT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterDescription:
+    """The cluster as any broker sees it."""
+
+    cluster_id: str | None
+    controller_id: int
+    brokers: tuple[Broker, ...]
+
+
+class ResourceType(IntEnum):
+    """What can have settings; the numbers of the protocol."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class ConfigResource:
+    """A topic, or a broker by its id; a broker with an empty name is the default of all."""
+
+    type: ResourceType
+    name: str
+
+    @classmethod
+    def topic(cls, name: str) -> ConfigResource:
+        return cls(ResourceType.TOPIC, name)
+
+    @classmethod
+    def broker(cls, broker_id: int) -> ConfigResource:
+        return cls(ResourceType.BROKER, str(broker_id))
+
+    def __str__(self) -> str:
+        if self.type is ResourceType.BROKER and not self.name:
+            return "the default of all brokers"
+        return f"{self.type.name.lower()} {self.name}"
+
+
+class ConfigSource(IntEnum):
+    """Where a value comes from; the numbers of the protocol."""
+
+    UNKNOWN = 0
+    DYNAMIC_TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+    DYNAMIC_CLIENT_METRICS = 7
+    DYNAMIC_GROUP = 8
+
+    @property
+    def label(self) -> str:
+        return self.name.lower().replace("_", " ")
+
+    @classmethod
+    def _missing_(cls, value: object) -> ConfigSource:
+        return cls.UNKNOWN  # a newer broker may have thought of others
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigSynonym:
+    """A setting that would apply if the ones before it were absent."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigEntry:
+    """One setting. The value of a sensitive one is None."""
+
+    name: str
+    value: str | None
+    source: ConfigSource
+    is_read_only: bool = False
+    is_sensitive: bool = False
+    synonyms: tuple[ConfigSynonym, ...] = ()
+    documentation: str | None = None
+
+    @property
+    def is_default(self) -> bool:
+        return self.source is ConfigSource.DEFAULT
+
+
+class ConfigOperation(IntEnum):
+    """How to change a setting; the numbers of the protocol."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigChange:
+    """One change of one setting. Deleting has no value: the default applies again."""
+
+    name: str
+    value: str | None = None
+    operation: ConfigOperation = ConfigOperation.SET
+
+
+class OffsetSpec(IntEnum):
+    """Asks ListOffsets for a place instead of a time; a time is any number from 0 on."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedOffset:
+    """An answer of ListOffsets; `offset` is -1 when nothing is as late as the time asked for."""
+
+    offset: int
+    timestamp_ms: int = -1
+    leader_epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaOnDisk:
+    """A replica in a log directory."""
+
+    partition: TopicPartition
+    size_bytes: int
+    offset_lag: int
+    is_future: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDirDescription:
+    """One log directory of one broker; the bytes of the volume are -1 where not told."""
+
+    path: str
+    total_bytes: int
+    usable_bytes: int
+    replicas: tuple[ReplicaOnDisk, ...]
+
+
+__all__ = (
+    "BROKER_DEFAULT",
+    "Broker",
+    "ClusterDescription",
+    "ConfigChange",
+    "ConfigEntry",
+    "ConfigOperation",
+    "ConfigResource",
+    "ConfigSource",
+    "ConfigSynonym",
+    "CreatedTopic",
+    "ListedOffset",
+    "LogDirDescription",
+    "NewTopic",
+    "OffsetSpec",
+    "ReplicaOnDisk",
+    "ResourceType",
+    "TopicMetadata",
+)

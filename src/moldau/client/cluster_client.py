@@ -1,0 +1,132 @@
+"""A client's view of a whole cluster: asks any broker, the controller or a partition's leader.
+
+Answers for finding the right broker and for trying again; the requests themselves are written by
+the modules around it (admin, batch sender, partition reader). A shell, used by the tasks of one
+loop.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+from moldau.client.connection_pool import ConnectionPool
+from moldau.client.connections import BrokerConnection, ConnectionSettings
+from moldau.client.metadata import MetadataCache, TopicMetadata
+from moldau.client.rules.addresses import parse_bootstrap
+from moldau.client.rules.backoff import Backoff
+from moldau.client.rules.retries import may_retry
+from moldau.client.rules.versions import Api
+from moldau.clock import Clock, SystemClock
+from moldau.errors import ClientError, KafkaError
+from moldau.model import TopicPartition
+from moldau.net.port import Network
+from moldau.net.sockets import SocketNetwork
+from moldau.wire.shape import Values
+
+if TYPE_CHECKING:
+    from kio.static.protocol import Payload
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """What a client may be told beside the address."""
+
+    connection: ConnectionSettings = field(default_factory=ConnectionSettings)
+    patience_seconds: float = 60.0  # for one operation with all its attempts
+    backoff: Backoff = field(default_factory=Backoff)
+
+
+class ClusterClient:
+    """Connections and metadata of one client."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        settings: ClientSettings | None = None,
+        *,
+        network: Network | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.settings = settings or ClientSettings()
+        self.clock: Clock = clock or SystemClock()
+        self.pool = ConnectionPool(
+            parse_bootstrap(bootstrap),
+            network or SocketNetwork(self.clock),
+            self.clock,
+            self.settings.connection,
+        )
+        self.metadata = MetadataCache(self.pool)
+
+    async def close(self) -> None:
+        await self.pool.close()
+
+    async def connect_to_broker(self, broker_id: int) -> BrokerConnection:
+        if broker_id not in self.metadata.current.brokers:
+            await self.metadata.refresh(())
+        return await self.pool.to_broker(broker_id)
+
+    async def connect_to_controller(self) -> BrokerConnection:
+        """The controller; where none is named, any broker passes requests on to it (KIP-500)."""
+        metadata = self.metadata.current
+        if not metadata.brokers:
+            metadata = await self.metadata.refresh(())
+        if metadata.controller_id in metadata.brokers:
+            return await self.pool.to_broker(metadata.controller_id)
+        return await self.pool.to_any()
+
+    async def call_controller(self, api: Api, values: Values) -> Payload:
+        connection = await self.connect_to_controller()
+        return await connection.call(api, values)
+
+    async def connect_to_leader(self, partition: TopicPartition) -> BrokerConnection:
+        """A connection to the partition's leader as far as it is known now."""
+        if partition.topic not in self.metadata.current.topics:
+            await self.metadata.refresh((partition.topic,))
+        return await self.pool.to_broker(self.metadata.current.require_leader(partition))
+
+    async def wait_until_topic_is_ready(
+        self, topic: str, *, may_create: bool = False
+    ) -> TopicMetadata:
+        """The topic once it exists and has no error; raises what still stands in the way."""
+
+        async def look() -> TopicMetadata:
+            found = await self.metadata.refresh((topic,), may_create=may_create)
+            return found.require_topic(topic)
+
+        return await self.retry(look)
+
+    async def retry(
+        self,
+        work: Callable[[], Awaitable[T]],
+        *,
+        refresh: Collection[str] | None = None,
+        patience_seconds: float | None = None,
+        wait_for_cluster: bool = False,
+    ) -> T:
+        """Do the work, again and again while its failure may pass; then raise the failure.
+
+        `refresh` are topics whose metadata is asked for anew before each further attempt; an
+        empty collection asks for the brokers alone.
+        `wait_for_cluster` goes on while no broker answers at all.
+        """
+        if patience_seconds is None:
+            patience_seconds = self.settings.patience_seconds
+        deadline = self.clock.monotonic() + patience_seconds
+        attempt = 0
+        while True:
+            try:
+                if attempt and refresh is not None:
+                    await self.metadata.refresh(refresh)
+                return await work()
+            except (KafkaError, ClientError) as error:
+                delay = self.settings.backoff.delay_seconds(attempt, random.random)
+                in_time = self.clock.monotonic() + delay <= deadline
+                if not in_time or not may_retry(error, attempt, wait_for_cluster=wait_for_cluster):
+                    raise
+            await self.clock.sleep(delay)
+            attempt += 1

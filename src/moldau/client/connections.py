@@ -1,0 +1,298 @@
+"""A connection to one broker: requests out, answers in, in the same order.
+
+Answers for framing, correlation ids, pipelining, time-outs and learning the broker's versions.
+Does not know topics or leaders, and never tries again: that is for those who know what a repeated
+request means.
+
+A shell. The reader task owns the receiving side; senders take turns at a lock. A request that goes
+unanswered for too long ends the connection, because every later answer would queue behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from kio.schema.errors import ErrorCode
+
+from moldau.client.rules.addresses import Address
+from moldau.client.rules.versions import (
+    API_VERSIONS,
+    Api,
+    BrokerVersions,
+    VersionRange,
+    choose_version,
+)
+from moldau.clock import Clock, Timer
+from moldau.errors import (
+    BrokerUnreachableError,
+    ClientError,
+    ConnectionLostError,
+    MalformedFrameError,
+    NoAnswerError,
+)
+from moldau.net.port import Channel, Network
+from moldau.wire.headers import read_response_header, request_prefix
+from moldau.wire.messages import encode_body, parse
+from moldau.wire.shape import Values, fit
+from moldau.wire.versions import request_class, response_class
+
+if TYPE_CHECKING:
+    from kio.schema.api_versions.v3.response import ApiVersionsResponse
+    from kio.static.protocol import Payload
+
+Buffer = bytes | bytearray | memoryview
+
+NOTHING_DROPPABLE: frozenset[str] = frozenset()
+_MAX_CORRELATION_ID = 0x7FFFFFFF
+_ERROR_CODE_BYTES = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectionSettings:
+    """How patient a connection is, and what it calls itself."""
+
+    client_id: str = "moldau"
+    client_version: str = "0"
+    connect_seconds: float = 5.0
+    request_seconds: float = 30.0
+
+
+class Answer(NamedTuple):
+    """A response: the frame, and where its body begins."""
+
+    frame: memoryview
+    position: int
+
+
+class _Due(NamedTuple):
+    """An answer that is waited for."""
+
+    correlation_id: int
+    api_key: int
+    version: int
+    arrived: asyncio.Future[Answer]
+    timer: Timer
+
+
+class BrokerConnection:
+    """One connection. Made by `open_connection`; used by any number of tasks of one loop."""
+
+    def __init__(
+        self, channel: Channel, address: Address, clock: Clock, settings: ConnectionSettings
+    ) -> None:
+        self.address = address
+        self.versions: BrokerVersions = {}
+        self._channel = channel
+        self._clock = clock
+        self._settings = settings
+        self._sending = asyncio.Lock()
+        self._due: deque[_Due] = deque()  # in the order in which the requests were sent
+        self._next_correlation_id = 0
+        self._end: ClientError | None = None  # why it is over, once it is
+        self._reader = asyncio.get_running_loop().create_task(
+            self._read_answers(), name=f"answers from {address}"
+        )
+
+    @property
+    def is_open(self) -> bool:
+        return self._end is None
+
+    def choose_version(self, api: Api, *, at_most: int | None = None) -> int:
+        return choose_version(api, self.versions, at_most=at_most)
+
+    async def call(
+        self,
+        api: Api,
+        values: Values,
+        droppable: frozenset[str] = NOTHING_DROPPABLE,
+        *,
+        version: int | None = None,
+        extra_seconds: float = 0.0,
+    ) -> Payload:
+        """Send one message and wait for its answer, both as kio's classes."""
+        if version is None:
+            version = self.choose_version(api)
+        body = encode_body(fit(request_class(api.key, version), values, droppable))
+        answer = await self.exchange(api, version, (body,), extra_seconds=extra_seconds)
+        return parse(response_class(api.key, version), answer.frame, answer.position)
+
+    async def exchange(
+        self, api: Api, version: int, body: Sequence[Buffer], *, extra_seconds: float = 0.0
+    ) -> Answer:
+        """Send an encoded body and wait for the answer.
+
+        `extra_seconds` is how long the broker was asked to wait before it answers.
+        """
+        arrived = await self.post(api, version, body, extra_seconds=extra_seconds)
+        return await arrived
+
+    async def post(
+        self, api: Api, version: int, body: Sequence[Buffer], *, extra_seconds: float = 0.0
+    ) -> asyncio.Future[Answer]:
+        """Send an encoded body; the answer can be waited for later, after further requests."""
+        async with self._sending:
+            due = self._expect(api, version, self._settings.request_seconds + extra_seconds)
+            await self._send(api, version, due.correlation_id, body)
+            return due.arrived
+
+    async def tell(self, api: Api, version: int, body: Sequence[Buffer]) -> None:
+        """Send a request that has no answer (Produce with acks=0)."""
+        async with self._sending:
+            await self._send(api, version, self._take_correlation_id(), body)
+
+    async def close(self) -> None:
+        self._finish(ConnectionLostError(f"the connection to {self.address} was closed"))
+        self._reader.cancel()
+        await asyncio.wait((self._reader,))
+
+    async def learn_versions(self) -> None:
+        """Ask which versions the broker speaks; old brokers refuse the newer way of asking."""
+        answer = await self._ask_versions(API_VERSIONS.last)
+        if _refuses_version(answer):
+            answer = await self._ask_versions(0)
+            parsed = parse(response_class(API_VERSIONS.key, 0), answer.frame, answer.position)
+        else:
+            parsed = parse(
+                response_class(API_VERSIONS.key, API_VERSIONS.last), answer.frame, answer.position
+            )
+        served = cast("ApiVersionsResponse", parsed)
+        self.versions = {
+            row.api_key: VersionRange(row.min_version, row.max_version) for row in served.api_keys
+        }
+
+    async def _ask_versions(self, version: int) -> Answer:
+        values = {
+            "client_software_name": "moldau",
+            "client_software_version": self._settings.client_version,
+        }
+        entity = fit(request_class(API_VERSIONS.key, version), values, frozenset(values))
+        return await self.exchange(API_VERSIONS, version, (encode_body(entity),))
+
+    def _expect(self, api: Api, version: int, patience_seconds: float) -> _Due:
+        loop = asyncio.get_running_loop()
+        due = _Due(
+            self._take_correlation_id(),
+            api.key,
+            version,
+            loop.create_future(),
+            self._clock.call_later(
+                patience_seconds, lambda: self._on_silence(api, patience_seconds)
+            ),
+        )
+        self._due.append(due)
+        return due
+
+    async def _send(
+        self, api: Api, version: int, correlation_id: int, body: Sequence[Buffer]
+    ) -> None:
+        if self._end is not None:
+            self._drop_due(self._end)
+            raise self._end
+        size = sum(map(len, body))
+        prefix = request_prefix(api.key, version, correlation_id, self._settings.client_id, size)
+        try:
+            await self._channel.send((prefix, *body))
+        except OSError as error:
+            self._finish(self._lost(error))
+            self._reader.cancel()
+            raise self._lost(error) from error
+
+    def _take_correlation_id(self) -> int:
+        taken = self._next_correlation_id
+        self._next_correlation_id = (taken + 1) & _MAX_CORRELATION_ID
+        return taken
+
+    async def _read_answers(self) -> None:
+        try:
+            while True:
+                self._deliver(await self._channel.receive())
+        except OSError as error:
+            self._finish(self._lost(error))
+        except MalformedFrameError as error:
+            self._finish(ConnectionLostError(f"{self.address} sent no answer of Kafka's: {error}"))
+        finally:
+            self._finish(ConnectionLostError(f"the connection to {self.address} was closed"))
+            await self._channel.close()
+
+    def _deliver(self, frame: bytes | bytearray) -> None:
+        if not self._due:
+            raise MalformedFrameError("an answer that nobody asked for")
+        due = self._due[0]
+        view = memoryview(frame)
+        correlation_id, position = read_response_header(view, due.api_key, due.version)
+        if correlation_id != due.correlation_id:
+            raise MalformedFrameError(
+                f"an answer to request {correlation_id} where {due.correlation_id} was next"
+            )
+        self._due.popleft()
+        due.timer.cancel()
+        if not due.arrived.done():  # it is done when its waiter was cancelled
+            due.arrived.set_result(Answer(view, position))
+
+    def _on_silence(self, api: Api, patience_seconds: float) -> None:
+        self._finish(
+            NoAnswerError(
+                f"{self.address} did not answer a {api.name} request "
+                f"within {patience_seconds:g} seconds"
+            )
+        )
+        self._reader.cancel()
+
+    def _lost(self, error: OSError) -> ConnectionLostError:
+        return ConnectionLostError(f"the connection to {self.address} was lost: {error}")
+
+    def _finish(self, reason: ClientError) -> None:
+        """The first reason counts; whoever waits for an answer hears it."""
+        if self._end is None:
+            self._end = reason
+        self._drop_due(self._end)
+
+    def _drop_due(self, reason: ClientError) -> None:
+        while self._due:
+            due = self._due.popleft()
+            due.timer.cancel()
+            if not due.arrived.done():
+                due.arrived.set_exception(reason)
+                due.arrived.exception()  # seen: the sender may have raised it already
+
+
+def _refuses_version(answer: Answer) -> bool:
+    code = answer.frame[answer.position : answer.position + _ERROR_CODE_BYTES]
+    return int.from_bytes(code, "big", signed=True) == ErrorCode.unsupported_version
+
+
+async def open_connection(
+    network: Network, clock: Clock, address: Address, settings: ConnectionSettings
+) -> BrokerConnection:
+    """Connect and learn the broker's versions; raises BrokerUnreachableError."""
+    try:
+        channel = await network.connect(
+            address.host, address.port, timeout=settings.connect_seconds
+        )
+    except OSError as error:  # TimeoutError is one
+        raise BrokerUnreachableError(f"no broker answers at {address} ({_why(error)})") from error
+    connection = BrokerConnection(channel, address, clock, settings)
+    try:
+        await connection.learn_versions()
+    except (ClientError, MalformedFrameError) as error:
+        await connection.close()
+        raise BrokerUnreachableError(f"{address} does not answer like a broker: {error}") from error
+    except BaseException:
+        await connection.close()
+        raise
+    return connection
+
+
+def _why(error: OSError) -> str:
+    if isinstance(error, TimeoutError):
+        return "timed out"
+    # asyncio puts the whole call into strerror; the system's own words are shorter.
+    if error.errno is not None and error.errno in errno.errorcode:
+        return os.strerror(error.errno)
+    return error.strerror or str(error)

@@ -1,0 +1,405 @@
+"""The consumer for asyncio. `blocking_consumer.Consumer` is the same for threads.
+
+Answers for the face: records by `poll`, by iteration and by streams, and the operations around
+them. The work is `ConsumerCore`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from datetime import datetime
+from itertools import islice
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from moldau.client.consumer_core import ConsumerCore
+from moldau.client.consumer_readers import Reader
+from moldau.client.consumer_setup import (
+    CLOSE_SECONDS,
+    ConsumerArguments,
+    GivenOffsets,
+    call_inline,
+    make_core,
+    partitions_or_all,
+    read_offsets,
+    read_time_ms,
+)
+from moldau.client.group_values import GroupOffset
+from moldau.client.metadata import TopicMetadata
+from moldau.client.rules.assignors import Assignor
+from moldau.client.rules.consumer_record import ConsumerRecord
+from moldau.client.rules.delivery import Deserializer, Position, RawBatch
+from moldau.client.rules.offset_positions import EARLIEST, LATEST
+from moldau.client.rules.subscription import Pattern, subscribe_to
+from moldau.client.user_calls import Listener
+from moldau.clock import Clock
+from moldau.errors import ClosedClientError, CommitFailedError, ConfigurationError
+from moldau.model import TopicPartition
+from moldau.net.port import Network
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from moldau.arrow.schema import TimestampUnit
+
+POLL_BYTES = 16 * 1024 * 1024
+"""Of batches as they are stored: how many come at once, unless told otherwise."""
+
+FOREVER_SECONDS = 3600.0
+"""How long an iteration waits before it looks around; it then waits again."""
+
+Some = Collection[TopicPartition] | TopicPartition | None
+"""Partitions, one or more; None stands for all that are assigned."""
+
+
+class AsyncStream:
+    """Records of some of a consumer's partitions, for one task.
+
+    Each partition is in one stream at a time. The iteration ends when the consumer is closed, or
+    the stream. A stream that nobody reads any more has to be closed: the others get its
+    partitions, and rebalances do not wait for it.
+    """
+
+    def __init__(self, core: ConsumerCore, reader: Reader) -> None:
+        self._core = core
+        self._reader = reader
+        self._polling = asyncio.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._core.retire(self._reader, has_failed=error is not None)
+
+    def close(self) -> None:
+        """Give nothing any more; what was given counts as dealt with."""
+        self._core.retire(self._reader, has_failed=False)
+
+    async def poll(
+        self, timeout_seconds: float = 1.0, max_records: int | None = None
+    ) -> list[ConsumerRecord]:
+        """The next records; an empty list when none come in time.
+
+        The records that were given before count as dealt with.
+        """
+        limit = self._core.options.max_poll_records if max_records is None else max_records
+        async with self._polling:
+            deadline = self._core.clock.monotonic() + timeout_seconds
+            while True:
+                await self._come_in(deadline - self._core.clock.monotonic())
+                await self._unpack_elsewhere()
+                taken = self._reader.delivery.take(limit)
+                if taken and self._core.commits_before and not await self._commit_taken():
+                    continue
+                if taken or self._core.clock.monotonic() >= deadline:
+                    return taken
+
+    async def poll_batches(
+        self, timeout_seconds: float = 1.0, max_bytes: int = POLL_BYTES
+    ) -> list[RawBatch]:
+        """The next batches as they are stored, for whoever decodes them in bulk."""
+        async with self._polling:
+            await self._come_in(timeout_seconds)
+            taken = self._reader.delivery.take_batches(max_bytes)
+            if taken and self._core.commits_before and not await self._commit_taken():
+                return []
+            return taken
+
+    async def poll_arrow(
+        self,
+        timeout_seconds: float = 1.0,
+        max_bytes: int = POLL_BYTES,
+        *,
+        columns: Sequence[str] | None = None,
+        timestamp_unit: TimestampUnit = "ms",
+    ) -> pa.Table:
+        """The next records as an Arrow table; see `Consumer.poll_arrow`."""
+        from moldau.arrow.raw_batches import batches_to_table
+
+        batches = await self.poll_batches(timeout_seconds, max_bytes)
+        # In a thread: a loop has other things to do than to unpack megabytes.
+        return await asyncio.to_thread(
+            batches_to_table, batches, columns=columns, timestamp_unit=timestamp_unit
+        )
+
+    async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+        core, delivery = self._core, self._reader.delivery
+        limit = core.options.max_poll_records
+        while True:
+            try:
+                await self._come_in(FOREVER_SECONDS)
+            except ClosedClientError:
+                return
+            await self._unpack_elsewhere()
+            run = delivery.next_run()
+            if run is None:
+                continue
+            if core.commits_before:
+                try:
+                    await core.commit_before_giving(delivery.positions_after(limit))
+                except CommitFailedError:
+                    continue  # somebody else will get them
+                run = islice(run, limit)
+            for record in run:
+                yield record
+                if core.attention:
+                    break
+
+    async def _come_in(self, timeout_seconds: float) -> None:
+        core = self._core
+        if core.attention or core.commits_before or not self._reader.delivery.has_more:
+            await core.come_in(self._reader, call_inline, timeout_seconds)
+        else:
+            await asyncio.sleep(0)  # heartbeats, and other tasks, want their turn
+
+    async def _unpack_elsewhere(self) -> None:
+        """Large compressed batches are decoded in a thread: the loop has other things to do."""
+        heavy = self._reader.delivery.find_heavy_batch()
+        if heavy is not None:
+            records = await asyncio.to_thread(heavy.decode)
+            self._reader.delivery.keep_decoded(heavy, records)
+
+    async def _commit_taken(self) -> bool:
+        """At most once: commit what was taken before it is given; if that fails, take it back."""
+        began = self._reader.delivery.find_failed()
+        try:
+            await self._core.commit_given()
+        except CommitFailedError:
+            self._take_back(began)
+            return False
+        except BaseException:
+            self._take_back(began)
+            raise
+        return True
+
+    def _take_back(self, began: Mapping[TopicPartition, Position]) -> None:
+        for partition, position in began.items():
+            if partition in self._core.table:
+                self._core.seek(partition, position)
+
+
+class AsyncConsumer:
+    """Reads topics, alone or in a group; used by the tasks of one loop.
+
+        async with AsyncConsumer("127.0.0.1:9092", group="g", topics=["clicks"]) as consumer:
+            async for record in consumer: ...
+
+    Arguments and options are those of `Consumer`. Functions for rebalances may be coroutines.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        group: str | None = None,
+        topics: str | Collection[str] | None = None,
+        pattern: Pattern | None = None,
+        deny: Pattern | None = None,
+        commit: str | None = None,
+        assignors: Sequence[str | Assignor] | None = None,
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
+        on_assigned: Listener | None = None,
+        on_revoked: Listener | None = None,
+        on_lost: Listener | None = None,
+        network: Network | None = None,
+        clock: Clock | None = None,
+        **options: object,
+    ) -> None:
+        arguments = ConsumerArguments(
+            group=group,
+            commit=commit,
+            assignors=assignors,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+            on_assigned=on_assigned,
+            on_revoked=on_revoked,
+            on_lost=on_lost,
+        )
+        self._core = make_core(bootstrap, arguments, options, network=network, clock=clock)
+        self._stream = AsyncStream(self._core, self._core.readers.first)
+        self._has_streams = False
+        if topics is not None or pattern is not None:
+            self.subscribe(topics, pattern=pattern, deny=deny)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self._close(CLOSE_SECONDS, has_failed=error is not None)
+
+    async def close(self, timeout_seconds: float = CLOSE_SECONDS) -> None:
+        """Commit as the mode says, leave the group, end everything. A second call does nothing."""
+        await self._close(timeout_seconds, has_failed=False)
+
+    async def _close(self, timeout_seconds: float, *, has_failed: bool) -> None:
+        await self._core.close(timeout_seconds, has_failed=has_failed, run_call=call_inline)
+
+    # What to read
+
+    def subscribe(
+        self,
+        topics: str | Collection[str] | None = None,
+        *,
+        pattern: Pattern | None = None,
+        deny: Pattern | None = None,
+    ) -> None:
+        """Read these topics, or all whose whole name matches `pattern` and not `deny`."""
+        internal = not self._core.options.exclude_internal_topics
+        self._core.subscribe(subscribe_to(topics, pattern, deny, with_internal=internal))
+
+    async def unsubscribe(self) -> None:
+        """Give up all partitions and leave the group; the consumer can subscribe again."""
+        await self._core.unsubscribe(call_inline)
+
+    def assign(self, partitions: Collection[TopicPartition]) -> None:
+        """Read exactly these partitions, whatever others of the group read."""
+        self._core.assign(partitions)
+
+    @property
+    def subscription(self) -> frozenset[str]:
+        """The topics that are subscribed to; of a pattern those that match now."""
+        return self._core.topics
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        return self._core.table.partitions
+
+    async def partitions_for(self, topic: str) -> TopicMetadata:
+        """The topic and its partitions; raises UnknownTopicError."""
+        return await self._core.client.wait_until_topic_is_ready(topic)
+
+    # Records
+
+    async def poll(
+        self, timeout_seconds: float = 1.0, max_records: int | None = None
+    ) -> list[ConsumerRecord]:
+        """The next records; an empty list when none come in time.
+
+        The records that were given before count as dealt with.
+        """
+        return await self._require_stream().poll(timeout_seconds, max_records)
+
+    async def poll_batches(
+        self, timeout_seconds: float = 1.0, max_bytes: int = POLL_BYTES
+    ) -> list[RawBatch]:
+        """The next batches as they are stored, for whoever decodes them in bulk."""
+        return await self._require_stream().poll_batches(timeout_seconds, max_bytes)
+
+    async def poll_arrow(
+        self,
+        timeout_seconds: float = 1.0,
+        max_bytes: int = POLL_BYTES,
+        *,
+        columns: Sequence[str] | None = None,
+        timestamp_unit: TimestampUnit = "ms",
+    ) -> pa.Table:
+        """The next records as an Arrow table; see `Consumer.poll_arrow`."""
+        stream = self._require_stream()
+        return await stream.poll_arrow(
+            timeout_seconds, max_bytes, columns=columns, timestamp_unit=timestamp_unit
+        )
+
+    def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+        """Record after record, until the consumer is closed."""
+        return self._require_stream().__aiter__()
+
+    def streams(self, count: int) -> tuple[AsyncStream, ...]:
+        """So many streams for as many tasks; each partition is in one of them at a time.
+
+        From now on records come through the streams only.
+        """
+        if count < 1:
+            raise ConfigurationError(f"{count} streams are none")
+        self._has_streams = True
+        readers = self._core.split_readers(count)
+        return tuple(AsyncStream(self._core, reader) for reader in readers)
+
+    def _require_stream(self) -> AsyncStream:
+        if self._has_streams:
+            raise ConfigurationError("this consumer's records come through its streams")
+        return self._stream
+
+    # Where to read
+
+    def pause(self, partitions: Some = None) -> None:
+        """Give nothing of these partitions until `resume`; they stay assigned."""
+        self._core.pause(partitions_or_all(partitions, self._core), is_paused=True)
+
+    def resume(self, partitions: Some = None) -> None:
+        self._core.pause(partitions_or_all(partitions, self._core), is_paused=False)
+
+    @property
+    def paused(self) -> frozenset[TopicPartition]:
+        return self._core.table.paused
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Read on at this offset."""
+        if offset < 0:
+            raise ConfigurationError(f"{offset} is no offset; see seek_to_beginning, seek_to_end")
+        self._core.seek(TopicPartition(*partition), Position(offset))
+
+    def seek_to_beginning(self, partitions: Some = None) -> None:
+        for partition in partitions_or_all(partitions, self._core):
+            self._core.reset(partition, EARLIEST)
+
+    def seek_to_end(self, partitions: Some = None) -> None:
+        for partition in partitions_or_all(partitions, self._core):
+            self._core.reset(partition, LATEST)
+
+    def seek_to_time(self, time: int | datetime, partitions: Some = None) -> None:
+        """Read on at the first record that is not older (milliseconds since 1970, or a datetime);
+        at the end where there is none."""
+        timestamp_ms = read_time_ms(time)
+        for partition in partitions_or_all(partitions, self._core):
+            self._core.reset(partition, timestamp_ms)
+
+    async def position(self, partition: TopicPartition) -> int:
+        """The offset of the record that is given next, looked up if it has to be."""
+        timeout = self._core.options.default_api_timeout_ms / 1000
+        found = await self._core.wait_for_position(TopicPartition(*partition), timeout)
+        return found.offset
+
+    def lag(self, partition: TopicPartition) -> int | None:
+        """How many offsets the position is behind the end, as the last fetch knew it."""
+        return self._core.lag(TopicPartition(*partition))
+
+    async def beginning_offsets(
+        self, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
+        return await self._core.find_offsets(dict.fromkeys(partitions, EARLIEST))
+
+    async def end_offsets(
+        self, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, int]:
+        """The offsets behind the last records (that are committed, with read_committed)."""
+        return await self._core.find_offsets(dict.fromkeys(partitions, LATEST))
+
+    # What was read
+
+    async def commit(
+        self, offsets: GivenOffsets = None, *, timeout_seconds: float | None = None
+    ) -> None:
+        """Have the group begin here next time: behind all records that were given, behind these
+        records, or at these offsets."""
+        await self._core.commit(read_offsets(offsets), timeout_seconds)
+
+    async def committed(
+        self, partitions: Some = None
+    ) -> Mapping[TopicPartition, GroupOffset | None]:
+        """What the group has committed; None where it has nothing."""
+        some = (partitions,) if isinstance(partitions, TopicPartition) else partitions
+        wanted = self._core.table.partitions if some is None else some
+        timeout = self._core.options.default_api_timeout_ms / 1000
+        return await self._core.committed([TopicPartition(*one) for one in wanted], timeout)

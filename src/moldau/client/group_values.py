@@ -1,0 +1,86 @@
+"""What administration of groups asks for and answers with. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from moldau.client.metadata import Broker
+from moldau.model import TopicPartition
+
+NO_EPOCH = -1
+
+
+class GroupState(StrEnum):
+    """Where a group is; the words are those of the protocol."""
+
+    UNKNOWN = "Unknown"
+    EMPTY = "Empty"
+    PREPARING_REBALANCE = "PreparingRebalance"
+    COMPLETING_REBALANCE = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+    ASSIGNING = "Assigning"  # this and the next: KIP-848
+    RECONCILING = "Reconciling"
+
+    @classmethod
+    def _missing_(cls, value: object) -> GroupState:
+        """Brokers do not mind upper and lower case, and newer ones may have thought of others."""
+        wanted = str(value).casefold()
+        return next((one for one in cls if one.value.casefold() == wanted), cls.UNKNOWN)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupListing:
+    """A group as a list of all shows it."""
+
+    group_id: str
+    protocol_type: str  # empty when the group only keeps offsets
+    state: GroupState = GroupState.UNKNOWN  # old brokers do not say
+    type: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupMember:
+    """A member, and what it reads."""
+
+    member_id: str
+    client_id: str
+    host: str
+    instance_id: str | None = None
+    assignment: tuple[TopicPartition, ...] = ()  # empty where the group is not of consumers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupDescription:
+    """A group and who is in it; `protocol` is the assignor that the members agreed on."""
+
+    group_id: str
+    state: GroupState
+    protocol_type: str
+    protocol: str
+    coordinator: Broker
+    members: tuple[GroupMember, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupOffset:
+    """How far a group has read one partition: the offset that it wants next."""
+
+    offset: int
+    leader_epoch: int = NO_EPOCH
+    metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionLag:
+    """How far a position is behind the end of its partition.
+
+    `records` counts offsets; transactions and compaction leave some of them without a record.
+    `seconds` is the age of the oldest record that is still to be read, 0 when there is none.
+    Both are None where there is no position; `seconds` also where that record has no timestamp.
+    """
+
+    log_end_offset: int
+    records: int | None = None
+    seconds: float | None = None

@@ -1,0 +1,202 @@
+"""What the client knows of the cluster: brokers, topics, partitions and their leaders.
+
+`ClusterMetadata` is a value, replaced as a whole; `MetadataCache` is the shell that asks for it.
+It may be stale at any moment: whoever hears NOT_LEADER from a broker refreshes it and tries again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import TYPE_CHECKING, cast
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from moldau.client.broker_errors import error_for
+from moldau.client.connection_pool import ConnectionPool
+from moldau.client.connections import BrokerConnection
+from moldau.client.rules.addresses import Address
+from moldau.client.rules.versions import METADATA
+from moldau.errors import KafkaError, LeaderNotAvailableError, UnknownTopicError
+from moldau.model import TopicPartition
+
+if TYPE_CHECKING:
+    from kio.schema.metadata.v13.response import (
+        MetadataResponse,
+        MetadataResponsePartition,
+        MetadataResponseTopic,
+    )
+
+NO_BROKER = -1
+NO_EPOCH = -1
+_ALL_TOPICS = None
+_DROPPABLE = frozenset(
+    {
+        "allow_auto_topic_creation",
+        "include_topic_authorized_operations",
+        "include_cluster_authorized_operations",
+        "topic_id",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broker:
+    """A broker as the cluster knows it."""
+
+    id: int
+    address: Address
+    rack: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionMetadata:
+    """One partition. `leader_id` is -1 while there is none."""
+
+    index: int
+    leader_id: int
+    leader_epoch: int = NO_EPOCH
+    replicas: tuple[int, ...] = ()
+    in_sync_replicas: tuple[int, ...] = ()
+    offline_replicas: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicMetadata:
+    """One topic; its partitions in order. `topic_id` is None where the broker is too old."""
+
+    name: str
+    topic_id: UUID | None = None
+    is_internal: bool = False
+    partitions: tuple[PartitionMetadata, ...] = ()
+    error: KafkaError | None = None
+
+    def partitions_with_leader(self) -> tuple[int, ...]:
+        return tuple(row.index for row in self.partitions if row.leader_id != NO_BROKER)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterMetadata:
+    """One answer, or what several of them add up to."""
+
+    cluster_id: str | None = None
+    controller_id: int = NO_BROKER
+    brokers: Mapping[int, Broker] = field(default_factory=lambda: MappingProxyType({}))
+    topics: Mapping[str, TopicMetadata] = field(default_factory=lambda: MappingProxyType({}))
+
+    def with_older(self, older: ClusterMetadata) -> ClusterMetadata:
+        """This answer, and of an older one the topics that this one was not asked about."""
+        return ClusterMetadata(
+            cluster_id=self.cluster_id,
+            controller_id=self.controller_id,
+            brokers=self.brokers,
+            topics={**older.topics, **self.topics},
+        )
+
+    def require_topic(self, name: str) -> TopicMetadata:
+        """The topic, usable; raises its error, or UnknownTopicError."""
+        topic = self.topics.get(name)
+        if topic is None:
+            raise UnknownTopicError(f"there is no topic {name!r}")
+        if topic.error is not None:
+            raise topic.error
+        return topic
+
+    def require_partition(self, partition: TopicPartition) -> PartitionMetadata:
+        rows = self.require_topic(partition.topic).partitions
+        if not 0 <= partition.partition < len(rows):
+            raise UnknownTopicError(
+                f"topic {partition.topic!r} has no partition {partition.partition}; "
+                f"it has {len(rows)}, counted from 0"
+            )
+        return rows[partition.partition]
+
+    def require_leader(self, partition: TopicPartition) -> int:
+        """Broker id of the leader; raises LeaderNotAvailableError while there is none."""
+        leader_id = self.require_partition(partition).leader_id
+        if leader_id not in self.brokers:
+            raise LeaderNotAvailableError(f"{partition} has no leader at the moment")
+        return leader_id
+
+
+class MetadataCache:
+    """Owned by one client. `current` is what is known; `refresh` asks again."""
+
+    def __init__(self, pool: ConnectionPool) -> None:
+        self.current = ClusterMetadata()
+        self._pool = pool
+
+    async def refresh(
+        self, topics: Collection[str] | None = _ALL_TOPICS, *, may_create: bool = False
+    ) -> ClusterMetadata:
+        """Ask about these topics, or about all. `may_create` lets the broker make missing ones."""
+        connection = await self._pool.to_any()
+        answer = await _ask(connection, topics, may_create)
+        self._pool.learn_brokers({row.id: row.address for row in answer.brokers.values()})
+        self.current = answer if topics is None else answer.with_older(self.current)
+        return self.current
+
+
+async def _ask(
+    connection: BrokerConnection, topics: Collection[str] | None, may_create: bool
+) -> ClusterMetadata:
+    values = {
+        "topics": None if topics is None else [{"name": t, "topic_id": None} for t in topics],
+        "allow_auto_topic_creation": may_create,
+        "include_topic_authorized_operations": False,
+        "include_cluster_authorized_operations": False,
+    }
+    answer = await connection.call(METADATA, values, _DROPPABLE)
+    return _read(cast("MetadataResponse", answer))
+
+
+def _read(answer: MetadataResponse) -> ClusterMetadata:
+    code = getattr(answer, "error_code", ErrorCode.none)  # from version 13 on
+    if code is not ErrorCode.none:
+        raise error_for(code, None, "metadata")
+    brokers: dict[int, Broker] = {
+        row.node_id: Broker(id=row.node_id, address=Address(row.host, row.port), rack=row.rack)
+        for row in answer.brokers
+    }
+    topics = [_read_topic(row) for row in answer.topics]
+    return ClusterMetadata(
+        cluster_id=getattr(answer, "cluster_id", None),  # from version 2 on
+        controller_id=answer.controller_id,
+        brokers=MappingProxyType(brokers),
+        topics=MappingProxyType({topic.name: topic for topic in topics}),
+    )
+
+
+def _read_topic(row: MetadataResponseTopic) -> TopicMetadata:
+    name = row.name or ""
+    failed = row.error_code is not ErrorCode.none
+    return TopicMetadata(
+        name=name,
+        topic_id=getattr(row, "topic_id", None),  # from version 10 on
+        is_internal=row.is_internal,
+        partitions=tuple(map(_read_partition, sorted(row.partitions, key=_index_of))),
+        error=_topic_error(row.error_code, name) if failed else None,
+    )
+
+
+def _topic_error(code: ErrorCode, name: str) -> KafkaError:
+    if code is ErrorCode.unknown_topic_or_partition:
+        return UnknownTopicError(f"there is no topic {name!r}")
+    return error_for(code, None, f"topic {name!r}")
+
+
+def _index_of(row: MetadataResponsePartition) -> int:
+    return row.partition_index
+
+
+def _read_partition(row: MetadataResponsePartition) -> PartitionMetadata:
+    return PartitionMetadata(
+        index=row.partition_index,
+        leader_id=row.leader_id,
+        leader_epoch=getattr(row, "leader_epoch", NO_EPOCH),  # from version 7 on
+        replicas=tuple(row.replica_nodes),
+        in_sync_replicas=tuple(row.isr_nodes),
+        offline_replicas=tuple(getattr(row, "offline_replicas", ())),  # from version 5 on
+    )

@@ -1,0 +1,66 @@
+"""Waiting for things to happen, without missing what happens just before. A shell of one loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from moldau.clock import Clock
+
+
+class News:
+    """Counts events. Whoever has seen some of them can wait for more."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.count = 0
+        self._clock = clock
+        self._waiting: set[asyncio.Future[None]] = set()
+
+    def announce(self) -> None:
+        self.count += 1
+        for waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait_for_more(self, than: int, timeout_seconds: float) -> bool:
+        """Until there are more than so many, or time is up; whether there are more."""
+        if self.count > than or timeout_seconds <= 0:
+            return self.count > than
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        timer = self._clock.call_later(timeout_seconds, lambda: _ring(waiter))
+        self._waiting.add(waiter)
+        try:
+            await waiter
+        finally:
+            timer.cancel()
+            self._waiting.discard(waiter)
+        return self.count > than
+
+
+def _ring(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_result(None)
+
+
+async def finish_within(
+    work: Coroutine[Any, Any, None], clock: Clock, timeout_seconds: float
+) -> bool:
+    """Do the work; whether it was done in time. Else it is cancelled."""
+    task = asyncio.get_running_loop().create_task(work)
+    timer = clock.call_later(timeout_seconds, lambda: _cancel(task))
+    try:
+        await asyncio.wait((task,))
+    finally:
+        timer.cancel()
+        if not task.done():  # whoever waited was cancelled
+            task.cancel()
+            await asyncio.wait((task,))
+    if task.cancelled():
+        return False
+    task.result()
+    return True
+
+
+def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()

@@ -1,0 +1,184 @@
+"""Fetches one range of one partition to its end, wherever the leader is and moves to.
+
+What is deleted before it could be read is passed over; what compaction has left no trace of, too.
+A shell without state of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from moldau.client.admin_logs import list_offsets
+from moldau.client.admin_values import OffsetSpec
+from moldau.client.broker_errors import error_for
+from moldau.client.cluster_client import ClusterClient
+from moldau.client.connections import BrokerConnection
+from moldau.client.rules.delivery import RawBatch
+from moldau.client.rules.fetched_batches import FetchedBatch, require_crc, split_batches
+from moldau.client.rules.read_bounds import OffsetRange
+from moldau.client.rules.versions import FETCH
+from moldau.errors import ErrorCode, KafkaError, OffsetOutOfRangeError
+from moldau.model import TopicPartition
+from moldau.wire.fetch_exchange import (
+    AnsweredPartition,
+    FetchAnswer,
+    encode_fetch_request,
+    parse_fetch_answer,
+)
+from moldau.wire.fetch_frame import FetchPartition, FetchRequest, FetchTopic
+
+_MIB: Final = 1024 * 1024
+_TIMEOUT_MS: Final = 30_000
+_LAST_BY_NAME: Final = 12  # from version 13 on topics have ids in place of names (KIP-516)
+_NO_ID: Final = -1
+_NO_SESSION_EPOCH: Final = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RangeSettings:
+    """How to ask."""
+
+    fetch_bytes: int = 2 * _MIB  # enough for an answer to be worth its request
+    max_wait_ms: int = 500
+    read_committed: bool = False
+
+
+class Arrived(NamedTuple):
+    """Batches of one answer, and the bytes of it that they keep in memory."""
+
+    batches: list[RawBatch]
+    size_bytes: int
+
+
+async def fetch_range(
+    client: ClusterClient,
+    partition: TopicPartition,
+    wanted: OffsetRange,
+    settings: RangeSettings,
+) -> AsyncGenerator[Arrived, None]:
+    """The batches of the range, answer by answer; raises what does not pass by itself."""
+    position, end_offset = wanted
+    last_progress = client.clock.monotonic()
+    while position < end_offset:
+        try:
+            answer = await _fetch(client, partition, position, settings)
+        except OffsetOutOfRangeError as error:
+            position = await _skip_deleted(client, partition, position, error)
+            continue
+        aborted = answer.aborted_transactions if settings.read_committed else None
+        found = split_batches(answer.records, position, aborted)
+        batches = _choose(found.batches, partition, OffsetRange(position, end_offset))
+        if batches:
+            yield Arrived(batches, len(answer.records))
+        if found.next_offset > position:
+            position, last_progress = found.next_offset, client.clock.monotonic()
+        elif answer.high_watermark >= end_offset:
+            return  # compaction has removed the rest
+        elif client.clock.monotonic() - last_progress > client.settings.patience_seconds:
+            raise OffsetOutOfRangeError(
+                f"{partition} is to be read to offset {end_offset}, but nothing follows {position}"
+            )
+        else:  # a new leader that has yet to learn how far it may tell, or one that throttles us
+            await client.clock.sleep(client.settings.backoff.max_seconds)
+
+
+def _choose(
+    found: Sequence[FetchedBatch], partition: TopicPartition, wanted: OffsetRange
+) -> list[RawBatch]:
+    """The batches of an answer that reach into the range, their CRCs checked."""
+    start_offset, end_offset = wanted
+    batches: list[RawBatch] = []
+    for batch in found:
+        data, header = batch
+        if header.base_offset >= end_offset:
+            break
+        require_crc(batch, partition)
+        next_offset = min(header.next_offset, end_offset)
+        batches.append(RawBatch(partition, data, header, start_offset, next_offset))
+    return batches
+
+
+async def _fetch(
+    client: ClusterClient, partition: TopicPartition, position: int, settings: RangeSettings
+) -> AnsweredPartition:
+    """One answer, from whoever leads the partition by then; raises the partition's error."""
+
+    async def attempt() -> AnsweredPartition:
+        connection = await client.connect_to_leader(partition)
+        metadata = client.metadata.current
+        topic_id = metadata.require_topic(partition.topic).topic_id
+        leader_epoch = metadata.require_partition(partition).leader_epoch
+        row = FetchPartition(
+            partition.partition, leader_epoch, position, _NO_ID, _NO_ID, settings.fetch_bytes
+        )
+        topic = FetchTopic(partition.topic, topic_id, [row])
+        return _require_row(partition, await _exchange(connection, topic, settings))
+
+    return await client.retry(attempt, refresh=(partition.topic,), wait_for_cluster=True)
+
+
+async def _exchange(
+    connection: BrokerConnection, topic: FetchTopic, settings: RangeSettings
+) -> FetchAnswer:
+    version = connection.choose_version(
+        FETCH, at_most=_LAST_BY_NAME if topic.topic_id is None else None
+    )
+    request = FetchRequest(
+        replica_id=_NO_ID,
+        replica_epoch=_NO_ID,
+        max_wait_ms=settings.max_wait_ms,
+        min_bytes=1,
+        max_bytes=settings.fetch_bytes,
+        isolation_level=int(settings.read_committed),
+        session_id=0,
+        session_epoch=_NO_SESSION_EPOCH,
+        topics=[topic],
+        forgotten_topics=[],
+        rack_id="",
+        cluster_id=None,
+    )
+    body = encode_fetch_request(version, request)
+    extra_seconds = settings.max_wait_ms / 1000
+    raw = await connection.exchange(FETCH, version, (body,), extra_seconds=extra_seconds)
+    return parse_fetch_answer(version, raw.frame, raw.position)
+
+
+def _require_row(partition: TopicPartition, answer: FetchAnswer) -> AnsweredPartition:
+    rows = [row for topic in answer.topics for row in topic.partitions]
+    code = answer.error_code or (rows[0].error_code if rows else 0)
+    if code:
+        raise error_for(_to_error_code(code), None, str(partition))
+    # A broker that slows its clients down answers without the partition.
+    return rows[0] if rows else _silence(partition)
+
+
+def _silence(partition: TopicPartition) -> AnsweredPartition:
+    return AnsweredPartition(partition.partition, 0, -1, -1, -1, (), -1, memoryview(b""))
+
+
+def _to_error_code(number: int) -> ErrorCode:
+    """Newer brokers may have codes that are not known here."""
+    try:
+        return ErrorCode(number)
+    except ValueError:
+        return ErrorCode.unknown_server_error
+
+
+async def _skip_deleted(
+    client: ClusterClient, partition: TopicPartition, position: int, error: OffsetOutOfRangeError
+) -> int:
+    """Where the log begins now, if that is why the position is gone."""
+    answers = await list_offsets(
+        client,
+        {partition: OffsetSpec.EARLIEST},
+        read_committed=False,
+        timeout_ms=_TIMEOUT_MS,
+    )
+    answer = answers[partition]
+    if isinstance(answer, KafkaError):
+        raise answer
+    if answer.offset <= position:
+        raise error
+    return answer.offset

@@ -1,0 +1,397 @@
+"""Fetched records on their way to the program: decoded when asked for, counted when given. A rule.
+
+A delivery holds what one reader of a consumer (the consumer itself, or one of its streams) may
+have next: chunks of fetched batches, in the order of their arrival. Batches are decoded one at a
+time into a run of records. What has been given is known exactly, without work for each record: the
+iterator of the run tells how much is left in it.
+
+Belongs to one thread at a time. Background tasks never touch it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import islice
+from operator import length_hint
+from typing import NamedTuple
+
+from moldau.client.rules.consumer_record import ConsumerRecord
+from moldau.client.rules.fetched_batches import FetchedBatch, decode_batch, require_crc
+from moldau.errors import MoldauError, RecordDeserializationError
+from moldau.model import TopicPartition
+from moldau.records.batch_header import BatchHeader
+from moldau.records.compression import Codec
+
+HEAVY_BYTES = 64 * 1024
+"""From this size on a compressed batch takes milliseconds to unpack."""
+
+Deserializer = Callable[[bytes], object]
+
+
+class Position(NamedTuple):
+    """The offset to be given next, and the leader epoch of the record before it, if known."""
+
+    offset: int
+    leader_epoch: int = -1
+
+
+class Chunk:
+    """What one fetch brought of one partition."""
+
+    __slots__ = ("at", "batches", "end", "epoch", "partition", "position")
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        epoch: int,
+        position: Position,
+        batches: list[FetchedBatch],
+        end: Position,
+    ) -> None:
+        self.partition = partition
+        self.epoch = epoch  # of the partition's position: another one after each seek
+        self.position = position  # records before it are not given
+        self.batches = batches
+        self.at = 0  # the next batch
+        self.end = end  # the position behind the last batch, whether it is given or not
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(len(batch.data) for batch in self.batches[self.at :])
+
+
+class RawBatch(NamedTuple):
+    """A whole batch as it was stored, its CRC checked.
+
+    Records before `from_offset` are not to be seen. `next_offset` is the position behind it.
+    """
+
+    partition: TopicPartition
+    data: memoryview
+    header: BatchHeader
+    from_offset: int
+    next_offset: int
+
+
+class Decoding(NamedTuple):
+    """How records are made of bytes."""
+
+    check_crcs: bool = True
+    key_deserializer: Deserializer | None = None
+    value_deserializer: Deserializer | None = None
+
+
+class HeavyBatch(NamedTuple):
+    """A batch whose decoding takes long enough to be done elsewhere."""
+
+    partition: TopicPartition
+    batch: FetchedBatch
+    from_offset: int
+    check_crc: bool
+
+    def decode(self) -> list[ConsumerRecord]:
+        """In any thread."""
+        return decode_batch(self.batch, self.partition, self.from_offset, check_crc=self.check_crc)
+
+
+class _Run:
+    """Decoded records of one batch, on their way out."""
+
+    __slots__ = ("chunk", "end", "is_whole", "records", "rest")
+
+    def __init__(
+        self, chunk: Chunk, records: list[ConsumerRecord], end: Position, *, is_whole: bool
+    ) -> None:
+        self.chunk = chunk
+        self.records = records
+        self.rest = iter(records)
+        self.end = end  # the position when all are given
+        self.is_whole = is_whole  # else a record follows that cannot be read
+
+    @property
+    def left_count(self) -> int:
+        return length_hint(self.rest)
+
+    @property
+    def last_given(self) -> ConsumerRecord | None:
+        given = len(self.records) - length_hint(self.rest)
+        return self.records[given - 1] if given else None
+
+    @property
+    def position(self) -> Position:
+        if not length_hint(self.rest):
+            return self.end
+        last = self.last_given
+        if last is None:
+            return self.chunk.position
+        return Position(last.offset + 1, last.leader_epoch)
+
+
+class Delivery:
+    """Chunks in, records out."""
+
+    def __init__(self, decoding: Decoding) -> None:
+        self._decoding = decoding
+        self._chunks: deque[Chunk] = deque()  # with that of the run
+        self._paused: frozenset[TopicPartition] = frozenset()
+        self._run: _Run | None = None
+        self._passed: dict[TopicPartition, Position] = {}  # by runs that are over
+        self._began: dict[TopicPartition, Position] = {}  # where the last call began to give
+        self._is_iterating = False
+        self._call_count = 0
+        self._decoded_ahead: tuple[HeavyBatch, list[ConsumerRecord]] | None = None
+        self.has_given = False  # since `settle`
+
+    # Giving
+
+    def take(self, limit: int) -> list[ConsumerRecord]:
+        """The next records, as many as there are up to the limit; raises what is wrong with one.
+
+        What was wrong is raised again until the position is moved past it.
+        """
+        began = self._begin_call(is_iterating=False)
+        taken: list[ConsumerRecord] = []
+        while True:
+            if self._run is not None:
+                began.setdefault(self._run.chunk.partition, self._run.position)
+                taken += islice(self._run.rest, limit - len(taken))
+            try:
+                if len(taken) >= limit or not self._start_run():
+                    break
+            except MoldauError:
+                if not taken:
+                    raise
+                break
+        self.has_given = self.has_given or bool(taken)
+        return taken
+
+    def next_run(self) -> Iterator[ConsumerRecord] | None:
+        """An iterator over some of the next records, or None when there are none.
+
+        A record counts as given when the iterator has given it. Another call takes over where
+        the iterator stopped.
+        """
+        self._begin_call(is_iterating=True)
+        if (self._run is None or not self._run.left_count) and not self._start_run():
+            return None
+        self.has_given = True
+        return None if self._run is None else self._run.rest
+
+    def take_batches(self, limit_bytes: int) -> list[RawBatch]:
+        """The next batches undecoded, at least one if there is any."""
+        began = self._begin_call(is_iterating=False)
+        self._retire_run()
+        taken: list[RawBatch] = []
+        size_bytes = 0
+        while (not taken or size_bytes < limit_bytes) and (chunk := self._find_chunk()):
+            began.setdefault(chunk.partition, chunk.position)
+            taken.append(self._take_batch(chunk))
+            size_bytes += len(taken[-1].data)
+            self._passed[chunk.partition] = chunk.position
+        self.has_given = self.has_given or bool(taken)
+        return taken
+
+    def _begin_call(self, *, is_iterating: bool) -> dict[TopicPartition, Position]:
+        self._is_iterating = is_iterating
+        self._call_count += 1
+        self._began = {}
+        return self._began
+
+    def _take_batch(self, chunk: Chunk) -> RawBatch:
+        batch = chunk.batches[chunk.at]
+        if self._decoding.check_crcs:
+            require_crc(batch, chunk.partition)
+        end = _end_of_batch(chunk)
+        taken = RawBatch(
+            chunk.partition, batch.data, batch.header, chunk.position.offset, end.offset
+        )
+        chunk.position = end
+        chunk.at += 1
+        return taken
+
+    # Positions
+
+    def position(self, partition: TopicPartition) -> Position | None:
+        """What is given next of a partition of which something was given since `settle`."""
+        run = self._run
+        if run is not None and run.chunk.partition == partition:
+            return run.position
+        return self._passed.get(partition)
+
+    def positions_after(self, count: int) -> Mapping[TopicPartition, Position]:
+        """Where so many more records of the run, or all of them, end."""
+        run = self._run
+        if run is None:
+            return {}
+        if count >= run.left_count:
+            return {run.chunk.partition: run.end}
+        last = run.records[len(run.records) - run.left_count + count - 1]
+        return {run.chunk.partition: Position(last.offset + 1, last.leader_epoch)}
+
+    def settle(self) -> Mapping[TopicPartition, Position]:
+        """The program has dealt with all that was given: the positions that moved since."""
+        moved, self._passed = self._passed, {}
+        if self._run is not None:
+            moved[self._run.chunk.partition] = self._run.position
+        self._began = {}
+        self.has_given = False
+        return moved
+
+    def find_failed(self) -> Mapping[TopicPartition, Position]:
+        """Where the program was before what was given last: to be asked before `settle`."""
+        if not self._is_iterating:
+            return dict(self._began)
+        last = None if self._run is None else self._run.last_given
+        if self._run is None or last is None:
+            return {}
+        return {self._run.chunk.partition: Position(last.offset, last.leader_epoch)}
+
+    @property
+    def sign_of_life(self) -> tuple[int, int]:
+        """Changes whenever something is given. May be read from any thread."""
+        run = self._run
+        return self._call_count, 0 if run is None else run.left_count
+
+    # Filling
+
+    def add(self, chunks: Iterable[Chunk]) -> None:
+        self._chunks += chunks
+
+    def drop(self, partitions: Collection[TopicPartition]) -> None:
+        """Forget what there is of these partitions."""
+        if self._run is not None and self._run.chunk.partition in partitions:
+            self._run = None
+        if any(chunk.partition in partitions for chunk in self._chunks):
+            self._chunks = deque(one for one in self._chunks if one.partition not in partitions)
+        for partition in partitions:
+            self._passed.pop(partition, None)
+            self._began.pop(partition, None)
+
+    def pause(self, partitions: frozenset[TopicPartition]) -> None:
+        """Give nothing of exactly these for now; what there is of them stays."""
+        self._paused = partitions
+        if self._run is not None and self._run.chunk.partition in partitions:
+            self._retire_run()
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there is something to give; what turns out empty may be among it."""
+        if self._run is not None and self._run.left_count:
+            return True
+        return any(
+            chunk.partition not in self._paused and chunk.at < len(chunk.batches)
+            for chunk in self._chunks
+        )
+
+    # Decoding elsewhere
+
+    def find_heavy_batch(self) -> HeavyBatch | None:
+        """The batch that has to be decoded before anything else is given, if it is large."""
+        if self._run is not None and self._run.left_count:
+            return None
+        self._retire_run()
+        chunk = self._find_chunk()
+        if chunk is None:
+            return None
+        batch = chunk.batches[chunk.at]
+        if batch.header.codec == Codec.NONE or len(batch.data) < HEAVY_BYTES:
+            return None
+        return HeavyBatch(chunk.partition, batch, chunk.position.offset, self._decoding.check_crcs)
+
+    def keep_decoded(self, heavy: HeavyBatch, records: list[ConsumerRecord]) -> None:
+        """For when the batch is due, if it still is then."""
+        self._decoded_ahead = heavy, records
+
+    # Runs
+
+    def _start_run(self) -> bool:
+        """Decode batches until one has records; False when none is left."""
+        while True:
+            self._retire_run()
+            chunk = self._find_chunk()
+            if chunk is None:
+                return False
+            self._run = self._decode(chunk)
+            if self._run.records:
+                return True
+
+    def _decode(self, chunk: Chunk) -> _Run:
+        decoding = self._decoding
+        batch = chunk.batches[chunk.at]
+        offset = chunk.position.offset
+        ahead, self._decoded_ahead = self._decoded_ahead, None
+        if ahead is not None and ahead[0].batch is batch and ahead[0].from_offset == offset:
+            records = ahead[1]
+        else:
+            records = decode_batch(batch, chunk.partition, offset, check_crc=decoding.check_crcs)
+        if decoding.key_deserializer is None and decoding.value_deserializer is None:
+            return _Run(chunk, records, _end_of_batch(chunk), is_whole=True)
+        read, failure = _deserialize(records, decoding)
+        if failure is None:
+            return _Run(chunk, read, _end_of_batch(chunk), is_whole=True)
+        if not read:
+            raise failure
+        # The failure comes when what precedes it was given: by decoding the batch again.
+        return _Run(chunk, read, Position(failure.offset), is_whole=False)
+
+    def _retire_run(self) -> None:
+        """Let the chunk continue where the run is, be it over or not."""
+        run, self._run = self._run, None
+        if run is None:
+            return
+        run.chunk.position = run.position
+        if run.is_whole and not run.left_count:
+            run.chunk.at += 1
+        self._passed[run.chunk.partition] = run.chunk.position
+
+    def _find_chunk(self) -> Chunk | None:
+        """The first that may be given and has a batch left. Those without are passed."""
+        for chunk in tuple(self._chunks):
+            if chunk.partition in self._paused:
+                continue
+            if chunk.at < len(chunk.batches):
+                return chunk
+            self._passed[chunk.partition] = chunk.end
+            self._chunks.remove(chunk)
+        return None
+
+
+def _end_of_batch(chunk: Chunk) -> Position:
+    """The position behind the next batch, and behind what is left out after the last."""
+    if chunk.at + 1 >= len(chunk.batches):
+        return chunk.end
+    header = chunk.batches[chunk.at].header
+    return Position(header.next_offset, header.leader_epoch)
+
+
+def _deserialize(
+    records: list[ConsumerRecord], decoding: Decoding
+) -> tuple[list[ConsumerRecord], RecordDeserializationError | None]:
+    """Records up to the first that cannot be read, and what was wrong with it."""
+    read_key, read_value = decoding.key_deserializer, decoding.value_deserializer
+    read: list[ConsumerRecord] = []
+    for record in records:
+        key: object = record.key
+        value: object = record.value
+        try:
+            if read_key is not None and key is not None:
+                key = read_key(record.key or b"")
+            if read_value is not None and value is not None:
+                value = read_value(record.value or b"")
+        except Exception as error:  # noqa: BLE001 the user's function may raise anything
+            return read, _unreadable(record, error)
+        read.append(record._replace(key=key, value=value))  # type: ignore[arg-type]
+    return read, None
+
+
+def _unreadable(record: ConsumerRecord, cause: Exception) -> RecordDeserializationError:
+    partition = TopicPartition(record.topic, record.partition)
+    failure = RecordDeserializationError(
+        f"the record at offset {record.offset} of {partition} cannot be deserialized: {cause}; "
+        f"seek to {record.offset + 1} to go on behind it",
+        partition,
+        record.offset,
+    )
+    failure.__cause__ = cause
+    return failure

@@ -1,0 +1,92 @@
+"""A topic as a producer sees it: the queues of its partitions, and who chooses among them.
+
+A rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic
+
+from moldau.client.rules.partition_queue import PartitionQueue
+from moldau.client.rules.partitioners import Partitioner, StickyPartitioner, partition_for_key
+from moldau.client.rules.producer_batches import P, ProducerBatch
+from moldau.errors import UnknownTopicError
+from moldau.records.codec import split_by_key
+from moldau.records.record import RecordRow
+
+
+class TopicTarget(Generic[P]):
+    """One topic. Its lists are replaced as a whole when the topic changes."""
+
+    __slots__ = (
+        "_ignores_keys",
+        "available",
+        "free",
+        "is_sticky",
+        "partitioner",
+        "queues",
+        "topic",
+    )
+
+    def __init__(self, topic: str, partitioner: Partitioner, *, ignores_keys: bool) -> None:
+        self.topic = topic
+        self.partitioner = partitioner
+        self.is_sticky = isinstance(partitioner, StickyPartitioner)
+        self.queues: list[PartitionQueue[P]] = []
+        self.available: Sequence[int] = ()
+        self.free: PartitionQueue[P] | None = None  # where free records stick at the moment
+        self._ignores_keys = ignores_keys
+
+    def require_queue(self, partition: int) -> PartitionQueue[P]:
+        queues = self.queues
+        if not 0 <= partition < len(queues):
+            raise UnknownTopicError(
+                f"topic {self.topic!r} has no partition {partition}; it has {len(queues)}, "
+                "counted from 0"
+            )
+        return queues[partition]
+
+    def find_open(self, key: bytes | None) -> ProducerBatch[P] | None:
+        """The open batch where a record that names no partition goes, if there is one."""
+        if key is None or self._ignores_keys:
+            free = self.free
+            return None if free is None else free.open
+        return self.queues[partition_for_key(key, len(self.queues))].open
+
+    def choose_anew(self, key: bytes | None) -> PartitionQueue[P]:
+        """The queue for a record that needs a new batch.
+
+        Free records stick to a partition for the length of a batch (KIP-480).
+        """
+        queues = self.queues
+        if key is not None and not self._ignores_keys:
+            return queues[partition_for_key(key, len(queues))]
+        self.partitioner.on_batch_full()
+        queue = queues[self.partitioner.choose(None, len(queues), self.available)]
+        self.free = queue if self.is_sticky else None
+        return queue
+
+    def split(
+        self, partition: int | None, rows: list[RecordRow]
+    ) -> list[tuple[int | None, list[RecordRow]]]:
+        """The rows of each partition in order; None is for rows that are free to go anywhere."""
+        if partition is not None:
+            return [(partition, rows)]
+        if self._ignores_keys:
+            return self._split_free(rows)
+        if len(self.queues) == 1:
+            return [(0, rows)]
+        *keyed, free = split_by_key(rows, len(self.queues))
+        parts = [(index, part) for index, part in enumerate(keyed) if part]
+        return [*parts, *self._split_free(free)]
+
+    def _split_free(self, rows: list[RecordRow]) -> list[tuple[int | None, list[RecordRow]]]:
+        if self.is_sticky or not rows:
+            return [(None, rows)] if rows else []
+        # In turn: as many choices as there are partitions give each of them a share.
+        count = min(len(self.available) or len(self.queues), len(rows))
+        turns = [
+            self.partitioner.choose(None, len(self.queues), self.available) for _ in range(count)
+        ]
+        return [(turn, rows[place::count]) for place, turn in enumerate(turns)]

@@ -1,0 +1,118 @@
+"""What a broker's answer means for a batch: confirmed, once more, in halves, or refused. A rule.
+
+Failures that may pass (a leader that moved, a broker that is gone, too few replicas) are worth
+another attempt. With idempotence so is a batch that is out of order: either one before it comes
+again first, or its numbers begin anew (see `partition_queue`). A batch that the broker has already
+is confirmed, though its offset may be unknown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, NamedTuple
+
+from moldau.client.rules.producer_batches import ProducerBatch
+from moldau.errors import (
+    BatchTooLargeError,
+    BrokerUnreachableError,
+    ConnectionLostError,
+    DuplicateSequenceError,
+    FencedLeaderEpochError,
+    InvalidProducerEpochError,
+    KafkaError,
+    LeaderNotAvailableError,
+    MoldauError,
+    NoAnswerError,
+    NotEnoughReplicasAfterAppendError,
+    NotLeaderError,
+    OutOfOrderSequenceError,
+    RecordListTooLargeError,
+    ReplicaNotAvailableError,
+    RequestTimedOutError,
+    StorageError,
+    UnknownLeaderEpochError,
+    UnknownProducerIdError,
+    UnknownTopicError,
+    UnknownTopicIdError,
+)
+
+_NOT_REACHED = (BrokerUnreachableError, ConnectionLostError, NoAnswerError)
+_STALE_METADATA = (
+    *_NOT_REACHED,
+    FencedLeaderEpochError,
+    LeaderNotAvailableError,
+    NotLeaderError,
+    ReplicaNotAvailableError,
+    StorageError,
+    UnknownLeaderEpochError,
+    UnknownTopicError,
+    UnknownTopicIdError,
+)
+_LOST_COUNT = (InvalidProducerEpochError, OutOfOrderSequenceError, UnknownProducerIdError)
+_TOO_LARGE = (BatchTooLargeError, RecordListTooLargeError)
+_IN_DOUBT = (
+    ConnectionLostError,
+    NoAnswerError,
+    NotEnoughReplicasAfterAppendError,
+    RequestTimedOutError,
+    StorageError,
+)
+
+
+class Step(Enum):
+    """What becomes of the batch."""
+
+    CONFIRM = 1
+    RETRY = 2
+    DIVIDE = 3
+    REFUSE = 4
+
+
+class Verdict(NamedTuple):
+    """What becomes of the batch, and what has to happen beside it."""
+
+    step: Step
+    refresh_metadata: bool = False
+    restart_numbers: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How stubborn a producer is."""
+
+    retries: int
+    is_idempotent: bool
+    retries_lost_requests: bool = True
+    """Whether a request is sent again of which nobody knows if it came through (not for acks=0)."""
+
+
+def judge(
+    batch: ProducerBatch[Any], error: MoldauError | None, *, is_oldest: bool, policy: RetryPolicy
+) -> Verdict:
+    """`is_oldest` when every batch before it has come to its end; no error is a confirmation."""
+    if error is None or isinstance(error, DuplicateSequenceError):
+        return Verdict(Step.CONFIRM)
+    if isinstance(error, _TOO_LARGE) and len(batch) > 1 and not batch.is_in_doubt:
+        # One in doubt is not divided: the broker would not recognise its halves.
+        return Verdict(Step.DIVIDE)
+    refresh = isinstance(error, _STALE_METADATA)
+    if policy.is_idempotent and isinstance(error, _LOST_COUNT):
+        may_retry = batch.attempts <= policy.retries
+        return Verdict(Step.RETRY if may_retry else Step.REFUSE, restart_numbers=is_oldest)
+    if batch.attempts <= policy.retries and _may_pass(error, policy):
+        return Verdict(Step.RETRY, refresh_metadata=refresh)
+    return Verdict(Step.REFUSE, refresh_metadata=refresh)
+
+
+def leaves_doubt(error: MoldauError | None) -> bool:
+    """Whether the batch may have been written in spite of this error."""
+    return isinstance(error, _IN_DOUBT)
+
+
+def _may_pass(error: MoldauError, policy: RetryPolicy) -> bool:
+    if isinstance(error, ConnectionLostError | NoAnswerError):
+        return policy.retries_lost_requests
+    if isinstance(error, KafkaError):
+        return error.code.retriable
+    return isinstance(error, _NOT_REACHED)

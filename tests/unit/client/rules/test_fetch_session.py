@@ -1,0 +1,108 @@
+"""Fetch sessions: what a request has to say, against a broker's own book-keeping."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moldau.broker.fetch_sessions import FetchSessions
+from moldau.client.rules.fetch_session import FetchSession, SessionRequest, TopicKey, Wanted
+from moldau.wire.fetch_frame import FetchPartition
+
+CLICKS = TopicKey("clicks", UUID(int=1))
+
+
+def row(index: int, offset: int) -> FetchPartition:
+    return FetchPartition(index, 0, offset, -1, -1, 100)
+
+
+def wanted(**offsets: int) -> Wanted:
+    """`p0=5`."""
+    return {(CLICKS, int(name[1:])): row(int(name[1:]), at) for name, at in offsets.items()}
+
+
+def named(request: SessionRequest) -> dict[int, int]:
+    return {one.partition: one.fetch_offset for topic in request.topics for one in topic.partitions}
+
+
+def forgotten(request: SessionRequest) -> list[int]:
+    return [index for topic in request.forgotten for index in topic.partitions]
+
+
+def test_the_first_request_names_everything_and_asks_for_a_session() -> None:
+    request = FetchSession().next_request(wanted(p0=1, p1=2))
+    assert (request.session_id, request.epoch) == (0, 0)
+    assert named(request) == {0: 1, 1: 2}
+
+
+def test_later_requests_name_what_has_changed() -> None:
+    session = FetchSession()
+    session.next_request(wanted(p0=1, p1=2, p2=3))
+    session.answered(77)
+    request = session.next_request(wanted(p0=1, p1=5, p3=0))
+    assert (request.session_id, request.epoch) == (77, 1)
+    assert named(request) == {1: 5, 3: 0}
+    assert forgotten(request) == [2]
+    session.answered(77)
+    assert session.next_request(wanted(p0=1, p1=5, p3=0))[1:] == (2, [], [])
+
+
+def test_without_a_session_every_request_names_everything() -> None:
+    session = FetchSession()
+    for _ in range(2):
+        request = session.next_request(wanted(p0=1))
+        assert (request.session_id, request.epoch, named(request)) == (0, 0, {0: 1})
+        session.answered(0)
+
+
+def test_after_a_failure_a_new_session_takes_the_place_of_the_old_one() -> None:
+    session = FetchSession()
+    session.next_request(wanted(p0=1))
+    session.answered(77)
+    session.start_over()
+    request = session.next_request(wanted(p0=1))
+    assert (request.session_id, request.epoch, named(request)) == (77, 0, {0: 1})
+    session.start_over(is_forgotten=True)
+    assert session.next_request(wanted(p0=1)).session_id == 0
+
+
+def test_a_topic_that_was_made_anew_is_another_one() -> None:
+    session = FetchSession()
+    session.next_request(wanted(p0=1))
+    session.answered(77)
+    anew = TopicKey("clicks", UUID(int=2))
+    request = session.next_request({(anew, 0): row(0, 1)})
+    assert [topic.topic_id for topic in request.topics] == [UUID(int=2)]
+    assert [topic.topic_id for topic in request.forgotten] == [UUID(int=1)]
+
+
+@given(
+    st.lists(st.dictionaries(st.integers(0, 4), st.integers(0, 3)), min_size=1, max_size=8),
+    st.lists(st.booleans(), min_size=8, max_size=8),
+)
+def test_the_broker_knows_at_all_times_what_is_wanted(
+    steps: list[dict[int, int]], losses: list[bool]
+) -> None:
+    session = FetchSession()
+    ids = iter(range(1, 100))
+    sessions = FetchSessions(lambda: 10, lambda: next(ids))
+    for offsets, is_lost in zip(steps, losses, strict=False):
+        request = session.next_request({(CLICKS, i): row(i, at) for i, at in offsets.items()})
+        if request.epoch == 0:
+            sessions.close(request.session_id)
+            served = sessions.open(0)
+        else:
+            served = sessions.require(request.session_id, request.epoch, 0)
+        assert served is not None
+        served.update(
+            [(topic.topic_id, one) for topic in request.topics for one in topic.partitions],  # type: ignore[misc]
+            [(topic.topic_id, i) for topic in request.forgotten for i in topic.partitions],  # type: ignore[misc]
+        )
+        known = {index: one.request.fetch_offset for (_, index), one in served.partitions.items()}
+        assert known == offsets
+        if is_lost:
+            session.start_over()
+        else:
+            session.answered(served.id)

@@ -1,0 +1,95 @@
+"""Groups in every version of their requests, and at brokers that are not ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka import Producer as ConfluentProducer
+
+from client.consumer_stage import ConsumerStage, read, values
+from moldau.client.blocking_consumer import Consumer
+from moldau.client.blocking_producer import Producer
+from moldau.client.rules import versions
+from moldau.client.rules.versions import Api
+from moldau.model import TopicPartition
+
+PATIENCE_SECONDS = 30.0
+
+REQUESTS = {
+    "group_membership.JOIN_GROUP": versions.JOIN_GROUP,
+    "group_membership.SYNC_GROUP": versions.SYNC_GROUP,
+    "group_membership.HEARTBEAT": versions.HEARTBEAT,
+    "group_membership.LEAVE_GROUP": versions.LEAVE_GROUP,
+    "group_offsets.OFFSET_COMMIT": versions.OFFSET_COMMIT,
+    "group_offsets.OFFSET_FETCH": versions.OFFSET_FETCH,
+    "coordinators.FIND_COORDINATOR": versions.FIND_COORDINATOR,
+    "consumer_positions.OFFSET_FOR_LEADER_EPOCH": versions.OFFSET_FOR_LEADER_EPOCH,
+}
+
+
+@pytest.mark.parametrize(
+    ("where", "version"),
+    [
+        pytest.param(where, version, id=f"{api.name}-{version}")
+        for where, api in REQUESTS.items()
+        for version in range(api.first, api.last + 1)
+    ],
+)
+def test_a_group_works_in_every_version(
+    monkeypatch: pytest.MonkeyPatch, where: str, version: int
+) -> None:
+    api = REQUESTS[where]
+    only = Api(api.name, api.key, version, version)
+    monkeypatch.setattr(f"moldau.client.{where}", only)
+    stage = ConsumerStage()
+
+    async def story() -> None:
+        await stage.create_topic("t")
+        await stage.produce("t", range(4))
+        for expected in ([0, 1], [2, 3]):
+            async with stage.consumer(topics="t", group="g") as consumer:
+                assert values(await read(consumer, 2)) == expected
+                await stage.clock.sleep(7.0)  # some heartbeats
+                await stage.stop_broker()  # and with it the leader epoch changes
+                await stage.start_broker()
+                await consumer.poll(10.0, max_records=1)
+                consumer.seek(TopicPartition("t", 0), expected[-1] + 1)
+        assert await stage.committed("g") == {TopicPartition("t", 0): 4}
+
+    stage.play(story)
+
+
+@pytest.fixture(scope="module")
+def mock_cluster() -> Iterator[str]:
+    """librdkafka's own brokers, two of them."""
+    owner = ConfluentProducer({"bootstrap.servers": "", "test.mock.num.brokers": 2, "log_level": 0})
+    brokers = owner.list_topics(timeout=10).brokers.values()
+    yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
+    owner.flush(0)
+
+
+def test_a_group_at_librdkafkas_mock_brokers(
+    mock_cluster: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # They announce newer versions, and hang up on them; these are what librdkafka itself sends.
+    newest = {"JOIN_GROUP": 5, "SYNC_GROUP": 3, "HEARTBEAT": 3, "LEAVE_GROUP": 1}
+    for name, last in newest.items():
+        api: Api = getattr(versions, name)
+        known = Api(api.name, api.key, api.first, last)
+        monkeypatch.setattr(f"moldau.client.group_membership.{name}", known)
+    with Producer(mock_cluster) as producer:
+        sent = [b"%d" % number for number in range(100)]
+        producer.send_many("mocked", sent).result(PATIENCE_SECONDS)
+    seen: list[bytes | None] = []
+    with Consumer(
+        mock_cluster, group="g", topics="mocked", auto_offset_reset="earliest"
+    ) as consumer:
+        while len(seen) < 100:
+            seen += [record.value for record in consumer.poll(PATIENCE_SECONDS)]
+        assigned = consumer.assignment
+        consumer.commit()
+        committed = consumer.committed()
+    assert sorted(seen, key=lambda value: int(value or b"")) == sent
+    assert sum(offset.offset for offset in committed.values() if offset is not None) == 100
+    assert len(assigned) == 4

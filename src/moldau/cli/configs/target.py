@@ -1,0 +1,38 @@
+"""Which topic or broker the `moldau configs` commands are about."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from moldau.client.admin_values import ConfigResource
+
+Topic = Annotated[
+    str | None, typer.Option("--topic", metavar="NAME", help="A topic.", show_default=False)
+]
+Broker = Annotated[
+    str | None,
+    typer.Option(
+        "--broker",
+        metavar="ID|default",
+        help="A broker by its number, or `default`: what holds for all brokers.",
+        show_default=False,
+    ),
+]
+
+
+def require_target(topic: str | None, broker: str | None) -> ConfigResource:
+    """Exactly one of the two has to be given."""
+    from moldau.client.admin_values import ConfigResource, ResourceType
+
+    if (topic is None) == (broker is None):
+        raise typer.BadParameter("name either --topic or --broker", param_hint="--topic")
+    if topic is not None:
+        return ConfigResource.topic(topic)
+    if broker == "default":
+        return ConfigResource(ResourceType.BROKER, "")
+    if broker is None or not broker.isdecimal():
+        raise typer.BadParameter(f"{broker!r} is not a number", param_hint="--broker")
+    return ConfigResource(ResourceType.BROKER, broker)

@@ -1,0 +1,114 @@
+"""`moldau consume`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from moldau.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
+
+
+def consume(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)],
+    from_beginning: Annotated[
+        bool, typer.Option("--from-beginning", help="Read all that is there, then what is new.")
+    ] = False,
+    partition: Annotated[
+        list[int] | None,
+        typer.Option(
+            min=0,
+            metavar="N",
+            help="Read this partition only; repeat for more.",
+            show_default="all",
+        ),
+    ] = None,
+    offset: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|earliest|latest|-N",
+            help="Begin at this offset; -N: with the last N records of each partition.",
+            show_default="latest",
+        ),
+    ] = None,
+    timestamp: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MS|ISO", help="Begin with the first record of this time.", show_default=False
+        ),
+    ] = None,
+    max_messages: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Stop after so many records.", show_default="never"),
+    ] = None,
+    timeout_ms: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="MS", help="Stop when nothing arrives for so long.", show_default="never"
+        ),
+    ] = None,
+    until_end: Annotated[
+        bool, typer.Option("--until-end", help="Stop at what was the end at the beginning.")
+    ] = False,
+    form: Annotated[
+        str,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="value, key-value, json, hex, or a template of %k key, %v value, %o offset, "
+            "%p partition, %t topic, %T timestamp, %h headers, %n line end.",
+        ),
+    ] = "value",
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Read as a member of this group, which goes on where it has stopped; "
+            "--from-beginning counts where it has not read before.",
+            show_default="none",
+        ),
+    ] = None,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+) -> None:
+    """Print the records of a topic: new ones, or from any place on."""
+    from moldau.cli.record_format import parse_format
+
+    formatter = parse_format("json" if as_json else form)
+    idle_seconds = None if timeout_ms is None else timeout_ms / 1000
+    if group is not None:
+        import asyncio
+
+        from moldau.cli.consume_group import GroupConsumption, consume_in_group
+
+        if partition or offset is not None or timestamp is not None:
+            raise typer.BadParameter(
+                "a group has its own partitions and offsets: leave out --partition, --offset and "
+                "--timestamp, and see `moldau groups reset-offsets`",
+                param_hint="--group",
+            )
+        membership = GroupConsumption(
+            topic=topic,
+            group_id=group,
+            from_beginning=from_beginning,
+            formatter=formatter,
+            max_records=max_messages,
+            idle_seconds=idle_seconds,
+            until_end=until_end,
+        )
+        asyncio.run(consume_in_group(bootstrap, membership))
+    else:
+        from moldau.cli.consume_session import Consumption, consume_records
+        from moldau.cli.consume_start import choose_start
+        from moldau.cli.session import with_client
+
+        consumption = Consumption(
+            topic=topic,
+            partitions=tuple(partition or ()),
+            start=choose_start(offset, timestamp, from_beginning),
+            formatter=formatter,
+            max_records=max_messages,
+            idle_seconds=idle_seconds,
+            until_end=until_end,
+        )
+        with_client(bootstrap, lambda client: consume_records(client, consumption))

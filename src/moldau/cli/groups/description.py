@@ -1,0 +1,218 @@
+"""Gathers all that `moldau groups describe` shows of a group."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from moldau.cli.durations import format_duration
+from moldau.client.admin import AsyncAdmin
+from moldau.client.group_values import (
+    GroupDescription,
+    GroupMember,
+    GroupOffset,
+    PartitionLag,
+)
+from moldau.errors import KafkaError
+from moldau.model import TopicPartition
+
+_UNKNOWN = "-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedPartition:
+    """A partition that a group has read, or that a member is to read.
+
+    What is not known is None: no commit yet, a topic that is gone, a partition without leader.
+    """
+
+    partition: TopicPartition
+    committed: int | None
+    log_end_offset: int | None
+    lag_records: int | None
+    lag_seconds: float | None
+    member: GroupMember | None
+
+    def to_row(self) -> tuple[str, ...]:
+        member, seconds = self.member, self.lag_seconds
+        return (
+            self.partition.topic,
+            str(self.partition.partition),
+            _or_unknown(self.committed),
+            _or_unknown(self.log_end_offset),
+            _or_unknown(self.lag_records),
+            _UNKNOWN if seconds is None else format_duration(seconds),
+            _UNKNOWN if member is None else member.member_id,
+            _UNKNOWN if member is None else member.host,
+        )
+
+    def to_document(self) -> dict[str, object]:
+        member = self.member
+        return {
+            "topic": self.partition.topic,
+            "partition": self.partition.partition,
+            "committed_offset": self.committed,
+            "log_end_offset": self.log_end_offset,
+            "lag": self.lag_records,
+            "lag_seconds": self.lag_seconds,
+            "member_id": None if member is None else member.member_id,
+            "client_id": None if member is None else member.client_id,
+            "host": None if member is None else member.host,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedGroup:
+    """A group; its partitions are None when nobody asked for them."""
+
+    description: GroupDescription
+    partitions: tuple[DescribedPartition, ...] | None
+
+    @property
+    def name(self) -> str:
+        return self.description.group_id
+
+    @property
+    def members(self) -> tuple[GroupMember, ...]:
+        return self.description.members
+
+    def summary(self) -> Iterable[tuple[str, str]]:
+        group = self.description
+        count = str(len(group.members))
+        yield "state", group.state.value
+        yield "members", f"{count}, assigned by {group.protocol}" if group.protocol else count
+        yield "coordinator", f"broker {group.coordinator.id} at {group.coordinator.address}"
+
+    def totals(self) -> str:
+        records, seconds = self._total_records(), self._most_seconds()
+        counted = "1 record" if records == 1 else f"{records:,} records"
+        late = f", at most {format_duration(seconds)} behind" if seconds else ""
+        return f"total lag {counted}{late}"
+
+    def _total_records(self) -> int:
+        return sum(row.lag_records or 0 for row in self.partitions or ())
+
+    def _most_seconds(self) -> float | None:
+        known = [row.lag_seconds for row in self.partitions or () if row.lag_seconds is not None]
+        return max(known, default=None)
+
+    def member_rows(self) -> Sequence[tuple[str, ...]]:
+        return [
+            (
+                member.member_id,
+                member.instance_id or _UNKNOWN,
+                member.client_id,
+                member.host,
+                format_partitions(member.assignment) or _UNKNOWN,
+            )
+            for member in self.members
+        ]
+
+    def to_document(self, *, with_members: bool) -> dict[str, object]:
+        group = self.description
+        address = group.coordinator.address
+        document: dict[str, object] = {
+            "group": group.group_id,
+            "state": group.state.value,
+            "protocol_type": group.protocol_type,
+            "protocol": group.protocol,
+            "coordinator": {
+                "id": group.coordinator.id,
+                "host": address.host,
+                "port": address.port,
+            },
+        }
+        if with_members:
+            document["members"] = [_member_to_document(member) for member in group.members]
+        if self.partitions is not None:
+            document["offsets"] = [row.to_document() for row in self.partitions]
+            document["total_lag"] = self._total_records()
+            document["max_lag_seconds"] = self._most_seconds()
+        return document
+
+
+def _member_to_document(member: GroupMember) -> dict[str, object]:
+    return {
+        "member_id": member.member_id,
+        "instance_id": member.instance_id,
+        "client_id": member.client_id,
+        "host": member.host,
+        "assignment": [
+            {"topic": one.topic, "partition": one.partition} for one in member.assignment
+        ],
+    }
+
+
+def format_partitions(partitions: Iterable[TopicPartition]) -> str:
+    """`clicks:0,1,2 orders:5`."""
+    topics: defaultdict[str, list[str]] = defaultdict(list)
+    for topic, index in sorted(partitions):
+        topics[topic].append(str(index))
+    return " ".join(f"{topic}:{','.join(indexes)}" for topic, indexes in topics.items())
+
+
+def _or_unknown(number: int | None) -> str:
+    return _UNKNOWN if number is None else str(number)
+
+
+async def describe_all(
+    admin: AsyncAdmin, names: Sequence[str] | None, *, with_offsets: bool
+) -> Sequence[DescribedGroup | KafkaError]:
+    """These groups, or all; the errors of those that cannot be described."""
+    if names is None:
+        names = sorted(await admin.list_groups())
+    answers = await admin.describe_groups(dict.fromkeys(names))
+    return [
+        answer
+        if isinstance(answer, KafkaError)
+        else await _describe(admin, answer, with_offsets=with_offsets)
+        for answer in (answers[name] for name in dict.fromkeys(names))
+    ]
+
+
+async def _describe(
+    admin: AsyncAdmin, description: GroupDescription, *, with_offsets: bool
+) -> DescribedGroup | KafkaError:
+    if not with_offsets:
+        return DescribedGroup(description=description, partitions=None)
+    try:
+        found = await admin.list_group_offsets(description.group_id)
+    except KafkaError as error:
+        return error
+    return DescribedGroup(
+        description=description,
+        partitions=await _describe_partitions(admin, description, found),
+    )
+
+
+async def _describe_partitions(
+    admin: AsyncAdmin,
+    description: GroupDescription,
+    found: Mapping[TopicPartition, GroupOffset | KafkaError],
+) -> tuple[DescribedPartition, ...]:
+    committed = {one: row.offset for one, row in found.items() if isinstance(row, GroupOffset)}
+    owners = {one: member for member in description.members for one in member.assignment}
+    partitions = sorted(committed.keys() | owners.keys())
+    lags = await admin.measure_lag({one: committed.get(one) for one in partitions})
+    return tuple(
+        _describe_partition(one, committed.get(one), lags[one], owners.get(one))
+        for one in partitions
+    )
+
+
+def _describe_partition(
+    partition: TopicPartition,
+    committed: int | None,
+    lag: PartitionLag | KafkaError,
+    member: GroupMember | None,
+) -> DescribedPartition:
+    found = None if isinstance(lag, KafkaError) else lag
+    return DescribedPartition(
+        partition=partition,
+        committed=committed,
+        log_end_offset=None if found is None else found.log_end_offset,
+        lag_records=None if found is None else found.records,
+        lag_seconds=None if found is None else found.seconds,
+        member=member,
+    )

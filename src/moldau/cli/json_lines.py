@@ -1,0 +1,100 @@
+"""From a line of JSON to a record: the form in which `moldau consume --json` prints them. Pure.
+
+    {"key": "k", "value": "v", "headers": [{"key": "h", "value": "w"}],
+     "partition": 0, "timestamp_ms": 1700000000000}
+
+Only the value has to be there. Bytes that are no UTF-8 text stand under `…_base64` instead. A key
+or value that is not a text is sent as JSON. `topic` and `offset` are where the record came from,
+and have no say in where it goes.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+
+from moldau.cli.line_parser import ParsedLine, first_words
+from moldau.errors import ConfigurationError
+from moldau.records.record import Headers
+
+_encode_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+
+_FIELDS = frozenset(
+    {
+        *("key", "key_base64", "value", "value_base64"),
+        *("headers", "partition", "timestamp_ms", "topic", "offset"),
+    }
+)
+
+Document = Mapping[str, object]
+
+
+class JsonLineParser:
+    """Reads one object from each line."""
+
+    def parse(self, line: bytes, number: int) -> ParsedLine:
+        try:
+            return _read(_read_object(line))
+        except ValueError as error:  # of JSON, base64 and UTF-8, too
+            raise ConfigurationError(f"line {number} {error}: {first_words(line)}") from None
+
+
+def _read_object(line: bytes) -> Document:
+    try:
+        document = json.loads(line)
+    except ValueError:
+        raise ValueError("is no JSON") from None
+    if not isinstance(document, dict):
+        raise ValueError("is no JSON object")
+    unknown = document.keys() - _FIELDS
+    if unknown:
+        raise ValueError(f"has {min(unknown)!r}, which means nothing here")
+    return document
+
+
+def _read(document: Document) -> ParsedLine:
+    if "value" not in document and "value_base64" not in document:
+        raise ValueError("has no value")
+    return ParsedLine(
+        key=_read_bytes(document, "key"),
+        value=_read_bytes(document, "value"),
+        headers=_read_headers(document.get("headers")),
+        partition=_read_number(document, "partition"),
+        timestamp_ms=_read_number(document, "timestamp_ms"),
+    )
+
+
+def _read_bytes(document: Document, name: str) -> bytes | None:
+    encoded = document.get(f"{name}_base64")
+    if encoded is not None:
+        try:
+            return base64.b64decode(str(encoded), validate=True)
+        except binascii.Error:
+            raise ValueError(f"has a {name}_base64 that is none") from None
+    found = document.get(name)
+    if found is None:
+        return None
+    return (found if isinstance(found, str) else _encode_json(found)).encode()
+
+
+def _read_headers(found: object) -> Headers:
+    if found is None:
+        return ()
+    if not isinstance(found, list) or not all(_is_header(one) for one in found):
+        raise ValueError('has headers that are no list of {"key": ..., "value": ...}')
+    return tuple((one["key"], _read_bytes(one, "value")) for one in found)
+
+
+def _is_header(found: object) -> bool:
+    return isinstance(found, dict) and isinstance(found.get("key"), str)
+
+
+def _read_number(document: Document, name: str) -> int | None:
+    found = document.get(name)
+    if found is None:
+        return None
+    if not isinstance(found, int) or isinstance(found, bool) or found < 0:
+        raise ValueError(f"has a {name} that is no number")
+    return found

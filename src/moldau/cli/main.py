@@ -1,0 +1,149 @@
+"""The `moldau` command: its table of commands, and what becomes of their failures.
+
+Failures that a person can mend are one sentence on stderr that says how; anything else is a bug and
+shows its traceback. Exit codes: 0 success, 1 failure, 2 wrong usage, 130 Ctrl-C, 141 closed pipe.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated
+
+import typer
+import typer.main
+
+from moldau.cli.lazy import CONTEXT_SETTINGS, Command, Group, LazyCommands
+
+COMMANDS: dict[str, Command | Group] = {
+    "start": Command("moldau.cli.start:start"),
+    "topics": Group(
+        "Create, list, describe, alter and delete topics.",
+        {
+            "create": Command("moldau.cli.topics.create:create"),
+            "list": Command("moldau.cli.topics.list:list_topics"),
+            "describe": Command("moldau.cli.topics.describe:describe"),
+            "alter": Command("moldau.cli.topics.alter:alter"),
+            "delete": Command("moldau.cli.topics.delete:delete"),
+        },
+    ),
+    "configs": Group(
+        "Describe and alter the settings of topics and brokers.",
+        {
+            "describe": Command("moldau.cli.configs.describe:describe"),
+            "alter": Command("moldau.cli.configs.alter:alter"),
+        },
+    ),
+    "groups": Group(
+        "List, describe, reset and delete consumer groups.",
+        {
+            "list": Command("moldau.cli.groups.list:list_groups"),
+            "describe": Command("moldau.cli.groups.describe:describe"),
+            "reset-offsets": Command("moldau.cli.groups.reset_offsets:reset_offsets"),
+            "delete": Command("moldau.cli.groups.delete:delete"),
+        },
+    ),
+    "produce": Command("moldau.cli.produce:produce"),
+    "consume": Command("moldau.cli.consume:consume"),
+    "log": Group(
+        "Look into the files of a log.",
+        {"dump": Command("moldau.cli.log.dump:dump")},
+    ),
+}
+
+FAILURE = 1
+INTERRUPTED = 130
+PIPE_CLOSED = 141
+
+app = typer.Typer(
+    name="moldau",
+    help="Moldau: Kafka's commit log and wire protocol, in Python.",
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    no_args_is_help=True,
+    context_settings=CONTEXT_SETTINGS,
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from moldau import __version__
+
+        typer.echo(f"moldau {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Moldau: Kafka's commit log and wire protocol, in Python."""
+
+
+def guarded(function: Callable[..., object]) -> Callable[..., object]:
+    """Run a command so that its failures end in an exit code and a sentence."""
+
+    @functools.wraps(function)
+    def run_guarded(*arguments: object, **options: object) -> None:
+        try:
+            function(*arguments, **options)
+            sys.stdout.flush()
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            _forget_stdout()
+            raise typer.Exit(PIPE_CLOSED) from None
+        except Exception as error:
+            raise typer.Exit(_report(error)) from error
+
+    return run_guarded
+
+
+def _forget_stdout() -> None:
+    """Nobody reads any more: keep the interpreter from complaining when it flushes at its end."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _report(error: Exception) -> int:
+    if isinstance(error, typer.Exit):
+        return error.exit_code
+    if isinstance(error, typer.Abort | typer.BadParameter):
+        raise error
+    from moldau.cli.failures import explain
+
+    sentence = explain(error)
+    if sentence is None:
+        raise error
+    typer.echo(f"moldau: {sentence}", err=True)
+    return FAILURE
+
+
+def build() -> typer.core.TyperGroup:
+    """The root command, its subcommands still unloaded."""
+    group = typer.main.get_group(app)
+    group.commands = LazyCommands(COMMANDS, guarded)  # type: ignore[assignment]
+    return group
+
+
+def run(arguments: Sequence[str] | None = None) -> int:
+    """Run one command line and give its exit code."""
+    try:
+        build().main(args=arguments, prog_name="moldau")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else FAILURE
+    return 0
+
+
+def main() -> None:
+    """The entry point of the installed command."""
+    # kio registers strategies wherever hypothesis is installed: 0.3 s and 16 MB that no command
+    # has a use for. None makes its import fail, which kio expects.
+    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
+    sys.exit(run())

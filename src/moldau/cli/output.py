@@ -1,0 +1,71 @@
+"""Prints for people (tables, by Rich) and for machines (JSON)."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import typer
+
+# Made once: `json.dumps` with separators makes a new encoder for every call.
+_encode_line = json.JSONEncoder(separators=(",", ":")).encode
+
+_PIPE_COLUMNS = 10_000
+"""Into a pipe nothing is cut or wrapped, however wide it is."""
+
+
+def print_document(value: object) -> None:
+    """One JSON document for the whole answer."""
+    typer.echo(json.dumps(value, indent=2))
+
+
+def print_line(value: Mapping[str, object]) -> None:
+    """One JSON object on one line, of a stream of them."""
+    sys.stdout.write(_encode_line(value) + "\n")
+
+
+def note(text: str) -> None:
+    """Say something beside the answer; machines that read stdout do not see it."""
+    typer.echo(text, err=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table; numbers are aligned to the right, and long texts may be cut."""
+
+    title: str
+    is_number: bool = False
+    is_cut: bool = False
+
+
+def print_table(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], *, indent: int = 0
+) -> None:
+    """A table as wide as it needs to be, at most as wide as the terminal."""
+    from rich.console import Console
+    from rich.padding import Padding
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    for column in columns:
+        table.add_column(
+            column.title,
+            justify="right" if column.is_number else "left",
+            no_wrap=column.is_number,
+            overflow="ellipsis" if column.is_cut else "fold",
+        )
+    for row in rows:
+        table.add_row(*row)
+    console = Console(
+        file=sys.stdout,
+        width=None if sys.stdout.isatty() else _PIPE_COLUMNS,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )
+    with console.capture() as captured:
+        console.print(Padding(table, (0, 0, 0, indent), expand=False))
+    for line in captured.get().splitlines():
+        sys.stdout.write(line.rstrip() + "\n")

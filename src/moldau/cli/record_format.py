@@ -1,0 +1,179 @@
+"""How `moldau consume` shows a record: fixed forms, or a template in kcat's manner.
+
+    %v %s  value            %V %S  its length (-1: none)      %t  topic        %T  timestamp in ms
+    %k     key              %K     its length                 %p  partition    %h  headers
+    %n     a line end       %%     a percent sign             %o  offset
+    \\n \\r \\t \\0 \\\\ and \\xNN as in C
+
+Answers for turning one record into bytes; values pass through as they are. Pure.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from moldau.errors import ConfigurationError
+from moldau.model import TopicPartition
+from moldau.records.record import Headers, Record
+
+Formatter = Callable[[TopicPartition, Record], bytes]
+_Part = Callable[[TopicPartition, Record], bytes]
+
+NULL = b"null"
+
+# Made once: `json.dumps` with separators makes a new encoder for every call.
+_encode_json = json.JSONEncoder(separators=(",", ":")).encode
+
+_ESCAPES: Mapping[str, str] = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\"}
+_TOKEN = re.compile(r"%(?P<field>.?)|\\(?:x(?P<hex>[0-9a-fA-F]{2})|(?P<escape>.?))", re.DOTALL)
+
+
+def parse_format(text: str) -> Formatter:
+    """A formatter for a form's name or a template; raises ConfigurationError."""
+    if text in _FORMS:
+        return _FORMS[text]
+    if "%" in text:
+        return _compile(text)
+    known = ", ".join(_FORMS)
+    raise ConfigurationError(
+        f"there is no format {text!r}; choose {known}, or a template like '%p %o %k %v'"
+    )
+
+
+def _show_value(partition: TopicPartition, record: Record) -> bytes:
+    return (NULL if record.value is None else record.value) + b"\n"
+
+
+def _show_key_value(partition: TopicPartition, record: Record) -> bytes:
+    return _or_null(record.key) + b"\t" + _or_null(record.value) + b"\n"
+
+
+def _show_hex(partition: TopicPartition, record: Record) -> bytes:
+    return f"{_hex(record.key)}\t{_hex(record.value)}\n".encode()
+
+
+def show_json(partition: TopicPartition, record: Record) -> bytes:
+    """One object on one line."""
+    return _encode_json(to_document(partition, record)).encode() + b"\n"
+
+
+def to_document(partition: TopicPartition, record: Record) -> dict[str, object]:
+    """A record for JSON. Bytes that are no UTF-8 text stand under `…_base64` instead."""
+    return {
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        **bytes_to_document("key", record.key),
+        **bytes_to_document("value", record.value),
+        "headers": headers_to_document(record.headers),
+    }
+
+
+def headers_to_document(headers: Headers) -> list[dict[str, object]]:
+    """A list, since names may repeat."""
+    return [
+        {"key": name.encode(errors="surrogateescape").decode(errors="replace")}
+        | bytes_to_document("value", value)
+        for name, value in headers
+    ]
+
+
+def bytes_to_document(name: str, data: bytes | None) -> dict[str, object]:
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {name + "_base64": base64.b64encode(data).decode()}
+
+
+def _compile(template: str) -> Formatter:
+    parts: list[_Part] = []
+    position = 0
+    for token in _TOKEN.finditer(template):
+        _add_text(parts, template[position : token.start()])
+        parts.append(_part_for(token, template))
+        position = token.end()
+    _add_text(parts, template[position:])
+    if not _ends_line(template):
+        _add_text(parts, "\n")
+
+    def show(partition: TopicPartition, record: Record) -> bytes:
+        return b"".join([part(partition, record) for part in parts])
+
+    return show
+
+
+def _ends_line(template: str) -> bool:
+    """Whoever ends the template with a line end or a NUL has thought of separating records."""
+    return template.endswith(("%n", "\\n", "\\0", "\n"))
+
+
+def _add_text(parts: list[_Part], text: str) -> None:
+    if text:
+        parts.append(partial(_show_text, text.encode()))
+
+
+def _show_text(text: bytes, partition: TopicPartition, record: Record) -> bytes:
+    return text
+
+
+def _part_for(token: re.Match[str], template: str) -> _Part:
+    field, code, escape = token["field"], token["hex"], token["escape"]
+    if code is not None:
+        return partial(_show_text, bytes.fromhex(code))
+    if escape in _ESCAPES:
+        return partial(_show_text, _ESCAPES[escape].encode())
+    if field in _FIELDS:
+        return _FIELDS[field]
+    fields = " ".join(f"%{name}" for name in _FIELDS)
+    raise ConfigurationError(
+        f"the format {template!r} has {token[0]!r}, which means nothing; there are {fields}"
+    )
+
+
+def _or_null(data: bytes | None) -> bytes:
+    return NULL if data is None else data
+
+
+def _hex(data: bytes | None) -> str:
+    return "null" if data is None else data.hex()
+
+
+def _length(data: bytes | None) -> bytes:
+    return b"-1" if data is None else b"%d" % len(data)
+
+
+def _show_headers(headers: Headers) -> bytes:
+    return b",".join(
+        name.encode(errors="surrogateescape") + b"=" + _or_null(value) for name, value in headers
+    )
+
+
+_FORMS: Mapping[str, Formatter] = {
+    "value": _show_value,
+    "key-value": _show_key_value,
+    "json": show_json,
+    "hex": _show_hex,
+}
+
+_FIELDS: Mapping[str, _Part] = {
+    "k": lambda partition, record: _or_null(record.key),
+    "v": lambda partition, record: _or_null(record.value),
+    "s": lambda partition, record: _or_null(record.value),
+    "K": lambda partition, record: _length(record.key),
+    "V": lambda partition, record: _length(record.value),
+    "S": lambda partition, record: _length(record.value),
+    "t": lambda partition, record: partition.topic.encode(),
+    "p": lambda partition, record: b"%d" % partition.partition,
+    "o": lambda partition, record: b"%d" % record.offset,
+    "T": lambda partition, record: b"%d" % record.timestamp_ms,
+    "h": lambda partition, record: _show_headers(record.headers),
+    "n": lambda partition, record: b"\n",
+    "%": lambda partition, record: b"%",
+}

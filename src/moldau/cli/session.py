@@ -1,0 +1,56 @@
+"""Runs asynchronous work of one command against a cluster, from first connection to last."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TypeVar
+
+import typer
+
+from moldau import __version__
+from moldau.cli.failures import explain
+from moldau.client.admin import AsyncAdmin
+from moldau.client.cluster_client import ClientSettings, ClusterClient
+from moldau.client.connections import ConnectionSettings
+from moldau.errors import MoldauError
+
+T = TypeVar("T")
+
+
+def client_settings() -> ClientSettings:
+    return ClientSettings(
+        connection=ConnectionSettings(client_id="moldau-cli", client_version=__version__)
+    )
+
+
+def with_admin(bootstrap: str, work: Callable[[AsyncAdmin], Awaitable[T]]) -> T:
+    """Run work that administers."""
+
+    async def session() -> T:
+        async with AsyncAdmin(bootstrap, client_settings()) as admin:
+            return await work(admin)
+
+    return asyncio.run(session())
+
+
+def with_client(bootstrap: str, work: Callable[[ClusterClient], Awaitable[T]]) -> T:
+    """Run work that reads or writes records."""
+
+    async def session() -> T:
+        client = ClusterClient(bootstrap, client_settings())
+        try:
+            return await work(client)
+        finally:
+            await client.close()
+
+    return asyncio.run(session())
+
+
+def end_with(errors: Iterable[MoldauError | None]) -> None:
+    """Report what failed of several things, and fail if anything did."""
+    failed = [error for error in errors if error is not None]
+    for error in failed:
+        typer.echo(f"moldau: {explain(error)}", err=True)
+    if failed:
+        raise typer.Exit(1)

@@ -1,0 +1,72 @@
+"""`moldau start`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from moldau.broker.server import Broker
+
+
+def start(
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            readable=True,
+            help="A server.properties with Kafka's names.",
+            show_default="none",
+        ),
+    ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            file_okay=False, help="Where the logs are kept.", show_default="./moldau-data"
+        ),
+    ] = None,
+    listen: Annotated[
+        str | None,
+        typer.Option(metavar="HOST:PORT", help="Where to serve.", show_default="127.0.0.1:9092"),
+    ] = None,
+    broker_id: Annotated[
+        int | None, typer.Option(min=0, metavar="N", help="The broker's number.", show_default="1")
+    ] = None,
+    to_set: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Any option of server.properties; repeat for more."
+        ),
+    ] = None,
+) -> None:
+    """Run a broker until it is told to stop (Ctrl-C or SIGTERM).
+
+    Flags come before --set, --set before the file. Prints one line, `listening on HOST:PORT`,
+    when requests are answered. Warnings go to standard error; MOLDAU_LOG=info shows more.
+    """
+    import asyncio
+
+    from moldau.broker.run import run_broker
+    from moldau.cli.log_lines import set_up_logging
+    from moldau.cli.start_settings import gather_settings
+    from moldau.config.unknown import find_unknown
+
+    settings = gather_settings(
+        config=config,
+        sets=to_set or (),
+        data_dir=data_dir,
+        listen=listen,
+        broker_id=broker_id,
+    )
+    for unknown in find_unknown(settings):
+        typer.echo(f"moldau: warning: {unknown}", err=True)
+    set_up_logging()
+    asyncio.run(run_broker(settings, _announce))
+
+
+def _announce(broker: Broker) -> None:
+    """Scripts wait for this line, so it must not stay in a buffer; `echo` flushes."""
+    typer.echo(f"listening on {broker.bootstrap}")

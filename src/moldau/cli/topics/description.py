@@ -1,0 +1,152 @@
+"""Gathers all that `moldau topics describe` shows of a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from uuid import UUID
+
+from moldau.client.admin import AsyncAdmin
+from moldau.client.admin_values import ConfigEntry, ConfigResource, ConfigSource, OffsetSpec
+from moldau.client.metadata import NO_BROKER, PartitionMetadata, TopicMetadata
+from moldau.errors import KafkaError, UnsupportedByBrokerError
+from moldau.model import TopicPartition
+from moldau.model.uuid_text import format_uuid
+
+_UNKNOWN = "-"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionDescription:
+    """A partition; the offsets are None while it has no leader."""
+
+    metadata: PartitionMetadata
+    earliest: int | None
+    latest: int | None
+
+    def to_row(self) -> tuple[str, ...]:
+        row = self.metadata
+        return (
+            str(row.index),
+            _UNKNOWN if row.leader_id == NO_BROKER else str(row.leader_id),
+            _join(row.replicas),
+            _join(row.in_sync_replicas),
+            _UNKNOWN if self.earliest is None else str(self.earliest),
+            _UNKNOWN if self.latest is None else str(self.latest),
+        )
+
+    def to_document(self) -> dict[str, object]:
+        row = self.metadata
+        return {
+            "partition": row.index,
+            "leader": None if row.leader_id == NO_BROKER else row.leader_id,
+            "leader_epoch": row.leader_epoch,
+            "replicas": row.replicas,
+            "in_sync_replicas": row.in_sync_replicas,
+            "offline_replicas": row.offline_replicas,
+            "earliest_offset": self.earliest,
+            "latest_offset": self.latest,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicDescription:
+    """A topic; `configs` are the settings that were made for it."""
+
+    name: str
+    topic_id: UUID | None
+    is_internal: bool
+    configs: Mapping[str, str]
+    partitions: tuple[PartitionDescription, ...]
+
+    def to_document(self) -> dict[str, object]:
+        return {
+            "topic": self.name,
+            "topic_id": None if self.topic_id is None else format_uuid(self.topic_id),
+            "internal": self.is_internal,
+            "configs": dict(self.configs),
+            "partitions": [partition.to_document() for partition in self.partitions],
+        }
+
+
+async def describe_all(
+    admin: AsyncAdmin, names: Sequence[str] | None
+) -> Sequence[TopicDescription | KafkaError]:
+    """These topics, or all that are not internal; the errors of those that cannot be described."""
+    if names is None:
+        listed = await admin.list_topics()
+        names = sorted(name for name, topic in listed.items() if not topic.is_internal)
+    if not names:
+        return ()
+    topics = await admin.describe_topics(names)
+    sound = [topic for topic in topics.values() if isinstance(topic, TopicMetadata)]
+    offsets = await _list_offsets(admin, sound)
+    configs = await _describe_configs(admin, sound)
+    return [
+        topic
+        if isinstance(topic, KafkaError)
+        else _describe(topic, offsets, configs.get(topic.name, {}))
+        for topic in topics.values()
+    ]
+
+
+_Offsets = Mapping[tuple[TopicPartition, OffsetSpec], int]
+
+
+async def _list_offsets(admin: AsyncAdmin, topics: Sequence[TopicMetadata]) -> _Offsets:
+    led = [
+        TopicPartition(topic.name, index)
+        for topic in topics
+        for index in topic.partitions_with_leader()
+    ]
+    offsets: dict[tuple[TopicPartition, OffsetSpec], int] = {}
+    for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST):
+        answers = await admin.list_offsets(dict.fromkeys(led, spec.value))
+        for partition, answer in answers.items():
+            if not isinstance(answer, KafkaError):
+                offsets[partition, spec] = answer.offset
+    return offsets
+
+
+async def _describe_configs(
+    admin: AsyncAdmin, topics: Sequence[TopicMetadata]
+) -> Mapping[str, Mapping[str, str]]:
+    if not topics:
+        return {}
+    resources = [ConfigResource.topic(topic.name) for topic in topics]
+    try:
+        answers = await admin.describe_configs(resources)
+    except UnsupportedByBrokerError:
+        return {}
+    return {
+        resource.name: {one.name: one.value or "" for one in answer if _is_own(one)}
+        for resource, answer in answers.items()
+        if not isinstance(answer, KafkaError)
+    }
+
+
+def _is_own(entry: ConfigEntry) -> bool:
+    return entry.source is ConfigSource.DYNAMIC_TOPIC
+
+
+def _describe(
+    topic: TopicMetadata, offsets: _Offsets, configs: Mapping[str, str]
+) -> TopicDescription:
+    return TopicDescription(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=topic.is_internal,
+        configs=dict(sorted(configs.items())),
+        partitions=tuple(
+            PartitionDescription(
+                metadata=row,
+                earliest=offsets.get((TopicPartition(topic.name, row.index), OffsetSpec.EARLIEST)),
+                latest=offsets.get((TopicPartition(topic.name, row.index), OffsetSpec.LATEST)),
+            )
+            for row in topic.partitions
+        ),
+    )
+
+
+def _join(brokers: Sequence[int]) -> str:
+    return ",".join(map(str, brokers)) or _UNKNOWN

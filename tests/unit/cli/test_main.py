@@ -1,0 +1,272 @@
+"""The command as a whole: its help, its exit codes, and what it does not import."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+import typer
+
+from moldau import __version__
+from moldau.cli import main
+from moldau.cli.lazy import Command, Group, LazyCommands
+from moldau.errors import ClusterUnreachableError, InvariantViolation, UnknownTopicError
+
+NOBODY = "127.0.0.1:1"
+
+
+def all_commands(commands: dict[str, Command | Group]) -> list[list[str]]:
+    found = []
+    for name, one in commands.items():
+        if isinstance(one, Group):
+            found += [[name, *rest] for rest in all_commands(dict(one.commands))]
+        else:
+            found.append([name])
+    return found
+
+
+@pytest.mark.parametrize("command", all_commands(main.COMMANDS), ids=" ".join)
+def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run([*command, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith(f"Usage: moldau {' '.join(command)} ")
+    assert len(shown.splitlines()[2].strip()) > 10
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_help_lists_every_command_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--help"]) == 0
+    listed = capsys.readouterr().out.partition("Commands:")[2].splitlines()
+    assert [line.split()[0] for line in listed if line] == list(main.COMMANDS)
+    assert all(len(line.split()) > 3 for line in listed if line)
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["--version"]) == 0
+    assert capsys.readouterr().out == f"moldau {__version__}\n"
+
+
+def test_a_misspelled_command_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["topcs"]) == 2
+    assert "topics" in capsys.readouterr().err
+
+
+def test_a_missing_argument_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.run(["topics", "create"]) == 2
+    assert "NAME" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["topics", "list"],
+        ["topics", "create", "clicks"],
+        ["topics", "describe", "--json"],
+        ["topics", "alter", "clicks", "--partitions", "3"],
+        ["topics", "delete", "clicks"],
+        ["configs", "describe", "--topic", "clicks"],
+        ["configs", "alter", "--broker", "1", "--set", "a=b"],
+        ["groups", "list"],
+        ["groups", "describe", "readers", "--members"],
+        ["groups", "reset-offsets", "readers", "--all-topics", "--to-latest"],
+        ["groups", "delete", "readers", "--json"],
+        ["produce", "clicks"],
+        ["consume", "clicks"],
+        ["consume", "clicks", "--group", "readers"],
+    ],
+    ids=" ".join,
+)
+def test_no_broker_is_one_sentence_that_says_what_to_do(
+    command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run([*command, "--bootstrap", NOBODY]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == (
+        f"moldau: no broker answers at {NOBODY} (Connection refused); "
+        "start one with `moldau start`, or name another with --bootstrap\n"
+    )
+
+
+def test_bootstrap_may_come_from_the_environment(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOLDAU_BOOTSTRAP", "127.0.0.1:2")
+    assert main.run(["topics", "list"]) == 1
+    assert "127.0.0.1:2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["topics", "create", "x", "--config", "nonsense"], "key=value"),
+        (["topics", "create", "x", "--partitions", "0"], "--partitions"),
+        (["configs", "describe"], "either --topic or --broker"),
+        (["configs", "describe", "--topic", "x", "--broker", "1"], "either --topic or --broker"),
+        (["configs", "describe", "--broker", "one"], "'one' is not a number"),
+        (["configs", "alter", "--topic", "x"], "--set or --unset"),
+        (["groups", "list", "--state", "asleep"], "'asleep' is none of Empty"),
+        (["groups", "reset-offsets", "g", "--to-latest"], "--all-topics"),
+        (["groups", "reset-offsets", "g", "--topic", "x"], "choose one of --to-earliest"),
+        (["groups", "reset-offsets", "g", "--topic", "x", "--to-offset", "-1"], "--to-offset"),
+        (["produce", "x", "--acks", "2"], "--acks"),
+        (["produce", "x", "--file", "/does/not/exist"], "--file"),
+        (["produce", "x", "--format", "json", "--key-separator", ":"], "for lines of text"),
+        (["consume", "x", "--group", "g", "--offset", "5"], "moldau groups reset-offsets"),
+        (["consume", "x", "--group", "g", "--partition", "1"], "moldau groups reset-offsets"),
+        (["log", "dump", "/does/not/exist.log"], "FILE"),
+    ],
+)
+def test_wrong_usage_is_told_before_anything_is_done(
+    command: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(command) == 2
+    assert words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (
+            ["groups", "reset-offsets", "g", "--topic", "x", "--by-duration", "soon"],
+            "'soon' is no duration",
+        ),
+        (["groups", "reset-offsets", "g", "--topic", "x:y", "--to-latest"], "'x:y' is no topic"),
+        (["consume", "x", "--offset", "soon"], "'soon' is no offset"),
+        (["consume", "x", "--timestamp", "soon"], "'soon' is no time"),
+        (["consume", "x", "--format", "xml"], "no format 'xml'"),
+        (["consume", "x", "--from-beginning", "--offset", "1"], "choose one of"),
+        (["topics", "list", "--bootstrap", "host:port"], "'host:port' is not an address"),
+    ],
+)
+def test_wrong_values_are_told_in_a_sentence(
+    command: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(command) == 1
+    err = capsys.readouterr().err
+    assert err.startswith("moldau: ")
+    assert words in err
+    assert "Traceback" not in err
+
+
+def fail_with(error: BaseException) -> None:
+    def command() -> None:
+        raise error
+
+    main.guarded(command)()
+
+
+def test_a_failure_becomes_a_sentence_and_exit_code_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(typer.Exit) as end:
+        fail_with(UnknownTopicError("there is no topic 'x'"))
+    assert end.value.exit_code == 1
+    assert capsys.readouterr().err.startswith("moldau: there is no topic 'x'; `moldau topics list`")
+
+
+def test_files_that_cannot_be_read_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as end:
+        fail_with(PermissionError(13, "Permission denied", "/secret"))
+    assert end.value.exit_code == 1
+    assert capsys.readouterr().err == "moldau: /secret: Permission denied\n"
+
+
+def test_ctrl_c_ends_quietly(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(typer.Exit) as end:
+        fail_with(KeyboardInterrupt())
+    assert end.value.exit_code == 130
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("bug", [KeyError("x"), InvariantViolation("1 is not 2")])
+def test_a_bug_keeps_its_traceback(bug: Exception) -> None:
+    with pytest.raises(type(bug)):
+        fail_with(bug)
+
+
+def test_a_command_may_choose_its_exit_code() -> None:
+    with pytest.raises(typer.Exit) as end:
+        fail_with(typer.Exit(7))
+    assert end.value.exit_code == 7
+
+
+def test_a_command_is_imported_when_it_is_looked_up() -> None:
+    loaded = LazyCommands({"log": main.COMMANDS["log"]}, main.guarded)
+    assert list(loaded) == ["log"]
+    assert len(loaded) == 1
+    assert loaded["log"].name == "log"
+    assert loaded["log"] is loaded["log"]
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        env=os.environ | {"MOLDAU_BOOTSTRAP": NOBODY, "PYTHONUNBUFFERED": ""},
+        check=False,
+        timeout=60,
+    )
+
+
+HEAVY = ("rich", "asyncio", "kio", "moldau.client", "moldau.broker", "moldau.records")
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["start", "--help"], ["--version"]])
+def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+    done = python(
+        "import sys; from moldau.cli.main import run; "
+        f"code = run({arguments!r}); "
+        f"print([name for name in sys.modules if name.startswith({HEAVY!r})]); sys.exit(code)"
+    )
+    assert done.returncode == 0
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_start_imports_neither_rich_nor_the_client() -> None:
+    done = python(
+        "import sys; from moldau.cli.main import run; "
+        "code = run(['start', '--listen', 'nonsense']); "
+        "print([n for n in sys.modules if n.startswith(('rich', 'moldau.client'))])"
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+    assert "nonsense" in done.stderr
+
+
+def test_a_reader_that_goes_away_ends_the_command_quietly() -> None:
+    done = python(
+        "import os, sys, typer; from moldau.cli.main import guarded\n"
+        "reader, writer = os.pipe(); os.close(reader); os.dup2(writer, 1)\n"
+        "def command():\n"
+        "    sys.stdout.write('x' * 100)\n"
+        "try:\n"
+        "    guarded(command)()\n"
+        "except typer.Exit as end:\n"
+        "    sys.exit(end.exit_code)\n"
+    )
+    assert done.returncode == 141
+    assert done.stderr == ""
+
+
+def test_the_module_runs_as_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "moldau", "topics", "list", "--bootstrap", NOBODY],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("moldau: no broker answers")
+
+
+def test_the_sentence_about_an_unreachable_cluster_names_the_remedy() -> None:
+    from moldau.cli.failures import explain
+
+    sentence = explain(ClusterUnreachableError("no broker answers at x:1"))
+    assert sentence is not None
+    assert sentence.startswith("no broker answers at x:1; start one")
+    assert explain(ValueError("a bug")) is None

@@ -1,0 +1,69 @@
+"""What `moldau start` was told, and which word counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from moldau.cli.start_settings import gather_settings
+from moldau.config.static import Static
+from moldau.errors import ConfigurationError
+
+
+def gather(
+    config: Path | None = None,
+    *sets: str,
+    data_dir: Path | None = None,
+    listen: str | None = None,
+    broker_id: int | None = None,
+) -> Static:
+    return gather_settings(
+        config=config, sets=sets, data_dir=data_dir, listen=listen, broker_id=broker_id
+    )
+
+
+def test_nothing_said_leaves_everything_to_the_defaults() -> None:
+    assert dict(gather()) == {}
+
+
+def test_flags_come_before_set_and_set_before_the_file(tmp_path: Path) -> None:
+    config = tmp_path / "server.properties"
+    config.write_text("broker.id=1\nnum.partitions=1\nlog.dirs=/one\n")
+    settings = gather(config, "broker.id=2", "num.partitions=2", broker_id=3)
+    assert dict(settings) == {"broker.id": "3", "num.partitions": "2", "log.dirs": "/one"}
+
+
+def test_flags_stand_for_options() -> None:
+    settings = gather(data_dir=Path("/data"), listen="127.0.0.1:9999", broker_id=0)
+    assert dict(settings) == {
+        "log.dirs": "/data",
+        "listeners": "PLAINTEXT://127.0.0.1:9999",
+        "broker.id": "0",
+    }
+
+
+def test_a_whole_listener_may_be_given() -> None:
+    assert gather(listen="INSIDE://host:1")["listeners"] == "INSIDE://host:1"
+
+
+def test_a_value_remembers_where_it_stood(tmp_path: Path) -> None:
+    config = tmp_path / "server.properties"
+    config.write_text("# a comment\nbroker.id=1\n")
+    settings = gather(config, "num.partitions=2", listen="x:1")
+    assert settings.origin("broker.id") == "server.properties line 2: "
+    assert settings.origin("num.partitions") == "--set "
+    assert settings.origin("listeners") == "--listen: "
+
+
+def test_a_file_in_latin_one_is_read(tmp_path: Path) -> None:
+    config = tmp_path / "server.properties"
+    config.write_bytes("broker.rack=Smíchov".encode("latin-1"))
+    assert gather(config)["broker.rack"] == "Smíchov"
+    config.write_bytes("broker.rack=Smíchov".encode())
+    assert gather(config)["broker.rack"] == "Smíchov"
+
+
+def test_a_set_that_is_none_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="key=value"):
+        gather(None, "nonsense")

@@ -1,0 +1,165 @@
+"""A producer at work while things happen to its broker, and the check of what it was promised."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Self
+
+from confluent_kafka import KafkaError, Message, TopicPartition
+
+from support import confluent_client
+from support.waiting import PATIENCE_SECONDS, eventually
+
+
+class Load:
+    """Sends numbered records in a thread of its own, round robin over the partitions.
+
+    The producer is idempotent and retries for as long as it takes: every record must be
+    acknowledged in the end, exactly once and in its order.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        *,
+        most_in_flight: int = 1_000,
+        **options: object,
+    ) -> None:
+        self._producer = confluent_client.producer(
+            bootstrap,
+            **{
+                "enable_idempotence": True,
+                "acks": "all",
+                "linger_ms": 1,
+                "batch_num_messages": 50,
+                "reconnect_backoff_ms": 10,
+                "reconnect_backoff_max_ms": 100,
+                **options,
+            },
+        )
+        self._topic = topic
+        self._partitions = partitions
+        self._most_in_flight = most_in_flight
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="load")
+        self.sent: dict[int, list[bytes]] = defaultdict(list)  # by partition
+        self.acknowledged: dict[int, dict[int, bytes]] = defaultdict(dict)  # by partition, offset
+        self.errors: list[KafkaError] = []
+        self.count = 0  # acknowledged so far
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+        self._producer.purge()
+
+    def finish(self) -> None:
+        """Send no more, and wait until everything that was sent is acknowledged."""
+        self._stopping.set()
+        self._thread.join()
+        left = self._producer.flush(PATIENCE_SECONDS)
+        assert not left, f"{left} records were never acknowledged; errors: {self.errors[:3]}"
+        assert not self.errors, self.errors[:3]
+
+    def wait_for_more(self, count: int) -> None:
+        """Until so many more records are acknowledged."""
+        target = self.count + count
+        eventually(
+            lambda: self.count >= target or self.errors,
+            lambda: f"{target} records acknowledged, there are {self.count}",
+        )
+        assert not self.errors, self.errors[:3]
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stopping.is_set():
+            partition = number % self._partitions
+            value = b"record %d " % number + b"." * (number * 7919 % 200)
+            self._producer.produce(self._topic, value, partition=partition, on_delivery=self._note)
+            self.sent[partition].append(value)
+            number += 1
+            self._producer.poll(0)
+            while len(self._producer) >= self._most_in_flight and not self._stopping.is_set():
+                self._producer.poll(0.01)
+
+    def _note(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.errors.append(error)
+            return
+        value = message.value()
+        assert value is not None
+        self.acknowledged[message.partition()][message.offset()] = value
+        self.count += 1
+
+
+def assert_log_is_what_was_sent(bootstrap: str, topic: str, load: Load) -> None:
+    """Contents and order exact, nothing twice, each record at the offset that was promised."""
+    for partition, values in load.sent.items():
+        got = confluent_client.consume(bootstrap, topic, len(values), partition=partition)
+        assert [one.value for one in got] == values
+        assert [one.offset for one in got] == list(range(len(values)))
+        assert {one.offset: one.value for one in got} == load.acknowledged[partition]
+        with confluent_client.consumer(bootstrap) as client:
+            end = client.get_watermark_offsets(TopicPartition(topic, partition), PATIENCE_SECONDS)
+        assert end == (0, len(values))
+
+
+class Tail:
+    """A consumer at work while things happen to its broker: what it sees, it sees once."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+        self._bootstrap = bootstrap
+        self._assigned = [TopicPartition(topic, number, 0) for number in range(partitions)]
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="tail")
+        self.seen: dict[int, list[bytes]] = defaultdict(list)  # by partition
+        self.failure: AssertionError | None = None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def wait_until_seen(self, sent: Mapping[int, list[bytes]]) -> None:
+        eventually(
+            lambda: self.failure or all(len(self.seen[key]) >= len(sent[key]) for key in sent),
+            lambda: f"seen {[len(values) for values in self.seen.values()]}",
+        )
+        if self.failure is not None:
+            raise self.failure
+        assert dict(self.seen) == dict(sent)
+
+    def _run(self) -> None:
+        with confluent_client.consumer(
+            self._bootstrap,
+            auto_offset_reset="error",
+            reconnect_backoff_ms=10,
+            reconnect_backoff_max_ms=100,
+        ) as client:
+            client.assign(self._assigned)
+            while not self._stopping.is_set() and self.failure is None:
+                for message in client.consume(500, 0.05):
+                    self._note(message)
+
+    def _note(self, message: Message) -> None:
+        if message.error() is not None:
+            if message.topic() is not None:
+                self.failure = AssertionError(str(message.error()))
+            return
+        values = self.seen[message.partition()]
+        if message.offset() != len(values):
+            self.failure = AssertionError(
+                f"offset {message.offset()} of partition {message.partition()} "
+                f"came after {len(values) - 1}"
+            )
+        values.append(message.value() or b"")

@@ -1,0 +1,481 @@
+"""The command line against a real broker, as a person or a script uses it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pty
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from moldau.cli.main import run
+from moldau.client.rules.partitioners import partition_for_key
+from moldau.testing.running_broker import RunningBroker, broker
+from support.command_line import COMMAND, PATIENCE, Cli, process, write_lines
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[RunningBroker]:
+    with broker({"num.partitions": "1"}) as running:
+        yield running
+
+
+@pytest.fixture
+def cli(shared: RunningBroker, capsysbinary: pytest.CaptureFixture[bytes]) -> Cli:
+    return Cli(shared.bootstrap, capsysbinary)
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A name of its own for each test."""
+    return str(request.node.name).translate(str.maketrans("[]/ ", "----"))[:100]
+
+
+# Topics
+
+
+def test_a_topic_lives_from_create_to_delete(cli: Cli, topic: str) -> None:
+    assert cli("topics", "create", topic, "--partitions", "2") == (
+        f"created topic {topic} with 2 partitions, replication factor 1\n"
+    )
+    assert topic in cli("topics", "list")
+    assert cli("topics", "alter", topic, "--partitions", "5") == (
+        f"topic {topic} has 5 partitions now\n"
+    )
+    (described,) = cli.json("topics", "describe", topic)
+    assert [row["partition"] for row in described["partitions"]] == [0, 1, 2, 3, 4]
+    assert cli("topics", "delete", topic) == f"deleted {topic}\n"
+    assert topic not in cli("topics", "list")
+
+
+def test_a_topic_that_exists_is_an_error_unless_that_is_fine(cli: Cli, topic: str) -> None:
+    cli("topics", "create", topic)
+    cli("topics", "create", topic, code=1)
+    assert "--if-not-exists" in cli.err
+    assert "exists already" in cli("topics", "create", topic, "--if-not-exists")
+
+
+def test_a_topic_that_does_not_exist_is_an_error_unless_that_is_fine(cli: Cli) -> None:
+    cli("topics", "delete", "nowhere", code=1)
+    assert "nowhere" in cli.err
+    cli("topics", "delete", "nowhere", "--if-exists")
+    cli("topics", "describe", "nowhere", code=1)
+    assert "moldau topics list" in cli.err
+    cli("topics", "alter", "nowhere", "--partitions", "3", code=1)
+
+
+def test_a_bad_name_is_explained(cli: Cli) -> None:
+    cli("topics", "create", "bad name", code=1)
+    assert "bad name" in cli.err
+
+
+def test_a_description_fits_into_eighty_columns(cli: Cli, topic: str, tmp_path: Path) -> None:
+    cli("topics", "create", topic, "--partitions", "3", "--config", "retention.ms=86400000")
+    cli("produce", topic, "--partition", "1", "--file", write_lines(tmp_path, "a", "b"))
+    shown = cli("topics", "describe", topic)
+    lines = shown.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert "retention.ms=86400000" in shown
+    assert lines[-2].split() == ["1", "1", "1", "1", "0", "2"]
+
+
+def test_listing_for_machines_says_the_same(cli: Cli, topic: str) -> None:
+    cli("topics", "create", topic, "--partitions", "3")
+    listed = {row["topic"]: row for row in cli.json("topics", "list")}
+    assert listed[topic]["partitions"] == 3
+    assert listed[topic]["replication_factor"] == 1
+    assert len(listed[topic]["topic_id"]) == 22  # as Kafka writes its ids
+
+
+# Settings
+
+
+def test_settings_are_set_shown_and_unset(cli: Cli, topic: str) -> None:
+    cli("topics", "create", topic)
+    target = ("--topic", topic)
+    cli("configs", "alter", *target, "--set", "retention.ms=5", "--set", "cleanup.policy=compact")
+    shown = cli("configs", "describe", *target)
+    assert "retention.ms" in shown
+    assert "dynamic topic" in shown
+    cli("configs", "alter", *target, "--unset", "retention.ms")
+    (left,) = cli.json("configs", "describe", *target)
+    assert (left["name"], left["value"], left["source"]) == (
+        "cleanup.policy",
+        "compact",
+        "DYNAMIC_TOPIC",
+    )
+    everything = cli.json("configs", "describe", *target, "--all")
+    assert len(everything) > 20
+
+
+def test_wrong_settings_are_explained(cli: Cli, topic: str) -> None:
+    cli("topics", "create", topic)
+    cli("configs", "alter", "--topic", topic, "--set", "retention.ms=soon", code=1)
+    assert "soon" in cli.err
+    cli("configs", "alter", "--topic", topic, "--set", "no.such.option=1", code=1)
+    assert "no.such.option" in cli.err
+    cli("configs", "describe", "--topic", "nowhere", code=1)
+    assert "nowhere" in cli.err
+
+
+def test_a_brokers_settings_are_shown(cli: Cli) -> None:
+    assert "num.partitions" in cli("configs", "describe", "--broker", "1")
+    cli("configs", "describe", "--broker", "77", code=1)
+    assert "77" in cli.err
+
+
+# Records
+
+
+def test_what_is_produced_is_consumed(cli: Cli, topic: str, tmp_path: Path) -> None:
+    cli("topics", "create", topic, "--partitions", "4")
+    lines = [f"key-{n}:value {n}" for n in range(100)]
+    account = cli.json(
+        *("produce", topic, "--key-separator", ":", "--header", "source=test"),
+        *("--file", write_lines(tmp_path, *lines)),
+    )
+    assert account["records"] == 100
+    found = cli.json_lines("consume", topic, "--from-beginning", "--until-end")
+    assert sorted(f"{row['key']}:{row['value']}" for row in found) == sorted(lines)
+    for row in found:
+        assert row["partition"] == partition_for_key(str(row["key"]).encode(), 4)
+        assert row["headers"] == [{"key": "source", "value": "test"}]
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("acks", ["0", "1", "all"])
+def test_every_codec_and_confirmation_works(
+    cli: Cli, topic: str, compression: str, acks: str, tmp_path: Path
+) -> None:
+    cli("topics", "create", topic)
+    file = write_lines(tmp_path, *[f"line {n}" for n in range(50)])
+    cli("produce", topic, "--compression", compression, "--acks", acks, "--file", file)
+    assert "50 records sent" in cli.err
+    shown = cli("consume", topic, "--from-beginning", "--max-messages", "50")
+    assert shown.splitlines() == [f"line {n}" for n in range(50)]
+
+
+def test_reading_begins_where_it_is_told_to(cli: Cli, topic: str, tmp_path: Path) -> None:
+    cli("topics", "create", topic)
+    cli("produce", topic, "--file", write_lines(tmp_path, *map(str, range(10))))
+    consume = ("consume", topic, "--until-end")
+    assert cli(*consume, "--offset", "7").split() == ["7", "8", "9"]
+    assert cli(*consume, "--offset", "-2").split() == ["8", "9"]
+    assert cli(*consume, "--offset", "-999").split() == [str(n) for n in range(10)]
+    assert cli(*consume, "--offset", "earliest", "--max-messages", "1").split() == ["0"]
+    assert cli(*consume) == ""
+    assert cli(*consume, "--timestamp", "0").split() == [str(n) for n in range(10)]
+    assert cli(*consume, "--timestamp", "9999999999999") == ""
+    assert cli("consume", topic, "--timeout-ms", "50") == ""
+
+
+def test_an_offset_out_of_range_is_answered_with_the_range(
+    cli: Cli, topic: str, tmp_path: Path
+) -> None:
+    cli("topics", "create", topic)
+    cli("produce", topic, "--file", write_lines(tmp_path, "a", "b"))
+    cli("consume", topic, "--offset", "99", code=1)
+    assert f"{topic}-0 has 0 to 2" in cli.err
+
+
+def test_only_the_partitions_asked_for_are_read(cli: Cli, topic: str, tmp_path: Path) -> None:
+    cli("topics", "create", topic, "--partitions", "3")
+    for index in range(3):
+        file = write_lines(tmp_path, f"in {index}")
+        cli("produce", topic, "--partition", str(index), "--file", file)
+    consume = ("consume", topic, "--from-beginning", "--until-end")
+    assert cli(*consume, "--partition", "1").splitlines() == ["in 1"]
+    shown = cli(*consume, "--partition", "2", "--partition", "0").splitlines()
+    assert sorted(shown) == ["in 0", "in 2"]
+    cli(*consume, "--partition", "3", code=1)
+    assert "it has 3, counted from 0" in cli.err
+    cli("produce", topic, "--partition", "3", "--file", file, code=1)
+    assert "it has 3, counted from 0" in cli.err
+
+
+def test_records_are_shown_by_template(cli: Cli, topic: str, tmp_path: Path) -> None:
+    cli("topics", "create", topic)
+    cli("produce", topic, "--key-separator", "=", "--file", write_lines(tmp_path, "k=v"))
+    shown = cli("consume", topic, "--offset", "0", "--max-messages", "1", "--format", "%p/%o %k:%v")
+    assert shown == "0/0 k:v\n"
+
+
+def test_a_topic_is_copied_with_all_that_its_records_have(
+    cli: Cli, topic: str, tmp_path: Path
+) -> None:
+    copy = f"{topic}-copy"
+    for name in (topic, copy):
+        cli("topics", "create", name, "--partitions", "3")
+    given = ("--key-separator", "=", "--header", "a=1", "--header", "a=2", "--partition", "2")
+    cli("produce", topic, *given, "--file", write_lines(tmp_path, "k=v", "l=w"))
+    consume = ("--from-beginning", "--until-end")
+    file = write_lines(tmp_path, *cli("consume", topic, *consume, "--json").splitlines())
+    cli("produce", copy, "--format", "json", "--file", file)
+    original = cli.json_lines("consume", topic, *consume)
+    assert cli.json_lines("consume", copy, *consume) == [{**row, "topic": copy} for row in original]
+    assert original[0]["headers"] == [{"key": "a", "value": "1"}, {"key": "a", "value": "2"}]
+    assert original[0]["partition"] == 2
+
+
+def test_a_line_of_json_may_not_ask_for_a_partition_that_is_not_there(
+    cli: Cli, topic: str, tmp_path: Path
+) -> None:
+    cli("topics", "create", topic)
+    file = write_lines(tmp_path, '{"value": "fits"}', '{"value": "v", "partition": 5}')
+    cli("produce", topic, "--format", "json", "--file", file, code=1)
+    assert "has no partition 5; it has 1, counted from 0" in cli.err
+
+
+def test_a_tombstone_is_sent_by_its_marker(cli: Cli, topic: str, tmp_path: Path) -> None:
+    cli("topics", "create", topic)
+    file = write_lines(tmp_path, "k=NULL")
+    cli("produce", topic, "--key-separator", "=", "--null-marker", "NULL", "--file", file)
+    (row,) = cli.json_lines("consume", topic, "--from-beginning", "--until-end")
+    assert (row["key"], row["value"]) == ("k", None)
+
+
+def test_a_topic_is_made_by_the_first_record(cli: Cli, topic: str, tmp_path: Path) -> None:
+    cli("produce", topic, "--file", write_lines(tmp_path, "first"))
+    assert "1 record sent" in cli.err
+    assert cli("consume", topic, "--from-beginning", "--until-end") == "first\n"
+
+
+def test_a_topic_that_is_not_there_cannot_be_read(cli: Cli) -> None:
+    cli("consume", "nowhere", code=1)
+    assert "there is no topic 'nowhere'" in cli.err
+    assert "nowhere" not in cli("topics", "list")
+
+
+def test_a_record_that_is_too_large_is_refused(cli: Cli, topic: str, tmp_path: Path) -> None:
+    cli("topics", "create", topic, "--config", "max.message.bytes=1000")
+    file = write_lines(tmp_path, "fits", "x" * 5000)
+    cli("produce", topic, "--batch-size", "10", "--file", file, code=1)
+    assert "1 record sent" in cli.err
+    assert "Traceback" not in cli.err
+
+
+def test_a_rate_changes_how_fast_records_go_but_not_which(
+    cli: Cli, topic: str, tmp_path: Path
+) -> None:
+    cli("topics", "create", topic)
+    lines = [str(number) for number in range(20)]
+    cli("produce", topic, "--rate", "200", "--file", write_lines(tmp_path, *lines))
+    assert cli("consume", topic, "--from-beginning", "--until-end").split() == lines
+
+
+def test_the_files_of_the_broker_can_be_dumped(
+    cli: Cli,
+    topic: str,
+    tmp_path: Path,
+    shared: RunningBroker,
+    capsysbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    cli("topics", "create", topic)
+    cli("produce", topic, "--file", write_lines(tmp_path, "one", "two"))
+    (segment,) = (shared.data_folder / f"{topic}-0").glob("*.log")
+    assert run(["log", "dump", str(segment), "--records", "--json"]) == 0
+    (batch,) = map(json.loads, capsysbinary.readouterr().out.splitlines())
+    assert [record["value"] for record in batch["records"]] == ["one", "two"]
+
+
+# Processes
+
+
+def test_a_pipe_is_read_to_its_end(shared: RunningBroker, cli: Cli, topic: str) -> None:
+    with process(
+        *("produce", topic, "--bootstrap", shared.bootstrap),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as producing:
+        out, err = producing.communicate(b"one\ntwo\nthree", timeout=PATIENCE)
+    assert producing.returncode == 0
+    assert out == b""
+    assert err.decode() == f"3 records sent to {topic} (partition 0)\n"
+    shown = cli("consume", topic, "--from-beginning", "--until-end")
+    assert shown.splitlines() == ["one", "two", "three"]
+
+
+def test_a_line_is_sent_while_the_pipe_stays_open(
+    shared: RunningBroker, cli: Cli, topic: str
+) -> None:
+    cli("topics", "create", topic)
+    with process(
+        *("produce", topic, "--bootstrap", shared.bootstrap),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as producing:
+        assert producing.stdin is not None
+        producing.stdin.write(b"now\n")
+        producing.stdin.flush()
+        shown = cli("consume", topic, "--from-beginning", "--max-messages", "1")
+        assert shown == "now\n"
+        assert producing.poll() is None
+
+
+def read_until_prompt(terminal: int) -> None:
+    shown = b""
+    while b"> " not in shown:
+        shown += os.read(terminal, 1000)
+
+
+def test_lines_typed_at_a_terminal_are_sent(shared: RunningBroker, cli: Cli, topic: str) -> None:
+    cli("topics", "create", topic)
+    ours, theirs = pty.openpty()
+    with process(
+        *("produce", topic, "--bootstrap", shared.bootstrap), stdin=theirs, stdout=theirs
+    ) as producing:
+        os.close(theirs)
+        read_until_prompt(ours)
+        os.write(ours, b"typed\n")
+        assert cli("consume", topic, "--from-beginning", "--max-messages", "1") == "typed\n"
+        read_until_prompt(ours)
+        os.write(ours, b"\x04")
+        _, err = producing.communicate(timeout=PATIENCE)
+    os.close(ours)
+    assert producing.returncode == 0
+    assert b"1 record sent" in err
+
+
+def test_a_reader_that_has_enough_ends_consuming_quietly(
+    shared: RunningBroker, cli: Cli, topic: str, tmp_path: Path
+) -> None:
+    cli("produce", topic, "--file", write_lines(tmp_path, *["x" * 1000] * 2000))
+    with process(
+        *("consume", topic, "--from-beginning", "--bootstrap", shared.bootstrap),
+        stdout=subprocess.PIPE,
+    ) as consuming:
+        assert consuming.stdout is not None
+        assert consuming.stdout.readline() == b"x" * 1000 + b"\n"
+        consuming.stdout.close()
+        assert consuming.stderr is not None
+        err = consuming.stderr.read()
+        assert consuming.wait(PATIENCE) == 141
+    assert err == b""
+
+
+def test_ctrl_c_ends_consuming_quietly(
+    shared: RunningBroker, cli: Cli, topic: str, tmp_path: Path
+) -> None:
+    cli("produce", topic, "--file", write_lines(tmp_path, "there"))
+    with process(
+        *("consume", topic, "--from-beginning", "--bootstrap", shared.bootstrap),
+        stdout=subprocess.PIPE,
+    ) as consuming:
+        assert consuming.stdout is not None
+        assert consuming.stdout.readline() == b"there\n"
+        consuming.send_signal(signal.SIGINT)
+        _, err = consuming.communicate(timeout=PATIENCE)
+    assert consuming.returncode == 130
+    assert err == b""
+
+
+@contextlib.contextmanager
+def started_broker(
+    folder: Path, *arguments: str, listen: str = "127.0.0.1:0"
+) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A broker as a process of its own, and its address."""
+    with process(
+        *("start", "--data-dir", str(folder), "--listen", listen, *arguments),
+        stdout=subprocess.PIPE,
+    ) as running:
+        assert running.stdout is not None
+        line = running.stdout.readline().decode()
+        assert line.startswith("listening on 127.0.0.1:")
+        yield running, line.removeprefix("listening on ").strip()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_broker_says_where_it_listens_and_stops_when_told(
+    number: signal.Signals, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    with started_broker(tmp_path / "data", "--broker-id", "7") as (running, address):
+        cli = Cli(address, capsysbinary)
+        cli("topics", "create", "clicks")
+        (described,) = cli.json("topics", "describe", "clicks")
+        assert described["partitions"][0]["leader"] == 7
+        running.send_signal(number)
+        out, err = running.communicate(timeout=PATIENCE)
+    assert running.returncode == 0
+    assert (out, err) == (b"", b"")
+
+
+def test_producing_survives_a_broker_that_is_killed_and_comes_back(
+    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    before = [f"before {number}" for number in range(500)]
+    after = [f"after {number}" for number in range(500)]
+    with contextlib.ExitStack() as stack:
+        first, address = stack.enter_context(started_broker(tmp_path / "data"))
+        cli = Cli(address, capsysbinary)
+        cli("topics", "create", "clicks", "--partitions", "3")
+        producing = stack.enter_context(
+            process("produce", "clicks", "--bootstrap", address, stdin=subprocess.PIPE)
+        )
+        assert producing.stdin is not None
+        producing.stdin.write("".join(f"{line}\n" for line in before).encode())
+        producing.stdin.flush()
+        cli("consume", "clicks", "--from-beginning", "--max-messages", "500")
+        first.kill()
+        first.wait()
+        producing.stdin.write("".join(f"{line}\n" for line in after).encode())
+        producing.stdin.flush()
+        stack.enter_context(started_broker(tmp_path / "data", listen=address))
+        producing.communicate(timeout=PATIENCE)
+        assert producing.returncode == 0
+        shown = cli("consume", "clicks", "--from-beginning", "--until-end")
+    assert sorted(shown.splitlines()) == sorted(before + after)
+
+
+def test_a_second_broker_on_the_same_folder_or_port_is_refused(tmp_path: Path) -> None:
+    with started_broker(tmp_path / "data") as (_, address):
+        for arguments, words in (
+            (("--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0"), "--data-dir"),
+            (("--data-dir", str(tmp_path / "other"), "--listen", address), "--listen"),
+        ):
+            done = subprocess.run(
+                [*COMMAND, "start", *arguments],
+                capture_output=True,
+                timeout=PATIENCE,
+                check=False,
+            )
+            assert done.returncode == 1
+            assert done.stdout == b""
+            assert words in done.stderr.decode()
+            assert "Traceback" not in done.stderr.decode()
+
+
+def test_a_broker_is_configured_by_file_set_and_flag(
+    tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    config = tmp_path / "server.properties"
+    config.write_text("num.partitions=3\nbroker.id=1\ntypo.in.this=1\nlog.retention.hours=5\n")
+    arguments = ("--config", str(config), "--set", "broker.id=2", "--set", "num.partitions=6")
+    with started_broker(tmp_path / "data", *arguments, "--broker-id", "4") as (running, address):
+        cli = Cli(address, capsysbinary)
+        cli("topics", "create", "clicks")
+        (described,) = cli.json("topics", "describe", "clicks")
+        assert len(described["partitions"]) == 6
+        assert described["partitions"][0]["leader"] == 4
+        running.send_signal(signal.SIGTERM)
+        _, err = running.communicate(timeout=PATIENCE)
+    assert "server.properties line 3: typo.in.this" in err.decode()
+
+
+def test_a_wrong_value_stops_the_start_with_its_line(tmp_path: Path) -> None:
+    config = tmp_path / "server.properties"
+    config.write_text("num.partitions=1\nlog.segment.bytes=much\n")
+    done = subprocess.run(
+        [*COMMAND, "start", "--config", str(config), "--data-dir", str(tmp_path / "data")],
+        capture_output=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr.decode() == (
+        "moldau: server.properties line 2: log.segment.bytes=much is not a whole number\n"
+    )

@@ -1,0 +1,76 @@
+"""How much each benchmark does: enough to measure, enough to publish, or enough to see it work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+KIB = 1 << 10
+MIB = 1 << 20
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """The size of a run. Everything is bounded, by bytes, by counts or by seconds."""
+
+    batch_sizes: tuple[int, ...]
+    """Of produced batches, in bytes."""
+    record_sizes: tuple[int, ...]
+    """Of the values in them."""
+    rounds: int
+    """Subjects are measured in turns, this many times each; the best round counts."""
+    round_bytes: int
+    """What one round of a throughput measurement moves at most."""
+    short_rounds: int
+    """The same where a round of small requests takes a tenth of a second."""
+    requests: int
+    """Small requests in one such round, one at a time; pipelined, it is five times as many."""
+    latencies: int
+    starts: int
+    log_bytes: int
+    """How large the large log of `growth` is."""
+    partitions: int
+    """How many partitions the full broker of `growth` has."""
+    client_bytes: int
+    """What one round with a real client moves."""
+
+
+DEFAULT = Scale(
+    batch_sizes=(16 * KIB, 128 * KIB, MIB),
+    record_sizes=(100, KIB),
+    rounds=5,
+    round_bytes=192 * MIB,
+    short_rounds=20,
+    requests=1_000,
+    latencies=5_000,
+    starts=7,
+    log_bytes=2 * GIB,
+    partitions=2_000,
+    client_bytes=64 * MIB,
+)
+FULL = Scale(
+    batch_sizes=(16 * KIB, 128 * KIB, MIB),
+    record_sizes=(100, KIB),
+    rounds=9,
+    round_bytes=256 * MIB,
+    short_rounds=50,
+    requests=2_000,
+    latencies=20_000,
+    starts=15,
+    log_bytes=10 * GIB,
+    partitions=2_000,
+    client_bytes=128 * MIB,
+)
+TINY = Scale(
+    batch_sizes=(16 * KIB,),
+    record_sizes=(KIB,),
+    rounds=1,
+    round_bytes=2 * MIB,
+    short_rounds=1,
+    requests=100,
+    latencies=50,
+    starts=1,
+    log_bytes=8 * MIB,
+    partitions=12,
+    client_bytes=MIB,
+)

@@ -1,0 +1,54 @@
+# Two commands on a fresh machine with Python 3.11 or newer: `make start` and `make test`.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+JOBS ?= auto
+
+.DEFAULT_GOAL := help
+.PHONY: help start test lint format bench reference clean
+
+help: ## Show this list
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Moldau needs Python 3.11 or newer; say which with: make PYTHON=python3.12 ...")'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
+
+$(VENV)/.core: pyproject.toml setup.py src/moldau/records/_codec_native.pyx src/moldau/records/_columns.pxi | $(BIN)/python
+	@echo "installing Moldau into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	@echo "installing what the tests need into $(VENV)"
+	@$(BIN)/python -m pip install --quiet --group test --group lint
+	@touch $@
+
+start: $(VENV)/.core ## Serve on 127.0.0.1:9092, data in ./moldau-data
+	@$(BIN)/moldau start
+
+test: $(VENV)/.dev lint ## Install what the tests need, lint, and run every test
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+lint: $(VENV)/.dev ## Style, types and layers
+	$(BIN)/ruff check src tests bench
+	$(BIN)/ruff format --check src tests bench
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev ## Put the code into shape
+	$(BIN)/ruff format src tests bench
+	$(BIN)/ruff check --fix src tests bench
+
+bench: $(VENV)/.dev ## Measure (some minutes; let nothing else run)
+	$(BIN)/python -m bench
+
+reference: $(VENV)/.core ## Write docs/configuration.md anew from the declarations
+	$(BIN)/python -m moldau.config.reference docs/configuration.md
+
+clean: ## Remove what make and the tests made
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src -name '*.so' -delete
+	find src -name '_codec_native.c' -delete

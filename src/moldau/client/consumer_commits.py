@@ -49,6 +49,7 @@ class Commits:
         self,
         offsets: GroupOffsets,
         identity: Callable[[], Identity],
+        owned: Callable[[], frozenset[TopicPartition]],
         clock: Clock,
         tasks: TaskSupervisor,
         *,
@@ -59,6 +60,7 @@ class Commits:
         self.mode = mode
         self._offsets = offsets
         self._identity = identity
+        self._owned = owned
         self._clock = clock
         self._tasks = tasks
         self._interval_seconds = interval_seconds
@@ -84,7 +86,9 @@ class Commits:
     ) -> None:
         """What the program asks for; raises."""
         timeout = self._timeout_seconds if timeout_seconds is None else timeout_seconds
-        await self._offsets.commit(offsets, self._identity(), timeout)
+        await self._offsets.commit(
+            offsets, self._identity, lambda: offsets.keys() <= self._owned(), timeout
+        )
         self._last.update({partition: one.offset for partition, one in offsets.items()})
 
     async def commit_positions(

@@ -164,6 +164,7 @@ class ConsumerCore:
         self._owner.commits = Commits(
             self._offsets,
             self._identity,
+            lambda: self.table.partitions,
             self.clock,
             self._tasks,
             mode=mode,

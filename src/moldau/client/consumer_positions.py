@@ -159,14 +159,13 @@ class PositionKeeper:
         epochs = {state.partition: state.epoch for state in states}
         topics: defaultdict[str, list[dict[str, object]]] = defaultdict(list)
         for state in states:
-            if state.position is not None:
-                topics[state.partition.topic].append(
-                    {
-                        "partition": state.partition.partition,
-                        "current_leader_epoch": leader_epochs[state.partition],
-                        "leader_epoch": state.position.leader_epoch,
-                    }
-                )
+            topics[state.partition.topic].append(
+                {
+                    "partition": state.partition.partition,
+                    "current_leader_epoch": leader_epochs[state.partition],
+                    "leader_epoch": state.fetch_epoch,
+                }
+            )
         values = {
             "replica_id": _CONSUMER,
             "topics": [{"topic": name, "partitions": rows} for name, rows in topics.items()],

@@ -350,7 +350,7 @@ class Fetcher:
         self._ready[state.partition] = Chunk(
             state.partition, state.epoch, start, found.batches, end
         )
-        state.fetch_offset = found.next_offset
+        state.fetch_offset, state.fetch_epoch = end
         return True
 
     def _take_error(self, broker_id: int, state: PartitionState, code: ErrorCode) -> bool:

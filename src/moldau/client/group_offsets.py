@@ -55,6 +55,10 @@ class Identity(NamedTuple):
 Offsets = Mapping[TopicPartition, GroupOffset]
 _Work = Callable[[], Awaitable[None]]
 
+_REBALANCES = (Reaction.REJOIN, Reaction.START_OVER)
+_REBALANCE_SECONDS = 5.0
+"""How long a commit waits for a rebalance to be over."""
+
 
 class GroupOffsets:
     """Of one group."""
@@ -67,12 +71,32 @@ class GroupOffsets:
         self._read_committed = read_committed
         self._committing = asyncio.Lock()
 
-    async def commit(self, offsets: Offsets, identity: Identity, timeout_seconds: float) -> None:
-        """Raises CommitFailedError when the group has gone on without this member."""
+    async def commit(
+        self,
+        offsets: Offsets,
+        identity: Callable[[], Identity],
+        is_mine: Callable[[], bool],
+        timeout_seconds: float,
+    ) -> None:
+        """Raises CommitFailedError when the group has gone on without this member.
+
+        A cooperative member keeps partitions through a rebalance: while they are its own
+        (`is_mine`), a commit that came in the middle of one is made good when it is over.
+        """
         if not offsets:
             return
         async with self._committing:
-            await self._repeat(lambda: self._commit(offsets, identity), "commit", timeout_seconds)
+            first = identity()
+            deadline = self._client.clock.monotonic() + _REBALANCE_SECONDS
+
+            def may_wait() -> bool:
+                now = identity()
+                is_member = now.member_id == first.member_id and now.generation_id >= 0
+                return is_member and is_mine() and self._client.clock.monotonic() < deadline
+
+            await self._repeat(
+                lambda: self._commit(offsets, identity()), "commit", timeout_seconds, may_wait
+            )
 
     async def committed(
         self, partitions: Collection[TopicPartition], timeout_seconds: float
@@ -88,8 +112,14 @@ class GroupOffsets:
         await self._repeat(look_up, "look up committed offsets", timeout_seconds)
         return found
 
-    async def _repeat(self, work: _Work, name: str, timeout_seconds: float) -> None:
-        """Do it, again while its failure may pass."""
+    async def _repeat(
+        self,
+        work: _Work,
+        name: str,
+        timeout_seconds: float,
+        may_wait: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """Do it, again while its failure may pass; `may_wait` says whether a rebalance may."""
         clock = self._client.clock
         deadline = clock.monotonic() + timeout_seconds
         attempt = 0
@@ -99,7 +129,7 @@ class GroupOffsets:
                 return
             except (KafkaError, ClientError) as error:
                 reaction = await self._link.note_failure(error)
-                if reaction in (Reaction.REJOIN, Reaction.START_OVER):
+                if reaction in _REBALANCES and not may_wait():
                     raise self._gone(error) from error
                 if reaction is Reaction.STOP:
                     raise

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from moldau.config.broker_options import THEMES, BrokerOptions
+from moldau.config.client_consumer_options import ConsumerOptions
 from moldau.config.client_options import ClientOptions, ProducerOptions
 from moldau.config.kinds import MAX_DOUBLE, MAX_INT, MAX_LONG, OptionType
 from moldau.config.option import (
@@ -68,7 +69,10 @@ _DYNAMIC = Reload.CLUSTER_WIDE
 
 _CODE = re.compile(r"__\w+|\*|NAME://host:port|[a-z]+(?:\.[a-z0-9]+)+")
 
-CLIENTS: tuple[tuple[str, type[ClientOptions]], ...] = (("Producers", ProducerOptions),)
+CLIENTS: tuple[tuple[str, type[ClientOptions]], ...] = (
+    ("Producers", ProducerOptions),
+    ("Consumers", ConsumerOptions),
+)
 """The sections of the page about clients, in its order."""
 
 _CLIENTS_INTRODUCTION = """\

@@ -50,6 +50,7 @@ class PartitionState:
     __slots__ = (
         "epoch",
         "failure",
+        "fetch_epoch",
         "fetch_offset",
         "high_watermark",
         "is_held",
@@ -71,6 +72,7 @@ class PartitionState:
         self.need = need
         self.position: Position | None = None
         self.fetch_offset = UNKNOWN
+        self.fetch_epoch = UNKNOWN  # the leader epoch of the record before it
         self.reset_timestamp: int | None = None  # None: by the policy
         self.failure: KafkaError | None = None  # of the fetch at `fetch_offset`
         self.is_paused = False
@@ -228,7 +230,7 @@ class PartitionTable:
         if state.need is not Need.READY or state.position is None:
             return
         # What this leader itself wrote is in its log.
-        if 0 <= state.position.leader_epoch < leader_epoch:
+        if 0 <= state.fetch_epoch < leader_epoch:
             state.need = Need.VALIDATION
         else:
             state.validated_leader_epoch = leader_epoch
@@ -236,7 +238,7 @@ class PartitionTable:
     def validated(
         self, partition: TopicPartition, epoch: int, leader_epoch: int, end: Position | None
     ) -> bool:
-        """The leader's end of the position's epoch; None when it has no such epoch.
+        """The leader's end of the epoch that was fetched last; None when it has no such epoch.
 
         Says whether records are gone. Raises LogTruncatedError when the policy is to raise.
         """
@@ -271,7 +273,7 @@ class PartitionTable:
     def _place(self, state: PartitionState, position: Position) -> None:
         state.epoch = self._take_epoch()
         state.position = position
-        state.fetch_offset = position.offset
+        state.fetch_offset, state.fetch_epoch = position
         state.need = Need.READY
         state.failure = None
         state.preferred_replica = None
@@ -280,7 +282,7 @@ class PartitionTable:
     def _lose_position(self, state: PartitionState) -> None:
         state.epoch = self._take_epoch()
         state.position = None
-        state.fetch_offset = UNKNOWN
+        state.fetch_offset = state.fetch_epoch = UNKNOWN
         state.failure = None
         state.preferred_replica = None
 

@@ -174,6 +174,15 @@ def test_a_position_without_an_epoch_cannot_be_validated() -> None:
     assert table.require(ZERO).is_fetchable
 
 
+def test_what_was_fetched_counts_also_when_the_program_has_not_dealt_with_it() -> None:
+    table = make_table()
+    table.seek(ZERO, Position(0))
+    state = table.require(ZERO)
+    state.fetch_offset, state.fetch_epoch = 15, 3
+    table.leader_changed(ZERO, 4)
+    assert state.need is Need.VALIDATION
+
+
 def test_a_log_that_has_all_that_was_fetched_is_read_on() -> None:
     table = validating()
     state = table.require(ZERO)

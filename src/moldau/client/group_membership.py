@@ -209,6 +209,7 @@ class GroupMembership:
         self.is_stable = False
         await self._owner.give_up(self._to_give_up())
         await self._stop_heartbeats()
+        self._join_wanted.clear()  # whatever was wanted up to now, this join is for it
         joined = await self._join()
         self._start_heartbeats()
         assignment = await self._sync(joined)

@@ -129,7 +129,7 @@ class GroupOffsets:
                 return
             except (KafkaError, ClientError) as error:
                 reaction = await self._link.note_failure(error)
-                if reaction in _REBALANCES and not may_wait():
+                if reaction in _REBALANCES and (_is_forgotten(error) or not may_wait()):
                     raise self._gone(error) from error
                 if reaction is Reaction.STOP:
                     raise
@@ -208,6 +208,10 @@ class GroupOffsets:
         answer = await connection.call(OFFSET_FETCH, values, version=version)
         (found,) = cast("OffsetFetchResponse", answer).groups
         return found
+
+
+def _is_forgotten(error: KafkaError | ClientError) -> bool:
+    return isinstance(error, KafkaError) and error.code is ErrorCode.unknown_member_id
 
 
 def _commit_values(index: int, wanted: GroupOffset) -> dict[str, object]:

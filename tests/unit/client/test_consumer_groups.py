@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
+from random import Random
 from typing import Any
 
 import pytest
@@ -623,6 +625,93 @@ def test_members_and_offsets_survive_a_restart_of_the_broker() -> None:
         assert await stage.committed("g") == {ZERO: 2, ONE: 2}
         await first.stop()
         await second.stop()
+
+    stage.play(story)
+
+
+# --- many of them -------------------------------------------------------------------------------
+
+
+class Crowd:
+    """Members that come and go by chance, and a register of who owns what."""
+
+    def __init__(self, stage: ConsumerStage, assignor: str, chance: Random) -> None:
+        self._stage = stage
+        self._assignor = assignor
+        self._chance = chance
+        self._owners: dict[TopicPartition, int] = {}
+        self._members: dict[int, tuple[asyncio.Task[None], asyncio.Event]] = {}
+        self._count = 0
+        self.seen: Counter[int] = Counter()
+
+    @property
+    def size(self) -> int:
+        return len(self._members)
+
+    def join(self) -> None:
+        self._count += 1
+        leaving = asyncio.Event()
+        task = asyncio.create_task(self._read(self._count, leaving))
+        self._members[self._count] = task, leaving
+
+    async def leave(self) -> None:
+        number = self._chance.choice(sorted(self._members))
+        task, leaving = self._members.pop(number)
+        leaving.set()
+        await task
+
+    async def _read(self, number: int, leaving: asyncio.Event) -> None:
+        def got(partitions: frozenset[TopicPartition]) -> None:
+            for partition in partitions:
+                assert partition not in self._owners, f"{partition} has two owners"
+                self._owners[partition] = number
+
+        def gave_up(partitions: frozenset[TopicPartition]) -> None:
+            for partition in partitions:
+                assert self._owners.pop(partition) == number
+
+        async with self._stage.consumer(
+            topics="t",
+            group="g",
+            assignors=[self._assignor],
+            on_assigned=got,
+            on_revoked=gave_up,
+            auto_commit_interval_ms=500,
+        ) as consumer:
+            while not leaving.is_set():
+                for record in await consumer.poll(0.4, max_records=5):
+                    partition = TopicPartition(record.topic, record.partition)
+                    assert self._owners[partition] == number
+                    self.seen[int(record.value or b"")] += 1
+                await self._stage.clock.sleep(self._chance.random() / 2)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("assignor", ["range", "sticky", "cooperative-sticky"])
+def test_whoever_comes_and_goes_every_record_is_seen_once_and_partitions_have_one_owner(
+    assignor: str, seed: int
+) -> None:
+    stage = ConsumerStage()
+    chance = Random(seed)
+
+    async def story() -> None:
+        await stage.create_topic("t", 5)
+        crowd = Crowd(stage, assignor, chance)
+        sent = 0
+        for _ in range(40):
+            await stage.produce("t", range(sent, sent + 7), partition=chance.randrange(5))
+            sent += 7
+            if crowd.size < 2 or (crowd.size < 5 and chance.random() < 0.4):
+                crowd.join()
+            elif chance.random() < 0.4:
+                await crowd.leave()
+            await stage.clock.sleep(chance.random() * 5)
+        await stage.clock.sleep(60.0)
+        while crowd.size:
+            await crowd.leave()
+        # Nobody crashed: so every record was also committed, and nothing was seen twice.
+        assert crowd.seen == Counter(range(sent))
+        assert sum((await stage.committed("g")).values()) == sent
 
     stage.play(story)
 

@@ -227,6 +227,7 @@ class ConsumerCore:
         self._settle_reader(reader, has_failed=has_failed and not self.commits_before)
         left = sorted(reader.partitions)
         self.readers.retire(reader)
+        self._owner.welcome(reader)
         for partition in left:
             state = self.table.find(partition)
             if state is not None and state.position is not None:
@@ -256,6 +257,7 @@ class ConsumerCore:
         self.begin()
         self._settle(reader)
         reader.rest()
+        self._owner.welcome(reader)
         try:
             while True:
                 seen = self._news.count
@@ -273,7 +275,6 @@ class ConsumerCore:
         """All that has waited for the program to come in, and then new records for it."""
         self._clear_void()
         self._maybe_join()
-        self._owner.look_at_readers()
         await self._calls.make(run_call)
         self._require_open(reader)
         self._raise_failures()

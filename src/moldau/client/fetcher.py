@@ -318,7 +318,8 @@ class Fetcher:
                 # What was moved in the meantime, or is not wanted any more, does not count.
                 if state is None or state.epoch != asked.epochs.get(partition):
                     continue
-                if state.need is Need.READY and partition not in self._ready:
+                is_wanted = state.need is Need.READY and not state.is_held
+                if is_wanted and partition not in self._ready:
                     has_news |= self._take_row(broker_id, state, row)
         if has_news:
             self._on_news()

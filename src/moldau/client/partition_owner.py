@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from moldau.client.consumer_commits import Commits
-from moldau.client.consumer_readers import Readers
+from moldau.client.consumer_readers import Reader, Readers
 from moldau.client.consumer_topics import ConsumerTopics
 from moldau.client.fetcher import Fetcher
 from moldau.client.rules.offset_positions import PartitionTable
@@ -77,8 +77,16 @@ class PartitionOwner:
     def is_handing_over(self) -> bool:
         return self._handover is not None
 
-    def look_at_readers(self) -> None:
-        """A reader has come to rest."""
+    def welcome(self, reader: Reader) -> None:
+        """A reader has come to rest, and all that it gave was dealt with.
+
+        Of what leaves it gives nothing more, be there others that still work on theirs.
+        """
+        if self._handover is not None:
+            reader.delivery.drop(self._handover.partitions)
+            self._look_at_readers()
+
+    def _look_at_readers(self) -> None:
         if self._handover is not None and self._readers.all_rest:
             self._handover.at_rest.set()
 
@@ -144,9 +152,14 @@ class PartitionOwner:
 
     async def _hand_over(self, handover: _Handover) -> None:
         self._handover = handover
+        self._hold(handover.partitions, is_held=True)
+        self._fetcher.forget(handover.partitions)
+        for reader in self._readers:
+            if reader.is_resting:
+                reader.delivery.drop(handover.partitions)
         self._announce()
         try:
-            self.look_at_readers()
+            self._look_at_readers()
             await handover.at_rest.wait()
             await self._let_go(handover)
         finally:
@@ -161,9 +174,6 @@ class PartitionOwner:
             for state in self._table
             if state.partition in leaving and state.position is not None
         }
-        self._hold(leaving, is_held=True)
-        self._fetcher.forget(leaving)
-        self._readers.drop(leaving)
         if self.commits is not None and self.commits.is_automatic and not handover.is_lost:
             await self.commits.try_commit(settled)
         listener = self._listeners.on_revoked

@@ -339,7 +339,8 @@ def test_an_unknown_topic_is_waited_for_a_while_and_then_named() -> None:
     async def story(producer: AsyncProducer) -> None:
         with pytest.raises(UnknownTopicError, match="'lakes'"):
             await producer.send("lakes", b"v")
-        assert 4.0 < stage.clock.monotonic() <= 5.0
+        # A pause of up to 1.2 s, jitter included, that would pass the limit is not begun.
+        assert 3.8 <= stage.clock.monotonic() <= 5.0
         assert all(one.allow_auto_topic_creation for one in stage.broker.asked(METADATA))
 
     stage.run(story)

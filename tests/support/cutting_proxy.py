@@ -46,6 +46,8 @@ class CuttingProxy:
         self._lock = threading.Lock()
         self._traps: dict[Way, _Trap] = {}
         self._sockets: set[socket.socket] = set()
+        self._deaf: set[socket.socket] = set()  # nothing more is taken from these
+        self._over = threading.Event()
         self._is_closing = False
         self._threads: list[threading.Thread] = []
 
@@ -59,6 +61,7 @@ class CuttingProxy:
 
     def __exit__(self, *_: object) -> None:
         self._is_closing = True
+        self._over.set()
         self.cut_all()
         for thread in self._threads:
             thread.join()
@@ -83,6 +86,11 @@ class CuttingProxy:
             sockets = tuple(self._sockets)
         for one in sockets:
             _hang_up(one)
+
+    def go_deaf(self) -> None:
+        """Take nothing more from the connections there are: their senders' buffers fill up."""
+        with self._lock:
+            self._deaf |= self._sockets
 
     def _accept(self) -> None:
         while not self._is_closing:
@@ -117,6 +125,9 @@ class CuttingProxy:
                 data = b""
             if not data:
                 break
+            if source in self._deaf:
+                self._over.wait()
+                break
             if is_silent:
                 continue
             allowed, trap = self._count(way, len(data))
@@ -147,6 +158,7 @@ class CuttingProxy:
     def _forget(self, one: socket.socket) -> None:
         with self._lock:
             self._sockets.discard(one)
+            self._deaf.discard(one)
         one.close()
 
 

@@ -99,17 +99,11 @@ def test_a_cut_while_the_producer_connects_again(proxy: CuttingProxy, way: Way) 
     assert values_in(proxy.bootstrap, topic, len(sent)) == sent
 
 
-SEEN_TWICE = pytest.mark.xfail(
-    strict=False,
-    reason="seen once: after cuts at random a batch was in the log twice; not understood yet",
-)
-
-
 @pytest.mark.parametrize(
     ("options", "is_exact"),
     [
-        pytest.param({}, True, marks=SEEN_TWICE),
-        pytest.param({"compression_type": "zstd", "linger_ms": 1}, True, marks=SEEN_TWICE),
+        ({}, True),
+        ({"compression_type": "zstd", "linger_ms": 1}, True),
         ({"max_in_flight_requests_per_connection": 1}, True),
         ({"enable_idempotence": False}, False),
         ({"acks": 1}, False),
@@ -197,6 +191,22 @@ def test_silence_is_ended_by_the_request_timeout(proxy: CuttingProxy, way: Way) 
         assert silent.is_set()
         producer.send_many(topic, sent[40:]).result(PATIENCE_SECONDS)
     assert values_in(proxy.bootstrap, topic, len(sent)) == sent
+
+
+def test_a_connection_whose_end_takes_nothing_any_more_is_given_up(proxy: CuttingProxy) -> None:
+    topic = Topics(proxy.bootstrap).create(PARTITIONS)
+    settings = {"request_timeout_ms": 2_000, "batch_size": 900_000, "max_request_size": 4_000_000}
+    with moldau.Producer(proxy.bootstrap, **{**IMPATIENT, **settings}) as producer:
+        for partition in range(PARTITIONS):
+            producer.send(topic, b"first", partition=partition).result(PATIENCE_SECONDS)
+        proxy.go_deaf()
+        # More than any buffer between here and there: the producer cannot get rid of it all.
+        futures = [
+            producer.send(topic, bytes(800_000), partition=number % PARTITIONS)
+            for number in range(10 * PARTITIONS)
+        ]
+        offsets = [future.result(PATIENCE_SECONDS).offset for future in futures]
+    assert offsets == [1 + number // PARTITIONS for number in range(10 * PARTITIONS)]
 
 
 def test_a_broker_that_is_killed_again_and_again(

@@ -43,18 +43,13 @@ class BrokerLink:
         self._most_in_flight = most_in_flight
         self._on_answers = on_answers
         self._in_flight = 0  # requests handed over and not back yet
-        self._muted_until = 0.0
+        self._pause_count = 0  # pauses the broker asked for that are not over (KIP-219)
         self._outbox: deque[Sequence[Batch]] = deque()
         self._has_work = asyncio.Event()
 
     @property
     def has_slot(self) -> bool:
-        return self._in_flight < self._most_in_flight and not self._is_muted
-
-    @property
-    def _is_muted(self) -> bool:
-        """Whether the broker asked for a pause (KIP-219)."""
-        return bool(self._muted_until) and self._client.clock.monotonic() < self._muted_until
+        return self._in_flight < self._most_in_flight and not self._pause_count
 
     def send(self, batches: Sequence[Batch]) -> None:
         self._in_flight += 1
@@ -115,13 +110,18 @@ class BrokerLink:
             return
         answers, throttle_time_ms = self._exchange.read(version, arrived.result(), batches)
         if throttle_time_ms > 0:
-            self._mute(throttle_time_ms / 1000)
+            self._pause(throttle_time_ms / 1000)
         self._settle(answers)
 
-    def _mute(self, seconds: float) -> None:
-        clock = self._client.clock
-        self._muted_until = clock.monotonic() + seconds
-        clock.call_later(seconds, lambda: self._on_answers(()))
+    def _pause(self, seconds: float) -> None:
+        # Counted, not compared with the time: a timer that is early by a hair would find the pause
+        # not over yet, and nobody would look again.
+        self._pause_count += 1
+        self._client.clock.call_later(seconds, self._on_pause_over)
+
+    def _on_pause_over(self) -> None:
+        self._pause_count -= 1
+        self._on_answers(())
 
     def _settle(self, answers: Sequence[Answered]) -> None:
         self._in_flight -= 1

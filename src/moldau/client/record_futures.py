@@ -91,13 +91,19 @@ class RecordFuture(Future[RecordMetadata]):
 
 
 class _Waiters:
-    """Stands in for the list in which `concurrent.futures` registers who waits for a future."""
+    """Stands in for the list in which `concurrent.futures` registers who waits for a future.
+
+    It registers with every future, under the condition of each: those that are done it has counted
+    already, and being told of one of them it would take for the end of another.
+    """
 
     def __init__(self, future: RecordFuture) -> None:
         self._future = future
 
     def append(self, waiter: Any) -> None:
         future = self._future
+        if future.done():
+            return
 
         def tell() -> None:
             failed = future.exception(0) is not None

@@ -181,9 +181,12 @@ class Sender:
         return not done.cancelled()
 
     def _end_flushes(self) -> None:
-        for serial, done in self._flushes:
-            if not done.done() and self._accumulator.is_finished_up_to(serial):
-                done.set_result(None)
+        if not self._flushes:
+            return
+        with self._intake.lock:  # other threads go on sending meanwhile
+            for serial, done in self._flushes:
+                if not done.done() and self._accumulator.is_finished_up_to(serial):
+                    done.set_result(None)
 
     # Time
 

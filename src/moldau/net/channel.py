@@ -21,6 +21,8 @@ MAX_ANSWER_BYTES: Final = 1 << 30
 _SHARED_BYTES: Final = 64 * 1024
 _MOST_WAITING_BYTES: Final = 4 * 1024 * 1024
 """When so much was received that nobody has taken, the kernel is left to slow the peer down."""
+_LAST_BYTES_SECONDS: Final = 1.0
+"""What was sent before `close` still goes out, unless the peer does not take it in this time."""
 
 
 class SocketChannel(asyncio.BufferedProtocol):
@@ -67,8 +69,14 @@ class SocketChannel(asyncio.BufferedProtocol):
         return frame
 
     async def close(self) -> None:
+        # Whoever waits until a silent peer takes bytes would wait for as long as TCP has patience.
+        self._finish(ConnectionResetError("the connection is closed"))
         if self._transport is not None:
             self._transport.close()
+            try:
+                await asyncio.wait((self._closed,), timeout=_LAST_BYTES_SECONDS)
+            finally:
+                self._transport.abort()  # does nothing when it is closed
             await asyncio.wait((self._closed,))
 
     # For the transport

@@ -310,6 +310,24 @@ def test_a_broker_that_asks_for_a_pause_gets_it() -> None:
     stage.run(story)
 
 
+def test_a_pause_ends_even_when_its_timer_is_early_by_a_hair(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = ProducerStage()
+    stage.throttle_ms = 4_000
+    call_later = stage.clock.call_later
+    monkeypatch.setattr(
+        stage.clock, "call_later", lambda seconds, act: call_later(seconds * (1 - 1e-9), act)
+    )
+
+    async def story(producer: AsyncProducer) -> None:
+        for value in (b"1", b"2", b"3"):
+            await (await producer.send(TOPIC, value))
+        assert stage.clock.monotonic() == pytest.approx(8.0, abs=0.02)
+
+    stage.run(story)
+
+
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 def test_batches_are_compressed_as_asked(codec: str) -> None:
     stage = ProducerStage()
@@ -508,6 +526,29 @@ def test_flush_waits_for_the_parts_of_a_batch_that_was_divided() -> None:
         assert all(future.done() for future in futures)
 
     stage.run(story)
+
+
+def test_flush_looks_at_what_is_left_only_while_nobody_else_can_send(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stage = ProducerStage()
+    was_locked: list[bool] = []
+
+    async def story(producer: AsyncProducer) -> None:
+        accumulator, lock = producer._core.accumulator, producer._intake.lock
+        is_finished_up_to = accumulator.is_finished_up_to
+
+        def look(serial: int) -> bool:
+            was_locked.append(lock.locked())
+            return is_finished_up_to(serial)
+
+        monkeypatch.setattr(accumulator, "is_finished_up_to", look)
+        await producer.send(TOPIC, b"v")
+        await producer.flush()
+
+    stage.run(story)
+    assert was_locked
+    assert all(was_locked)
 
 
 def test_flush_can_be_told_how_long_to_wait() -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from moldau.net.channel import SocketChannel
 
 SHARED = 64 * 1024
+PATIENCE_SECONDS = 60.0
 sizes = st.integers(0, 50) | st.sampled_from(
     [SHARED - 5, SHARED - 4, SHARED - 3, SHARED, SHARED + 4, 3 * SHARED]
 )
@@ -152,3 +153,34 @@ def test_sending_waits_while_the_peer_is_slow() -> None:
         await sending
 
     play(story)
+
+
+def test_closing_wakes_whoever_waits_for_a_silent_peer_and_does_not_wait_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("moldau.net.channel._LAST_BYTES_SECONDS", 0.0)
+
+    class SilentPeer(Transport):
+        """Never takes what is left to be sent."""
+
+        def close(self) -> None: ...
+
+        def abort(self) -> None:
+            super().abort()
+            channel.connection_lost(None)
+
+    async def story() -> None:
+        nonlocal channel
+        channel = SocketChannel()
+        transport = SilentPeer()
+        channel.connection_made(transport)
+        channel.pause_writing()
+        sending = asyncio.ensure_future(channel.send([b"abc"]))
+        await asyncio.sleep(0)
+        await asyncio.wait_for(channel.close(), PATIENCE_SECONDS)
+        with pytest.raises(ConnectionResetError, match="the connection is closed"):
+            await asyncio.wait_for(sending, PATIENCE_SECONDS)
+        assert transport.is_aborted
+
+    channel: SocketChannel
+    asyncio.run(story())

@@ -12,6 +12,8 @@ What keeps the order:
    then refuses whatever is behind a batch that it did not take.
 5. Nor is more than one under way before the first of an epoch was confirmed: a broker that knows
    nothing of a producer takes any number, even one behind a batch that it has just refused.
+6. A batch that was overtaken counts with those that overtook it: brokers remember the last five
+   batches of a producer, and it has to be among them for as long as it may come again (SEQ-4).
 
 With idempotence, a batch refused as out of order although none before it is left means that a
 number is missing for good: the numbering restarts in a new epoch (`sequences`), once nothing is
@@ -92,9 +94,10 @@ class PartitionQueue(Generic[P]):
         """Whether the order allows the oldest batch to leave for this broker."""
         if not self.under_way:
             return True
+        since_oldest = len(self.under_way) + self.under_way[0].overtaken_by
         return (
             not self._is_recovering
-            and len(self.under_way) < most_under_way
+            and since_oldest < most_under_way
             and self._numbers.allow_more
             and self._broker_id == broker_id
         )
@@ -134,7 +137,19 @@ class PartitionQueue(Generic[P]):
         self.under_way.remove(batch)
         if is_confirmed:
             self._numbers.on_confirmed(batch)
+        self._note_overtaking(batch)
         self._maybe_recovered()
+
+    def _note_overtaking(self, batch: ProducerBatch[P]) -> None:
+        """Those before it that have not come to their end are one batch further back now.
+
+        One that was refused counts as well: an earlier attempt of it may have been written.
+        """
+        for line in (self.under_way, self.waiting):
+            for other in line:
+                if other.first_number > batch.first_number:
+                    break
+                other.overtaken_by += 1
 
     def put_back(self, batch: ProducerBatch[P], not_before: float) -> None:
         """It came back to be sent again."""

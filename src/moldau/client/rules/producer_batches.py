@@ -36,6 +36,7 @@ class ProducerBatch(Generic[P]):
         "is_finished",
         "is_in_doubt",
         "last_error",
+        "overtaken_by",
         "partition",
         "promise",
         "rows",
@@ -61,6 +62,7 @@ class ProducerBatch(Generic[P]):
         self.last_error: MoldauError | None = None
         self.is_abandoned = False  # on the wire, but its time is over: nobody waits any more
         self.is_in_doubt = False  # an attempt may have been written although it was not confirmed
+        self.overtaken_by = 0  # batches behind it in its numbering that came to their end before it
         self.is_finished = False  # its senders know how it ended
 
     def __len__(self) -> int:
@@ -92,6 +94,7 @@ class ProducerBatch(Generic[P]):
         """Give it its place in the numbering; what was encoded with another one is void."""
         self.identity = identity
         self.base_sequence = base_sequence
+        self.overtaken_by = 0
         self.encoded = None
 
 

@@ -239,11 +239,14 @@ class ProducerStory:
             act = mishap if is_leader or mishap is refuse_for_good else refuse_as_follower
             self._settle(shipment, act(self.logs[partition], shipment))
 
-    def cut(self, broker_id: int = 1, *, arrived: int = 0, straggling: int = 0) -> None:
+    def cut(
+        self, broker_id: int = 1, *, arrived: int = 0, straggling: int = 0, unsent: int = 0
+    ) -> None:
         """The connection is lost. Of its requests so many were worked on, their answers got lost;
-        so many more are still somewhere in a buffer; the rest never left."""
-        requests = list(self.wires[broker_id])
-        self.wires[broker_id].clear()
+        so many more are still somewhere in a buffer; the rest never left, and so many of the last
+        ones will do so over the next connection."""
+        wire = self.wires[broker_id]
+        requests = [wire.popleft() for _ in range(len(wire) - unsent)]
         for request in requests[:arrived]:
             self._append_silently(broker_id, request)
         self.stragglers += requests[arrived : arrived + straggling]

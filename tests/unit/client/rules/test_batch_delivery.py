@@ -64,6 +64,44 @@ def test_a_lost_answer_is_given_again_when_the_batch_comes_again() -> None:
     assert story.outcomes() == [Delivered(0), Delivered(1), Delivered(2)]
 
 
+def test_what_was_overtaken_is_still_recognised_when_answers_get_lost_again() -> None:
+    story = ProducerStory(records_per_batch=1)
+    story.send(12)
+    story.pump()
+    story.answer()
+    story.pump()
+    story.cut(arrived=2, unsent=3)  # the last three leave over the next connection
+    for _ in range(3):
+        story.answer()
+    assert story.numbers() == [0, 1, 2, 3, 4, 5]
+    story.wait(1.0)
+    # Two are in doubt, and three behind them are confirmed: brokers remember no more than that.
+    story.pump()
+    story.cut(arrived=5)
+    story.finish()
+    assert story.numbers() == list(range(12))
+    assert story.delivered() == list(range(12))
+
+
+def test_a_complaint_after_the_writing_of_one_does_not_let_the_others_run_ahead() -> None:
+    story = ProducerStory(records_per_batch=1)
+    story.send(12)
+    story.pump()
+    story.answer()
+    story.pump()
+    story.answer(mishap=take_and_complain)
+    story.answer()
+    story.answer(mishap=take_and_complain)
+    story.answer()
+    story.answer()
+    story.wait(1.0)
+    story.pump()
+    story.cut(arrived=5)
+    story.finish()
+    assert story.numbers() == list(range(12))
+    assert story.outcomes() == [Delivered(number) for number in range(12)]
+
+
 def test_a_batch_refused_for_good_does_not_hold_up_those_behind_it() -> None:
     story = ProducerStory(records_per_batch=1)
     story.send(4)

@@ -9,10 +9,12 @@ from client.rules.producer_story import (
     MISHAPS,
     OTHER_PARTITION,
     PARTITION,
+    Mishap,
     ProducerStory,
     refuse_for_good,
     refuse_for_now,
     take,
+    take_and_complain,
 )
 from moldau.client.rules.batch_delivery import NotDelivered
 from moldau.errors import InvalidRecordError
@@ -24,7 +26,7 @@ actions = st.one_of(
     st.tuples(st.just("pump")),
     st.tuples(st.just("answer"), brokers, st.just(take)),
     st.tuples(st.just("answer"), brokers, st.sampled_from(MISHAPS)),
-    st.tuples(st.just("cut"), brokers, st.integers(0, 3), st.integers(0, 3)),
+    st.tuples(st.just("cut"), brokers, st.integers(0, 5), st.integers(0, 3), st.integers(0, 3)),
     st.tuples(st.just("straggle"), brokers),
     st.tuples(st.just("move"), partitions),
     st.tuples(st.just("limit"), st.integers(1, 3)),
@@ -47,8 +49,8 @@ def act(story: ProducerStory, name: object, *arguments: object) -> None:
             story.pump()
         case "answer", int(broker_id), mishap:
             story.answer(broker_id, mishap)  # type: ignore[arg-type]
-        case "cut", int(broker_id), int(arrived), int(straggling):
-            story.cut(broker_id, arrived=arrived, straggling=straggling)
+        case "cut", int(broker_id), int(arrived), int(straggling), int(unsent):
+            story.cut(broker_id, arrived=arrived, straggling=straggling, unsent=unsent)
         case "straggle", int(broker_id):
             story.straggle(broker_id)
         case "move", partition:
@@ -73,6 +75,35 @@ def test_an_idempotent_producer_loses_nothing_doubles_nothing_and_keeps_the_orde
         in_log = story.numbers(partition)
         assert in_log == sorted(set(in_log))
         assert set(story.delivered(partition)) <= set(in_log)
+
+
+rounds = st.lists(
+    st.tuples(
+        st.lists(st.sampled_from([take, take, take_and_complain]), max_size=5),
+        st.integers(0, 5),
+        st.integers(0, 3),
+    ),
+    min_size=4,
+    max_size=20,
+)
+
+
+@settings(deadline=None)
+@given(rounds)
+def test_a_stream_of_batches_survives_cuts_again_and_again(
+    plan: list[tuple[list[Mishap], int, int]],
+) -> None:
+    story = ProducerStory(records_per_batch=1)
+    story.send(100)
+    for answers, arrived, unsent in plan:
+        story.wait(1.0)
+        story.pump()
+        for mishap in answers:
+            story.answer(mishap=mishap)
+        story.cut(arrived=arrived, unsent=unsent)
+    story.finish()
+    assert story.numbers() == list(range(100))
+    assert story.delivered() == list(range(100))
 
 
 @settings(deadline=None)

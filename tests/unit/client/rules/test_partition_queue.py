@@ -69,6 +69,33 @@ def test_after_one_came_back_nothing_leaves_until_all_have() -> None:
     assert queue.may_send_to(1, MOST)
 
 
+def test_a_batch_that_was_overtaken_counts_with_those_that_overtook_it() -> None:
+    queue = queue_of("x", *"abcdefgh")
+    make_known(queue)
+    a, b, c, d, e = take(queue, 5)
+    for batch in (a, c):
+        queue.put_back(batch, not_before=0.0)
+    for batch in (b, d, e):
+        queue.settle(batch, is_confirmed=True)
+    assert (a.overtaken_by, c.overtaken_by) == (3, 2)
+    assert take(queue, 2) == [a, c]
+    assert not queue.may_send_to(1, MOST)  # with a, b, c, d and e the broker's memory is full
+    queue.settle(a, is_confirmed=True)
+    assert take(queue, 2)[-1].promise == "g"  # c to g
+    assert not queue.may_send_to(1, MOST)
+
+
+def test_a_new_epoch_forgets_who_was_overtaken() -> None:
+    queue = queue_of("x", "a", "b", "c")
+    make_known(queue)
+    a, b = take(queue, 2)
+    queue.put_back(a, not_before=0.0)
+    queue.settle(b, is_confirmed=False)
+    queue.demand_restart()
+    assert take(queue) == [a]
+    assert (a.identity, a.overtaken_by) == ((7, 1), 0)
+
+
 def test_while_batches_are_with_one_broker_none_leaves_for_another() -> None:
     queue = queue_of("x", "a", "b")
     make_known(queue)

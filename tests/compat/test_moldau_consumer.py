@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from types import ModuleType
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import TopicPartition as ConfluentPartition
 
@@ -87,6 +88,26 @@ def test_the_other_ways_to_read_give_the_same(bootstrap: str, topic: str, codec:
         assert as_rows(found) == rows
 
 
+@pytest.mark.parametrize("codec", CODECS)
+def test_what_any_client_writes_comes_as_a_table(
+    bootstrap: str, topic: str, client: ModuleType, codec: str
+) -> None:
+    rows = [*VARIED_ROWS, *client.ODD_ROWS, *numbered_rows(300)]
+    client.produce(bootstrap, topic, rows, codec=codec)
+
+    tables = []
+    with moldau.Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([moldau.TopicPartition(topic, 0)])
+        while sum(table.num_rows for table in tables) < len(rows):
+            tables.append(consumer.poll_arrow(PATIENCE_SECONDS))
+            assert tables[-1].num_rows, "nothing more came"
+    table = pa.concat_tables(tables)
+
+    assert table["key"].to_pylist() == [row.key for row in rows]
+    assert table["value"].to_pylist() == [row.value for row in rows]
+    assert table["offset"].to_pylist() == list(range(len(rows)))
+
+
 def test_the_time_of_appending_is_told(bootstrap: str, topics: Topics) -> None:
     topic = topics.create(config={"message.timestamp.type": "LogAppendTime"})
     confluent_client.produce(bootstrap, topic, numbered_rows(10))
@@ -135,3 +156,21 @@ def test_reading_begins_at_a_time(bootstrap: str, topic: str) -> None:
         consumer.assign([partition])
         consumer.seek_to_time(1_700_000_000_012)
         assert consumer.poll(PATIENCE_SECONDS)[0].offset == 12
+        consumer.seek(partition, 3)
+        assert consumer.poll(PATIENCE_SECONDS, max_records=1)[0].offset == 3
+
+
+def test_a_paused_partition_waits_while_others_are_read(bootstrap: str, topics: Topics) -> None:
+    topic = topics.create(partitions=2)
+    for partition in range(2):
+        confluent_client.produce(bootstrap, topic, numbered_rows(10), partition=partition)
+    zero, one = (moldau.TopicPartition(topic, partition) for partition in range(2))
+    with moldau.Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([zero, one])
+        consumer.pause(zero)
+        found: list[ConsumerRecord] = []
+        while len(found) < 10:
+            found += consumer.poll(PATIENCE_SECONDS)
+        assert {record.partition for record in found} == {1}
+        consumer.resume(zero)
+        assert consumer.poll(PATIENCE_SECONDS)[0].partition == 0

@@ -116,7 +116,10 @@ class Consumer:
         self._engine.close(CLOSE_SECONDS, has_failed=error is not None)
 
     def close(self, timeout_seconds: float = CLOSE_SECONDS) -> None:
-        """Commit as the mode says, leave the group, end everything. A second call does nothing."""
+        """Commit as the mode says, leave the group, end everything. A second call does nothing.
+
+        Raises what a function for rebalances raised meanwhile, when all is done.
+        """
         self._engine.close(timeout_seconds, has_failed=False)
 
     # What to read

@@ -25,7 +25,7 @@ from moldau.client.loop_thread import LoopThread
 from moldau.client.open_producers import watch
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.client.rules.delivery import Position, RawBatch
-from moldau.client.user_calls import RunCall, UserCall
+from moldau.client.user_calls import INSIDE_A_CALL, RunCall, UserCall
 from moldau.errors import ClosedClientError, CommitFailedError, ConfigurationError
 from moldau.model import TopicPartition
 
@@ -70,9 +70,7 @@ class Engine:
     def drive(self, make_work: Callable[[RunCall], Work[T]]) -> T:
         """Do work that may have the program's functions called; they are called in this thread."""
         if getattr(self._calling, "is_calling", False):
-            raise ConfigurationError(
-                "a function for rebalances can neither ask for records nor close the consumer"
-            )
+            raise ConfigurationError(INSIDE_A_CALL)
         inbox: SimpleQueue[UserCall | Future[T]] = SimpleQueue()
 
         async def post(call: UserCall) -> None:

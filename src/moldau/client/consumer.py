@@ -89,6 +89,7 @@ class AsyncStream:
         The records that were given before count as dealt with.
         """
         limit = self._core.options.max_poll_records if max_records is None else max_records
+        self._core.require_outside()
         async with self._polling:
             deadline = self._core.clock.monotonic() + timeout_seconds
             while True:
@@ -104,6 +105,7 @@ class AsyncStream:
         self, timeout_seconds: float = 1.0, max_bytes: int = POLL_BYTES
     ) -> list[RawBatch]:
         """The next batches as they are stored, for whoever decodes them in bulk."""
+        self._core.require_outside()
         async with self._polling:
             await self._come_in(timeout_seconds)
             taken = self._reader.delivery.take_batches(max_bytes)

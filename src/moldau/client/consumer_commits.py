@@ -48,7 +48,7 @@ class Commits:
     def __init__(
         self,
         offsets: GroupOffsets,
-        identity: Callable[[], Identity],
+        identity: Callable[[], Identity | None],
         owned: Callable[[], frozenset[TopicPartition]],
         clock: Clock,
         tasks: TaskSupervisor,

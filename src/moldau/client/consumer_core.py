@@ -80,6 +80,7 @@ class ConsumerCore:
         self.is_closed = False
         self._has_begun = False
         self._failures: list[Exception] = []  # to be raised by the program's next call
+        self._last_failures: list[Exception] = []  # of its listeners, since it closes
         self._fatal: MoldauError | None = None  # to be raised by every call
         self._void: set[TopicPartition] = set()  # what was fetched of them does not count
         self._news = News(self.clock)
@@ -92,7 +93,7 @@ class ConsumerCore:
         )
         self.table = PartitionTable(options.auto_offset_reset, has_group=group_id is not None)
         self.readers = Readers(decoding, self.clock.monotonic())
-        self._calls = UserCalls(self._announce, self._raise_later)
+        self._calls = UserCalls(self._announce, self._on_listener_failure)
         self._topics = ConsumerTopics(
             self.client,
             self.table,
@@ -196,6 +197,7 @@ class ConsumerCore:
 
     async def unsubscribe(self, run_call: RunCall) -> None:
         """Give everything up and leave the group."""
+        self.require_outside()
         self._settle_all(has_failed=False)
         self._topics.subscribe(Subscription())
         await self._leave("the consumer has unsubscribed", run_call)
@@ -494,8 +496,12 @@ class ConsumerCore:
             raise ConfigurationError("a consumer without a group cannot commit")
         return self._owner.commits
 
-    def _identity(self) -> Identity:
-        return Identity() if self._membership is None else self._membership.identity
+    def _identity(self) -> Identity | None:
+        """As whom to commit; None for a member that the group has lost."""
+        if self._membership is None:
+            return Identity()
+        is_to_be_member = not self._topics.subscription.is_empty
+        return None if self._membership.is_lost and is_to_be_member else self._membership.identity
 
     # Topics
 
@@ -531,6 +537,7 @@ class ConsumerCore:
         """Commit what was dealt with, give the partitions up, leave, and end everything."""
         if self.is_closed:
             return
+        self.require_outside()
         # At most once, what was given is not given again, whatever became of it.
         self._settle_all(has_failed=has_failed and not self.commits_before)
         self.is_closed = True
@@ -546,19 +553,30 @@ class ConsumerCore:
                 await self._link.close()
             await self._fetch_pool.close()
             await self.client.close()
+        if self._last_failures and not has_failed:  # else that is what the program hears of
+            raise self._last_failures[0]
 
     async def _leave(self, reason: str, run_call: RunCall) -> None:
         """Commit, give everything up and leave the group, as far as there is one."""
         membership, commits = self._membership, self._owner.commits
         if membership is not None and membership.is_running:
-            was_stable = membership.is_stable
-            await membership.stop()
+            with self._owner.leaving():
+                await self._make_calls_during(self._give_everything_up(membership), run_call)
+                was_stable = membership.is_stable
+                await membership.stop()
             if not was_stable and self._link is not None:
                 await self._link.close()  # a join may be under way; others would queue behind it
-            await self._make_calls_during(self._owner.give_up(self.table.partitions), run_call)
             await membership.leave(reason)
         elif commits is not None and commits.is_automatic:
             await commits.try_commit(self._settled_positions())
+
+    async def _give_everything_up(self, membership: GroupMembership) -> None:
+        """As a member still: in the middle of a rebalance the coordinator takes no commits, so
+        that the rebalance has to go on for them."""
+        if membership.is_lost:
+            await self._owner.lose()
+        else:
+            await self._owner.give_up(self.table.partitions)
 
     async def _make_calls_during(self, work: Coroutine[Any, Any, None], run_call: RunCall) -> None:
         """Do work that has the program's functions called, while the program waits for it."""
@@ -570,6 +588,10 @@ class ConsumerCore:
             if not task.done():
                 await self._news.wait_for_more(seen, self.options.max_poll_interval_ms / 1000)
 
+    def require_outside(self) -> None:
+        """Raises ConfigurationError when the program asks out of a function for rebalances."""
+        self._calls.require_outside()
+
     def _require_open(self, reader: Reader | None = None) -> None:
         if self.is_closed:
             raise ClosedClientError("the consumer is closed")
@@ -580,6 +602,13 @@ class ConsumerCore:
         """Have the program's next call raise it."""
         self._failures.append(error)
         self._announce()
+
+    def _on_listener_failure(self, error: Exception) -> None:
+        if self.is_closed:
+            _log.warning("a function for rebalances has failed: %r", error)
+            self._last_failures.append(error)
+        else:
+            self._raise_later(error)
 
     def _fail(self, error: KafkaError | ClientError) -> None:
         self._fatal = error

@@ -134,6 +134,11 @@ class GroupMembership:
         return Identity(self.generation_id, self.member_id, self._settings.instance_id)
 
     @property
+    def is_lost(self) -> bool:
+        """The group goes on without this member, or does not know it yet."""
+        return self.generation_id == NO_GENERATION
+
+    @property
     def is_running(self) -> bool:
         return self._runner is not None and not self._runner.done()
 
@@ -181,6 +186,7 @@ class GroupMembership:
             except (KafkaError, ClientError) as error:
                 if not await self._may_go_on(error):
                     await self._stop_heartbeats()
+                    await self._owner.lose()
                     self._owner.fail(error)
                     return
                 self._join_wanted.set()

@@ -74,29 +74,39 @@ class GroupOffsets:
     async def commit(
         self,
         offsets: Offsets,
-        identity: Callable[[], Identity],
+        identity: Callable[[], Identity | None],
         is_mine: Callable[[], bool],
         timeout_seconds: float,
     ) -> None:
         """Raises CommitFailedError when the group has gone on without this member.
 
         A cooperative member keeps partitions through a rebalance: while they are its own
-        (`is_mine`), a commit that came in the middle of one is made good when it is over.
+        (`is_mine`), a commit that came in the middle of one is made good when it is over. Without
+        an identity, the member has lost its place: nothing is sent, since a coordinator without
+        members would take it for a commit from outside, however old it is.
         """
         if not offsets:
             return
         async with self._committing:
-            first = identity()
+            first = self._require(identity())
             deadline = self._client.clock.monotonic() + _REBALANCE_SECONDS
 
             def may_wait() -> bool:
                 now = identity()
-                is_member = now.member_id == first.member_id and now.generation_id >= 0
+                is_member = now is not None and now.member_id == first.member_id
                 return is_member and is_mine() and self._client.clock.monotonic() < deadline
 
             await self._repeat(
-                lambda: self._commit(offsets, identity()), "commit", timeout_seconds, may_wait
+                lambda: self._commit(offsets, self._require(identity())),
+                "commit",
+                timeout_seconds,
+                may_wait,
             )
+
+    def _require(self, identity: Identity | None) -> Identity:
+        if identity is None:
+            raise self._gone("it is no member now")
+        return identity
 
     async def committed(
         self, partitions: Collection[TopicPartition], timeout_seconds: float
@@ -141,7 +151,7 @@ class GroupOffsets:
             await clock.sleep(delay)
             attempt += 1
 
-    def _gone(self, error: KafkaError | ClientError) -> CommitFailedError:
+    def _gone(self, error: KafkaError | ClientError | str) -> CommitFailedError:
         return CommitFailedError(
             f"group {self._link.group_id!r} has rebalanced, or is about to, and this consumer's "
             f"offsets were not committed: {error}. Poll more often, or raise max.poll.interval.ms, "

@@ -2,7 +2,8 @@
 
 The `MembershipOwner` of a consumer. Partitions leave in a handover: it waits until all readers
 rest, so that the program has dealt with everything it was given; then offsets are committed and the
-program is told. Partitions come the other way: the program is told, then they are fetched.
+program is told. Partitions come the other way: the program is told, then they are fetched. What
+it was never told of leaves without a word.
 
 A shell of one loop. One handover at a time; the membership asks for it, or its heartbeats do.
 """
@@ -10,7 +11,8 @@ A shell of one loop. One handover at a time; the membership asks for it, or its 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+import contextlib
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from moldau.client.consumer_commits import Commits
@@ -72,6 +74,8 @@ class PartitionOwner:
         self._on_coming = on_coming
         self._on_failure = on_failure
         self._handover: _Handover | None = None
+        self._coming: Partitions = frozenset()  # the program is being told of them
+        self._is_leaving = False
 
     @property
     def is_handing_over(self) -> bool:
@@ -122,25 +126,50 @@ class PartitionOwner:
         return self._readers.idle_seconds(self._clock.monotonic())
 
     async def give_up(self, partitions: Collection[TopicPartition]) -> None:
-        if self._handover is not None:
+        while self._handover is not None:
             await self._handover.done.wait()
         leaving = frozenset(partitions) & self._table.partitions
         if leaving:
             await self._hand_over(_Handover(leaving, is_lost=False))
 
     async def lose(self) -> None:
-        if self._handover is not None:
+        self._call_off_what_comes()
+        while self._handover is not None:
             self._handover.is_lost = True
             await self._handover.done.wait()
         if len(self._table):
             await self._hand_over(_Handover(self._table.partitions, is_lost=True))
 
     async def take_over(self, partitions: Collection[TopicPartition]) -> None:
+        if self._is_leaving:
+            return
         coming = frozenset(partitions) - self._table.partitions
         self.adopt(coming, held=True)
+        self._coming = coming
         await self._calls.call(self._listeners.on_assigned, coming)
+        self._coming = frozenset()
         self._hold(coming, is_held=False)
         self._on_coming()
+
+    def _call_off_what_comes(self) -> None:
+        """Partitions that the program has not heard of yet are gone again, or about to.
+
+        It is not told that it has them, and so not that it has them no more either.
+        """
+        if self._calls.withdraw(self._listeners.on_assigned, self._coming):
+            self.release(self._coming)
+
+    @contextlib.contextmanager
+    def leaving(self) -> Iterator[None]:
+        """The program is here, is done with everything, and wants no more."""
+        self._is_leaving = True
+        self._call_off_what_comes()
+        for reader in self._readers:
+            self.welcome(reader)
+        try:
+            yield
+        finally:
+            self._is_leaving = False
 
     async def count_partitions(self, topics: Collection[str]) -> Mapping[str, int]:
         return await self._topics.count_partitions(topics)

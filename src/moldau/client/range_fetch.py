@@ -43,6 +43,7 @@ class RangeSettings:
     fetch_bytes: int = 2 * _MIB  # enough for an answer to be worth its request
     max_wait_ms: int = 500
     read_committed: bool = False
+    skip_deleted: bool = True  # otherwise a position that is gone raises OffsetOutOfRangeError
 
 
 class Arrived(NamedTuple):
@@ -65,6 +66,8 @@ async def fetch_range(
         try:
             answer = await _fetch(client, partition, position, settings)
         except OffsetOutOfRangeError as error:
+            if not settings.skip_deleted:
+                raise
             position = await _skip_deleted(client, partition, position, error)
             continue
         aborted = answer.aborted_transactions if settings.read_committed else None

@@ -9,9 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
+from moldau.errors import ConfigurationError
 from moldau.model import TopicPartition
+
+INSIDE_A_CALL: Final = (
+    "a function for rebalances can neither ask for records nor close the consumer"
+)
 
 Partitions: TypeAlias = frozenset[TopicPartition]
 Listener: TypeAlias = Callable[[Partitions], object]
@@ -25,6 +30,7 @@ class UserCall:
         self.listener = listener
         self.partitions = partitions
         self.is_begun = False
+        self.maker: asyncio.Task[object] | None = None  # has it made, once it is begun
         self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def finish(self, error: Exception | None) -> None:
@@ -73,7 +79,7 @@ class UserCalls:
             call = self._waiting[0]
             try:
                 if not call.is_begun:
-                    call.is_begun = True
+                    call.is_begun, call.maker = True, asyncio.current_task()
                     await run_call(call)
                 await asyncio.wait((call.done,))
             except asyncio.CancelledError:
@@ -81,6 +87,23 @@ class UserCalls:
                 raise
             self._drop(call)
             await asyncio.sleep(0)  # whoever waited for the call may have another one
+
+    def withdraw(self, listener: Listener | None, partitions: Partitions) -> bool:
+        """Nobody needs to hear it any more; whether that came in time."""
+        for call in self._waiting:
+            is_meant = call.listener is listener and call.partitions == partitions
+            if is_meant and not call.is_begun:
+                self._drop(call)
+                call.finish(None)
+                return True
+        return False
+
+    def require_outside(self) -> None:
+        """Raises when it is one of the program's functions that asks: it would wait for itself."""
+        if self._waiting:
+            here = asyncio.current_task()
+            if any(call.is_begun and call.maker is here for call in self._waiting):
+                raise ConfigurationError(INSIDE_A_CALL)
 
     def _drop(self, call: UserCall) -> None:
         if call in self._waiting:

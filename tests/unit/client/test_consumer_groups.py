@@ -4,78 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
 from random import Random
 from typing import Any
 
 import pytest
 
 from client.consumer_stage import ConsumerStage, read, values
+from client.group_worker import COOPERATIVE, Worker, settle
 from moldau.client.consumer import AsyncConsumer
 from moldau.client.group_values import GroupState
 from moldau.errors import CommitFailedError, KafkaError
 from moldau.model import TopicPartition
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
-
-COOPERATIVE = {"partition_assignment_strategy": ("cooperative-sticky",)}
-
-
-class Worker:
-    """A task that polls a consumer and keeps what it got, until it is told to stop."""
-
-    def __init__(self, stage: ConsumerStage, **options: Any) -> None:
-        self.events: list[tuple[str, list[int]]] = []
-        self.seen: list[int] = []
-        self.most_owned = 0
-        self.consumer = stage.consumer(
-            topics="t",
-            group="g",
-            on_assigned=self._note("+"),
-            on_revoked=self._note("-"),
-            on_lost=self._note("!"),
-            **options,
-        )
-        self._stage = stage
-        self._stopping = False
-        self._task: asyncio.Task[None] | None = None
-
-    def _note(self, sign: str) -> Callable[[frozenset[TopicPartition]], None]:
-        def note(partitions: frozenset[TopicPartition]) -> None:
-            self.events.append((sign, sorted(one.partition for one in partitions)))
-
-        return note
-
-    @property
-    def owned(self) -> list[int]:
-        return sorted(one.partition for one in self.consumer.assignment)
-
-    def start(self) -> Worker:
-        self._task = asyncio.create_task(self._run())
-        return self
-
-    async def _run(self) -> None:
-        while not self._stopping:
-            self.seen += values(await self.consumer.poll(0.5))
-
-    async def stop(self) -> None:
-        await self.freeze()
-        await self.consumer.close()
-
-    async def freeze(self) -> None:
-        """Poll no more, as a program that is busy with something."""
-        self._stopping = True
-        if self._task is not None:
-            await self._task
-
-    async def crash(self, host: str) -> None:
-        """Nobody hears of it any more."""
-        self._stage.network.isolate(host)
-        await self.freeze()
-
-
-async def settle(stage: ConsumerStage, seconds: float = 20.0) -> None:
-    await stage.clock.sleep(seconds)
 
 
 async def state_of(stage: ConsumerStage) -> GroupState:
@@ -633,7 +574,12 @@ def test_members_and_offsets_survive_a_restart_of_the_broker() -> None:
 
 
 class Crowd:
-    """Members that come and go by chance, and a register of who owns what."""
+    """Members that come and go by chance, and a register of who owns what.
+
+    The register goes by the program's view: a partition is owned from `on_assigned` until
+    `on_revoked`. Each is told of the other's partitions only, so every call has its counterpart.
+    An error in these functions is the program's, and ends its task.
+    """
 
     def __init__(self, stage: ConsumerStage, assignor: str, chance: Random) -> None:
         self._stage = stage
@@ -668,7 +614,8 @@ class Crowd:
 
         def gave_up(partitions: frozenset[TopicPartition]) -> None:
             for partition in partitions:
-                assert self._owners.pop(partition) == number
+                owner = self._owners.pop(partition, None)
+                assert owner == number, f"{number} gave up {partition} of {owner}"
 
         async with self._stage.consumer(
             topics="t",
@@ -686,17 +633,24 @@ class Crowd:
                 await self._stage.clock.sleep(self._chance.random() / 2)
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="in some runs a member that leaves still hands out records that another one has got",
-)
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("jitter_seconds", [0.0, 0.3])
 @pytest.mark.parametrize("assignor", ["range", "sticky", "cooperative-sticky"])
 def test_whoever_comes_and_goes_every_record_is_seen_once_and_partitions_have_one_owner(
-    assignor: str, seed: int
+    assignor: str, jitter_seconds: float, seed: int
 ) -> None:
+    """More than Kafka promises, and true only because nobody here is cut off or too slow.
+
+    A member that the group gives up on may still work on records that another one gets; that is
+    for other tests. Here all leave in good order, if in the middle of rebalances: with answers
+    that take their time, between any two of their requests.
+    """
     stage = ConsumerStage()
     chance = Random(seed)
+    for number in range(1, 60):
+        stage.network.set_delay(
+            f"c{number}", "broker", jitter_seconds / 10, jitter_seconds=jitter_seconds
+        )
 
     async def story() -> None:
         await stage.create_topic("t", 5)

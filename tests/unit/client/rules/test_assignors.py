@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from moldau.client.rules.assignors import (
@@ -303,29 +303,61 @@ def test_sticky_moves_partitions_only_to_the_one_who_joins(
     require_one_owner(counts, joined, second)
 
 
-@given(counts=counts, before=groups, after=groups)
+def rebalance_until_at_rest(
+    counts: Mapping[str, int],
+    before: Mapping[str, Sequence[str]],
+    after: Mapping[str, Sequence[str]],
+) -> int:
+    """How many assignments a changed group needs until one changes nothing for anybody.
+
+    No assignment may give a partition to a member while another one still has it.
+    """
+    assigned = COOPERATIVE.assign(counts, members(before, assignor=COOPERATIVE))
+    has = {
+        name: [one for one in assigned.get(name, []) if one.topic in subscribed]
+        for name, subscribed in after.items()
+    }
+    for round_count in range(10):
+        claims = {name: some for name, some in has.items() if name in before or round_count}
+        group = members(after, assignor=COOPERATIVE, owned=claims, generation=3 + round_count)
+        assigned = COOPERATIVE.assign(counts, group)
+        for name, some in assigned.items():
+            others = {one for other, had in has.items() if other != name for one in had}
+            assert not others & set(some)
+        if sorted_table(assigned) == sorted_table(has):
+            require_one_owner(counts, after, assigned)
+            return round_count
+        has = assigned
+    raise AssertionError(f"still moving: {sorted_table(has)}")
+
+
+@given(counts=counts, before=st.sets(names, min_size=1), after=st.sets(names, min_size=1))
 def test_cooperative_members_never_share_a_partition_and_come_to_rest_in_two_rounds(
+    counts: Mapping[str, int], before: set[str], after: set[str]
+) -> None:
+    """One to give up and one to take over: where all read the same topics."""
+    topics = list(counts)
+    old, new = dict.fromkeys(before, topics), dict.fromkeys(after, topics)
+    assert rebalance_until_at_rest(counts, old, new) <= 2
+
+
+@given(counts=counts, before=groups, after=groups)
+@example(
+    counts={"b": 3, "d": 3},
+    before={"m6": ["b", "d"]},
+    after={"m1": ["d"], "m6": ["b", "d"], "m7": ["b", "d"]},
+)
+def test_cooperative_members_of_different_topics_come_to_rest_in_five_rounds(
     counts: Mapping[str, int],
     before: Mapping[str, Sequence[str]],
     after: Mapping[str, Sequence[str]],
 ) -> None:
-    first = COOPERATIVE.assign(counts, members(before, assignor=COOPERATIVE))
-    kept = {
-        name: [one for one in some if one.topic in after[name]]
-        for name, some in first.items()
-        if name in after
-    }
-    second = COOPERATIVE.assign(
-        counts, members(after, assignor=COOPERATIVE, owned=kept, generation=3)
-    )
-    for name, some in second.items():
-        others = {one for other, had in kept.items() if other != name for one in had}
-        assert not others & set(some)
-    third = COOPERATIVE.assign(
-        counts, members(after, assignor=COOPERATIVE, owned=second, generation=4)
-    )
-    require_one_owner(counts, after, third)
-    fourth = COOPERATIVE.assign(
-        counts, members(after, assignor=COOPERATIVE, owned=third, generation=5)
-    )
-    assert sorted_table(fourth) == sorted_table(third)
+    """Two are not always enough there, as the example shows: it takes three.
+
+    What members have given up is dealt out anew in the second round, to whoever has least by then;
+    with that to build on, moving one more partition may make the result more even, and that one
+    has to be given up first. The assignment remembers nothing of what the first round had in mind:
+    Java's does not either, and their results have to be the same, as either may be the leader.
+    Kafka's own test of CooperativeStickyAssignor is content with four rounds after the first.
+    """
+    assert rebalance_until_at_rest(counts, before, after) <= 5

@@ -1,0 +1,228 @@
+"""`make demo`: a broker, a stream of clicks, a derived feed and an offline load, side by side.
+
+The two pipelines are the files beside this one, run in a temporary folder that is gone at the end.
+Takes about a minute, most of which is Spark's starting.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import random
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from moldau.client.blocking_producer import Producer
+from moldau.client.read_table import read_table
+from moldau.spark.pipeline.file import load_pipeline
+from moldau.spark.pipeline.progress_files import RunReport
+from moldau.spark.pipeline.run import RunOptions, open_session, run_pipeline
+from moldau.testing import broker
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from moldau.spark.pipeline.model import Pipeline, Sink
+
+CLICK_COUNT = 20_000
+_PER_SEND = 500
+_SEND_SECONDS = 10.0
+_LONGEST_SECONDS = 100.0
+_UNREADABLE_EVERY = 4_000
+_MASTER = "local[2]"
+
+_HERE = Path(__file__).parent
+_FILES = ("clicks_per_minute.toml", "clicks_to_lake.toml", "click_shapes.py")
+
+_PAGES = ("/", "/shop/shoes", "/shop/hats", "/cart", "/checkout", "/help", "/blog/rivers")
+_WEIGHTS = (40, 20, 12, 10, 5, 8, 5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """What the stream of clicks was made of."""
+
+    clicks: Counter[str] = field(default_factory=Counter)
+    unreadable: int = 0
+
+
+def main() -> None:
+    """Run the demonstration; exits with 1 when something did not arrive."""
+    with tempfile.TemporaryDirectory(prefix="moldau-demo-") as folder, broker() as running:
+        sys.exit(0 if _Demo(Path(folder), running.bootstrap).run() else 1)
+
+
+class _Demo:
+    def __init__(self, folder: Path, bootstrap: str) -> None:
+        self._folder = folder
+        self._bootstrap = bootstrap
+        self._deadline = time.monotonic() + _LONGEST_SECONDS
+
+    def run(self) -> bool:
+        _say(f"a broker serves on {self._bootstrap}")
+        for name in _FILES:
+            shutil.copy(_HERE / name, self._folder)
+        feed, load = (load_pipeline(self._folder / name) for name in _FILES[:2])
+        load = dataclasses.replace(load, sinks=tuple(_hasten(sink) for sink in load.sinks))
+        with _session(feed, self._bootstrap) as spark:
+            _say("Spark is here; clicks begin to stream, and two pipelines to read them")
+            sent = _Clicks(self._bootstrap)
+            sent.start()
+            pipelines = [_Running(one, self._bootstrap, spark) for one in (feed, load)]
+            for one in pipelines:
+                one.start()
+            sent.join()
+            _say(f"{sum(sent.sent.clicks.values()):,} clicks have been sent")
+            self._wait_for(pipelines, CLICK_COUNT)
+            for one in pipelines:
+                one.stop.set()
+            for one in pipelines:
+                one.join()
+        return self._tell(sent.sent)
+
+    def _wait_for(self, pipelines: list[_Running], count: int) -> None:
+        while time.monotonic() < self._deadline:
+            if all(one.has_read(count) or one.failure for one in pipelines):
+                return
+            time.sleep(0.2)
+
+    def _tell(self, sent: Sent) -> bool:
+        """Print what arrived where; whether it is what was sent."""
+        import pyarrow.parquet as pq
+
+        counts: dict[tuple[str, str], int] = {}
+        for value in self._read("clicks-per-minute"):
+            row = json.loads(value)
+            counts[row["minute"], row["page"]] = int(row["clicks"])
+        per_page = Counter[str]()
+        for (_, page), clicks in counts.items():
+            per_page[page] += clicks
+        lake = pq.read_table(self._folder / "lake/clicks", columns=["page"])
+        loaded = Counter[str](lake["page"].to_pylist())
+        unreadable = len(self._read("clicks-not-counted"))
+        files = sorted((self._folder / "lake/clicks").glob("date=*/hour=*/*.parquet"))
+        _say("")
+        _say(f"  {'page':<16}{'sent':>8}{'feed':>8}{'lake':>8}")
+        for page in _PAGES:
+            _say(f"  {page:<16}{sent.clicks[page]:>8}{per_page[page]:>8}{loaded[page]:>8}")
+        _say(f"  {'unreadable':<16}{sent.unreadable:>8}{unreadable:>8}   (dead letters)")
+        _say("")
+        _say(f"  {len(counts)} counts by minute and page, {len(files)} files in the lake, such as")
+        if files:
+            _say(f"  {files[0].relative_to(self._folder)}")
+        is_whole = per_page == sent.clicks == loaded and unreadable == sent.unreadable
+        _say("everything has arrived" if is_whole else "not everything has arrived in time")
+        return is_whole
+
+    def _read(self, topic: str) -> list[bytes]:
+        table = read_table(topic, bootstrap=self._bootstrap, columns=["value"])
+        values: list[bytes] = table["value"].to_pylist()
+        return values
+
+
+def _hasten(sink: Sink) -> Sink:
+    """A demonstration does not wait a minute for the first files."""
+    return dataclasses.replace(sink, trigger="2 seconds")
+
+
+class _Clicks(threading.Thread):
+    """Sends clicks of visitors that come and go, some of them unreadable."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(name="clicks", daemon=True)
+        self._brokers = bootstrap
+        self.sent = Sent()
+
+    def run(self) -> None:
+        chance = random.Random(1)  # noqa: S311 a demonstration shows the same every time
+        clicks, unreadable = Counter[str](), 0
+        pause = _SEND_SECONDS * _PER_SEND / CLICK_COUNT
+        with Producer(self._brokers) as producer:
+            for first in range(0, CLICK_COUNT, _PER_SEND):
+                values = []
+                for number in range(first, first + _PER_SEND):
+                    if number % _UNREADABLE_EVERY == 0:
+                        values.append(b"<click/>")
+                        unreadable += 1
+                        continue
+                    page = chance.choices(_PAGES, _WEIGHTS)[0]
+                    clicks[page] += 1
+                    values.append(_click(chance, page, number))
+                producer.send_many("clicks", values).result()
+                time.sleep(pause)
+        self.sent = Sent(clicks=clicks, unreadable=unreadable)
+
+
+def _click(chance: random.Random, page: str, number: int) -> bytes:
+    at = datetime.now(UTC) + timedelta(milliseconds=number % 1000)
+    return json.dumps(
+        {
+            "user": f"visitor-{int(chance.expovariate(1 / 300))}",
+            "page": page,
+            "at": at.isoformat(),
+            "milliseconds": int(chance.lognormvariate(5, 1)),
+        }
+    ).encode()
+
+
+class _Running(threading.Thread):
+    """One pipeline, in a thread of its own."""
+
+    def __init__(self, pipeline: Pipeline, bootstrap: str, spark: SparkSession) -> None:
+        super().__init__(name=pipeline.name, daemon=True)
+        self._pipeline = pipeline
+        self._options = RunOptions(bootstrap=bootstrap, master=_MASTER, once=False)
+        self._spark = spark
+        self._report: RunReport | None = None
+        self.stop = threading.Event()
+        self.failure: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            run_pipeline(
+                self._pipeline,
+                self._options,
+                stop=self.stop,
+                on_report=self._on_report,
+                spark=self._spark,
+            )
+        except Exception as failure:  # noqa: BLE001 told by the thread that waits
+            self.failure = failure
+            _say(f"{self._pipeline.name} failed: {failure}")
+
+    def has_read(self, count: int) -> bool:
+        """Whether every query of the pipeline has seen so many records."""
+        report = self._report
+        return report is not None and all(one.input_rows >= count for one in report.queries)
+
+    def _on_report(self, report: RunReport) -> None:
+        self._report = report
+
+
+@contextmanager
+def _session(pipeline: Pipeline, bootstrap: str) -> Iterator[SparkSession]:
+    options = RunOptions(bootstrap=bootstrap, master=_MASTER, once=False)
+    spark = open_session(pipeline, options)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

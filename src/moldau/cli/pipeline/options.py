@@ -1,0 +1,40 @@
+"""What the pipeline commands share."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from moldau.cli.options import DEFAULT_BOOTSTRAP
+
+PipelineFile = Annotated[
+    Path, typer.Argument(metavar="FILE", help="The pipeline file, TOML or YAML.")
+]
+
+PipelineBootstrap = Annotated[
+    str | None,
+    typer.Option(
+        "--bootstrap",
+        envvar="MOLDAU_BOOTSTRAP",
+        metavar="HOST:PORT,...",
+        help="Brokers to ask first; goes before what the file says.",
+        show_default=f"the file's, or {DEFAULT_BOOTSTRAP}",
+    ),
+]
+
+Master = Annotated[
+    str,
+    typer.Option(
+        "--master",
+        metavar="MASTER",
+        help="Where Spark runs: local[*], local-cluster[2,1,1024], spark://..., yarn, k8s://...",
+    ),
+]
+
+DEFAULT_MASTER = "local[*]"
+
+
+def choose_bootstrap(given: str | None, of_file: str | None) -> str:
+    return given or of_file or DEFAULT_BOOTSTRAP

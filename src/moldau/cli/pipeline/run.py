@@ -1,0 +1,89 @@
+"""`moldau pipeline run`."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from moldau.cli.options import AsJson
+from moldau.cli.pipeline.options import (
+    DEFAULT_MASTER,
+    Master,
+    PipelineBootstrap,
+    PipelineFile,
+    choose_bootstrap,
+)
+
+if TYPE_CHECKING:
+    from moldau.spark.pipeline.progress_files import RunReport
+
+
+def run(
+    file: PipelineFile,
+    master: Master = DEFAULT_MASTER,
+    once: Annotated[bool, typer.Option("--once", help="Read what is there now, then end.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Show Spark's own warnings and errors.")
+    ] = False,
+    bootstrap: PipelineBootstrap = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a pipeline: until Ctrl-C, or with --once until everything there is has been read."""
+    from moldau.cli.output import print_document
+    from moldau.cli.pipeline.display import watching
+    from moldau.spark.pipeline.file import load_pipeline
+    from moldau.spark.pipeline.needs import require_spark
+
+    pipeline = load_pipeline(file)
+    require_spark()
+    from moldau.spark.pipeline.run import RunOptions, run_pipeline
+
+    options = RunOptions(
+        bootstrap=choose_bootstrap(bootstrap, pipeline.bootstrap),
+        master=master,
+        once=once or pipeline.mode == "once",
+        is_verbose=verbose,
+    )
+    with _stopping() as stop, watching(pipeline, options) as show:
+        report = run_pipeline(pipeline, options, stop=stop, on_report=show)
+    if as_json:
+        print_document(report.to_document())
+    else:
+        _print(report)
+
+
+@contextmanager
+def _stopping() -> Iterator[threading.Event]:
+    """An event that Ctrl-C and SIGTERM set: batches under way are given up, which loses nothing."""
+    stop = threading.Event()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    before = {number: signal.signal(number, on_signal) for number in _SIGNALS}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+def _print(report: RunReport) -> None:
+    typer.echo(f"{report.pipeline}: {report.state}")
+    for query in report.queries:
+        text = f"  {query.name:<24}{query.input_rows:,} records in {query.batches:,} batches"
+        for name, count in query.extra.items():
+            if count:
+                text += f", {name.replace('_', ' ')} {count:,}"
+        if query.dropped_late_rows:
+            text += f", {query.dropped_late_rows:,} rows came after their window was closed"
+        typer.echo(text)

@@ -1,0 +1,77 @@
+"""`moldau pipeline status`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from moldau.cli.options import AsJson
+from moldau.cli.pipeline.options import PipelineBootstrap, PipelineFile, choose_bootstrap
+
+if TYPE_CHECKING:
+    from moldau.spark.pipeline.status import PipelineStatus, QueryStatus
+
+
+def status(
+    file: PipelineFile, bootstrap: PipelineBootstrap = None, as_json: AsJson = False
+) -> None:
+    """Show whether a pipeline runs, how far it has read, and how far it is behind."""
+    from moldau.cli.output import print_document
+    from moldau.spark.pipeline.file import load_pipeline
+    from moldau.spark.pipeline.status import read_status
+
+    pipeline = load_pipeline(file)
+    found = read_status(pipeline, choose_bootstrap(bootstrap, pipeline.bootstrap))
+    if as_json:
+        print_document(found.to_document())
+    else:
+        _print(found)
+
+
+def _print(found: PipelineStatus) -> None:
+    typer.secho(found.pipeline, bold=True)
+    running = f"running in process {found.runner}" if found.runner is not None else "not running"
+    typer.echo(f"  {'state':<11}{running}")
+    if found.report is not None:
+        typer.echo(f"  {'last run':<11}{_tell_report(found)}")
+    for query in found.queries:
+        typer.echo()
+        _print_query(query)
+
+
+def _tell_report(found: PipelineStatus) -> str:
+    from datetime import UTC, datetime
+
+    report = found.report
+    if report is None:
+        return "none"
+    at = datetime.fromtimestamp(report.updated_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    # A run that was killed could not say so: whoever holds the lock tells the truth.
+    is_gone = report.state == "running" and found.runner is None
+    state = "killed" if is_gone else report.state
+    return f"{state}, {at}" + (f": {report.error}" if report.error else "")
+
+
+def _print_query(query: QueryStatus) -> None:
+    from moldau.cli.output import Column, print_table
+
+    typer.echo(f"  {query.name}, {query.lag:,} records behind")
+    columns = (
+        Column("topic"),
+        Column("partition", True),
+        Column("position", True),
+        Column("end", True),
+        Column("lag", True),
+    )
+    rows = [
+        (
+            one.topic,
+            str(one.partition),
+            "-" if one.position is None else str(one.position),
+            str(one.end_offset),
+            str(one.lag),
+        )
+        for one in query.partitions
+    ]
+    print_table(columns, rows, indent=4)

@@ -1,0 +1,39 @@
+"""Topics as DataFrames: what `moldau[spark]` adds.
+
+    spark = moldau.spark.session("local[*]")
+    frame = spark.read.format("moldau").option("kafka.bootstrap.servers", "127.0.0.1:9092")
+    frame.option("subscribe", "clicks").load()
+
+Spark finds the source by itself, through the module `pyspark_moldau`. Names are loaded when they
+are asked for: the Python workers of Spark import this package for every task.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from moldau.spark.decode import decode_avro, decode_json
+    from moldau.spark.session_factory import session
+    from moldau.spark.source import MoldauDataSource
+
+__all__ = ("MoldauDataSource", "decode_avro", "decode_json", "session")
+
+_HOMES = {
+    "MoldauDataSource": "moldau.spark.source",
+    "decode_avro": "moldau.spark.decode",
+    "decode_json": "moldau.spark.decode",
+    "session": "moldau.spark.session_factory",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a name when it is asked for."""
+    from importlib import import_module
+
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module(home), name)
+    globals()[name] = found
+    return found

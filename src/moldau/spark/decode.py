@@ -1,0 +1,187 @@
+"""Values of records into columns, by a schema: JSON and Avro.
+
+A value that does not fit the schema makes the column null in its row; it is not dropped, and it is
+no error: whoever reads decides what becomes of it. JSON is decoded by Spark itself; Avro by
+fastavro in Python workers, since Spark's own reader of Avro is not part of what pip installs.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final, cast
+
+from moldau.errors import ConfigurationError, MissingExtraError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+_CORRUPT: Final = "_moldau_corrupt"
+_REGISTRY_HEAD_BYTES: Final = 5
+"""A zero and the number of the schema, which serializers for schema registries put first."""
+
+
+def decode_json(
+    frame: DataFrame, schema: StructType | str, *, column: str = "value", into: str = "data"
+) -> DataFrame:
+    """Add a column `into` with what the JSON in a column says.
+
+    The schema is Spark's: a StructType, or text like "user STRING, amount DOUBLE". Fields that the
+    JSON lacks are null, and those that the schema lacks are passed over. Where the text is not
+    JSON, or a field has another type, `into` as a whole is null.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StringType, StructField, StructType
+
+    wanted = _read_schema(schema)
+    permissive = StructType([*wanted.fields, StructField(_CORRUPT, StringType())])
+    options = {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": _CORRUPT}
+    parsed = F.from_json(F.col(column).cast("string"), permissive, options)
+    found = frame.withColumn(into, parsed)
+    fields = [F.col(into)[name].alias(name) for name in wanted.fieldNames()]
+    is_sound = F.col(into).isNotNull() & F.col(into)[_CORRUPT].isNull()
+    return found.withColumn(into, F.when(is_sound, F.struct(*fields)))
+
+
+def decode_avro(
+    frame: DataFrame,
+    schema: str | Mapping[str, object],
+    *,
+    column: str = "value",
+    into: str = "data",
+    has_registry_head: bool = False,
+) -> DataFrame:
+    """Add a column `into` with what the Avro in a column says.
+
+    The schema is Avro's, as JSON or as a dictionary; values are single records without a file's
+    head. `has_registry_head` passes over the five bytes that Confluent's serializers put first; the
+    schema is the given one all the same. Where a value cannot be decoded `into` is null.
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql.pandas.functions import arrow_udf
+
+    parsed = json.loads(schema) if isinstance(schema, str) else dict(schema)
+    kind = spark_type_of(parsed)
+    skip_bytes = _REGISTRY_HEAD_BYTES if has_registry_head else 0
+    decode = arrow_udf(_avro_decoder(json.dumps(parsed), kind, skip_bytes), kind)  # type: ignore[call-overload]  # its third argument is optional, whatever the stub says
+    return frame.withColumn(into, decode(F.col(column)))
+
+
+def spark_type_of(schema: object) -> DataType:
+    """Spark's type for a type of Avro; raises ConfigurationError for what has none."""
+    from pyspark.sql import types
+
+    if isinstance(schema, list):
+        return _type_of_union(schema)
+    if isinstance(schema, str):
+        schema = {"type": schema}
+    if not isinstance(schema, dict):
+        raise ConfigurationError(f"{schema!r} is no type of Avro")
+    kind, logical = schema.get("type"), schema.get("logicalType")
+    if isinstance(kind, dict | list):
+        return spark_type_of(kind)
+    if kind == "record":
+        fields = [
+            types.StructField(field["name"], spark_type_of(field["type"]))
+            for field in schema["fields"]
+        ]
+        return types.StructType(fields)
+    if kind == "array":
+        return types.ArrayType(spark_type_of(schema["items"]))
+    if kind == "map":
+        return types.MapType(types.StringType(), spark_type_of(schema["values"]))
+    if logical == "decimal":
+        return types.DecimalType(int(schema["precision"]), int(schema.get("scale", 0)))
+    return _plain_type(kind, logical)
+
+
+def _type_of_union(schema: list[object]) -> DataType:
+    others = [one for one in schema if one != "null"]
+    if len(others) != 1:
+        raise ConfigurationError(f"a union of several types has no column: {json.dumps(schema)}")
+    return spark_type_of(others[0])
+
+
+def _plain_type(kind: object, logical: object) -> DataType:
+    from pyspark.sql import types
+
+    by_logical: dict[object, DataType] = {
+        "date": types.DateType(),
+        "timestamp-millis": types.TimestampType(),
+        "timestamp-micros": types.TimestampType(),
+        "uuid": types.StringType(),
+    }
+    by_kind: dict[object, DataType] = {
+        "boolean": types.BooleanType(),
+        "int": types.IntegerType(),
+        "long": types.LongType(),
+        "float": types.FloatType(),
+        "double": types.DoubleType(),
+        "bytes": types.BinaryType(),
+        "fixed": types.BinaryType(),
+        "string": types.StringType(),
+        "enum": types.StringType(),
+    }
+    found = by_logical.get(logical) or by_kind.get(kind)
+    if found is None:
+        raise ConfigurationError(f"the Avro type {kind!r} has no column")
+    return found
+
+
+def _avro_decoder(
+    schema_text: str, kind: DataType, skip_bytes: int
+) -> Callable[[pa.Array], pa.Array]:
+    """A function from an array of bytes to an array of values, for Spark's Python workers."""
+
+    def decode(values: pa.Array) -> pa.Array:
+        import pyarrow as pa
+        from pyspark.sql.pandas.types import to_arrow_type
+
+        read = _avro_reader(schema_text, skip_bytes)
+        return pa.array(
+            [read(one) for one in values.to_pylist()], type=to_arrow_type(kind, timezone="UTC")
+        )
+
+    # Spark finds out by the annotations what kind of function it is given.
+    decode.__annotations__ = _arrow_annotations()
+    return decode
+
+
+def _arrow_annotations() -> dict[str, object]:
+    import pyarrow as pa
+
+    return {"values": pa.Array, "return": pa.Array}
+
+
+def _avro_reader(schema_text: str, skip_bytes: int) -> Callable[[bytes | None], object]:
+    try:
+        from fastavro import parse_schema, schemaless_reader
+    except ImportError as error:
+        raise MissingExtraError(
+            "Avro needs fastavro, which is not installed: pip install 'moldau[spark]'"
+        ) from error
+    schema = parse_schema(json.loads(schema_text))
+
+    def read(data: bytes | None) -> object:
+        if data is None:
+            return None
+        stream = io.BytesIO(data)
+        stream.seek(skip_bytes)
+        try:
+            found: object = schemaless_reader(stream, schema, None)
+        except Exception:  # noqa: BLE001 the decoder stumbles over foreign bytes in many ways
+            return None
+        return found if stream.tell() == len(data) else None
+
+    return read
+
+
+def _read_schema(schema: StructType | str) -> StructType:
+    from pyspark.sql.types import StructType
+
+    if isinstance(schema, StructType):
+        return schema
+    return cast("StructType", StructType.fromDDL(schema))

@@ -1,0 +1,352 @@
+"""The options of reading with `format("moldau")`: those of Spark's Kafka source, and a few more.
+
+Declared once; parsing, checks and the table in the documentation follow. Spark gives names in lower
+case and values as texts. A rule.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from re import Pattern
+from typing import Final, Self
+
+from moldau.config.client_consumer_options import ConsumerOptions
+from moldau.config.kinds import (
+    BOOLEAN,
+    INT,
+    LIST,
+    LONG,
+    STRING,
+    Kind,
+    OptionType,
+    at_least,
+    one_of,
+)
+from moldau.config.option import AnyOption, Importance, OptionSet, option, optional
+from moldau.config.spelling import suggest
+from moldau.errors import ConfigurationError
+from moldau.spark.kafka_options import KAFKA_PREFIX, read_client_options
+from moldau.spark.rules.bounds import AtOffsets, AtTimes, Bound, Place
+from moldau.spark.rules.offset_maps import EARLIEST_OFFSET, parse_offsets, parse_partitions
+from moldau.spark.rules.trigger_limits import TriggerLimits
+
+BOOTSTRAP: Final = "kafka.bootstrap.servers"
+
+_DURATION = re.compile(r"\s*(\d+)\s*(ms|s|m|min|h|d)?\s*\Z", re.IGNORECASE)
+_UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+_REFUSED: Final[Mapping[str, str]] = {
+    "path": "load() takes no path: the option subscribe names the topics",
+    "topic": "topic is an option of writing; to read, name topics with subscribe",
+    "bootstrap.servers": f"bootstrap.servers is called {BOOTSTRAP} here",
+}
+
+
+def _parse_duration_ms(text: str) -> int:
+    found = _DURATION.match(text)
+    if found is None:
+        raise ValueError("is no duration like 30s, 15m or 2h")
+    return int(found[1]) * _UNITS_MS[(found[2] or "ms").lower()]
+
+
+def _parse_pattern(text: str) -> Pattern[str]:
+    try:
+        return re.compile(text)
+    except re.error as error:
+        raise ValueError(f"is no regular expression: {error}") from None
+
+
+def _parse_starting(text: str) -> Place | AtOffsets:
+    return _parse_bound(text, "is neither earliest, latest, group nor JSON of offsets", *Place)
+
+
+def _parse_ending(text: str) -> Place | AtOffsets:
+    if text.strip().lower() == Place.EARLIEST.value:
+        raise ValueError("would read nothing; it can be latest, or JSON of offsets")
+    found = _parse_bound(text, "is neither latest nor JSON of offsets", Place.LATEST)
+    if isinstance(found, AtOffsets) and EARLIEST_OFFSET in found.offsets.values():
+        raise ValueError("has -2 (earliest), where reading cannot end")
+    return found
+
+
+def _parse_bound(text: str, fault: str, *places: Place) -> Place | AtOffsets:
+    word = text.strip().lower()
+    for place in places:
+        if word == place.value:
+            return place
+    if not word.startswith("{"):
+        raise ValueError(fault)
+    return AtOffsets(offsets=parse_offsets(text, lowest=EARLIEST_OFFSET))
+
+
+_OFFSETS_FROM: Final = Kind(OptionType.STRING, _parse_starting)
+_OFFSETS_TO: Final = Kind(OptionType.STRING, _parse_ending)
+_TIMES: Final = Kind(OptionType.STRING, parse_offsets)
+_ASSIGNMENT: Final = Kind(OptionType.STRING, parse_partitions)
+_PATTERN: Final = Kind(OptionType.STRING, _parse_pattern)
+_DURATION_MS: Final = Kind(OptionType.STRING, _parse_duration_ms)
+
+
+class SourceOptions(OptionSet):
+    """The options of one query. `bootstrap` and `client` come from those that begin with kafka."""
+
+    bootstrap: str
+    client: ConsumerOptions
+
+    subscribe = optional(
+        "subscribe", LIST, "The topics to read, separated by commas.", importance=Importance.HIGH
+    )
+    subscribe_pattern = optional(
+        "subscribePattern",
+        _PATTERN,
+        "A regular expression; topics whose whole name matches are read, also those that are made "
+        "while the query runs.",
+        importance=Importance.HIGH,
+    )
+    assign = optional(
+        "assign",
+        _ASSIGNMENT,
+        'Single partitions, as JSON: {"clicks": [0, 1]}.',
+        importance=Importance.HIGH,
+    )
+    starting_offsets = optional(
+        "startingOffsets",
+        _OFFSETS_FROM,
+        "Where a new query begins: earliest, latest, group (where groupId has got to, and the "
+        'beginning where it has committed nothing), or JSON: {"clicks": {"0": 23, "1": -2}} with '
+        "-2 for the earliest and -1 for the latest offset. By default latest for a stream and "
+        "earliest for a batch. A query with a checkpoint goes on from there, and partitions that "
+        "are added later are read from their beginning.",
+        importance=Importance.HIGH,
+    )
+    starting_timestamp = optional(
+        "startingTimestamp",
+        LONG,
+        "Begin with the first record that is not older, in milliseconds since 1970, in every "
+        "partition. Goes before startingOffsetsByTimestamp and startingOffsets.",
+        at_least(0),
+    )
+    starting_offsets_by_timestamp = optional(
+        "startingOffsetsByTimestamp",
+        _TIMES,
+        'The same with a time for each partition, as JSON: {"clicks": {"0": 1700000000000}}. Goes '
+        "before startingOffsets.",
+    )
+    starting_strategy = option(
+        "startingOffsetsByTimestampStrategy",
+        STRING,
+        "error",
+        "What to do where no record is as late as the time asked for: error, or latest, which "
+        "begins at the end.",
+        one_of("error", "latest"),
+    )
+    ending_offsets = optional(
+        "endingOffsets",
+        _OFFSETS_TO,
+        "Where a batch ends, exclusive: latest (the default), or JSON of offsets. Not for streams.",
+        importance=Importance.HIGH,
+    )
+    ending_timestamp = optional(
+        "endingTimestamp",
+        LONG,
+        "End before the first record that is not older, in milliseconds since 1970. Goes before "
+        "endingOffsetsByTimestamp and endingOffsets. Not for streams.",
+        at_least(0),
+    )
+    ending_offsets_by_timestamp = optional(
+        "endingOffsetsByTimestamp",
+        _TIMES,
+        "The same with a time for each partition, as JSON. Goes before endingOffsets.",
+    )
+    fail_on_data_loss = option(
+        "failOnDataLoss",
+        BOOLEAN,
+        True,
+        "Whether a query fails when records were deleted before it could read them, or a topic "
+        "was. If not, it says so in the log and goes on. Gaps that compaction and transactions "
+        "leave are no loss and are never taken for it.",
+        importance=Importance.HIGH,
+    )
+    max_offsets_per_trigger = optional(
+        "maxOffsetsPerTrigger",
+        LONG,
+        "How many offsets one batch of a stream has at most, shared over the partitions by how "
+        "much waits in each.",
+        at_least(1),
+    )
+    min_offsets_per_trigger = optional(
+        "minOffsetsPerTrigger",
+        LONG,
+        "How many offsets have to wait before there is a new batch, unless maxTriggerDelay is "
+        "over. The first batch of a run does not wait, nor does Trigger.AvailableNow.",
+        at_least(1),
+    )
+    max_trigger_delay_ms = option(
+        "maxTriggerDelay",
+        _DURATION_MS,
+        15 * 60_000,
+        "How long minOffsetsPerTrigger may hold a batch back: 30s, 15m, 2h; a bare number is "
+        "milliseconds.",
+    )
+    max_bytes_per_trigger = optional(
+        "maxBytesPerTrigger",
+        LONG,
+        "About how many bytes one batch of a stream has at most, as they are stored, judged by "
+        "the mean size of the records in each partition.",
+        at_least(1),
+    )
+    min_partitions = optional(
+        "minPartitions",
+        INT,
+        "Into how many tasks a batch is cut at least. By default each partition of a topic is "
+        "one task.",
+        at_least(1),
+    )
+    max_records_per_partition = optional(
+        "maxRecordsPerPartition",
+        LONG,
+        "How many offsets one task reads at most; longer ranges are cut.",
+        at_least(1),
+    )
+    include_headers = option(
+        "includeHeaders", BOOLEAN, False, "Whether there is a column with the records' headers."
+    )
+    group_id = optional(
+        "groupId",
+        STRING,
+        "The consumer group to which a stream commits what it has completed, so that lag can be "
+        "seen; also the group of startingOffsets=group. kafka.group.id says the same. A batch "
+        "commits nothing.",
+        importance=Importance.HIGH,
+    )
+    data_folder = optional(
+        "dataFolder",
+        STRING,
+        "The broker's data folder (log.dirs), for jobs on the same machine: segments that are "
+        "closed are read from its files instead of through the broker.",
+    )
+    fetch_offset_num_retries = optional(
+        "fetchOffset.numRetries", INT, "How often to ask for offsets again.", ignored=True
+    )
+    fetch_offset_retry_interval_ms = optional(
+        "fetchOffset.retryIntervalMs", LONG, "How long to wait before that.", ignored=True
+    )
+    poll_timeout_ms = optional(
+        "kafkaConsumer.pollTimeoutMs", LONG, "How long one poll may take.", ignored=True
+    )
+    group_id_prefix = optional("groupIdPrefix", STRING, "How names of groups begin.", ignored=True)
+
+    @classmethod
+    def read(cls, given: Mapping[str, str]) -> Self:
+        """Take the options as Spark gives them; raises ConfigurationError with a sentence."""
+        own = {name.lower(): text for name, text in given.items()}
+        kafka = {name: own.pop(name) for name in list(own) if name.startswith(KAFKA_PREFIX)}
+        bootstrap = kafka.pop(BOOTSTRAP, "").strip()
+        values = _parse_all(cls.declarations(), own)
+        client = read_client_options(kafka)
+        values["group_id"] = values["group_id"] or client.group_id
+        found = cls({**values, "bootstrap": bootstrap, "client": client})
+        if not bootstrap:
+            raise ConfigurationError(f"{BOOTSTRAP} is not set: where is a broker? HOST:PORT,…")
+        found._require_one_choice_of_topics()
+        found._require_group()
+        return found
+
+    @property
+    def starting_bound(self) -> Bound | None:
+        """The strongest of the options that say where to begin; None when none does."""
+        if_none_latest = self.starting_strategy == "latest"
+        if self.starting_timestamp is not None:
+            return AtTimes(times_ms=self.starting_timestamp, if_none_latest=if_none_latest)
+        if self.starting_offsets_by_timestamp is not None:
+            times = self.starting_offsets_by_timestamp
+            return AtTimes(times_ms=times, if_none_latest=if_none_latest)
+        return self.starting_offsets
+
+    @property
+    def ending_bound(self) -> Bound:
+        """Where a batch ends."""
+        if self.ending_timestamp is not None:
+            return AtTimes(times_ms=self.ending_timestamp)
+        if self.ending_offsets_by_timestamp is not None:
+            return AtTimes(times_ms=self.ending_offsets_by_timestamp)
+        return self.ending_offsets or Place.LATEST
+
+    @property
+    def limits(self) -> TriggerLimits:
+        return TriggerLimits(
+            max_offsets=self.max_offsets_per_trigger,
+            min_offsets=self.min_offsets_per_trigger,
+            max_delay_ms=self.max_trigger_delay_ms,
+            max_bytes=self.max_bytes_per_trigger,
+        )
+
+    @property
+    def read_committed(self) -> bool:
+        return self.client.isolation_level == "read_committed"
+
+    def require_batch(self) -> None:
+        """Raise what makes no sense for a batch."""
+        starting = self.starting_bound
+        if starting is Place.LATEST:
+            raise ConfigurationError("startingOffsets=latest: a batch would read nothing")
+        if isinstance(starting, AtOffsets) and -1 in starting.offsets.values():
+            raise ConfigurationError("startingOffsets has -1 (latest): a batch would read nothing")
+
+    def require_stream(self) -> None:
+        """Raise what makes no sense for a stream."""
+        for declared, value in (
+            (SourceOptions.ending_offsets, self.ending_offsets),
+            (SourceOptions.ending_timestamp, self.ending_timestamp),
+            (SourceOptions.ending_offsets_by_timestamp, self.ending_offsets_by_timestamp),
+        ):
+            if value is not None:
+                raise ConfigurationError(f"{declared.name} is set, but a stream has no end")
+        lowest, highest = self.min_offsets_per_trigger, self.max_offsets_per_trigger
+        if lowest is not None and highest is not None and lowest > highest:
+            raise ConfigurationError(
+                f"minOffsetsPerTrigger={lowest} is more than maxOffsetsPerTrigger={highest}"
+            )
+
+    def _require_one_choice_of_topics(self) -> None:
+        choices = {
+            "subscribe": self.subscribe,
+            "subscribePattern": self.subscribe_pattern,
+            "assign": self.assign,
+        }
+        chosen = [name for name, value in choices.items() if value]
+        if not chosen:
+            raise ConfigurationError("which topics? set subscribe, subscribePattern or assign")
+        if len(chosen) > 1:
+            raise ConfigurationError(f"{' and '.join(chosen)} are set; only one of them can be")
+
+    def _require_group(self) -> None:
+        if self.starting_offsets is Place.GROUP and not self.group_id:
+            raise ConfigurationError("startingOffsets=group needs groupId: which group?")
+
+
+def _parse_all(
+    declarations: Mapping[str, AnyOption], given: Mapping[str, str]
+) -> dict[str, object]:
+    by_name = {name.lower(): declared for name, declared in declarations.items()}
+    values: dict[str, object] = {one.attribute: one.default for one in declarations.values()}
+    for name, text in given.items():
+        declared = by_name.get(name)
+        if declared is None:
+            raise ConfigurationError(_explain_unknown(name, declarations))
+        try:
+            values[declared.attribute] = declared.parse(text)
+        except ValueError as fault:
+            raise ConfigurationError(declared.sentence(text, fault)) from None
+    return values
+
+
+def _explain_unknown(name: str, declarations: Mapping[str, AnyOption]) -> str:
+    if name in _REFUSED:
+        return _REFUSED[name]
+    written = {known.lower(): known for known in declarations}
+    hint = suggest(name, written)
+    for lower, known in written.items():
+        hint = hint.replace(f" {lower}?", f" {known}?")
+    return f"{name} is not an option of reading with format moldau{hint}"

@@ -1,0 +1,103 @@
+"""The folder of a pipeline's checkpoint: who runs, how far each query is, what it reports. A shell.
+
+lock             held by the process that runs the pipeline
+progress.json    the figures of the last run
+progress.prom    the same for Prometheus
+NAME/            Spark's checkpoint of the query of one sink, or of one dead-letter topic
+NAME/moldau-query.json
+                 the identity that the query's lakes know it by
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from moldau.errors import StartupError
+from moldau.spark.pipeline.durable_files import create_whole, find_text
+from moldau.spark.pipeline.rules.progress import merge_positions, parse_offset_log
+
+_LOCK = "lock"
+_IDENTITY = "moldau-query.json"
+_DEAD_LETTERS = "dead-letters-"
+
+
+class Checkpoint:
+    """One pipeline's checkpoint."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the lock; raises StartupError when another process does. It ends with the process,
+        however that ends."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with (self.folder / _LOCK).open("a+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StartupError(self._tell_runner()) from None
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            yield
+
+    def find_runner(self) -> int | None:
+        """The process that runs the pipeline now, or None."""
+        try:
+            file = (self.folder / _LOCK).open()
+        except FileNotFoundError:
+            return None
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return int(file.read() or 0)
+        return None
+
+    def _tell_runner(self) -> str:
+        runner = find_text(self.folder / _LOCK) or "unknown"
+        return (
+            f"the pipeline with the checkpoint {self.folder} is running already, in process "
+            f"{runner}; stop that one first"
+        )
+
+    # Queries
+
+    def query_folder(self, name: str) -> Path:
+        return self.folder / name
+
+    def dead_letter_query(self, source: str) -> str:
+        return _DEAD_LETTERS + source
+
+    def query_id(self, name: str) -> str:
+        """The identity of a query, which lives as long as its checkpoint."""
+        path = self.query_folder(name) / _IDENTITY
+        create_whole(path, json.dumps({"query": str(uuid.uuid4())}))
+        return str(json.loads(path.read_text())["query"])
+
+    def has_progress(self, name: str) -> bool:
+        """Whether Spark has planned any batch."""
+        return _find_last(self.query_folder(name) / "offsets") is not None
+
+    def find_positions(self, name: str) -> Mapping[str, Mapping[int, int]]:
+        """Where the query goes on: behind the last batch that is done."""
+        folder = self.query_folder(name)
+        last = _find_last(folder / "commits")
+        text = None if last is None else find_text(folder / "offsets" / str(last))
+        return {} if text is None else merge_positions(parse_offset_log(text))
+
+
+def _find_last(folder: Path) -> int | None:
+    try:
+        return max(
+            (int(path.name) for path in folder.iterdir() if path.name.isdigit()), default=None
+        )
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,107 @@
+"""A Delta table, loaded exactly once: each commit carries the query and the batch it is of.
+
+Spark stages the files, they are renamed into the table, and one commit of the `deltalake` package
+adds them all together with the version `(query, batch)`. A batch whose version the table has is not
+loaded again; files of an attempt that never committed are no part of the table. A shell.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+import pyarrow as pa
+
+from moldau.errors import MissingExtraError
+from moldau.spark.pipeline.durable_files import sync_files
+from moldau.spark.pipeline.lake_state import LakeState, Staging
+from moldau.spark.pipeline.parquet_files import count_rows, read_columns
+from moldau.spark.pipeline.parquet_lake import Loaded, inspect_staged
+from moldau.spark.pipeline.rules.lake_layout import Move, partition_values
+
+try:
+    import deltalake
+    from deltalake.transaction import AddAction, RemoveAction
+except ImportError as error:
+    raise MissingExtraError(
+        "a Delta table needs deltalake, which is not installed: pip install 'moldau[delta]'"
+    ) from error
+
+
+class DeltaLake:
+    """Commits batches to one table."""
+
+    def __init__(self, state: LakeState, *, target_bytes: int) -> None:
+        self.state = state
+        self._target_bytes = target_bytes
+
+    def is_loaded(self, batch_id: int) -> bool:
+        table = self._find_table()
+        version = None if table is None else table.transaction_version(self.state.query_id)
+        return version is not None and version >= batch_id
+
+    def load(self, batch_id: int, staging: Staging) -> Loaded:
+        """Commit what was staged for a batch."""
+        moves, loaded = inspect_staged(self.state, staging, batch_id)
+        if moves:
+            sync_files(self.state.folder / move.staged for move in moves)
+            table = self._require_table(moves[0])
+            actions: list[AddAction | RemoveAction] = [self._place(move) for move in moves]
+            transaction = deltalake.Transaction(self.state.query_id, batch_id)
+            table.create_write_transaction(
+                actions,
+                mode="append",
+                schema=table.schema(),
+                partition_by=list(partition_values(moves[0].published)),
+                commit_properties=deltalake.CommitProperties(app_transactions=[transaction]),
+            )
+        self.state.drop(staging)
+        return loaded
+
+    def compact(self, folders: Iterable[str], *, is_closed: bool) -> int:
+        """Merge small files of the whole table; how many files there are fewer."""
+        table = self._find_table()
+        if table is None:
+            return 0
+        counts = table.optimize.compact(target_size=self._target_bytes)
+        return int(counts["numFilesRemoved"]) - int(counts["numFilesAdded"])
+
+    def all_folders(self) -> list[str]:
+        return []
+
+    def _place(self, move: Move) -> AddAction:
+        path = self.state.folder / move.published
+        path.parent.mkdir(parents=True, exist_ok=True)
+        (self.state.folder / move.staged).replace(path)
+        details = path.stat()
+        return AddAction(
+            path=move.published,
+            size=details.st_size,
+            partition_values=partition_values(move.published),
+            modification_time=int(details.st_mtime * 1000),
+            data_change=True,
+            stats=json.dumps({"numRecords": count_rows(path)}),
+        )
+
+    def _find_table(self) -> deltalake.DeltaTable | None:
+        folder = str(self.state.folder)
+        return deltalake.DeltaTable(folder) if deltalake.DeltaTable.is_deltatable(folder) else None
+
+    def _require_table(self, move: Move) -> deltalake.DeltaTable:
+        """The table, with all columns of the files; made when there is none."""
+        columns = read_columns(self.state.folder / move.staged)
+        for name in partition_values(move.published):
+            columns = columns.append(pa.field(name, pa.string()))
+        table = self._find_table()
+        if table is None:
+            return deltalake.DeltaTable.create(
+                str(self.state.folder),
+                schema=columns,
+                partition_by=list(partition_values(move.published)) or None,
+            )
+        wanted = deltalake.Schema.from_arrow(columns).fields
+        known = {field.name for field in table.schema().fields}
+        new = [field for field in wanted if field.name not in known]
+        if new:
+            table.alter.add_columns(new)
+        return table

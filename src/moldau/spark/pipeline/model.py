@@ -1,0 +1,127 @@
+"""What a pipeline is: its sources, transforms and sinks, checked and complete. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+ValueFormat = Literal["binary", "text", "json", "avro"]
+OutputMode = Literal["append", "update", "complete"]
+PartitionBy = Literal["hour", "day", "none"]
+Mode = Literal["continuous", "once"]
+Pairs: TypeAlias = tuple[tuple[str, str], ...]
+
+METADATA_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
+"""What every source adds to the columns of a value, each under the record's own name for it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watermark:
+    """How long records may be late before an aggregation stops waiting for them."""
+
+    column: str
+    delay: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Topics that are read. Exactly one of `topics` and `topic_pattern` is given."""
+
+    name: str
+    topics: tuple[str, ...]
+    topic_pattern: str | None
+    format: ValueFormat
+    schema: str | None
+    """The columns of a value: Spark's DDL for JSON, the schema's JSON for Avro."""
+    dead_letter: str | None
+    """Where records go that do not parse; without it, the first of them stops the pipeline."""
+    starting_offsets: str
+    include_headers: bool
+    watermark: Watermark | None
+    group: str | None
+    """The consumer group that progress is committed to."""
+    options: Pairs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SqlTransform:
+    """A query over the sources and transforms before it, by their names."""
+
+    name: str
+    sql: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonTransform:
+    """A function from DataFrames to a DataFrame."""
+
+    name: str
+    module: str
+    function: str
+    inputs: tuple[str, ...]
+
+
+Transform: TypeAlias = SqlTransform | PythonTransform
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSink:
+    """A derived feed."""
+
+    name: str
+    input: str
+    topic: str
+    key: str | None
+    value: str | None
+    headers: str | None
+    partition: str | None
+    trigger: str | None
+    output_mode: OutputMode
+    options: Pairs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LakeSink:
+    """An offline load, into Parquet files or a Delta table."""
+
+    name: str
+    input: str
+    format: Literal["parquet", "delta"]
+    folder: str
+    time: str
+    partition_by: PartitionBy
+    target_file_bytes: int
+    compact: bool
+    compact_min_files: int
+    late_after_ms: int
+    trigger: str | None
+
+
+Sink: TypeAlias = TopicSink | LakeSink
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pipeline:
+    """One pipeline. Names are unique among sources and transforms, and every input is one."""
+
+    name: str
+    bootstrap: str | None
+    checkpoint: str
+    mode: Mode
+    folder: str
+    """Where the file is: Python functions are looked for here first."""
+    sources: tuple[Source, ...]
+    transforms: tuple[Transform, ...]
+    sinks: tuple[Sink, ...]
+    spark: Pairs
+
+    @property
+    def lake_sinks(self) -> tuple[LakeSink, ...]:
+        return tuple(sink for sink in self.sinks if isinstance(sink, LakeSink))
+
+    def describe(self, sink: Sink) -> str:
+        """`clicks -> per_minute -> clicks-per-minute`, for people."""
+        topics = [", ".join(one.topics) or f"/{one.topic_pattern}/" for one in self.sources]
+        steps = [one.name for one in self.transforms]
+        target = sink.topic if isinstance(sink, TopicSink) else sink.folder
+        return " -> ".join([" + ".join(topics), *steps, target])

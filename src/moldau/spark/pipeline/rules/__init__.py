@@ -1,0 +1,1 @@
+"""What pipelines decide: values in, values out."""

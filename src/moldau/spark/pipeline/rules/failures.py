@@ -1,0 +1,45 @@
+"""What Spark says of a failure, in a sentence. A rule.
+
+Spark's messages carry stack traces of two languages; what tells the reason is what somebody wrote:
+the text given to `raise_error`, the end of a traceback, or else the first line.
+"""
+
+from __future__ import annotations
+
+import re
+
+_RAISED = re.compile(r"^(?P<kind>[\w.]+(?:Error|Exception)): (?P<said>[^\n]+)", re.MULTILINE)
+_OWN_KIND = "moldau."
+_USER_RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (?P<said>[^\n]+?)(?: SQLSTATE: \w+)?(?:\n|$)")
+_SQLSTATE = re.compile(r" SQLSTATE: \w+")
+_STREAM_HEAD = re.compile(r"\[STREAM_FAILED\] [^\n]*? terminated with exception: ")
+_LONGEST = 600
+
+
+def explain_failure(name: str, text: str) -> str:
+    """One sentence about a query or pipeline that failed."""
+    told = _USER_RAISED.search(text)
+    if told is not None:
+        return f"{name} failed: {_shorten(told['said'])}"
+    raised = list(_RAISED.finditer(text)) if "Traceback (most recent call last)" in text else []
+    if raised:
+        own = [one for one in raised if _is_own(one)]
+        return f"{name} failed: {_tell_raised((own or raised)[-1])}"
+    body = _STREAM_HEAD.sub("", text.strip())
+    lines = [line.strip() for line in body.splitlines() if line.strip()]
+    first = next((line for line in lines if not line.startswith(("at ", "==", "File "))), "")
+    return f"{name} failed: {_shorten(first) or 'Spark does not say why'}"
+
+
+def _tell_raised(found: re.Match[str]) -> str:
+    """What Moldau raises is a sentence; of others, the kind of the error is a part of it."""
+    return _shorten(found["said"] if _is_own(found) else f"{found['kind']}: {found['said']}")
+
+
+def _is_own(found: re.Match[str]) -> bool:
+    return found["kind"].startswith(_OWN_KIND)
+
+
+def _shorten(text: str) -> str:
+    clean = _SQLSTATE.sub("", text).strip()
+    return clean if len(clean) <= _LONGEST else clean[:_LONGEST] + " ..."

@@ -1,0 +1,171 @@
+"""Reads the keys of one table of a pipeline file, and collects what is wrong with them. A rule.
+
+Reading goes on after a fault, so that a person sees all of them at once. Each is a sentence that
+names the key, what is wrong with it, and what to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from moldau.config.spelling import suggest
+
+T = TypeVar("T")
+W = TypeVar("W", bound=str)
+
+
+class Faults:
+    """What is wrong with a file, in the order in which it was found."""
+
+    def __init__(self) -> None:
+        self.sentences: list[str] = []
+
+    def add(self, key: str, sentence: str) -> None:
+        self.sentences.append(f"{key}: {sentence}")
+
+
+class Section:
+    """One table. Keys that nobody asks for are faults: see `finish`."""
+
+    def __init__(self, values: Mapping[str, object], path: str, faults: Faults) -> None:
+        self._values = values
+        self._path = path
+        self._faults = faults
+        self._asked: list[str] = []
+
+    def fault(self, key: str, sentence: str) -> None:
+        self._faults.add(self.path_of(key), sentence)
+
+    def path_of(self, key: str) -> str:
+        return ".".join(part for part in (self._path, key) if part)
+
+    def has(self, key: str) -> bool:
+        return key in self._values
+
+    # Values
+
+    def find_text(self, key: str) -> str | None:
+        """A text that is not empty, or None."""
+        value = self._take(key)
+        if value is None:
+            return None
+        if not isinstance(value, str) or not value.strip():
+            self.fault(key, f"{_show(value)} is not a text; put it in quotes")
+            return None
+        return value.strip()
+
+    def require_text(self, key: str, why: str) -> str:
+        """A text; a fault and an empty one when it is missing."""
+        if not self.has(key):
+            self._asked.append(key)
+            self.fault(key, f"is missing; {why}")
+            return ""
+        return self.find_text(key) or ""
+
+    def find_texts(self, key: str) -> tuple[str, ...]:
+        """A text, or a list of them."""
+        value = self._take(key)
+        if value is None:
+            return ()
+        found = [value] if isinstance(value, str) else value
+        if not isinstance(found, list) or not all(isinstance(one, str) and one for one in found):
+            self.fault(key, f"{_show(value)} is not a text, nor a list of texts")
+            return ()
+        return tuple(found)
+
+    def flag(self, key: str, default: bool) -> bool:
+        value = self._take(key)
+        if value is None or isinstance(value, bool):
+            return default if value is None else value
+        self.fault(key, f"{_show(value)} is neither true nor false")
+        return default
+
+    def number(self, key: str, default: int, lowest: int) -> int:
+        value = self._take(key)
+        if value is None:
+            return default
+        if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
+            self.fault(key, f"{_show(value)} is not a whole number of {lowest} or more")
+            return default
+        return value
+
+    def choice(self, key: str, default: W, allowed: Sequence[W]) -> W:
+        value = self._take(key)
+        if value is None:
+            return default
+        for one in allowed:
+            if value == one:
+                return one
+        hint = suggest(value, allowed) if isinstance(value, str) else ""
+        self.fault(key, f"{_show(value)} is not one of {', '.join(allowed)}{hint}")
+        return default
+
+    def parsed(self, key: str, default: T, parse: Callable[[str], T]) -> T:
+        """A text or number that `parse` reads; it raises ValueError with the sentence."""
+        value = self._take(key)
+        if value is None:
+            return default
+        try:
+            return parse(str(value))
+        except ValueError as fault:
+            self.fault(key, str(fault))
+            return default
+
+    def pairs(self, key: str) -> tuple[tuple[str, str], ...]:
+        """A table of texts, numbers and booleans, as texts, in its order."""
+        return tuple(_flatten(self._table(key)))
+
+    # Tables
+
+    def section(self, key: str) -> Section | None:
+        """A table, or None where there is none."""
+        table = self._table(key)
+        return Section(table, self.path_of(key), self._faults) if self.has(key) else None
+
+    def sections(self, key: str) -> list[tuple[str, Section]]:
+        """The tables `[key.NAME]`, by their names and in their order."""
+        found: list[tuple[str, Section]] = []
+        for name, value in self._table(key).items():
+            path = self.path_of(f"{key}.{name}")
+            if isinstance(value, dict):
+                found.append((name, Section(value, path, self._faults)))
+            else:
+                self._faults.add(path, f"{_show(value)} is not a table; write [{path}]")
+        return found
+
+    def finish(self) -> None:
+        """Report keys that mean nothing here."""
+        for key in self._values:
+            if key not in self._asked:
+                hint = suggest(key, self._asked)
+                known = ", ".join(sorted(self._asked))
+                self.fault(key, f"there is no such key{hint or f'; there are {known}'}")
+
+    def _take(self, key: str) -> object:
+        self._asked.append(key)
+        return self._values.get(key)
+
+    def _table(self, key: str) -> Mapping[str, object]:
+        value = self._take(key)
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            self.fault(key, f"{_show(value)} is not a table; write [{self.path_of(key)}]")
+            return {}
+        return value
+
+
+def _flatten(table: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Dots in TOML's keys make tables of tables: put them together again."""
+    for name, value in table.items():
+        if isinstance(value, dict):
+            yield from _flatten(value, f"{prefix}{name}.")
+        elif isinstance(value, bool):
+            yield prefix + name, "true" if value else "false"
+        else:
+            yield prefix + name, str(value)
+
+
+def _show(value: object) -> str:
+    return "this" if isinstance(value, dict | list) else repr(value)

@@ -1,0 +1,113 @@
+"""Reads `[sinks.NAME]`. A rule."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from moldau.spark.pipeline.model import LakeSink, OutputMode, PartitionBy, Sink, Source, TopicSink
+from moldau.spark.pipeline.rules.quantities import parse_size_bytes, parse_span_ms, spark_interval
+from moldau.spark.pipeline.rules.section import Section
+from moldau.spark.pipeline.rules.source_declaration import check_topic
+from moldau.spark.pipeline.rules.transform_declaration import check_known
+
+_KINDS = ("topic", "parquet", "delta")
+_MODES: tuple[OutputMode, ...] = ("append", "update", "complete")
+_PARTITIONS: tuple[PartitionBy, ...] = ("hour", "day", "none")
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]+)://", re.IGNORECASE)
+_HOUR_MS = 3_600_000
+_MEGABYTE = 1_000_000
+_TARGET_BYTES = 128 * _MEGABYTE
+_LAKE_TRIGGER_MS = 60_000
+_COMPACT_MIN_FILES = 8
+
+
+def read_sink(
+    name: str, section: Section, known: Sequence[str], sources: tuple[Source, ...]
+) -> Sink | None:
+    """The sink, or None when nothing says what it is."""
+    given = [kind for kind in _KINDS if section.has(kind)]
+    if len(given) != 1:
+        section.fault("topic", "give exactly one of topic, parquet and delta, to say where to")
+        return None
+    source = section.find_text("from") or (known[-1] if known else "")
+    if section.has("from"):
+        check_known(section, "from", source, known)
+    sink: Sink
+    if given[0] == "topic":
+        sink = _read_topic_sink(name, section, source, sources)
+    else:
+        sink = _read_lake_sink(name, section, source, given[0])
+    section.finish()
+    return sink
+
+
+def _read_topic_sink(
+    name: str, section: Section, source: str, sources: tuple[Source, ...]
+) -> TopicSink:
+    topic = section.require_text("topic", "name the topic that is written")
+    if topic:
+        check_topic(section, "topic", topic)
+    if any(topic in one.topics for one in sources):
+        section.fault(
+            "topic", f"{topic!r} is a source as well: its records would go round for ever"
+        )
+    return TopicSink(
+        name=name,
+        input=source,
+        topic=topic,
+        key=section.find_text("key"),
+        value=section.find_text("value"),
+        headers=section.find_text("headers"),
+        partition=section.find_text("partition"),
+        trigger=_read_trigger(section, None),
+        output_mode=section.choice("output_mode", "append", _MODES),
+        options=_read_options(section),
+    )
+
+
+def _read_options(section: Section) -> tuple[tuple[str, str], ...]:
+    options = section.pairs("options")
+    for key, value in options:
+        if key.lower() == "exactlyonce" and value.lower() == "true":
+            section.fault(
+                f"options.{key}",
+                "needs transactions, which this version of Moldau does not have; a topic is "
+                "written at least once",
+            )
+    return options
+
+
+def _read_lake_sink(name: str, section: Section, source: str, kind: str) -> LakeSink:
+    return LakeSink(
+        name=name,
+        input=source,
+        format="delta" if kind == "delta" else "parquet",
+        folder=_read_folder(section, kind),
+        time=section.find_text("time") or "_timestamp",
+        partition_by=section.choice("partition_by", "hour", _PARTITIONS),
+        target_file_bytes=max(
+            section.parsed("target_file_size", _TARGET_BYTES, parse_size_bytes), 1
+        ),
+        compact=section.flag("compact", default=kind == "parquet"),
+        compact_min_files=section.number("compact_min_files", _COMPACT_MIN_FILES, 2),
+        late_after_ms=section.parsed("late_after", _HOUR_MS, parse_span_ms),
+        trigger=_read_trigger(section, spark_interval(_LAKE_TRIGGER_MS)),
+    )
+
+
+def _read_folder(section: Section, kind: str) -> str:
+    folder = section.require_text(kind, "name the folder")
+    scheme = _SCHEME.match(folder)
+    if scheme is not None and scheme[1].lower() != "file":
+        section.fault(
+            kind,
+            f"{scheme[1]}:// is not served: files are put in place by renaming them, which needs a "
+            "folder of a file system that the driver and all executors share; mount it, and give "
+            "its path",
+        )
+    return folder.removeprefix("file://")
+
+
+def _read_trigger(section: Section, default: str | None) -> str | None:
+    return section.parsed("trigger", default, lambda text: spark_interval(parse_span_ms(text)))

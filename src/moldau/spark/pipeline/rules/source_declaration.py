@@ -1,0 +1,133 @@
+"""Reads `[sources.NAME]`. A rule."""
+
+from __future__ import annotations
+
+import json
+
+from moldau.model.topic_names import find_name_fault
+from moldau.spark.pipeline.model import Source, ValueFormat, Watermark
+from moldau.spark.pipeline.rules.quantities import parse_span_ms, spark_interval
+from moldau.spark.pipeline.rules.section import Section
+
+_FORMATS: tuple[ValueFormat, ...] = ("binary", "text", "json", "avro")
+_OWN_OPTIONS = {
+    "subscribe": "topic or topics",
+    "subscribepattern": "topic_pattern",
+    "assign": "topic or topics",
+    "startingoffsets": "starting_offsets",
+    "includeheaders": "headers",
+    "groupid": "group",
+    "kafka.bootstrap.servers": "bootstrap at the top of the file",
+}
+
+
+def read_source(name: str, section: Section, pipeline_name: str) -> Source:
+    """The source; what is wrong goes to the section's faults."""
+    value_format: ValueFormat = section.choice("format", "binary", _FORMATS)
+    topics = _read_topics(section)
+    source = Source(
+        name=name,
+        topics=topics,
+        topic_pattern=section.find_text("topic_pattern"),
+        format=value_format,
+        schema=_read_schema(section, value_format),
+        dead_letter=_read_dead_letter(section, value_format, topics),
+        starting_offsets=_read_starting_offsets(section),
+        include_headers=section.flag("headers", default=False),
+        watermark=_read_watermark(section),
+        group=section.find_text("group") or f"pipeline-{pipeline_name}",
+        options=_read_options(section),
+    )
+    if bool(source.topics) == bool(source.topic_pattern):
+        section.fault(
+            "topic", "give exactly one of topic, topics and topic_pattern, to say what is read"
+        )
+    section.finish()
+    return source
+
+
+def _read_topics(section: Section) -> tuple[str, ...]:
+    one, many = section.find_text("topic"), section.find_texts("topics")
+    if one and many:
+        section.fault("topics", "topic is given as well; keep one of them")
+    topics = (one,) if one else many
+    for topic in topics:
+        check_topic(section, "topic" if one else "topics", topic)
+    return topics
+
+
+def check_topic(section: Section, key: str, topic: str) -> None:
+    """A fault where no broker would take the name."""
+    fault = find_name_fault(topic)
+    if fault is not None:
+        section.fault(key, fault)
+
+
+def _read_schema(section: Section, value_format: ValueFormat) -> str | None:
+    schema = section.find_text("schema")
+    if value_format == "json" and schema is None:
+        section.fault(
+            "schema",
+            'is missing; JSON values need their columns, such as "user STRING, at TIMESTAMP"',
+        )
+    if value_format == "avro":
+        _check_avro(section, schema)
+    if value_format in ("binary", "text") and schema is not None:
+        section.fault("schema", f"{value_format} values have none; remove it, or set format")
+    return schema
+
+
+def _check_avro(section: Section, schema: str | None) -> None:
+    if schema is None:
+        section.fault("schema", "is missing; Avro values need their schema, as JSON")
+        return
+    try:
+        json.loads(schema)
+    except ValueError as fault:
+        section.fault("schema", f"an Avro schema is JSON, and this is none: {fault}")
+
+
+def _read_dead_letter(
+    section: Section, value_format: ValueFormat, topics: tuple[str, ...]
+) -> str | None:
+    topic = section.find_text("dead_letter")
+    if topic is None:
+        return None
+    check_topic(section, "dead_letter", topic)
+    if topic in topics:
+        section.fault("dead_letter", f"{topic!r} is read by this source; choose another topic")
+    if value_format == "binary":
+        section.fault("dead_letter", "binary values always parse; remove it, or set format")
+    return topic
+
+
+def _read_starting_offsets(section: Section) -> str:
+    text = section.find_text("starting_offsets") or "earliest"
+    if text in ("earliest", "latest", "group") or text.startswith("{"):
+        return text
+    section.fault(
+        "starting_offsets",
+        f"{text!r} is not one of earliest, latest, group, nor JSON of topics and offsets",
+    )
+    return "earliest"
+
+
+def _read_watermark(section: Section) -> Watermark | None:
+    found = section.section("watermark")
+    if found is None:
+        return None
+    column = found.find_text("column") or "_timestamp"
+    delay_ms = found.parsed("delay", -1, parse_span_ms)
+    if delay_ms < 0 and not found.has("delay"):
+        found.fault("delay", 'is missing; say how late records may be, such as "10 minutes"')
+    found.finish()
+    return Watermark(column=column, delay=spark_interval(max(delay_ms, 0)))
+
+
+def _read_options(section: Section) -> tuple[tuple[str, str], ...]:
+    options = section.pairs("options")
+    for name, _ in options:
+        own = _OWN_OPTIONS.get(name.lower())
+        if own is not None:
+            section.fault(f"options.{name}", f"set it with {own} instead")
+    return options

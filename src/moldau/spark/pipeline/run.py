@@ -1,0 +1,251 @@
+"""Runs a pipeline until it is done, is told to stop, or fails. A shell.
+
+One process runs a pipeline at a time: the checkpoint's lock sees to that. Figures are written
+beside the checkpoint while it runs, for `moldau pipeline status`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING
+
+from moldau.errors import MoldauError
+from moldau.spark.pipeline.checkpoint import Checkpoint
+from moldau.spark.pipeline.model import Pipeline
+from moldau.spark.pipeline.progress_files import RunReport, RunState, write_report
+from moldau.spark.pipeline.queries import PlannedQuery, plan_queries
+from moldau.spark.pipeline.rules.failures import explain_failure
+from moldau.spark.pipeline.rules.progress import BatchReport, QueryProgress, add_reports
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_LOOK_SECONDS = 0.5
+
+LOCAL_SETTINGS: Mapping[str, str] = {"spark.sql.shuffle.partitions": "4"}
+"""On one machine Spark's 200 partitions for every aggregation cost more than they bring."""
+SETTINGS: Mapping[str, str] = {
+    "spark.sql.session.timeZone": "UTC",
+    # The default, INT96, is known to few readers beside Spark.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+
+
+class PipelineFailedError(MoldauError):
+    """A query of a pipeline ended with an error; the message says which, and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunOptions:
+    """How a pipeline is run, as opposed to what it does."""
+
+    bootstrap: str
+    master: str
+    once: bool
+    is_verbose: bool = False
+
+
+OnReport = Callable[[RunReport], None]
+
+
+def open_session(pipeline: Pipeline, options: RunOptions) -> SparkSession:
+    """A Spark session with the settings of the pipeline."""
+    from moldau.spark.session_factory import session
+
+    # Said once for every session, about things that no pipeline uses.
+    warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+    loud = {"spark.log.level": "WARN"} if options.is_verbose else {"spark.log.level": "FATAL"}
+    conf: dict[str, object] = {**loud, **_settings(pipeline, options)}
+    return session(options.master, app_name=f"moldau pipeline {pipeline.name}", **conf)
+
+
+def _settings(pipeline: Pipeline, options: RunOptions) -> dict[str, str]:
+    """What the file says goes before what fits."""
+    local = LOCAL_SETTINGS if options.master.startswith("local") else {}
+    return {**SETTINGS, **local, **_size_settings(pipeline), **dict(pipeline.spark)}
+
+
+def plan(spark: SparkSession, pipeline: Pipeline, options: RunOptions) -> list[PlannedQuery]:
+    """Plan all queries; what is wrong with SQL, functions and columns is raised here."""
+    from pyspark.errors import PySparkException
+
+    def new_session() -> SparkSession:
+        return _child(spark, _settings(pipeline, options))
+
+    try:
+        return plan_queries(pipeline, new_session, options.bootstrap, once=options.once)
+    except PySparkException as fault:
+        raise PipelineFailedError(explain_failure(pipeline.name, str(fault))) from fault
+
+
+def _child(spark: SparkSession, settings: Mapping[str, str]) -> SparkSession:
+    """A session beside another one, with settings and names of its own."""
+    from moldau.spark.source import MoldauDataSource
+
+    child = spark.newSession()
+    child.dataSource.register(MoldauDataSource)
+    # Whoever starts a query looks for its sink in the session that is active in the thread, and in
+    # a thread of one's own there is none; making a frame is how a session becomes active.
+    child.createDataFrame([], "nothing INT")
+    for name, value in settings.items():
+        if child.conf.isModifiable(name):
+            child.conf.set(name, value)
+    return child
+
+
+def run_pipeline(
+    pipeline: Pipeline,
+    options: RunOptions,
+    *,
+    stop: Event,
+    on_report: OnReport,
+    spark: SparkSession | None = None,
+) -> RunReport:
+    """Run it; the last report. Raises PipelineFailedError, ConfigurationError, StartupError.
+
+    With a session it runs beside whatever else that session does, and leaves it running.
+    """
+    checkpoint = Checkpoint(Path(pipeline.checkpoint))
+    with checkpoint.locked(), _session(pipeline, options, spark) as own:
+        run = _Run(pipeline, options, on_report)
+        return run.run(plan(own, pipeline, options), stop)
+
+
+@contextlib.contextmanager
+def _session(
+    pipeline: Pipeline, options: RunOptions, given: SparkSession | None
+) -> Iterator[SparkSession]:
+    if given is not None:
+        yield given
+        return
+    made = open_session(pipeline, options)
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+class _Run:
+    """One run, in the thread that called."""
+
+    def __init__(self, pipeline: Pipeline, options: RunOptions, on_report: OnReport) -> None:
+        self._pipeline = pipeline
+        self._options = options
+        self._on_report = on_report
+        self._started_ms = _now_ms()
+        self._queries: dict[str, StreamingQuery] = {}
+        self._progress: dict[str, QueryProgress] = {}
+        self._planned: Sequence[PlannedQuery] = ()
+
+    def run(self, planned: Sequence[PlannedQuery], stop: Event) -> RunReport:
+        self._planned = planned
+        try:
+            self._start()
+            self._watch(stop)
+            self._finish(stop)
+        except Exception as fault:
+            self._stop_all()
+            self._report("failed", str(fault))
+            raise
+        return self._report("stopped" if stop.is_set() else "finished")
+
+    def _start(self) -> None:
+        from pyspark.errors import PySparkException
+
+        for one in self._planned:
+            self._progress[one.name] = QueryProgress(name=one.name)
+            try:
+                self._queries[one.name] = one.start()
+            except PySparkException as fault:
+                raise PipelineFailedError(explain_failure(one.name, str(fault))) from fault
+
+    def _watch(self, stop: Event) -> None:
+        """Until all queries have ended, one of them has failed, or somebody says stop."""
+        while not stop.is_set():
+            active = [name for name, query in self._queries.items() if query.isActive]
+            self._require_sound()
+            self._report("running")
+            if not active:
+                return
+            stop.wait(_LOOK_SECONDS)
+
+    def _require_sound(self) -> None:
+        for name, query in self._queries.items():
+            fault = None if query.isActive else query.exception()
+            if fault is not None:
+                raise PipelineFailedError(explain_failure(name, str(fault)))
+
+    def _finish(self, stop: Event) -> None:
+        self._stop_all()
+        if not stop.is_set():
+            for one in self._planned:
+                if one.loader is not None:
+                    one.loader.finish()
+
+    def _stop_all(self) -> None:
+        for query in self._queries.values():
+            with contextlib.suppress(Exception):  # it may have ended, and Spark with it
+                query.stop()
+
+    def _report(self, state: RunState, error: str | None = None) -> RunReport:
+        for one in self._planned:
+            if one.name in self._queries:
+                self._progress[one.name] = self._collect(one)
+        report = RunReport(
+            pipeline=self._pipeline.name,
+            state=state,
+            master=self._options.master,
+            started_ms=self._started_ms,
+            updated_ms=_now_ms(),
+            queries=tuple(self._progress.values()),
+            error=error,
+        )
+        write_report(Path(self._pipeline.checkpoint), report)
+        self._on_report(report)
+        return report
+
+    def _collect(self, one: PlannedQuery) -> QueryProgress:
+        progress = self._progress[one.name]
+        with contextlib.suppress(Exception):  # Spark may be gone: what is known already counts
+            recent = self._queries[one.name].recentProgress
+            progress = add_reports(progress, [_to_report(report) for report in recent])
+        if one.loader is None:
+            return progress
+        totals = one.loader.totals
+        extra = {
+            "loaded_rows": totals.rows,
+            "loaded_bytes": totals.size_bytes,
+            "late_rows": totals.late_rows,
+            "merged_files": totals.merged_files,
+        }
+        return replace(progress, extra=extra)
+
+
+def _to_report(progress: StreamingQueryProgress) -> BatchReport:
+    return BatchReport(
+        batch_id=progress.batchId,
+        input_rows=progress.numInputRows,
+        duration_ms=int(progress.durationMs.get("addBatch", 0)),
+        dropped_late_rows=sum(
+            int(operator.numRowsDroppedByWatermark) for operator in progress.stateOperators
+        ),
+    )
+
+
+def _size_settings(pipeline: Pipeline) -> dict[str, str]:
+    """Spark cuts what it rebalances into parts of this size, each of which becomes a file."""
+    sizes = [sink.target_file_bytes for sink in pipeline.lake_sinks]
+    name = "spark.sql.adaptive.advisoryPartitionSizeInBytes"
+    return {name: str(min(sizes))} if sizes else {}
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,1 @@
+"""What the Spark source decides: pure rules, values in and values out."""

@@ -1,0 +1,180 @@
+"""Conditions on topic, partition, offset and timestamp that spare reading. A rule.
+
+A condition on topic or partition is decided for a whole partition, one on the offset cuts its
+range: Spark need not look at either again. One on the timestamp lets the beginning be skipped, as
+the brokers know the first record that is not older; behind it records may be older again, so Spark
+still has to look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from moldau.spark.rules.ranges import PartitionRange, clip
+
+TOPIC, PARTITION, OFFSET, TIMESTAMP = "topic", "partition", "offset", "timestamp"
+NEVER_NULL = frozenset({TOPIC, PARTITION, OFFSET, TIMESTAMP, "timestampType"})
+_NO_END = 2**63 - 1
+
+
+class Comparison(Enum):
+    """How a column is compared with a value."""
+
+    EQUAL = "="
+    GREATER = ">"
+    GREATER_OR_EQUAL = ">="
+    LESS = "<"
+    LESS_OR_EQUAL = "<="
+    ONE_OF = "in"
+    STARTS_WITH = "starts with"
+    ENDS_WITH = "ends with"
+    CONTAINS = "contains"
+    IS_SET = "is not null"
+
+
+Operand = int | str | tuple[int | str | None, ...] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One condition on one column. Times are in milliseconds."""
+
+    column: str
+    comparison: Comparison
+    operand: Operand = None
+    negated: bool = False
+
+
+class Effect(Enum):
+    """What a condition is good for."""
+
+    DECIDED = "decided here; Spark need not look again"
+    HELPED = "spares reading, but Spark has to look, too"
+    NONE = "is of no use here"
+
+
+def effect_of(condition: Condition) -> Effect:
+    """Whether the reader can do something with a condition."""
+    if condition.comparison is Comparison.IS_SET:
+        is_true = condition.column in NEVER_NULL and not condition.negated
+        return Effect.DECIDED if is_true else Effect.NONE
+    if condition.column in (TOPIC, PARTITION):
+        return Effect.DECIDED if _is_comparable(condition) else Effect.NONE
+    if condition.column == OFFSET:
+        can_cut = isinstance(condition.operand, int) and _bounds_of(condition) is not None
+        return Effect.DECIDED if can_cut else Effect.NONE
+    if condition.column == TIMESTAMP and find_earliest_time((condition,)) is not None:
+        return Effect.HELPED
+    return Effect.NONE
+
+
+def narrow(
+    ranges: Iterable[PartitionRange], conditions: Iterable[Condition]
+) -> list[PartitionRange]:
+    """What is left to read of the ranges."""
+    found = list(ranges)
+    for condition in conditions:
+        if effect_of(condition) is Effect.DECIDED:
+            found = [left for one in found for left in _narrow_one(one, condition)]
+    return found
+
+
+def find_earliest_time(conditions: Iterable[Condition]) -> int | None:
+    """The time before which no record is wanted; None when any may be."""
+    lower = (Comparison.EQUAL, Comparison.GREATER, Comparison.GREATER_OR_EQUAL)
+    times = [
+        one.operand
+        for one in conditions
+        if one.column == TIMESTAMP
+        and one.comparison in lower
+        and not one.negated
+        and isinstance(one.operand, int)
+    ]
+    return max(times, default=None)
+
+
+def _narrow_one(wanted: PartitionRange, condition: Condition) -> list[PartitionRange]:
+    if condition.comparison is Comparison.IS_SET:
+        return [wanted]
+    if condition.column == OFFSET:
+        start, end = _bounds_of(condition) or (0, _NO_END)
+        left = clip(wanted, start_offset=start, end_offset=end)
+        return [] if left.is_empty else [left]
+    partition = wanted.partition
+    value = partition.topic if condition.column == TOPIC else partition.partition
+    return [wanted] if _holds(condition, value) else []
+
+
+def _bounds_of(condition: Condition) -> tuple[int, int] | None:
+    """The offsets that a condition leaves, the second exclusive; None when it leaves a hole."""
+    value = condition.operand
+    if not isinstance(value, int) or condition.negated:
+        return None
+    match condition.comparison:
+        case Comparison.EQUAL:
+            return value, value + 1
+        case Comparison.GREATER:
+            return value + 1, _NO_END
+        case Comparison.GREATER_OR_EQUAL:
+            return value, _NO_END
+        case Comparison.LESS:
+            return 0, value
+        case Comparison.LESS_OR_EQUAL:
+            return 0, value + 1
+        case _:
+            return None
+
+
+def _is_comparable(condition: Condition) -> bool:
+    """Whether the value has the column's type; against NULL nothing is true, which is Spark's."""
+    kind = str if condition.column == TOPIC else int
+    if condition.comparison is Comparison.ONE_OF:
+        operand = condition.operand
+        return isinstance(operand, tuple) and all(isinstance(one, kind) for one in operand)
+    return isinstance(condition.operand, kind)
+
+
+def _holds(condition: Condition, value: int | str) -> bool:
+    return _compare(condition.comparison, value, condition.operand) is not condition.negated
+
+
+def _compare(comparison: Comparison, value: int | str, operand: Operand) -> bool:
+    if comparison is Comparison.ONE_OF:
+        return isinstance(operand, tuple) and value in operand
+    if comparison is Comparison.EQUAL:
+        return value == operand
+    if isinstance(value, str) and isinstance(operand, str):
+        return _compare_texts(comparison, value, operand)
+    if isinstance(value, int) and isinstance(operand, int):
+        return _compare_ordered(comparison, value - operand)
+    return False
+
+
+def _compare_texts(comparison: Comparison, value: str, operand: str) -> bool:
+    match comparison:
+        case Comparison.STARTS_WITH:
+            return value.startswith(operand)
+        case Comparison.ENDS_WITH:
+            return value.endswith(operand)
+        case Comparison.CONTAINS:
+            return operand in value
+        case _:
+            # Names of topics are ASCII; Spark compares the bytes of UTF-8, which order alike.
+            ours, theirs = value.encode(), operand.encode()
+            return _compare_ordered(comparison, (ours > theirs) - (ours < theirs))
+
+
+def _compare_ordered(comparison: Comparison, difference: int) -> bool:
+    match comparison:
+        case Comparison.GREATER:
+            return difference > 0
+        case Comparison.GREATER_OR_EQUAL:
+            return difference >= 0
+        case Comparison.LESS:
+            return difference < 0
+        case Comparison.LESS_OR_EQUAL:
+            return difference <= 0
+        case _:
+            return False

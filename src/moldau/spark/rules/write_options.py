@@ -1,0 +1,75 @@
+"""The options of a write: `topic`, `exactlyOnce`, and `kafka.*` for the producer. A rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from moldau.config.client_options import ProducerOptions
+from moldau.errors import ConfigurationError
+
+BOOTSTRAP = "kafka.bootstrap.servers"
+
+_PREFIX = "kafka."
+_SERIALIZERS = ("key.serializer", "value.serializer")
+_YES = ("true", "1", "yes", "on")
+_NO = ("false", "0", "no", "off", "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """What a writer needs to know. Spark pickles it on its way to the workers."""
+
+    bootstrap: str
+    topic: str | None
+    producer: tuple[tuple[str, str], ...]
+    """Options of the producer, named as Kafka names them, sorted."""
+    unknown: tuple[str, ...]
+    """Options with the prefix of Kafka's that this producer does not have, sorted."""
+
+
+def read_write_options(given: Mapping[str, str]) -> WriteOptions:
+    """Read what `.option(...)` was given, in any case of letters; raises ConfigurationError."""
+    options = {name.lower(): value for name, value in given.items()}
+    _refuse_exactly_once(options.get("exactlyonce", ""))
+    kafka = {
+        name.removeprefix(_PREFIX): value
+        for name, value in options.items()
+        if name.startswith(_PREFIX)
+    }
+    for name in _SERIALIZERS:
+        if name in kafka:
+            raise ConfigurationError(
+                f"kafka.{name} cannot be set: keys and values are written as they are; cast the "
+                "columns to STRING or BINARY instead"
+            )
+    declared = {one.name for one in ProducerOptions.declarations().values()}
+    producer = {name: value for name, value in kafka.items() if name in declared}
+    ProducerOptions.read(producer)
+    return WriteOptions(
+        bootstrap=_require_bootstrap(kafka.pop("bootstrap.servers", "")),
+        topic=options.get("topic", "").strip() or None,
+        producer=tuple(sorted(producer.items())),
+        unknown=tuple(sorted(kafka.keys() - declared)),
+    )
+
+
+def _require_bootstrap(text: str) -> str:
+    if not text.strip():
+        raise ConfigurationError(
+            f'nothing says where the brokers are: give .option("{BOOTSTRAP}", "host:port")'
+        )
+    return text.strip()
+
+
+def _refuse_exactly_once(text: str) -> None:
+    word = text.strip().lower()
+    if word in _NO:
+        return
+    if word not in _YES:
+        raise ConfigurationError(f"exactlyOnce is true or false, not {text!r}")
+    raise ConfigurationError(
+        "exactlyOnce=true needs transactions, which this version of Moldau does not have; without "
+        "it every row is written at least once: retries of a batch are recognised by the broker, "
+        "and only a task that Spark runs again can write rows twice"
+    )

@@ -1,0 +1,127 @@
+"""A Spark session that fits this Python: the right interpreter, Java looked for beforehand.
+
+A shell. Spark starts its Python workers with `PYSPARK_PYTHON`, and when that is not set with
+whatever `python3` is first on the path, which is often not where Moldau is installed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from moldau.errors import MissingExtraError, StartupError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEFAULT_MASTER: Final = "local[*]"
+LOWEST_JAVA: Final = 17
+_JAVA_SECONDS: Final = 30
+_JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_LOOPBACK: Final = "127.0.0.1"
+
+DEFAULTS: Final[dict[str, str]] = {
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.python.filterPushdown.enabled": "true",
+}
+"""What every session gets unless it is told otherwise."""
+
+LOCAL_DEFAULTS: Final[dict[str, str]] = {
+    "spark.driver.host": _LOOPBACK,
+    "spark.driver.bindAddress": _LOOPBACK,
+    "spark.ui.enabled": "false",
+}
+"""What a session on this machine alone gets in addition: nobody outside needs to reach it."""
+
+
+def session(
+    master: str = DEFAULT_MASTER, *, app_name: str = "moldau", **conf: object
+) -> SparkSession:
+    """A Spark session for the source `moldau`, made or, where one is running, taken over.
+
+    `master` is any Spark master: `local[*]`, `local-cluster[2,1,1024]`, `spark://…`, `yarn`,
+    `k8s://…`. Further settings are keyword arguments, with double underscores for dots:
+    `spark__sql__shuffle__partitions=4`; or `**{"spark.sql.shuffle.partitions": 4}`.
+    Raises MissingExtraError without pyspark, StartupError without a Java that Spark can use.
+    """
+    builder = _require_pyspark().builder.master(master).appName(app_name)
+    require_java()
+    use_this_python(master)
+    if master.startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
+    for name, value in settings_for(master, conf).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def settings_for(master: str, conf: dict[str, object]) -> dict[str, str]:
+    """All settings of a session: what was given, before what fits the master."""
+    given = {name.replace("__", "."): _text(value) for name, value in conf.items()}
+    local = LOCAL_DEFAULTS if master.startswith("local") else {}
+    return {**DEFAULTS, **local, **given}
+
+
+def use_this_python(master: str = DEFAULT_MASTER) -> None:
+    """Have Spark's Python workers run in the interpreter that runs this.
+
+    On a cluster of other machines a `PYSPARK_PYTHON` that somebody set stays: the interpreter may
+    be elsewhere there.
+    """
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if master.startswith("local"):
+        os.environ["PYSPARK_PYTHON"] = sys.executable
+    else:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+def require_java() -> None:
+    """Raise StartupError, with what to do, unless there is a Java that Spark can use."""
+    advice = f"Spark needs Java {LOWEST_JAVA} or newer; install it, or set JAVA_HOME to where it is"
+    java = _find_java()
+    if java is None:
+        raise StartupError(f"no Java was found. {advice}")
+    version = _java_version(java)
+    if version is not None and version < LOWEST_JAVA:
+        raise StartupError(f"{java} is Java {version}. {advice}")
+
+
+def _find_java() -> str | None:
+    home = os.environ.get("JAVA_HOME")
+    if home:
+        return shutil.which(str(Path(home) / "bin" / "java"))
+    return shutil.which("java")
+
+
+def _java_version(java: str) -> int | None:
+    """The major version; None when Java does not say it in the usual way."""
+    try:
+        said = subprocess.run(  # noqa: S603 it is the Java that Spark will start
+            [java, "-version"], capture_output=True, text=True, timeout=_JAVA_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = _JAVA_VERSION.search(said.stderr + said.stdout)
+    return None if found is None else int(found.group(1))
+
+
+def _require_pyspark() -> type[SparkSession]:
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise MissingExtraError(
+            "Spark needs pyspark, which is not installed: pip install 'moldau[spark]'"
+        ) from error
+    return SparkSession
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

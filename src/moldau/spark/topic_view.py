@@ -1,0 +1,190 @@
+"""What the driver asks the cluster: which partitions there are, and where their logs begin and end.
+
+A shell that blocks; nothing is kept from one question to the next.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Final
+
+from moldau.client.admin_group_offsets import alter_group_offsets, list_group_offsets
+from moldau.client.admin_logs import describe_log_dirs, list_offsets
+from moldau.client.admin_values import OffsetSpec
+from moldau.client.metadata import ClusterMetadata, TopicMetadata
+from moldau.errors import KafkaError, NoAnswerError, UnknownTopicError
+from moldau.model import TopicPartition
+from moldau.spark.rules.bounds import (
+    AtOffsets,
+    AtTimes,
+    Bound,
+    Place,
+    place_group,
+    place_offsets,
+    place_times,
+    require_every_partition,
+    times_for,
+)
+from moldau.spark.rules.offset_maps import Offsets
+from moldau.spark.worker_client import WorkerClient, client_for
+
+if TYPE_CHECKING:
+    from moldau.spark.options import SourceOptions
+
+_TIMEOUT_MS: Final = 30_000
+_COMMIT_SECONDS: Final = 5.0
+"""A query does not wait longer for its group than that."""
+
+
+class TopicView:
+    """The topics of one query."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+
+    @property
+    def _client(self) -> WorkerClient:
+        return client_for(self._options)
+
+    def require_partitions(self) -> list[TopicPartition]:
+        """The partitions to read; raises UnknownTopicError when one that was named is not there."""
+        for topic in self._options.subscribe or ():
+            self._client.run(self._client.cluster.wait_until_topic_is_ready(topic))
+        found = self.find_partitions(wait_for_cluster=False)
+        for partition in self._options.assign or ():
+            self._client.cluster.metadata.current.require_partition(partition)
+        return found
+
+    def find_partitions(self, *, wait_for_cluster: bool = True) -> list[TopicPartition]:
+        """The partitions to read that are there now; of topics that are gone there are none.
+
+        In the middle of a query it is worth waiting for a cluster that does not answer; at its
+        beginning the address is likely wrong.
+        """
+        metadata = self._refresh(wait_for_cluster=wait_for_cluster)
+        if self._options.assign is not None:
+            return [one for one in sorted(self._options.assign) if _exists(metadata, one)]
+        return sorted(
+            TopicPartition(topic.name, row.index)
+            for topic in metadata.topics.values()
+            if self._is_wanted(topic)
+            for row in topic.partitions
+        )
+
+    def earliest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where the logs begin; partitions that are gone are missing."""
+        return self._list(dict.fromkeys(partitions, int(OffsetSpec.EARLIEST)))
+
+    def latest(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        """Where what may be read ends; partitions that are gone are missing."""
+        return self._list(dict.fromkeys(partitions, int(OffsetSpec.LATEST)))
+
+    def find_at_times(self, times_ms: Offsets) -> dict[TopicPartition, int]:
+        """The first record that is not older; partitions in which all is older are missing."""
+        found = self._list(times_ms)
+        return {partition: offset for partition, offset in found.items() if offset >= 0}
+
+    def place(
+        self, bound: Bound, partitions: Collection[TopicPartition], called: str
+    ) -> dict[TopicPartition, int]:
+        """The offsets that a bound means; `called` is the option that it comes from."""
+        if bound is Place.EARLIEST:
+            return self.earliest(partitions)
+        if bound is Place.GROUP:
+            return place_group(self._committed(partitions), self.earliest(partitions))
+        latest = self.latest(partitions)
+        if isinstance(bound, AtOffsets):
+            require_every_partition(bound.offsets.keys(), partitions, called)
+            return place_offsets(bound, self.earliest(partitions), latest)
+        if isinstance(bound, AtTimes):
+            found = self.find_at_times(times_for(bound, partitions, called))
+            return place_times(found, latest, bound, called)
+        return latest
+
+    def commit(self, offsets: Offsets) -> None:
+        """Commit progress to the query's group; raises the first error, and soon."""
+        group_id = self._options.group_id
+        if group_id is None or not offsets:
+            return
+        work = alter_group_offsets(self._client.cluster, group_id, dict(offsets))
+        try:
+            answers = self._client.run(asyncio.wait_for(work, _COMMIT_SECONDS))
+        except TimeoutError:
+            raise NoAnswerError(f"no commit for {group_id!r} in {_COMMIT_SECONDS:g} s") from None
+        for error in answers.values():
+            if error is not None:
+                raise error
+
+    def bytes_per_offset(self, earliest: Offsets, latest: Offsets) -> dict[TopicPartition, float]:
+        """The mean size of what an offset stands for, as stored, by the sizes on disk."""
+        described = self._client.run(describe_log_dirs(self._client.cluster, None))
+        sizes: dict[TopicPartition, int] = {}
+        for folders in described.values():
+            for folder in folders:
+                if isinstance(folder, KafkaError):
+                    continue
+                for replica in folder.replicas:
+                    known = sizes.get(replica.partition, 0)
+                    sizes[replica.partition] = max(known, replica.size_bytes)
+        return {
+            one: sizes.get(one, 0) / max(latest[one] - earliest.get(one, 0), 1) for one in latest
+        }
+
+    def _is_wanted(self, topic: TopicMetadata) -> bool:
+        pattern = self._options.subscribe_pattern
+        if pattern is None:
+            return topic.name in (self._options.subscribe or ())
+        return not topic.is_internal and pattern.fullmatch(topic.name) is not None
+
+    def _refresh(self, *, wait_for_cluster: bool) -> ClusterMetadata:
+        """Asks anew; a topic that is named and missing is simply not in the answer."""
+        cluster = self._client.cluster
+        topics: Collection[str] | None = None
+        if self._options.subscribe is not None:
+            topics = self._options.subscribe
+        elif self._options.assign is not None:
+            topics = {one.topic for one in self._options.assign}
+
+        async def ask() -> ClusterMetadata:
+            metadata = await cluster.metadata.refresh(topics)
+            for name in topics or ():
+                error = metadata.topics[name].error if name in metadata.topics else None
+                if error is not None and not isinstance(error, UnknownTopicError):
+                    raise error
+            return metadata
+
+        return self._client.run(cluster.retry(ask, wait_for_cluster=wait_for_cluster))
+
+    def _committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
+        group_id = self._options.group_id or ""
+        work = list_group_offsets(self._client.cluster, group_id, partitions)
+        found: dict[TopicPartition, int] = {}
+        for partition, answer in self._client.run(work).items():
+            if isinstance(answer, KafkaError):
+                raise answer
+            found[partition] = answer.offset
+        return found
+
+    def _list(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        if not wanted:
+            return {}
+        work = list_offsets(
+            self._client.cluster,
+            wanted,
+            read_committed=self._options.read_committed,
+            timeout_ms=_TIMEOUT_MS,
+        )
+        found: dict[TopicPartition, int] = {}
+        for partition, answer in self._client.run(work).items():
+            if isinstance(answer, UnknownTopicError):
+                continue
+            if isinstance(answer, KafkaError):
+                raise answer
+            found[partition] = answer.offset
+        return found
+
+
+def _exists(metadata: ClusterMetadata, partition: TopicPartition) -> bool:
+    topic = metadata.topics.get(partition.topic)
+    return topic is not None and 0 <= partition.partition < len(topic.partitions)

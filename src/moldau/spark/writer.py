@@ -1,0 +1,119 @@
+"""DataFrames into topics, batch and streaming: at least once, Arrow all the way to the producer.
+
+A task is over when the broker has confirmed every row of it, so that a batch that Spark commits is
+in the log. The producer is idempotent: what it sends again is not written twice. A task that Spark
+runs again writes its rows again. A shell; what may be written and where it goes is in `rules`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from moldau.errors import ConfigurationError
+from moldau.spark.rules.write_columns import WriteColumns, check_columns
+from moldau.spark.rules.write_options import WriteOptions, read_write_options
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from moldau.client.blocking_producer import Producer
+    from moldau.client.record_futures import ManyFuture
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenRows(WriterCommitMessage):
+    """What a task tells the driver."""
+
+    row_count: int
+
+
+def batch_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool
+) -> DataSourceArrowWriter:
+    """The writer of `frame.write.format("moldau")`; raises ConfigurationError."""
+    if overwrite:
+        raise ConfigurationError(
+            'a topic cannot be overwritten, only added to: use .mode("append"); to empty it first, '
+            "delete its records or the topic"
+        )
+    return _BatchTopicWriter(*_check(options, schema))
+
+
+def stream_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool
+) -> DataSourceStreamArrowWriter:
+    """The writer of `frame.writeStream.format("moldau")`; raises ConfigurationError.
+
+    `overwrite` is how Spark announces the output mode "complete": the whole result is appended
+    with every batch, as Spark's own Kafka sink does.
+    """
+    return _StreamTopicWriter(*_check(options, schema))
+
+
+def _check(options: Mapping[str, str], schema: StructType) -> tuple[WriteOptions, WriteColumns]:
+    read = read_write_options(options)
+    for name in read.unknown:
+        _log.warning("kafka.%s is not an option of Moldau's producer and has no effect", name)
+    types = {field.name: field.dataType.simpleString() for field in schema.fields}
+    return read, check_columns(types, read.topic)
+
+
+class _BatchTopicWriter(DataSourceArrowWriter):
+    def __init__(self, options: WriteOptions, columns: WriteColumns) -> None:
+        self._options = options
+        self._columns = columns
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return write_rows(iterator, self._options, self._columns)
+
+
+class _StreamTopicWriter(DataSourceStreamArrowWriter):
+    def __init__(self, options: WriteOptions, columns: WriteColumns) -> None:
+        self._options = options
+        self._columns = columns
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return write_rows(iterator, self._options, self._columns)
+
+
+def write_rows(
+    batches: Iterator[pa.RecordBatch], options: WriteOptions, columns: WriteColumns
+) -> WrittenRows:
+    """Write the rows of one task, and wait until the broker has confirmed them all."""
+    from moldau.spark.producers import borrow, discard
+
+    try:
+        return WrittenRows(_send_all(borrow(options), batches, columns))
+    except BaseException:
+        # Rows of this task may still be under way: a new producer knows nothing of them.
+        discard(options)
+        raise
+
+
+def _send_all(producer: Producer, batches: Iterator[pa.RecordBatch], columns: WriteColumns) -> int:
+    from moldau.spark.outgoing import to_outgoing
+
+    row_count = 0
+    unconfirmed: deque[ManyFuture] = deque()
+    for batch in batches:
+        for topic, partition, values, keys in to_outgoing(batch, columns):
+            unconfirmed.append(producer.send_many(topic, values, keys, partition=partition))
+        while unconfirmed and unconfirmed[0].done():  # what failed ends the task now, not later
+            unconfirmed.popleft().result()
+        row_count += batch.num_rows
+    for future in unconfirmed:
+        future.result()
+    return row_count

@@ -1,0 +1,270 @@
+"""Pipeline files: what is read from them, and the sentences about what is wrong with them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from moldau.cli.main import run
+from moldau.errors import ConfigurationError
+from moldau.spark.pipeline.file import load_pipeline
+from moldau.spark.pipeline.model import LakeSink, PythonTransform, SqlTransform, TopicSink
+
+WHOLE = """
+name = "clicks"
+bootstrap = "127.0.0.1:9092"
+mode = "once"
+
+[sources.clicks]
+topic = "clicks"
+format = "json"
+schema = "user STRING, at TIMESTAMP"
+dead_letter = "clicks-unreadable"
+headers = true
+watermark = { column = "at", delay = "10 minutes" }
+options = { maxOffsetsPerTrigger = 1000, kafka.fetch.max.bytes = 1 }
+
+[sources.users]
+topics = ["users", "guests"]
+
+[transforms.joined]
+sql = "SELECT * FROM clicks"
+
+[transforms.shaped]
+python = "shapes:shape"
+from = ["joined", "users"]
+
+[sinks.feed]
+topic = "derived"
+key = "user"
+trigger = "30s"
+output_mode = "update"
+
+[sinks.lake]
+parquet = "lake"
+from = "joined"
+time = "at"
+partition_by = "day"
+target_file_size = "64MiB"
+late_after = "2h"
+
+[spark]
+spark.sql.shuffle.partitions = 2
+"""
+
+SMALL = """
+[sources.clicks]
+topic = "clicks"
+[sinks.copy]
+topic = "copied"
+"""
+
+
+def write(folder: Path, text: str, name: str = "pipeline.toml") -> Path:
+    path = folder / name
+    path.write_text(text)
+    return path
+
+
+def faults(folder: Path, text: str) -> str:
+    path = write(folder, text)
+    with pytest.raises(ConfigurationError) as raised:
+        load_pipeline(path)
+    return str(raised.value).replace(str(path), "FILE")
+
+
+def test_everything_in_a_file_is_read(tmp_path: Path) -> None:
+    pipeline = load_pipeline(write(tmp_path, WHOLE))
+    clicks, users = pipeline.sources
+    assert (pipeline.name, pipeline.mode) == ("clicks", "once")
+    assert pipeline.spark == (("spark.sql.shuffle.partitions", "2"),)
+    assert clicks.watermark is not None
+    assert (clicks.watermark.column, clicks.watermark.delay) == ("at", "600 seconds")
+    assert clicks.options == (("maxOffsetsPerTrigger", "1000"), ("kafka.fetch.max.bytes", "1"))
+    assert clicks.include_headers
+    assert users.topics == ("users", "guests")
+    assert pipeline.transforms == (
+        SqlTransform(name="joined", sql="SELECT * FROM clicks"),
+        PythonTransform(
+            name="shaped", module="shapes", function="shape", inputs=("joined", "users")
+        ),
+    )
+    feed, lake = pipeline.sinks
+    assert isinstance(feed, TopicSink)
+    assert (feed.input, feed.trigger, feed.output_mode) == ("shaped", "30 seconds", "update")
+    assert isinstance(lake, LakeSink)
+    assert (lake.input, lake.partition_by) == ("joined", "day")
+    assert (lake.target_file_bytes, lake.late_after_ms) == (64 * 1024 * 1024, 7_200_000)
+
+
+def test_paths_are_relative_to_the_file_and_the_name_is_the_files(tmp_path: Path) -> None:
+    pipeline = load_pipeline(
+        write(tmp_path, SMALL.replace('topic = "copied"', 'parquet = "a/lake"'), "copy.toml")
+    )
+    assert pipeline.name == "copy"
+    assert pipeline.checkpoint == str(tmp_path / "checkpoints/copy")
+    assert pipeline.lake_sinks[0].folder == str(tmp_path / "a/lake")
+    assert pipeline.sources[0].group == "pipeline-copy"
+
+
+def test_yaml_says_the_same(tmp_path: Path) -> None:
+    pytest.importorskip("yaml")
+    text = "name: p\nsources: {clicks: {topic: clicks}}\nsinks: {copy: {topic: copied}}\n"
+    by_yaml = load_pipeline(write(tmp_path, text, "p.yaml"))
+    assert by_yaml == load_pipeline(write(tmp_path, f'name = "p"\n{SMALL}'))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "sentence"),
+    [
+        ('topic = "clicks"', 'topci = "clicks"', "sources.clicks.topci: there is no such key; did"),
+        ('topic = "clicks"', "topic = 3", "sources.clicks.topic: 3 is not a text; put it in quo"),
+        ('topic = "clicks"', 'topic = "a b"', "contains a character other than ASCII letters"),
+        (
+            'topic = "clicks"',
+            'topic = "clicks"\ntopic_pattern = "c.*"',
+            "sources.clicks.topic: give exactly one of topic, topics and topic_pattern",
+        ),
+        (
+            'topic = "clicks"',
+            'topic = "clicks"\nformat = "jsn"',
+            "sources.clicks.format: 'jsn' is not one of binary, text, json, avro; did you mean js",
+        ),
+        (
+            'topic = "clicks"',
+            'topic = "clicks"\nformat = "json"',
+            "sources.clicks.schema: is missing; JSON values need their columns",
+        ),
+        (
+            'topic = "clicks"',
+            'topic = "clicks"\nformat = "avro"\nschema = "user STRING"',
+            "sources.clicks.schema: an Avro schema is JSON",
+        ),
+        (
+            'topic = "clicks"',
+            'topic = "clicks"\ndead_letter = "clicks"\nformat = "text"',
+            "sources.clicks.dead_letter: 'clicks' is read by this source",
+        ),
+        (
+            'topic = "clicks"',
+            'topic = "clicks"\nwatermark = { column = "at" }',
+            "sources.clicks.watermark.delay: is missing",
+        ),
+        (
+            'topic = "clicks"',
+            'topic = "clicks"\nstarting_offsets = "begin"',
+            "'begin' is not one of earliest, latest, group",
+        ),
+        (
+            'topic = "clicks"',
+            'topic = "clicks"\noptions = { subscribe = "x" }',
+            "sources.clicks.options.subscribe: set it with topic or topics instead",
+        ),
+        ("[sources.clicks]", "[sources.1st-one]", "sources.1st-one: SQL could not name it"),
+        ('topic = "copied"', "", "sinks.copy.topic: give exactly one of topic, parquet and delta"),
+        ('topic = "copied"', 'topic = "clicks"', "'clicks' is a source as well"),
+        ('topic = "copied"', 'parquet = "s3://b/l"', "sinks.copy.parquet: s3:// is not served"),
+        (
+            'topic = "copied"',
+            'topic = "copied"\nfrom = "clickz"',
+            "sinks.copy.from: there is no source or transform 'clickz'; did you mean clicks?",
+        ),
+        (
+            'topic = "copied"',
+            'topic = "copied"\ntrigger = "soon"',
+            "sinks.copy.trigger: 'soon' is no span of time; give one like 30s",
+        ),
+        (
+            'topic = "copied"',
+            'topic = "copied"\noptions = { exactlyOnce = true }',
+            "sinks.copy.options.exactlyOnce: needs transactions",
+        ),
+        (
+            'topic = "copied"',
+            'parquet = "l"\ntarget_file_size = "big"',
+            "sinks.copy.target_file_size: 'big' is no size; give one like 128MB",
+        ),
+        (
+            'topic = "copied"',
+            'parquet = "l"\ncompact_min_files = 1',
+            "sinks.copy.compact_min_files: 1 is not a whole number of 2 or more",
+        ),
+    ],
+)
+def test_a_fault_is_a_sentence_with_file_key_and_remedy(
+    tmp_path: Path, before: str, after: str, sentence: str
+) -> None:
+    said = faults(tmp_path, SMALL.replace(before, after))
+    assert said.startswith("FILE: ")
+    assert sentence in said
+
+
+@pytest.mark.parametrize(
+    ("transform", "sentence"),
+    [
+        ("", "transforms.t.sql: give exactly one of sql and python"),
+        ('python = "shape"', "transforms.t.python: 'shape' names no function; write module:funct"),
+        ('python = "a:b"\nfrom = "t"', "transforms.t.from: there is no source or transform 't'"),
+        ('sql = "SELECT 1"\nfrom = "clicks"', "transforms.t.from: SQL names what it reads"),
+    ],
+)
+def test_a_faulty_transform_is_named(tmp_path: Path, transform: str, sentence: str) -> None:
+    assert sentence in faults(tmp_path, f"{SMALL}\n[transforms.t]\n{transform}\n")
+
+
+def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
+    said = faults(tmp_path, '[sources.clicks]\nformat = "json"\n')
+    assert [line.split(": ")[1] for line in said.splitlines()] == [
+        "sources.clicks.schema",
+        "sources.clicks.topic",
+        "sinks",
+    ]
+
+
+def test_names_of_sources_and_transforms_do_not_meet(tmp_path: Path) -> None:
+    said = faults(tmp_path, f'{SMALL}\n[transforms.Clicks]\nsql = "SELECT 1"\n')
+    assert "transforms.Clicks: there is another of this name" in said
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "sentence"),
+    [
+        ("p.toml", "name = ", "is not TOML"),
+        ("p.yaml", "a: [", "is not YAML"),
+        ("p.yaml", "just text", "is not a table of keys"),
+    ],
+)
+def test_a_file_that_is_no_document_says_where(
+    tmp_path: Path, name: str, text: str, sentence: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=sentence):
+        load_pipeline(write(tmp_path, text, name))
+
+
+def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="there is no such file"):
+        load_pipeline(tmp_path / "nothing.toml")
+
+
+# The command
+
+
+def test_check_says_what_a_file_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["pipeline", "check", str(write(tmp_path, WHOLE))]) == 0
+    printed = capsys.readouterr().out
+    assert "clicks + users, guests -> joined -> shaped -> derived" in printed
+    assert "clicks -> clicks-unreadable" in printed
+
+
+def test_check_fails_with_the_sentences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["pipeline", "check", str(write(tmp_path, "bootstrp = 'x'"))]) == 1
+    assert "bootstrp: there is no such key; did you mean bootstrap?" in capsys.readouterr().err
+
+
+def test_run_says_what_to_install_where_there_is_no_spark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("moldau.spark.pipeline.needs.find_spec", lambda name: None)
+    assert run(["pipeline", "run", str(write(tmp_path, SMALL))]) == 1
+    assert "pip install 'moldau[spark]'" in capsys.readouterr().err

@@ -1,0 +1,372 @@
+"""The streaming reader as Spark calls it, against a real broker and without Spark."""
+
+from __future__ import annotations
+
+import pickle
+import shutil
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
+
+from moldau.client.blocking import Admin
+from moldau.errors import ClusterUnreachableError, DataLossError, UnknownTopicError
+from moldau.model import TopicId, TopicPartition
+from moldau.spark.columns import source_schema
+from moldau.spark.direct_segments import read_closed_segments
+from moldau.spark.range_partition import find_range
+from moldau.spark.rules.offset_maps import OffsetJson
+from moldau.spark.source import MoldauDataSource
+from moldau.spark.stream_reader import MoldauStreamReader
+from moldau.storage.partition_metadata import encode_partition_metadata
+from moldau.testing.running_broker import RunningBroker
+from support import confluent_client
+from support.rows import Row, numbered_rows
+from support.topics import Topics, fresh_name
+from support.waiting import eventually
+
+ALL = ReadAllAvailable()
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "segment.ms": "5000",
+    "min.cleanable.dirty.ratio": "0.01",
+}
+
+
+@pytest.fixture
+def admin(bootstrap: str) -> Iterator[Admin]:
+    with Admin(bootstrap) as made:
+        yield made
+
+
+def make_reader(bootstrap: str, **options: object) -> MoldauStreamReader:
+    given = {name: str(value) for name, value in options.items()}
+    source = MoldauDataSource({"kafka.bootstrap.servers": bootstrap, **given})
+    reader = source.streamReader(source_schema(include_headers=False))
+    assert isinstance(reader, MoldauStreamReader)
+    return reader
+
+
+def fill(bootstrap: str, topic: str, count: int, partition: int = 0) -> None:
+    confluent_client.produce(bootstrap, topic, numbered_rows(count), partition=partition)
+
+
+def read_batch(
+    reader: MoldauStreamReader, start: OffsetJson, end: OffsetJson
+) -> list[tuple[int, int]]:
+    """Partition and offset of every record of a batch, read as tasks would."""
+    found = []
+    for task in reader.partitions(start, end):
+        for batch in pickle.loads(pickle.dumps(make_copy(reader))).read(task):
+            columns = batch.column("partition").to_pylist(), batch.column("offset").to_pylist()
+            found += list(zip(*columns, strict=True))
+    return found
+
+
+def make_copy(reader: MoldauStreamReader) -> MoldauStreamReader:
+    """A reader as tasks get it: pickled before the driver's part was made."""
+    return MoldauStreamReader(reader._options, reader._schema)
+
+
+def test_a_new_query_begins_at_the_end_unless_told_otherwise(
+    bootstrap: str, topics: Topics
+) -> None:
+    topic = topics.create(partitions=2)
+    fill(bootstrap, topic, 10)
+    assert make_reader(bootstrap, subscribe=topic).initialOffset() == {topic: {"0": 10, "1": 0}}
+    early = make_reader(bootstrap, subscribe=topic, startingOffsets="earliest")
+    assert early.initialOffset() == {topic: {"0": 0, "1": 0}}
+
+
+def test_a_batch_has_what_came_since_the_last_one(bootstrap: str, topics: Topics) -> None:
+    topic = topics.create(partitions=2)
+    fill(bootstrap, topic, 10)
+    reader = make_reader(bootstrap, subscribe=topic)
+    start = reader.initialOffset()
+    fill(bootstrap, topic, 5, partition=1)
+    fill(bootstrap, topic, 3)
+    end = wait_for_end(reader, start, {topic: {"0": 13, "1": 5}})
+    assert read_batch(reader, start, end) == [
+        *((0, offset) for offset in range(10, 13)),
+        *((1, offset) for offset in range(5)),
+    ]
+    assert reader.latestOffset(end, ALL) == end
+    assert reader.partitions(end, end) == []
+    assert reader.reportLatestOffset() == end
+
+
+def wait_for_end(reader: MoldauStreamReader, start: OffsetJson, wanted: OffsetJson) -> OffsetJson:
+    eventually(
+        lambda: reader.latestOffset(start, ALL) == wanted,
+        lambda: f"{reader.latestOffset(start, ALL)} becomes {wanted}",
+    )
+    return wanted
+
+
+def test_limits_are_kept_unless_spark_wants_all(bootstrap: str, topics: Topics) -> None:
+    topic = topics.create(partitions=2)
+    fill(bootstrap, topic, 90)
+    fill(bootstrap, topic, 10, partition=1)
+    reader = make_reader(
+        bootstrap, subscribe=topic, startingOffsets="earliest", maxOffsetsPerTrigger=20
+    )
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMaxRows(20)
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, limit) == {topic: {"0": 17, "1": 3}}
+    assert reader.latestOffset(start, ALL) == {topic: {"0": 90, "1": 10}}
+
+
+def test_a_batch_waits_for_its_minimum_after_the_first(bootstrap: str, topics: Topics) -> None:
+    topic = topics.create()
+    fill(bootstrap, topic, 1)
+    reader = make_reader(
+        bootstrap, subscribe=topic, startingOffsets="earliest", minOffsetsPerTrigger=5
+    )
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMinRows(5)
+    first = reader.latestOffset(reader.initialOffset(), limit)
+    assert first == {topic: {"0": 1}}
+    fill(bootstrap, topic, 4)
+    eventually(lambda: reader.reportLatestOffset() == {topic: {"0": 5}}, "the end is seen")
+    assert reader.latestOffset(first, limit) == first
+    fill(bootstrap, topic, 1)
+    eventually(lambda: reader.latestOffset(first, limit) == {topic: {"0": 6}}, "a batch of five")
+
+
+def test_bytes_limit_a_batch_by_the_mean_size_of_records(bootstrap: str, topics: Topics) -> None:
+    topic = topics.create()
+    rows = [Row(None, b"x" * 1000)] * 100
+    confluent_client.produce(bootstrap, topic, rows)
+    reader = make_reader(
+        bootstrap, subscribe=topic, startingOffsets="earliest", maxBytesPerTrigger=10_500
+    )
+    end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    assert end == {topic: {"0": 10}}
+
+
+def test_available_now_ends_at_what_was_there_and_goes_by_limits(
+    bootstrap: str, topics: Topics
+) -> None:
+    topic = topics.create()
+    fill(bootstrap, topic, 10)
+    reader = make_reader(
+        bootstrap,
+        subscribe=topic,
+        startingOffsets="earliest",
+        maxOffsetsPerTrigger=6,
+        minOffsetsPerTrigger=6,
+    )
+    reader.prepareForTriggerAvailableNow()
+    position, limit = reader.initialOffset(), reader.getDefaultReadLimit()
+    fill(bootstrap, topic, 10)
+    seen = []
+    while (end := reader.latestOffset(position, limit)) != position:
+        seen.append(end[topic]["0"])
+        position = end
+    assert seen == [6, 10]
+
+
+def test_new_partitions_and_topics_are_read_from_their_beginning(
+    bootstrap: str, topics: Topics, admin: Admin
+) -> None:
+    prefix = fresh_name("grow")
+    topics.create_named(f"{prefix}-a")
+    reader = make_reader(bootstrap, subscribePattern=f"{prefix}-.*")
+    start = reader.initialOffset()
+    assert start == {f"{prefix}-a": {"0": 0}}
+    assert admin.create_partitions({f"{prefix}-a": 2}) == {f"{prefix}-a": None}
+    topics.create_named(f"{prefix}-b")
+    fill(bootstrap, f"{prefix}-a", 4, partition=1)
+    fill(bootstrap, f"{prefix}-b", 3)
+    end = wait_for_end(reader, start, {f"{prefix}-a": {"0": 0, "1": 4}, f"{prefix}-b": {"0": 3}})
+    assert read_batch(reader, start, end) == [
+        (1, 0),
+        (1, 1),
+        (1, 2),
+        (1, 3),
+        (0, 0),
+        (0, 1),
+        (0, 2),
+    ]
+
+
+def test_deleted_records_fail_a_query_unless_it_is_to_go_on(
+    bootstrap: str, topics: Topics, admin: Admin
+) -> None:
+    topic = topics.create()
+    fill(bootstrap, topic, 20)
+    admin.delete_records({TopicPartition(topic, 0): 8})
+    start, end = {topic: {"0": 5}}, {topic: {"0": 20}}
+    strict = make_reader(bootstrap, subscribe=topic)
+    with pytest.raises(DataLossError, match=r"from offset 5, but its log begins at 8 .* false"):
+        strict.partitions(start, end)
+    lenient = make_reader(bootstrap, subscribe=topic, failOnDataLoss="false")
+    assert read_batch(lenient, start, end) == [(0, offset) for offset in range(8, 20)]
+
+
+def test_records_deleted_between_plan_and_task_fail_it_unless_it_is_to_go_on(
+    bootstrap: str, topics: Topics, admin: Admin
+) -> None:
+    topic = topics.create()
+    fill(bootstrap, topic, 20)
+    strict = make_reader(bootstrap, subscribe=topic)
+    lenient = make_reader(bootstrap, subscribe=topic, failOnDataLoss="false")
+    (task,) = strict.partitions({topic: {"0": 5}}, {topic: {"0": 20}})
+    admin.delete_records({TopicPartition(topic, 0): 8})
+    with pytest.raises(DataLossError, match="cannot be read to its end"):
+        list(strict.read(task))
+    assert sum(batch.num_rows for batch in lenient.read(task)) == 12
+
+
+def test_a_topic_that_is_deleted_fails_a_query_before_spark_writes_it_down(
+    bootstrap: str, topics: Topics
+) -> None:
+    kept, gone = topics.create(), topics.create()
+    fill(bootstrap, kept, 2)
+    start = {kept: {"0": 0}, gone: {"0": 0}}
+    topics.delete(gone)
+    strict = make_reader(bootstrap, subscribe=f"{kept},{gone}")
+    with pytest.raises(DataLossError, match=f"{gone}-0 is not there any more"):
+        strict.latestOffset(start, ALL)
+    lenient = make_reader(bootstrap, subscribe=f"{kept},{gone}", failOnDataLoss="false")
+    end = lenient.latestOffset(start, ALL)
+    assert end == {kept: {"0": 2}}
+    assert read_batch(lenient, start, end) == [(0, 0), (0, 1)]
+
+
+def test_a_topic_made_again_is_read_from_its_beginning_by_a_query_that_is_to_go_on(
+    bootstrap: str, topics: Topics
+) -> None:
+    topic = topics.create()
+    fill(bootstrap, topic, 3)
+    start = {topic: {"0": 50}}
+    lenient = make_reader(bootstrap, subscribe=topic, failOnDataLoss="false")
+    end = lenient.latestOffset(start, ALL)
+    assert end == {topic: {"0": 3}}
+    assert read_batch(lenient, start, end) == [(0, 0), (0, 1), (0, 2)]
+    with pytest.raises(DataLossError, match="deleted and made again"):
+        make_reader(bootstrap, subscribe=topic).latestOffset(start, ALL)
+
+
+def test_gaps_of_compaction_are_no_loss(
+    broker: RunningBroker, bootstrap: str, topics: Topics
+) -> None:
+    topic = topics.create(config=COMPACTED)
+    rows = [
+        Row(b"key-%d" % (number % 7), b"%d" % number, (), 1_700_000_000_000 + 1000 * number)
+        for number in range(200)
+    ]
+    confluent_client.produce(bootstrap, topic, rows, batch_size=500)
+    reader = make_reader(bootstrap, subscribe=topic)
+    start, end = {topic: {"0": 0}}, {topic: {"0": 200}}
+    whole = [(0, offset) for offset in range(200)]
+    eventually(lambda: len(read_batch(reader, start, end)) < 100, "the topic is compacted")
+    found = read_batch(reader, start, end)
+    assert set(found) < set(whole)
+    assert found == sorted(found)
+    assert found[-1] == (0, 199)
+
+
+def test_a_group_learns_what_was_completed_without_any_commit_of_sparks(
+    bootstrap: str, topics: Topics, admin: Admin
+) -> None:
+    topic, group = topics.create(partitions=2), fresh_name("group")
+    fill(bootstrap, topic, 10)
+    reader = make_reader(bootstrap, subscribe=topic, startingOffsets="earliest", groupId=group)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ALL)
+    assert admin.list_group_offsets(group) == {}
+    reader.latestOffset(end, ALL)  # Spark asks again when the batch is completed
+    assert committed(admin, group) == {TopicPartition(topic, 0): 10}
+
+
+def test_a_group_learns_of_commits_too(bootstrap: str, topics: Topics, admin: Admin) -> None:
+    topic, group = topics.create(), fresh_name("group")
+    fill(bootstrap, topic, 10)
+    reader = make_reader(bootstrap, subscribe=topic, groupId=group)
+    reader.commit({topic: {"0": 7}})
+    assert committed(admin, group) == {TopicPartition(topic, 0): 7}
+
+
+def test_a_query_goes_on_where_its_group_was(bootstrap: str, topics: Topics, admin: Admin) -> None:
+    topic, group = topics.create(partitions=2), fresh_name("group")
+    fill(bootstrap, topic, 10)
+    assert not any(admin.alter_group_offsets(group, {TopicPartition(topic, 0): 4}).values())
+    reader = make_reader(bootstrap, subscribe=topic, startingOffsets="group", groupId=group)
+    assert reader.initialOffset() == {topic: {"0": 4, "1": 0}}
+
+
+def committed(admin: Admin, group: str) -> dict[TopicPartition, int]:
+    found = admin.list_group_offsets(group)
+    return {partition: row.offset for partition, row in found.items()}  # type: ignore[union-attr]
+
+
+def test_a_topic_that_is_not_there_is_named(bootstrap: str) -> None:
+    reader = make_reader(bootstrap, subscribe="no-such-topic")
+    with pytest.raises(UnknownTopicError, match="no-such-topic"):
+        reader.initialOffset()
+
+
+def test_a_cluster_that_does_not_answer_is_told_at_once() -> None:
+    reader = make_reader("127.0.0.1:1", subscribePattern=".*")
+    with pytest.raises(ClusterUnreachableError, match=r"127\.0\.0\.1:1"):
+        reader.initialOffset()
+
+
+def test_an_idle_query_notices_what_comes(bootstrap: str, topics: Topics) -> None:
+    topic = topics.create()
+    reader = make_reader(bootstrap, subscribe=topic)
+    start = reader.initialOffset()
+    assert [reader.latestOffset(start, ALL) for _ in range(20)] == [start] * 20
+    fill(bootstrap, topic, 2)
+    wait_for_end(reader, start, {topic: {"0": 2}})
+
+
+def test_many_rows_come_in_batches_of_two_thousand_and_more(bootstrap: str, topics: Topics) -> None:
+    topic = topics.create()
+    rows = numbered_rows(9_000, padding=1000)
+    confluent_client.produce(bootstrap, topic, rows, batch_size=16_000)
+    reader = make_reader(bootstrap, subscribe=topic, **{"kafka.max.partition.fetch.bytes": 300_000})
+    (task,) = reader.partitions({topic: {"0": 1}}, {topic: {"0": 9_000}})
+    sizes = [batch.num_rows for batch in reader.read(task)]
+    assert sum(sizes) == 8_999
+    assert all(size >= 2_000 for size in sizes[:-1])
+    assert len(sizes) > 1
+
+
+def test_closed_segments_are_read_from_their_files(
+    broker: RunningBroker, bootstrap: str, topics: Topics
+) -> None:
+    topic = topics.create(config={"internal.segment.bytes": "20000"})
+    rows = numbered_rows(1_000, padding=50)
+    confluent_client.produce(bootstrap, topic, rows, batch_size=2_000)
+    segments = sorted((broker.data_folder / f"{topic}-0").glob("*.log"))
+    assert len(segments) > 3
+    beside = make_reader(bootstrap, subscribe=topic, dataFolder=broker.data_folder)
+    through = make_reader(bootstrap, subscribe=topic)
+    start, end = {topic: {"0": 123}}, {topic: {"0": 987}}
+    (task,) = beside.partitions(start, end)
+    direct = [row for batch in beside.read(task) for row in batch.to_pylist()]
+    assert direct == [row for batch in through.read(task) for row in batch.to_pylist()]
+    assert [row["offset"] for row in direct] == list(range(123, 987))
+    *_, last = read_closed_segments(beside._options, find_range(task))  # type: ignore[arg-type]
+    assert last[-1].next_offset == int(segments[-1].stem)
+
+
+def test_a_folder_of_another_topic_of_this_name_is_not_read(
+    broker: RunningBroker, bootstrap: str, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create(config={"internal.segment.bytes": "20000"})
+    rows = numbered_rows(500, padding=50)
+    confluent_client.produce(bootstrap, topic, rows, batch_size=2_000)
+    shutil.copytree(broker.data_folder / f"{topic}-0", tmp_path / f"{topic}-0")
+    (tmp_path / f"{topic}-0" / "partition.metadata").write_bytes(
+        encode_partition_metadata(TopicId(uuid.uuid4()))
+    )
+    reader = make_reader(bootstrap, subscribe=topic, dataFolder=tmp_path)
+    (task,) = reader.partitions({topic: {"0": 0}}, {topic: {"0": 500}})
+    assert list(read_closed_segments(reader._options, find_range(task))) == []  # type: ignore[arg-type]
+    assert sum(batch.num_rows for batch in reader.read(task)) == 500

@@ -1,0 +1,106 @@
+"""An idle query asks all the time; the cluster is asked now and then."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from moldau.clock import Clock
+from moldau.errors import UnknownTopicError
+from moldau.model import TopicPartition
+from moldau.spark.latest_offsets import LatestOffsets
+from moldau.spark.topic_view import TopicView
+
+ZERO, ONE = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
+
+
+class CountingView:
+    """A cluster that counts questions."""
+
+    def __init__(self) -> None:
+        self.ends = {ZERO: 5}
+        self.partitions = [ZERO]
+        self.asked_for_offsets = 0
+        self.asked_for_partitions = 0
+
+    def find_partitions(self) -> list[TopicPartition]:
+        self.asked_for_partitions += 1
+        return list(self.partitions)
+
+    def latest(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        self.asked_for_offsets += 1
+        if not set(partitions) <= self.ends.keys():
+            raise UnknownTopicError("it is gone")
+        return {one: self.ends[one] for one in partitions}
+
+
+class StoppedClock:
+    """Moves when it is told to; nobody sleeps by it."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def make(view: CountingView) -> tuple[LatestOffsets, StoppedClock]:
+    clock = StoppedClock()
+    return LatestOffsets(cast("TopicView", view), cast("Clock", clock)), clock
+
+
+def test_many_questions_in_a_moment_are_one_for_the_cluster() -> None:
+    view = CountingView()
+    latest, _ = make(view)
+    assert [latest.current() for _ in range(50)] == [{ZERO: 5}] * 50
+    assert (view.asked_for_offsets, view.asked_for_partitions) == (1, 1)
+
+
+def test_offsets_get_old_in_a_tenth_of_a_second() -> None:
+    view = CountingView()
+    latest, clock = make(view)
+    latest.current()
+    view.ends = {ZERO: 9}
+    clock.advance(0.09)
+    assert latest.current() == {ZERO: 5}
+    clock.advance(0.02)
+    assert latest.current() == {ZERO: 9}
+    assert view.asked_for_partitions == 1
+
+
+def test_who_cannot_wait_gets_the_newest() -> None:
+    view = CountingView()
+    latest, _ = make(view)
+    latest.current()
+    view.ends = {ZERO: 9}
+    assert latest.current(max_age_seconds=0) == {ZERO: 9}
+
+
+def test_new_partitions_are_found_within_a_second() -> None:
+    view = CountingView()
+    latest, clock = make(view)
+    latest.current()
+    view.ends, view.partitions = {ZERO: 5, ONE: 1}, [ZERO, ONE]
+    clock.advance(0.5)
+    assert latest.current() == {ZERO: 5}
+    clock.advance(0.6)
+    assert latest.current() == {ZERO: 5, ONE: 1}
+
+
+def test_a_topic_that_went_meanwhile_is_noticed_at_once() -> None:
+    view = CountingView()
+    view.ends, view.partitions = {ZERO: 5, ONE: 1}, [ZERO, ONE]
+    latest, clock = make(view)
+    latest.current()
+    view.ends, view.partitions = {ZERO: 5}, [ZERO]
+    clock.advance(0.2)
+    assert latest.current() == {ZERO: 5}
+
+
+def test_offsets_that_stay_the_same_stay_the_same_object() -> None:
+    latest, clock = make(CountingView())
+    first = latest.current()
+    clock.advance(5)
+    assert latest.current() is first

@@ -1,0 +1,66 @@
+"""What a session is made with, and what is said when it cannot be."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from moldau.errors import StartupError
+from moldau.spark.session_factory import require_java, settings_for, use_this_python
+
+
+@pytest.fixture(autouse=True)
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "/somewhere/python")
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "/somewhere/python")
+
+
+def test_a_local_session_is_reachable_from_this_machine_alone() -> None:
+    settings = settings_for("local[2]", {})
+    assert settings["spark.driver.bindAddress"] == "127.0.0.1"
+    assert settings["spark.ui.enabled"] == "false"
+
+
+def test_a_session_on_a_cluster_can_be_reached_by_its_executors() -> None:
+    assert "spark.driver.bindAddress" not in settings_for("spark://master:7077", {})
+
+
+def test_given_settings_go_first_and_may_have_underscores_for_dots() -> None:
+    settings = settings_for(
+        "local[2]", {"spark__ui__enabled": True, "spark.sql.shuffle.partitions": 4}
+    )
+    assert settings["spark.ui.enabled"] == "true"
+    assert settings["spark.sql.shuffle.partitions"] == "4"
+
+
+def test_local_workers_run_in_this_interpreter() -> None:
+    use_this_python("local[*]")
+    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+
+
+def test_on_a_cluster_the_interpreter_that_somebody_chose_stays() -> None:
+    use_this_python("spark://master:7077")
+    assert os.environ["PYSPARK_PYTHON"] == "/somewhere/python"
+    assert os.environ["PYSPARK_DRIVER_PYTHON"] == sys.executable
+
+
+def test_a_machine_without_java_is_told_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(StartupError, match=r"no Java was found.*Java 17 or newer"):
+        require_java()
+
+
+def test_a_java_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    java = tmp_path / "bin" / "java"
+    java.parent.mkdir()
+    java.write_text("#!/bin/sh\necho 'openjdk version \"1.8.0_392\"' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(StartupError, match=r"is Java 8.*Java 17 or newer"):
+        require_java()

@@ -4,9 +4,11 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= auto
+SEEDS ?= 1000
+FIRST ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help start test lint format bench reference clean
+.PHONY: help start demo interop test lint format bench campaign reference clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -29,6 +31,12 @@ $(VENV)/.dev: $(VENV)/.core
 start: $(VENV)/.core ## Serve on 127.0.0.1:9092, data in ./moldau-data
 	@$(BIN)/moldau start
 
+demo: $(VENV)/.dev ## A click stream through Spark: a derived feed and an offline load (about a minute)
+	@$(BIN)/python examples/demo.py
+
+interop: $(VENV)/.dev ## Spark's own Kafka connector against Moldau, where Maven's repository can be reached
+	$(BIN)/python -m pytest tests/interop -ra
+
 test: $(VENV)/.dev lint ## Install what the tests need, lint, and run every test
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
@@ -44,6 +52,9 @@ format: $(VENV)/.dev ## Put the code into shape
 
 bench: $(VENV)/.dev ## Measure (some minutes; let nothing else run)
 	$(BIN)/python -m bench
+
+campaign: $(VENV)/.core ## Run SEEDS=N simulated clusters with faults, the first with seed FIRST=K
+	$(BIN)/python -m moldau.testing.campaign --seeds $(SEEDS) --first $(FIRST)
 
 reference: $(VENV)/.core ## Write docs/configuration.md anew from the declarations
 	$(BIN)/python -m moldau.config.reference docs/configuration.md

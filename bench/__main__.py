@@ -29,6 +29,9 @@ BENCHMARKS = (
     "clients_produce",
     "clients_consume",
     "arrow",
+    "spark_read",
+    "replication",
+    "replication_failover",
 )
 
 

@@ -114,12 +114,14 @@ def api_versions() -> Prepared:
     return Prepared(encode_request(entity, 1, CLIENT_ID), 8, 0)
 
 
-def create_topic(name: str, partitions: int, configs: Mapping[str, str]) -> tuple[bytes, int, int]:
+def create_topic(
+    name: str, partitions: int, configs: Mapping[str, str], replication_factor: int = 1
+) -> tuple[bytes, int, int]:
     """Frame, API key and version."""
     topic = {
         "name": name,
         "num_partitions": partitions,
-        "replication_factor": 1,
+        "replication_factor": replication_factor,
         "assignments": (),
         "configs": [{"name": key, "value": value} for key, value in configs.items()],
     }

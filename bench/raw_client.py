@@ -64,9 +64,14 @@ class RawClient:
         return answer
 
     def create_topic(
-        self, name: str, partitions: int = 1, configs: Mapping[str, str] = _NO_CONFIGS
+        self,
+        name: str,
+        partitions: int = 1,
+        configs: Mapping[str, str] = _NO_CONFIGS,
+        *,
+        replication_factor: int = 1,
     ) -> str:
-        frame, api_key, version = create_topic(name, partitions, configs)
+        frame, api_key, version = create_topic(name, partitions, configs, replication_factor)
         self.send(frame)
         _, response = parse_response(api_key, version, self.receive()[4:])
         topic = response.topics[0]  # type: ignore[attr-defined]

@@ -3,10 +3,36 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
+import pytest
 from hypothesis import settings
 
 # No deadline: a busy machine is no failure. In CI the examples are the same in every run, so that
 # a change is judged by its own tests; at home they differ, and find what nobody thought of.
 settings.register_profile("moldau", deadline=None, derandomize=os.environ.get("CI") == "true")
 settings.load_profile("moldau")
+
+_FIGURE = "figure"
+
+
+@pytest.fixture
+def show_figure(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """For what a test measures and does not judge: it is printed at the end of the run."""
+
+    def show(text: str) -> None:
+        request.node.user_properties.append((_FIGURE, text))
+
+    return show
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    lines = [
+        f"{report.nodeid.rpartition('::')[2]}: {text}"
+        for report in terminalreporter.getreports("passed")
+        for name, text in report.user_properties
+        if name == _FIGURE and report.when == "call"
+    ]
+    if lines:
+        terminalreporter.section("measured")
+        terminalreporter.write_line("\n".join(lines))

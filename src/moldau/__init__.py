@@ -78,8 +78,8 @@ def __getattr__(name: str) -> object:
     """Load a name when it is asked for: the broker and the command line do not need them."""
     from importlib import import_module
 
-    if name == "testing":  # `import moldau` is enough for `moldau.testing.broker()`
-        return import_module("moldau.testing")
+    if name in ("spark", "testing"):  # `import moldau` is enough for `moldau.testing.broker()`
+        return import_module(f"moldau.{name}")
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

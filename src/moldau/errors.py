@@ -133,6 +133,30 @@ class NotControllerError(KafkaError):
     code = ErrorCode.not_controller
 
 
+class ElectionNotNeededError(KafkaError):
+    """The partition has the leader that an election would give it."""
+
+    code = ErrorCode.election_not_needed
+
+
+class PreferredLeaderNotAvailableError(KafkaError):
+    """The preferred replica is not alive or not in sync."""
+
+    code = ErrorCode.preferred_leader_not_available
+
+
+class EligibleLeadersNotAvailableError(KafkaError):
+    """No replica of the partition is alive."""
+
+    code = ErrorCode.eligible_leaders_not_available
+
+
+class NoReassignmentInProgressError(KafkaError):
+    """There is no reassignment to cancel."""
+
+    code = ErrorCode.no_reassignment_in_progress
+
+
 class NotLeaderError(KafkaError):
     """This broker does not lead the partition."""
 
@@ -469,3 +493,7 @@ class CommitFailedError(ClientError):
 
 class OperationTimeoutError(ClientError):
     """The cluster did not do what was asked for within the time that was given."""
+
+
+class DataLossError(ClientError):
+    """Records were deleted before a query could read them, and it was not to go on without."""

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import pytest
 
+from moldau.clock import SystemClock
 from moldau.coordination.embedded import FILE_NAME, MEMORY, EmbeddedStore
 from moldau.coordination.port import (
     ANY_VERSION,
     BadVersionError,
     Check,
+    ConnectionLostError,
     Coordination,
     CoordinationError,
     Create,
@@ -27,8 +30,15 @@ from moldau.coordination.port import (
     SessionExpiredError,
     SetData,
 )
+from moldau.coordination.zookeeper import ZookeeperSession
+from moldau.coordination.zookeeper_settings import ZookeeperSettings
 from moldau.testing.manual_clock import DEFAULT_START_MS, ManualClock
+from moldau.testing.memory_network import MemoryNetwork
+from moldau.testing.simulated_coordination import CoordinationService
+from moldau.testing.simulated_session import open_session
 from moldau.workers import InlineWorkers, ThreadWorkers, Workers
+from support.waiting import eventually
+from support.zookeeper import end_session, require_zookeeper, shared_ensemble
 
 PATIENCE = 30.0  # seconds of the real clock after which a story is stuck
 
@@ -58,13 +68,55 @@ async def play_embedded(story: Story, location: Path | str, workers: Workers) ->
         await asyncio.wait_for(story(connect), PATIENCE)
 
 
-@pytest.fixture(params=["embedded in memory", "embedded on disk"])
+class RealSession(ZookeeperSession):
+    """A session with a real server, which ends it when told to."""
+
+    def expire(self) -> None:
+        """Return when the session knows; it hears of it when it looks for its connection."""
+        port = int(self._settings.servers[0].rpartition(":")[2])
+        end_session(port, self.session_id, self._link.password)
+        link = self._link
+        eventually(lambda: link.is_lost, "the end of the session")
+
+
+async def play_zookeeper(story: Story, connect_text: str, workers: Workers) -> None:
+    settings = ZookeeperSettings.parse(connect_text, session_timeout_ms=10_000)
+    async with AsyncExitStack() as cleanup:
+        cleanup.callback(workers.close)
+
+        async def connect() -> Session:
+            session = await RealSession.open(settings, clock=SystemClock(), workers=workers)
+            cleanup.push_async_callback(session.close)
+            return cast("RealSession", session)
+
+        await asyncio.wait_for(story(connect), PATIENCE)
+
+
+async def play_simulated(story: Story) -> None:
+    async with AsyncExitStack() as cleanup:
+        clock = ManualClock()
+        service = CoordinationService(MemoryNetwork(clock), clock)
+
+        async def connect() -> Session:
+            session = open_session(service, host="client", clock=clock, timeout_seconds=6.0)
+            return await cleanup.enter_async_context(session)
+
+        await asyncio.wait_for(story(connect), PATIENCE)
+
+
+@pytest.fixture(params=["embedded in memory", "embedded on disk", "simulated", "zookeeper"])
 def play(request: pytest.FixtureRequest, tmp_path: Path) -> Play:
     def play_story(story: Story) -> None:
         if request.param == "embedded in memory":
             asyncio.run(play_embedded(story, MEMORY, InlineWorkers()))
-        else:
+        elif request.param == "embedded on disk":
             asyncio.run(play_embedded(story, tmp_path / FILE_NAME, ThreadWorkers(2)))
+        elif request.param == "simulated":
+            asyncio.run(play_simulated(story))
+        else:
+            require_zookeeper()
+            connect_text = shared_ensemble(1).fresh_connect()
+            asyncio.run(play_zookeeper(story, connect_text, ThreadWorkers(2)))
 
     return play_story
 
@@ -83,6 +135,11 @@ class Bell:
     async def wait_until_rung(self) -> None:
         await self._rung.wait()
         self._rung.clear()
+
+
+async def until_armed(session: Coordination) -> None:
+    """What a session reads after it has set a watch is read after the watch is in force."""
+    await session.get("/")
 
 
 async def answers_seen_by(session: Coordination) -> None:
@@ -535,6 +592,7 @@ def test_an_expired_session_loses_its_ephemeral_nodes_and_hears_of_it(play: Play
         await one.create("/a", ephemeral=True)
         one.on_session_end(ended)
         other.watch_data("/a", gone)
+        await until_armed(other)
         one.expire()
         await ended.wait_until_rung()
         await gone.wait_until_rung()
@@ -592,6 +650,123 @@ def test_closing_a_session_is_no_loss_of_it(play: Play) -> None:
     play(story)
 
 
+# The lease, and sessions that are renewed
+
+
+def test_the_lease_lies_ahead_while_the_session_lasts_and_is_over_with_it(play: Play) -> None:
+    async def story(connect: Connect) -> None:
+        session, closed = await connect(), await connect()
+        assert session.lease_end > 0
+        session.expire()
+        await closed.close()
+        assert session.lease_end == closed.lease_end == -math.inf
+        await session.renew()
+        assert session.lease_end > 0
+
+    play(story)
+
+
+def test_a_renewed_session_is_another_one_and_works(play: Play) -> None:
+    async def story(connect: Connect) -> None:
+        session, other = await connect(), await connect()
+        former = session.session_id
+        await session.create("/a", b"former", ephemeral=True)
+        session.expire()
+        await session.renew()
+        assert session.session_id not in (former, other.session_id)
+        await session.create("/a", b"renewed", ephemeral=True)
+        node = await other.get("/a")
+        assert node is not None
+        assert (node.data, node.ephemeral_owner) == (b"renewed", session.session_id)
+
+    play(story)
+
+
+def test_every_watch_of_a_renewed_session_is_told_once_and_stays_armed(play: Play) -> None:
+    async def story(connect: Connect) -> None:
+        session, writer = await connect(), await connect()
+        data, children, cancelled = Bell(), Bell(), Bell()
+        await writer.create("/a")
+        session.watch_data("/a", data)
+        session.watch_children("/a", children)
+        session.watch_data("/a", cancelled).cancel()
+        await until_armed(session)
+        session.expire()
+        await session.renew()
+        await data.wait_until_rung()
+        await children.wait_until_rung()
+        await answers_seen_by(session)
+        assert (data.rings, children.rings) == (1, 1)
+        await writer.set("/a", b"1")
+        await data.wait_until_rung()
+        await writer.create("/a/b")
+        await children.wait_until_rung()
+        assert (data.rings, children.rings, cancelled.rings) == (2, 2, 0)
+
+    play(story)
+
+
+def test_every_end_of_a_session_that_was_renewed_is_told(play: Play) -> None:
+    async def story(connect: Connect) -> None:
+        session = await connect()
+        ended = Bell()
+        session.on_session_end(ended)
+        for rings in (1, 2):
+            session.expire()
+            await ended.wait_until_rung()
+            assert ended.rings == rings
+            await session.renew()
+
+    play(story)
+
+
+def test_renewing_a_session_that_lasts_changes_nothing(play: Play) -> None:
+    async def story(connect: Connect) -> None:
+        session = await connect()
+        bell = Bell()
+        former = session.session_id
+        await session.create("/a", ephemeral=True)
+        session.watch_data("/a", bell)
+        await session.renew()
+        await answers_seen_by(session)
+        assert session.session_id == former
+        assert await session.get("/a") is not None
+        assert bell.rings == 0
+
+    play(story)
+
+
+def test_a_closed_session_is_not_renewed(play: Play) -> None:
+    async def story(connect: Connect) -> None:
+        closed, lost = await connect(), await connect()
+        await closed.close()
+        lost.expire()
+        await lost.close()
+        for session in (closed, lost):
+            with pytest.raises(SessionExpiredError):
+                await session.renew()
+
+    play(story)
+
+
+def test_what_was_asked_for_in_a_lost_session_is_done_there_or_not_at_all(play: Play) -> None:
+    async def story(connect: Connect) -> None:
+        session, other = await connect(), await connect()
+        writes = [
+            asyncio.ensure_future(session.create(f"/n{number}", ephemeral=True))
+            for number in range(20)
+        ]
+        await asyncio.sleep(0)  # they are on their way
+        session.expire()
+        await session.renew()
+        results = await asyncio.gather(*writes, return_exceptions=True)
+        assert all(isinstance(r, str | SessionExpiredError | ConnectionLostError) for r in results)
+        nodes = await other.get_many([f"/n{number}" for number in range(20)])
+        assert nodes == [None] * 20
+
+    play(story)
+
+
 # Watches
 
 
@@ -600,6 +775,7 @@ def test_a_data_watch_tells_of_making_writing_and_deleting(play: Play) -> None:
         watcher, writer = await connect(), await connect()
         bell = Bell()
         watcher.watch_data("/a", bell)
+        await until_armed(watcher)
         await writer.create("/a")
         await bell.wait_until_rung()
         await writer.set("/a", b"1")
@@ -617,6 +793,7 @@ def test_a_child_watch_tells_of_children_made_and_deleted(play: Play) -> None:
         bell = Bell()
         await writer.create("/a")
         watcher.watch_children("/a", bell)
+        await until_armed(watcher)
         await writer.create("/a/b")
         await bell.wait_until_rung()
         await writer.delete("/a/b")
@@ -631,6 +808,7 @@ def test_a_child_watch_set_before_its_node_exists_works(play: Play) -> None:
         watcher, writer = await connect(), await connect()
         bell = Bell()
         watcher.watch_children("/a", bell)
+        await until_armed(watcher)
         await writer.create("/a/b", parents=True)
         await bell.wait_until_rung()
         assert list(await watcher.children("/a")) == ["b"]
@@ -716,6 +894,7 @@ def test_the_watches_of_a_session_that_ended_are_silent(play: Play) -> None:
         silent, bell = Bell(), Bell()
         ended.watch_data("/a", silent)
         alive.watch_data("/a", bell)
+        await until_armed(alive)
         ended.expire()
         await alive.create("/a")
         await bell.wait_until_rung()
@@ -729,6 +908,7 @@ def test_a_watcher_that_is_told_reads_the_change(play: Play) -> None:
         watcher, writer = await connect(), await connect()
         bell = Bell()
         watcher.watch_children("/", bell)
+        await until_armed(watcher)
         await writer.create("/a", b"1")
         await bell.wait_until_rung()
         node = await watcher.get("/a")

@@ -59,12 +59,16 @@ class BrokerProcess:
         arguments: Sequence[str] = (),
         port: int | None = None,
         data_folder: Path | None = None,
+        host: str = "127.0.0.1",
+        inside: Sequence[str] = (),
     ) -> None:
         self.folder = folder
+        self.host = host
         self.data_folder = folder / "data" if data_folder is None else data_folder
         self.port = free_port() if port is None else port
         self.settings = dict(settings)
         self._arguments = list(arguments)
+        self._inside = list(inside)  # a command that runs commands in some other surroundings
         self._output = folder / "broker.out"
         self._process: subprocess.Popen[bytes] | None = None
         self._watch: subprocess.Popen[bytes] | None = None
@@ -72,7 +76,7 @@ class BrokerProcess:
 
     @property
     def bootstrap(self) -> str:
-        return f"127.0.0.1:{self.port}"
+        return f"{self.host}:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -118,7 +122,7 @@ class BrokerProcess:
         """Start the process and do not wait for it."""
         assert not self.is_alive, "the broker is already running"
         self.folder.mkdir(parents=True, exist_ok=True)
-        command = moldau_command("start", "--listen", f"127.0.0.1:{self.port}")
+        command = moldau_command("start", "--listen", self.bootstrap)
         if "log.dirs" not in self.settings:
             command += ["--data-dir", str(self.data_folder)]
         for key, value in self.settings.items():
@@ -126,7 +130,7 @@ class BrokerProcess:
         with self._output.open("ab") as output:
             self._read_from = output.tell()
             self._process = subprocess.Popen(
-                [*command, *self._arguments],
+                [*self._inside, *command, *self._arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -138,6 +142,10 @@ class BrokerProcess:
     def start(self) -> BrokerProcess:
         """Start, and return when it answers."""
         self.launch()
+        return self.wait_until_listening()
+
+    def wait_until_listening(self) -> BrokerProcess:
+        """After `launch`."""
         eventually(
             lambda: _LISTENING.search(self.output) or not self.is_alive,
             lambda: f"listening on ...; its output:\n{self.output}",

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from uuid import UUID
 
 from moldau.errors import FetchSessionNotFoundError, InvalidFetchSessionEpochError
-from moldau.replication.partition import PartitionRead
+from moldau.replication.replica import PartitionRead
 from moldau.wire.fetch_frame import FetchPartition
 
 NO_SESSION = 0
@@ -53,6 +53,13 @@ class SessionPartition:
         self._told_log_start = read.log_start_offset
         return news
 
+    def has_moved(self, read: PartitionRead) -> bool:
+        """Whether the offsets are others than those that were told."""
+        return (
+            read.high_watermark != self._told_high_watermark
+            or read.log_start_offset != self._told_log_start
+        )
+
     def forget_told(self) -> None:
         self._told_high_watermark = -1
 
@@ -78,6 +85,8 @@ class FetchSession:
             if known is None:
                 self.partitions[topic, request.partition] = SessionPartition(topic, request)
             else:
+                if known.request.current_leader_epoch != request.current_leader_epoch:
+                    known.forget_told()  # what was told in another epoch may have been ignored
                 known.request = request
         for key in forgotten:
             self.partitions.pop(key, None)

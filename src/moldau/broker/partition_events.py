@@ -1,32 +1,57 @@
-"""Who in the broker wants to know what happens to partitions: waiting fetches, and the groups.
+"""Who in the broker wants to know what happens to partitions: waiting requests, the groups, and
+those who keep the in-sync sets and look for damage.
 
-A shell without state of its own; `replication.partitions` calls it (`Progress`).
+A shell without state of its own; a `replication.partition.PartitionObserver`.
 """
 
 from __future__ import annotations
 
 from moldau.broker.waiting_room import WaitingRoom
 from moldau.groups.coordinator import GroupCoordinator
-from moldau.model import TopicPartition
+from moldau.model import Offset, TopicPartition
+from moldau.replication.damage_watch import DamageWatch
+from moldau.replication.isr_keeper import IsrKeeper
+from moldau.replication.partition import Partition
 from moldau.replication.partitions import Partitions
 
 
 class PartitionEvents:
-    """Passes on what `Partitions` tells."""
+    """Passes on what partitions tell."""
 
     def __init__(self, waiting_room: WaitingRoom) -> None:
         self._waiting_room = waiting_room
         self._partitions: Partitions | None = None
         self._groups: GroupCoordinator | None = None
-        self.on_append = waiting_room.on_append  # straight: this is the path of every produce
+        self._isr_keeper: IsrKeeper | None = None
+        self._damage_watch: DamageWatch | None = None
+        # Straight: these are on the path of every produce.
+        self.on_append = waiting_room.on_append
+        self.on_replicable = waiting_room.on_replicable
+        self.on_commit = waiting_room.on_commit
 
-    def connect(self, partitions: Partitions, groups: GroupCoordinator) -> None:
+    def connect(
+        self,
+        partitions: Partitions,
+        groups: GroupCoordinator,
+        isr_keeper: IsrKeeper,
+        damage_watch: DamageWatch,
+    ) -> None:
         """They know each other through this, and so come into being after it."""
         self._partitions = partitions
         self._groups = groups
+        self._isr_keeper = isr_keeper
+        self._damage_watch = damage_watch
 
     def on_change(self, topic_partition: TopicPartition) -> None:
         self._waiting_room.on_change(topic_partition)
         if self._partitions is not None and self._groups is not None:
             found = self._partitions.find(*topic_partition)
             self._groups.on_partition_changed(topic_partition, found)
+
+    def on_catch_up(self, partition: Partition) -> None:
+        if self._isr_keeper is not None:
+            self._isr_keeper.on_catch_up(partition)
+
+    def on_suspicion(self, partition: Partition, offset: Offset) -> None:
+        if self._damage_watch is not None:
+            self._damage_watch.on_suspicion(partition, offset)

@@ -11,10 +11,12 @@ import logging
 import resource
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from moldau.broker.server import Broker, Ports
 from moldau.clock import Clock, SystemClock
+from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.embedded import FILE_NAME, EmbeddedStore
 from moldau.coordination.port import Coordination
 from moldau.net.sockets import SocketNetwork
@@ -26,17 +28,22 @@ _log = logging.getLogger(__name__)
 _WORKER_THREADS = 8
 
 
-def real_ports(clock: Clock | None = None) -> Ports:
-    """This machine: its clock, files, sockets and threads, and an embedded store."""
+def real_ports(clock: Clock | None = None, options: BrokerOptions | None = None) -> Ports:
+    """This machine: its clock, files, sockets and threads, and the store that the options name."""
     clock = clock or SystemClock()
     workers = ThreadWorkers(_WORKER_THREADS)
+
+    def open_coordination(folder: Path) -> AbstractAsyncContextManager[Coordination]:
+        if options is None or options.zookeeper_connect is None:
+            return embedded_coordination(folder, clock, workers)
+        return zookeeper_coordination(options.zookeeper_connect, options, clock, workers)
 
     return Ports(
         clock=clock,
         files=RealFiles(),
         network=SocketNetwork(clock),
         workers=workers,
-        open_coordination=lambda folder: embedded_coordination(folder, clock, workers),
+        open_coordination=open_coordination,
     )
 
 
@@ -54,10 +61,34 @@ async def embedded_coordination(
         await store.close()
 
 
+@contextlib.asynccontextmanager
+async def zookeeper_coordination(
+    connect: str, options: BrokerOptions, clock: Clock, workers: Workers
+) -> AsyncIterator[Coordination]:
+    """A session with ZooKeeper. Who is alone does not pay for importing its client."""
+    from moldau.coordination.zookeeper import ZookeeperSession
+    from moldau.coordination.zookeeper_settings import ZookeeperSettings
+
+    settings = ZookeeperSettings.parse(
+        connect,
+        session_timeout_ms=options.zookeeper_session_timeout_ms,
+        connection_timeout_ms=options.zookeeper_connection_timeout_ms,
+        max_in_flight_requests=options.zookeeper_max_in_flight_requests,
+        scheme=options.zookeeper_auth_scheme,
+        credential=options.zookeeper_auth_credential,
+        protects_nodes=options.zookeeper_set_acl,
+    )
+    session = await ZookeeperSession.open(settings, clock=clock, workers=workers)
+    try:
+        yield session
+    finally:
+        await session.close()
+
+
 async def run_broker(static: Mapping[str, str], on_ready: Callable[[Broker], None]) -> None:
     """Serve until SIGTERM or SIGINT, then stop cleanly."""
     _raise_open_files_limit()
-    ports = real_ports()
+    ports = real_ports(options=BrokerOptions.resolve(static))
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

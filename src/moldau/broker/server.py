@@ -13,27 +13,29 @@ from __future__ import annotations
 
 import errno
 import logging
-import secrets
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from random import Random, SystemRandom
 
 from moldau.broker.adoption import adopt_topics
-from moldau.broker.config_rules import broker_config_rules, topic_config_rules
+from moldau.broker.boot_id import read_boot_id
+from moldau.broker.control_plane import connect_control_plane, random_uuid
 from moldau.broker.dispatch import DispatchTable, RequestPump
 from moldau.broker.fetch_sessions import FetchSessions
 from moldau.broker.handlers import HANDLERS
+from moldau.broker.membership import Membership
 from moldau.broker.partition_events import PartitionEvents
+from moldau.broker.replication import connect_replication
 from moldau.broker.services import Services
+from moldau.broker.topic_maker import TopicMaker
 from moldau.broker.waiting_room import WaitingRoom
 from moldau.clock import Clock
-from moldau.cluster.broker_registration import BrokerRegistration
-from moldau.cluster.cluster_admin import ClusterAdmin
+from moldau.cluster.broker_registration import generate_broker_id
 from moldau.cluster.cluster_identity import ensure_layout
-from moldau.cluster.controller import Controller
-from moldau.cluster.controllership import Controllership
 from moldau.cluster.layout import CLUSTER_ID
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.producer_id_blocks import ProducerIdBlocks
@@ -41,13 +43,10 @@ from moldau.cluster.rules.metadata_image import (
     BrokerState,
     Endpoint,
     MetadataImage,
-    TopicState,
 )
-from moldau.cluster.rules.topic_creation import TopicDefaults
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.current import CurrentBrokerOptions
 from moldau.config.listeners import Listener
-from moldau.config.topic_options import TopicOptions
 from moldau.coordination.port import Coordination
 from moldau.errors import StartupError
 from moldau.groups.coordinator import GroupCoordinator
@@ -76,6 +75,10 @@ class Ports:
     workers: Workers
     open_coordination: Callable[[Path], AbstractAsyncContextManager[Coordination]]
     """Given the first data folder."""
+    random: Random = field(default_factory=SystemRandom)
+    """For ids, places and jitter; from a seed in simulations."""
+    boot_id: Callable[[], str] = read_boot_id
+    """Another one after every restart of the machine."""
 
 
 class Broker:
@@ -90,6 +93,7 @@ class Broker:
         self._supervisor = TaskSupervisor(_report_failure)
         self._early: list[RequestPump] | None = []  # connections before the broker is ready
         self._services: Services | None = None
+        self._membership: Membership | None = None
         self.listeners: tuple[Listener, ...] = ()  # with their real ports, once started
 
     @property
@@ -112,6 +116,8 @@ class Broker:
             self._closing = stack.pop_all()
 
     async def stop(self) -> None:
+        if self._membership is not None:
+            await self._membership.hand_over()
         await self._closing.aclose()
 
     async def _start(self, stack: AsyncExitStack) -> None:
@@ -124,13 +130,15 @@ class Broker:
             workers=ports.workers,
             options=lambda: self._current.options,
             failures=self,
+            random=ports.random,
         )
         await log_store.open()
         stack.push_async_callback(log_store.close)
         coordination = await stack.enter_async_context(ports.open_coordination(folders[0]))
         is_new = await coordination.get(CLUSTER_ID) is None
-        cluster_id = await ensure_layout(coordination, log_store.cluster_id)
-        broker_id = _choose_broker_id(options, log_store)
+        make_uuid = partial(random_uuid, ports.random)
+        cluster_id = await ensure_layout(coordination, log_store.cluster_id, make_uuid)
+        broker_id = await _choose_broker_id(options, log_store, coordination)
         await log_store.write_identity(broker_id, cluster_id)
         if is_new:
             await adopt_topics(coordination, log_store.logs, broker_id)
@@ -145,20 +153,30 @@ class Broker:
             options=lambda: self._current.options,
             clock=ports.clock,
             workers=ports.workers,
-            progress=events,
+            observer=events,
+            lease_end=lambda: coordination.lease_end,
         )
-        controllership = Controllership(coordination, ports.clock, publisher, broker_id)
-        admin = ClusterAdmin(
+        control = connect_control_plane(
+            ports,
+            current=self._current,
+            broker_id=broker_id,
             coordination=coordination,
             publisher=publisher,
-            controllership=controllership,
-            defaults=self._topic_defaults,
-            topic_config_rules=topic_config_rules(self._current),
-            broker_config_rules=broker_config_rules(self._current),
         )
-        groups = self._make_coordinator(broker_id, admin, publisher, partitions)
+        stack.push_async_callback(control.to_controller.close)
+        groups = self._make_coordinator(broker_id, control.topic_maker, publisher, partitions)
         stack.callback(groups.close)
-        events.connect(partitions, groups)
+        replication = connect_replication(
+            ports,
+            supervisor=self._supervisor,
+            options=lambda: self._current.options,
+            broker_id=broker_id,
+            coordination=coordination,
+            publisher=publisher,
+            log_store=log_store,
+            partitions=partitions,
+        )
+        events.connect(partitions, groups, replication.isr_keeper, replication.damage_watch)
         self._services = Services(
             broker_id=broker_id,
             clock=ports.clock,
@@ -167,13 +185,16 @@ class Broker:
             log_store=log_store,
             partitions=partitions,
             publisher=publisher,
-            admin=admin,
+            admin=control.admin,
+            leadership=control.leadership,
+            topic_maker=control.topic_maker,
             producer_ids=ProducerIdBlocks(coordination, broker_id),
             groups=groups,
             waiting_room=waiting_room,
+            leader_quota=replication.leader_quota,
             fetch_sessions=FetchSessions(
                 lambda: self._current.options.max_incremental_fetch_session_cache_slots,
-                lambda: secrets.randbits(31),
+                lambda: ports.random.getrandbits(31),
             ),
             apis=self._table.apis,
         )
@@ -181,9 +202,25 @@ class Broker:
         await self._listen(stack)
         publisher.subscribe(self._on_image)
         await publisher.start()
-        await self._register(coordination, publisher, controllership, broker_id)
+        self._membership = Membership(
+            self._describe(broker_id),
+            coordination=coordination,
+            clock=ports.clock,
+            files=ports.files,
+            workers=ports.workers,
+            boot_id=ports.boot_id(),
+            options=lambda: self._current.options,
+            log_store=log_store,
+            publisher=publisher,
+            partitions=partitions,
+        )
+        await self._membership.join()
+        await control.controller.start()
         await partitions.begin(publisher.image)
         self._supervisor.spawn("partitions", partitions.run())
+        self._supervisor.spawn("membership", self._membership.run())
+        self._supervisor.spawn("controller", control.controller.run())
+        self._supervisor.spawn("in-sync sets", replication.isr_keeper.run())
         self._supervisor.spawn("maintenance", log_store.maintain(partitions.high_watermarks))
         self._supervisor.spawn("expiry of offsets", groups.run_expiry())
         self._answer_early()
@@ -191,12 +228,12 @@ class Broker:
     def _make_coordinator(
         self,
         broker_id: BrokerId,
-        admin: ClusterAdmin,
+        maker: TopicMaker,
         publisher: MetadataPublisher,
         partitions: Partitions,
     ) -> GroupCoordinator:
         topic = OffsetsTopic(
-            maker=admin,
+            maker=maker,
             image=lambda: publisher.image,
             wait_until_applied=lambda: partitions.wait_until_applied(publisher.image.version),
             options=lambda: self._current.options,
@@ -209,13 +246,7 @@ class Broker:
             clock=self._ports.clock,
             workers=self._ports.workers,
             spawn=self._supervisor.spawn,
-        )
-
-    def _topic_defaults(self) -> TopicDefaults:
-        options = self._current.options
-        return TopicDefaults(
-            partition_count=options.num_partitions,
-            replication_factor=options.default_replication_factor,
+            make_uuid=partial(random_uuid, self._ports.random),
         )
 
     # The network
@@ -269,13 +300,7 @@ class Broker:
 
     # The cluster
 
-    async def _register(
-        self,
-        coordination: Coordination,
-        publisher: MetadataPublisher,
-        controllership: Controllership,
-        broker_id: BrokerId,
-    ) -> None:
+    def _describe(self, broker_id: BrokerId) -> BrokerState:
         endpoints = tuple(
             Endpoint(
                 listener_name=listener.name,
@@ -285,21 +310,9 @@ class Broker:
             )
             for listener in self.listeners
         )
-        registration = BrokerRegistration(coordination, self._ports.clock, publisher)
-        await registration.register(
-            BrokerState(id=broker_id, endpoints=endpoints, rack=self._current.options.broker_rack)
+        return BrokerState(
+            id=broker_id, endpoints=endpoints, rack=self._current.options.broker_rack
         )
-        controller = Controller(
-            coordination=coordination,
-            publisher=publisher,
-            controllership=controllership,
-            unclean_allowed=self._is_unclean_allowed,
-        )
-        await controller.start(restarted=(broker_id,))
-
-    def _is_unclean_allowed(self, topic: TopicState) -> bool:
-        options = TopicOptions.resolve(topic.configs, self._current.options)
-        return options.unclean_leader_election_enable
 
     def _on_image(
         self, former: MetadataImage, image: MetadataImage, changed_topics: frozenset[str]
@@ -330,6 +343,8 @@ class Broker:
         )
         if self._services is not None:  # while it starts, no partition is served yet
             self._services.partitions.drop_offline(folder)
+        if self._membership is not None:
+            self._supervisor.spawn("giving up of a disk", self._membership.give_up_folder(folder))
 
 
 def _deleted_topics(
@@ -343,11 +358,17 @@ def _deleted_topics(
     )
 
 
-def _choose_broker_id(options: BrokerOptions, log_store: LogStore) -> BrokerId:
+async def _choose_broker_id(
+    options: BrokerOptions, log_store: LogStore, coordination: Coordination
+) -> BrokerId:
+    """The one that was given, else the one of the data folder, else a new one."""
     if options.broker_id >= 0:
         return BrokerId(options.broker_id)
-    known = log_store.broker_id
-    return _FIRST_BROKER_ID if known is None else known
+    if log_store.broker_id is not None:
+        return log_store.broker_id
+    if options.zookeeper_connect is None:
+        return _FIRST_BROKER_ID
+    return await generate_broker_id(coordination, options.reserved_broker_max_id)
 
 
 def _report_failure(name: str, error: BaseException) -> None:

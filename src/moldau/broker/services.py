@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from moldau.broker.api import Api
 from moldau.broker.fetch_sessions import FetchSessions
+from moldau.broker.topic_maker import TopicMaker
 from moldau.broker.waiting_room import WaitingRoom
 from moldau.clock import Clock
 from moldau.cluster.cluster_admin import ClusterAdmin
+from moldau.cluster.leadership_admin import LeadershipAdmin
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.producer_id_blocks import ProducerIdBlocks
 from moldau.cluster.rules.metadata_image import MetadataImage
@@ -17,6 +19,7 @@ from moldau.config.broker_options import BrokerOptions
 from moldau.groups.coordinator import GroupCoordinator
 from moldau.model import BrokerId
 from moldau.replication.partitions import Partitions
+from moldau.replication.replication_quota import ReplicationQuota
 from moldau.storage.log_store import LogStore
 from moldau.workers import Workers
 
@@ -33,9 +36,12 @@ class Services:
     partitions: Partitions
     publisher: MetadataPublisher
     admin: ClusterAdmin
+    leadership: LeadershipAdmin
+    topic_maker: TopicMaker
     producer_ids: ProducerIdBlocks
     groups: GroupCoordinator
     waiting_room: WaitingRoom
+    leader_quota: ReplicationQuota
     fetch_sessions: FetchSessions
     apis: Callable[[], tuple[Api, ...]]
 

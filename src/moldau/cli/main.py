@@ -19,6 +19,21 @@ from moldau.cli.lazy import CONTEXT_SETTINGS, Command, Group, LazyCommands
 
 COMMANDS: dict[str, Command | Group] = {
     "start": Command("moldau.cli.start:start"),
+    "zookeeper": Group(
+        "Run real ZooKeeper servers on this machine.",
+        {
+            "start": Command("moldau.cli.zookeeper.start:start"),
+            "status": Command("moldau.cli.zookeeper.status:status"),
+        },
+    ),
+    "cluster": Group(
+        "Run ZooKeeper and several brokers on this machine.",
+        {
+            "start": Command("moldau.cli.cluster.start:start"),
+            "status": Command("moldau.cli.cluster.status:status"),
+            "stop": Command("moldau.cli.cluster.stop:stop"),
+        },
+    ),
     "topics": Group(
         "Create, list, describe, alter and delete topics.",
         {
@@ -45,11 +60,29 @@ COMMANDS: dict[str, Command | Group] = {
             "delete": Command("moldau.cli.groups.delete:delete"),
         },
     ),
+    "reassign": Group(
+        "Plan, execute, verify and cancel moves of partitions to other brokers.",
+        {
+            "plan": Command("moldau.cli.reassign.plan:plan"),
+            "execute": Command("moldau.cli.reassign.execute:execute"),
+            "verify": Command("moldau.cli.reassign.verify:verify"),
+            "cancel": Command("moldau.cli.reassign.cancel:cancel"),
+        },
+    ),
+    "elect": Command("moldau.cli.elect:elect"),
     "produce": Command("moldau.cli.produce:produce"),
     "consume": Command("moldau.cli.consume:consume"),
     "log": Group(
         "Look into the files of a log.",
         {"dump": Command("moldau.cli.log.dump:dump")},
+    ),
+    "pipeline": Group(
+        "Run, check and watch pipelines from topics to topics and lakes, on Spark.",
+        {
+            "run": Command("moldau.cli.pipeline.run:run"),
+            "check": Command("moldau.cli.pipeline.check:check"),
+            "status": Command("moldau.cli.pipeline.status:status"),
+        },
     ),
 }
 

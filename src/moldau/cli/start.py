@@ -35,6 +35,14 @@ def start(
     broker_id: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="The broker's number.", show_default="1")
     ] = None,
+    zookeeper: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT,...",
+            help="The ZooKeeper of the cluster to join; a /path at the end names one of several.",
+            show_default="none: a broker alone",
+        ),
+    ] = None,
     to_set: Annotated[
         list[str] | None,
         typer.Option(
@@ -60,6 +68,7 @@ def start(
         data_dir=data_dir,
         listen=listen,
         broker_id=broker_id,
+        zookeeper=zookeeper,
     )
     for unknown in find_unknown(settings):
         typer.echo(f"moldau: warning: {unknown}", err=True)

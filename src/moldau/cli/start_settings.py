@@ -15,6 +15,7 @@ def gather_settings(
     data_dir: Path | None,
     listen: str | None,
     broker_id: int | None,
+    zookeeper: str | None = None,
 ) -> Static:
     """All settings with where each one stood; what nobody set is left to the defaults."""
     settings = Static({}) if config is None else load_properties(_read(config), config.name)
@@ -25,6 +26,8 @@ def gather_settings(
         settings |= given({"listeners": _to_listener(listen)}, "--listen")
     if broker_id is not None:
         settings |= given({"broker.id": str(broker_id)}, "--broker-id")
+    if zookeeper is not None:
+        settings |= given({"zookeeper.connect": zookeeper}, "--zookeeper")
     return settings
 
 

@@ -14,6 +14,7 @@ from moldau.client import (
     admin_configs,
     admin_group_offsets,
     admin_groups,
+    admin_leadership,
     admin_logs,
     admin_topics,
     coordinators,
@@ -24,9 +25,11 @@ from moldau.client.admin_values import (
     ConfigChange,
     ConfigResource,
     CreatedTopic,
+    ElectionType,
     ListedOffset,
     LogDirDescription,
     NewTopic,
+    Reassignment,
 )
 from moldau.client.cluster_client import ClientSettings, ClusterClient
 from moldau.client.group_values import (
@@ -163,6 +166,44 @@ class AsyncAdmin:
     ) -> Mapping[int, tuple[LogDirDescription | KafkaError, ...]]:
         """Log directories and their replicas, of these brokers or of all."""
         return await admin_logs.describe_log_dirs(self._client, broker_ids)
+
+    async def elect_leaders(
+        self,
+        partitions: Collection[TopicPartition] | None = None,
+        *,
+        election_type: ElectionType = ElectionType.PREFERRED,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    ) -> Mapping[TopicPartition, KafkaError | None]:
+        """Elect leaders for these partitions, or for all that need it.
+
+        Preferred: the first replica leads again, if it is in sync. Unclean: where nobody leads,
+        any living replica does, and what it lacks is lost.
+        """
+        return await admin_leadership.elect_leaders(
+            self._client, partitions, election_type=election_type, timeout_ms=timeout_ms
+        )
+
+    async def alter_partition_reassignments(
+        self,
+        targets: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    ) -> Mapping[TopicPartition, KafkaError | None]:
+        """Move partitions to these brokers, the preferred leader first; None cancels a move."""
+        return await admin_leadership.alter_partition_reassignments(
+            self._client, targets, timeout_ms=timeout_ms
+        )
+
+    async def list_partition_reassignments(
+        self,
+        partitions: Collection[TopicPartition] | None = None,
+        *,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    ) -> Mapping[TopicPartition, Reassignment]:
+        """Those of these partitions, or of all, that are being moved."""
+        return await admin_leadership.list_partition_reassignments(
+            self._client, partitions, timeout_ms=timeout_ms
+        )
 
     async def list_groups(
         self, *, states: Collection[str] = (), types: Collection[str] = ()

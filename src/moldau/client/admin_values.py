@@ -139,6 +139,27 @@ class ConfigChange:
     operation: ConfigOperation = ConfigOperation.SET
 
 
+class ElectionType(IntEnum):
+    """Which leaders to elect; the numbers of the protocol."""
+
+    PREFERRED = 0
+    UNCLEAN = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reassignment:
+    """A partition on its way: `replicas` are all that hold it at the moment."""
+
+    replicas: tuple[int, ...]
+    adding_replicas: tuple[int, ...]
+    removing_replicas: tuple[int, ...]
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The brokers that it goes to."""
+        return tuple(one for one in self.replicas if one not in self.removing_replicas)
+
+
 class OffsetSpec(IntEnum):
     """Asks ListOffsets for a place instead of a time; a time is any number from 0 on."""
 
@@ -187,10 +208,12 @@ __all__ = (
     "ConfigSource",
     "ConfigSynonym",
     "CreatedTopic",
+    "ElectionType",
     "ListedOffset",
     "LogDirDescription",
     "NewTopic",
     "OffsetSpec",
+    "Reassignment",
     "ReplicaOnDisk",
     "ResourceType",
     "TopicMetadata",

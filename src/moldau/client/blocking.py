@@ -16,9 +16,11 @@ from moldau.client.admin_values import (
     ConfigChange,
     ConfigResource,
     CreatedTopic,
+    ElectionType,
     ListedOffset,
     LogDirDescription,
     NewTopic,
+    Reassignment,
 )
 from moldau.client.cluster_client import ClientSettings
 from moldau.client.group_values import (
@@ -146,6 +148,42 @@ class Admin:
     ) -> Mapping[int, tuple[LogDirDescription | KafkaError, ...]]:
         """Log directories and their replicas, of these brokers or of all."""
         return self._loop.run(self._admin.describe_log_dirs(broker_ids))
+
+    def elect_leaders(
+        self,
+        partitions: Collection[TopicPartition] | None = None,
+        *,
+        election_type: ElectionType = ElectionType.PREFERRED,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    ) -> Mapping[TopicPartition, KafkaError | None]:
+        """Elect preferred leaders, or unclean ones, for these partitions or all that need it."""
+        return self._loop.run(
+            self._admin.elect_leaders(
+                partitions, election_type=election_type, timeout_ms=timeout_ms
+            )
+        )
+
+    def alter_partition_reassignments(
+        self,
+        targets: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    ) -> Mapping[TopicPartition, KafkaError | None]:
+        """Move partitions to these brokers, the preferred leader first; None cancels a move."""
+        return self._loop.run(
+            self._admin.alter_partition_reassignments(targets, timeout_ms=timeout_ms)
+        )
+
+    def list_partition_reassignments(
+        self,
+        partitions: Collection[TopicPartition] | None = None,
+        *,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    ) -> Mapping[TopicPartition, Reassignment]:
+        """Those of these partitions, or of all, that are being moved."""
+        return self._loop.run(
+            self._admin.list_partition_reassignments(partitions, timeout_ms=timeout_ms)
+        )
 
     def list_groups(
         self, *, states: Collection[str] = (), types: Collection[str] = ()

@@ -23,7 +23,6 @@ from moldau.client.cluster_client import ClusterClient
 from moldau.client.connection_pool import ConnectionPool
 from moldau.client.connections import BrokerConnection
 from moldau.client.rules.delivery import Chunk, Position
-from moldau.client.rules.fetch_session import FetchSession, TopicKey, Wanted
 from moldau.client.rules.fetched_batches import split_batches
 from moldau.client.rules.offset_positions import Need, PartitionState, PartitionTable
 from moldau.client.rules.versions import FETCH
@@ -37,6 +36,7 @@ from moldau.wire.fetch_exchange import (
     parse_fetch_answer,
 )
 from moldau.wire.fetch_frame import FetchPartition, FetchRequest
+from moldau.wire.fetch_session import FetchSession, TopicKey, Wanted
 
 _CONSUMER: Final = -1
 _NO_REPLICA: Final = -1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from dataclasses import replace
 
 from moldau.clock import Clock
@@ -30,16 +32,51 @@ class BrokerRegistration:
         try:
             await self._coordination.create(path, data, ephemeral=True)
         except NodeExistsError:
-            raise StartupError(
-                f"a broker with the id {broker.id} is registered already: give this one another "
-                "broker.id, or wait until the session of the other one has ended"
-            ) from None
+            if not await self._is_own(path):
+                raise _registered_already(broker.id) from None
         node = await self._coordination.get(path)
         if node is None:
             raise NoNodeError(f"{path} went as soon as it was made")
         registered = replace(broker, epoch=node.created_id)
         self._publisher.apply_broker(registered)
         return registered
+
+    async def _is_own(self, path: str) -> bool:
+        """An answer that was lost: the registration is there, by this session."""
+        node = await self._coordination.get(path)
+        return node is not None and node.ephemeral_owner == self._coordination.session_id
+
+    async def end_former_session(self, broker_id: BrokerId, session_id: int) -> None:
+        """Delete what a session of this broker left behind whose process is surely gone."""
+        for path in (layout.broker_path(broker_id), layout.CONTROLLER):
+            node = await self._coordination.get(path)
+            if node is not None and node.ephemeral_owner == session_id:
+                with contextlib.suppress(NoNodeError):  # the session has just ended
+                    await self._coordination.delete(path, node.version)
+
+    async def wait_until_free(self, broker_id: BrokerId, patience_seconds: float) -> None:
+        """Return when no other session has registered this id, or raise `StartupError`."""
+        path = layout.broker_path(broker_id)
+        changed = asyncio.Event()
+        watch = self._coordination.watch_data(path, changed.set)
+        timer = self._clock.call_later(patience_seconds, changed.set)
+        deadline = self._clock.monotonic() + patience_seconds
+        try:
+            while await self._coordination.get(path) is not None and not await self._is_own(path):
+                if self._clock.monotonic() >= deadline:
+                    raise _registered_already(broker_id)
+                changed.clear()
+                await changed.wait()
+        finally:
+            watch.cancel()
+            timer.cancel()
+
+
+def _registered_already(broker_id: BrokerId) -> StartupError:
+    return StartupError(
+        f"a broker with the id {broker_id} is registered already: give this one another "
+        "broker.id, or wait until the session of the other one has ended"
+    )
 
 
 async def generate_broker_id(coordination: Coordination, reserved_max: int) -> BrokerId:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from moldau.clock import Clock
-from moldau.coordination.port import Coordination, NoNodeError
+from moldau.coordination.port import ConnectionLostError, Coordination, NoNodeError
 from moldau.errors import MalformedNodeError
 
 logger = logging.getLogger(__name__)
@@ -71,7 +71,8 @@ class ChangeNotifications(Generic[T]):
                 logger.error("a notification is skipped: %s", error)
         if new:
             self._last_read = new[-1]
-        await self._maybe_purge(names)
+        with contextlib.suppress(ConnectionLostError):  # the next time is early enough
+            await self._maybe_purge(names)
         return found
 
     async def _maybe_purge(self, names: Sequence[str]) -> None:

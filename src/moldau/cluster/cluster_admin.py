@@ -23,7 +23,7 @@ from moldau.cluster.config_writer import BrokerConfigRules, ConfigRules, ConfigW
 from moldau.cluster.controllership import Controllership, Term
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.config_changes import ConfigChange
-from moldau.cluster.rules.leader_election import first_state
+from moldau.cluster.rules.leader_election import PlannedState, first_state
 from moldau.cluster.rules.metadata_image import (
     NO_TOPIC_ID,
     MetadataImage,
@@ -38,6 +38,8 @@ from moldau.cluster.rules.topic_creation import (
     plan_partitions,
     plan_topic,
 )
+from moldau.cluster.state_writer import MAX_WRITE_BYTES, StateWriter
+from moldau.cluster.topic_deletion import TopicDeletion
 from moldau.coordination.port import (
     BadVersionError,
     ConnectionLostError,
@@ -73,6 +75,7 @@ class ClusterAdmin:
         defaults: Callable[[], TopicDefaults],
         topic_config_rules: ConfigRules,
         broker_config_rules: BrokerConfigRules,
+        deletion: TopicDeletion | None = None,
         choose: Callable[[int], int] = random.randrange,
         make_topic_id: Callable[[], TopicId] = new_topic_id,
     ) -> None:
@@ -84,12 +87,14 @@ class ClusterAdmin:
         self._configs = ConfigWriter(
             coordination, publisher, topic_config_rules, broker_config_rules
         )
+        self._deletion = deletion or TopicDeletion(coordination, publisher)
+        self._states = StateWriter(coordination, publisher)
         self._choose = choose  # a number below its argument: where placement begins
         self._make_topic_id = make_topic_id
 
     async def create_topic(self, spec: TopicSpec, *, validate_only: bool = False) -> TopicState:
         """The topic as it was made; with `validate_only` as it would be, without an id."""
-        with _kafka_errors():
+        with kafka_errors():
             term = self._controllership.require_term()
             topic = self._plan_topic(spec, term)
             if validate_only:
@@ -98,7 +103,7 @@ class ClusterAdmin:
 
     async def delete_topic(self, name: str) -> TopicState:
         """The topic as it was. Its folders go when the brokers see the new image."""
-        with _kafka_errors():
+        with kafka_errors():
             return await self._retrying(name, lambda: self._delete_topic(name))
 
     async def create_partitions(
@@ -110,7 +115,7 @@ class ClusterAdmin:
         validate_only: bool = False,
     ) -> TopicState:
         """Grow the topic to `total` partitions; `assignments` are those of the new ones."""
-        with _kafka_errors():
+        with kafka_errors():
             return await self._retrying(
                 name, lambda: self._grow_topic(name, total, assignments, validate_only)
             )
@@ -119,7 +124,7 @@ class ClusterAdmin:
         self, name: str, changes: Sequence[ConfigChange], *, validate_only: bool = False
     ) -> Mapping[str, str]:
         """Change some configs (IncrementalAlterConfigs); returns all that are set now."""
-        with _kafka_errors():
+        with kafka_errors():
             return await self._retrying(
                 name, lambda: self._configs.alter_topic(name, changes, validate_only)
             )
@@ -128,7 +133,7 @@ class ClusterAdmin:
         self, name: str, configs: Mapping[str, str], *, validate_only: bool = False
     ) -> Mapping[str, str]:
         """Set these configs and no others (AlterConfigs)."""
-        with _kafka_errors():
+        with kafka_errors():
             return await self._retrying(
                 name, lambda: self._configs.replace_topic(name, configs, validate_only)
             )
@@ -141,7 +146,7 @@ class ClusterAdmin:
         validate_only: bool = False,
     ) -> Mapping[str, str]:
         """Change some configs of one broker, or of all of them (None)."""
-        with _kafka_errors():
+        with kafka_errors():
             return await self._retrying(
                 None, lambda: self._configs.alter_broker(broker_id, changes, validate_only)
             )
@@ -150,7 +155,7 @@ class ClusterAdmin:
         self, broker_id: BrokerId | None, configs: Mapping[str, str], *, validate_only: bool = False
     ) -> Mapping[str, str]:
         """Set these configs of a broker, or of all of them (None), and no others."""
-        with _kafka_errors():
+        with kafka_errors():
             return await self._retrying(
                 None, lambda: self._configs.replace_broker(broker_id, configs, validate_only)
             )
@@ -160,7 +165,7 @@ class ClusterAdmin:
         broker_count = max(1, len(image.brokers))
         plan = plan_topic(
             spec,
-            existing=image.topics.keys(),
+            existing=image.topics.keys() | image.deleting.keys(),
             brokers=_racks(image),
             defaults=self._defaults(),
             check_configs=self._topic_config_rules.check,
@@ -181,20 +186,26 @@ class ClusterAdmin:
         )
         if existing is not None:
             raise TopicExistsError(f"topic {topic.name!r} already exists")
-        await self._controllership.transact(term, topic_operations.creation(topic, config))
-        written = topic_operations.with_first_versions(topic, 0)
-        self._publisher.apply_topics((written,))
-        return written
+        end = _end_of_first_write(topic, 0)
+        await self._controllership.transact(term, topic_operations.creation(topic, config, end))
+        self._publisher.apply_topics((topic_operations.with_first_versions(topic, 0, end),))
+        return await self._write_rest(term, topic, end)
+
+    async def _write_rest(self, term: Term, topic: TopicState, first: int) -> TopicState:
+        """The states for which the first transaction had no room; the controller's queue may be
+        faster with some of them."""
+        made = self._publisher.image.topics.get(topic.name, topic)
+        plan = [
+            PlannedState(made, number, made.partitions[number], topic.partitions[number])
+            for number in range(first, len(topic.partitions))
+        ]
+        await self._states.write(plan, term=term)
+        return self._publisher.image.topics.get(topic.name, made)
 
     async def _delete_topic(self, name: str) -> TopicState:
         term = self._controllership.require_term()
         topic = self._require_topic(name)
-        partitions = await self._coordination.children(layout.partitions_path(name))
-        paths = topic_operations.paths_of(name, partitions)
-        nodes = await self._coordination.get_many(paths)
-        present = [path for path, node in zip(paths, nodes, strict=True) if node is not None]
-        await self._controllership.transact(term, topic_operations.deletion(name, present))
-        self._publisher.apply_topics((), removed=(name,))
+        await self._deletion.delete(term, topic)
         return topic
 
     async def _grow_topic(
@@ -216,11 +227,11 @@ class ClusterAdmin:
         node = await self._coordination.get(layout.topic_path(name))
         if node is None or len(layout.decode_topic(name, node.data).replicas) != first:
             raise BadVersionError(f"{layout.topic_path(name)} is newer than the image")
-        operations = topic_operations.growth(grown, first, node.version)
+        end = _end_of_first_write(grown, first)
+        operations = topic_operations.growth(grown, first, node.version, end)
         await self._controllership.transact(term, operations)
-        written = topic_operations.with_first_versions(grown, first)
-        self._publisher.apply_topics((written,))
-        return written
+        self._publisher.apply_topics((topic_operations.with_first_versions(grown, first, end),))
+        return await self._write_rest(term, grown, end)
 
     def _require_topic(self, name: str) -> TopicState:
         topic = self._publisher.image.topics.get(name)
@@ -241,6 +252,12 @@ class ClusterAdmin:
         raise RequestTimedOutError(f"another writer was faster {ATTEMPTS} times: {lost}")
 
 
+def _end_of_first_write(topic: TopicState, first: int) -> int:
+    """How many of the new partitions one transaction takes, beside the topic itself."""
+    bytes_each = 400 + 4 * len(topic.name) + 11 * len(topic.partitions[0].replicas)
+    return min(len(topic.partitions), first + max(1, MAX_WRITE_BYTES // bytes_each))
+
+
 def _racks(image: MetadataImage) -> list[BrokerRack]:
     return [BrokerRack(broker.id, broker.rack) for broker in image.brokers.values()]
 
@@ -252,7 +269,7 @@ def _first_states(
 
 
 @contextmanager
-def _kafka_errors() -> Iterator[None]:
+def kafka_errors() -> Iterator[None]:
     """Tell the client in its own words what became of the coordination store."""
     try:
         yield

@@ -6,8 +6,8 @@ Every broker does this when it starts, before anything else; only the first one 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from uuid import uuid4
+from collections.abc import Callable, Iterator
+from uuid import UUID, uuid4
 
 from moldau.cluster import layout
 from moldau.coordination.port import Coordination, Create, NodeExistsError
@@ -16,22 +16,26 @@ from moldau.model import TopicId
 from moldau.model.uuid_text import format_uuid
 
 
-def new_topic_id() -> TopicId:
+def new_topic_id(make_uuid: Callable[[], UUID] | None = None) -> TopicId:
     """Random. Never one that begins with '-' in base64: command lines would take it for a flag."""
     while True:
-        identifier = uuid4()
+        identifier = (make_uuid or uuid4)()
         if not format_uuid(identifier).startswith("-"):
             return TopicId(identifier)
 
 
-async def ensure_layout(coordination: Coordination, cluster_id: str | None = None) -> str:
+async def ensure_layout(
+    coordination: Coordination,
+    cluster_id: str | None = None,
+    make_uuid: Callable[[], UUID] | None = None,
+) -> str:
     """Make what is missing of the classic layout, in one transaction; returns the cluster's id.
 
     A new cluster gets `cluster_id`, or a random one. A data folder keeps the id of its cluster.
     Serving it in another cluster would mix two sets of offsets, so an id that differs from the
     cluster's stops the start.
     """
-    while await _make_missing(coordination, cluster_id or format_uuid(new_topic_id())):
+    while await _make_missing(coordination, cluster_id or format_uuid(new_topic_id(make_uuid))):
         pass  # once more: another broker may have started at the same time
     node = await coordination.get(layout.CLUSTER_ID)
     try:

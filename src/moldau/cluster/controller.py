@@ -1,43 +1,79 @@
-"""The controller's duties: every partition has a leader, every topic an id. A shell.
+"""The controller's duties, one after the other, from a queue. A shell.
 
-Serves a broker that is alone: it claims the controllership and elects itself where it can. What
-many brokers need beyond that hangs on the same parts: watch the brokers and call `elect_leaders`
-when one comes or goes, call `start` when `/controller` is free. All writes are fenced by the term
-(`controllership`); who leads is decided by `rules/leader_election`.
+Every broker runs one. It claims the controllership when nobody has it, and then does what is due:
+it elects leaders when brokers come, go or restart, and where a partition has none; it gives ids to
+topics that old tools made; it deletes topics, moves partitions and gives leadership back, as
+clients and tools ask for it. Each duty reads the current image, asks a rule for a plan and writes
+it under the term; who loses a race reads and plans again. A new controller plans from the whole
+image: nothing that the old one had in mind matters.
+
+What becomes due twice before it is done is done once, from the image that is current then. One
+task runs `run`; everything else only marks what is due.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from enum import IntEnum, auto
 
+from moldau.clock import Timer
 from moldau.cluster import layout, topic_operations
+from moldau.cluster.admin_nodes import decode_preferred_election
 from moldau.cluster.cluster_identity import new_topic_id
 from moldau.cluster.controllership import Controllership, Term
+from moldau.cluster.elections import Elections
 from moldau.cluster.metadata_publisher import MetadataPublisher
-from moldau.cluster.rules.leader_election import PlannedState, plan_elections
+from moldau.cluster.reassignments import Reassignments
 from moldau.cluster.rules.metadata_image import (
-    NO_NODE,
+    NO_BROKER,
     NO_TOPIC_ID,
     MetadataImage,
-    PartitionState,
     TopicState,
 )
+from moldau.cluster.state_writer import StateWriter
+from moldau.cluster.topic_deletion import TopicDeletion
 from moldau.coordination.port import (
     BadVersionError,
     Coordination,
-    Create,
-    NodeExistsError,
+    CoordinationError,
+    Delete,
     NoNodeError,
+    SessionExpiredError,
+    Watch,
 )
+from moldau.errors import KafkaError, MalformedNodeError, NotControllerError
 from moldau.model import BrokerId, TopicId
 
 logger = logging.getLogger(__name__)
 
-ATTEMPTS = 10
-STATES_PER_WRITE = 1000
-"""About 200 kB in one transaction; ZooKeeper refuses more than 1 MB."""
+RETRY_SECONDS = 0.5
+
+
+class Duty(IntEnum):
+    """What may be due; when a term begins, all of it is, in this order."""
+
+    CLAIM = auto()
+    TOUCHED_TOPICS = auto()  # their nodes were written, by an old tool perhaps
+    BROKERS = auto()
+    TOPICS = auto()
+    DELETIONS = auto()
+    REASSIGNMENT = auto()
+    PREFERRED_LEADERS = auto()
+    BALANCE = auto()
+    LOG_DIR_EVENTS = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSettings:
+    """The options that the controller goes by."""
+
+    deletes_topics: bool = True
+    rebalances: bool = True
+    rebalance_interval_seconds: float = 300.0
+    accepted_imbalance_percentage: int = 10
 
 
 class Controller:
@@ -50,103 +86,291 @@ class Controller:
         publisher: MetadataPublisher,
         controllership: Controllership,
         unclean_allowed: Callable[[TopicState], bool],
+        deletion: TopicDeletion | None = None,
+        settings: Callable[[], ControllerSettings] = ControllerSettings,
         make_topic_id: Callable[[], TopicId] = new_topic_id,
     ) -> None:
         self._coordination = coordination
         self._publisher = publisher
         self._controllership = controllership
-        self._unclean_allowed = unclean_allowed
+        self._settings = settings
         self._make_topic_id = make_topic_id
+        states = StateWriter(coordination, publisher)
+        self.elections = Elections(publisher, states, unclean_allowed)
+        self.reassignments = Reassignments(coordination, publisher, states)
+        self.deletion = deletion or TopicDeletion(coordination, publisher)
+        self._duties: Mapping[Duty, Callable[[Term], Awaitable[None]]] = {
+            Duty.TOUCHED_TOPICS: self._read_touched_topics,
+            Duty.BROKERS: self._look_at_brokers,
+            Duty.TOPICS: self._look_at_topics,
+            Duty.DELETIONS: self._look_at_deletions,
+            Duty.REASSIGNMENT: self._honour_reassignment,
+            Duty.PREFERRED_LEADERS: self._honour_preferred_election,
+            Duty.BALANCE: self._balance,
+            Duty.LOG_DIR_EVENTS: self._forget_log_dir_events,
+        }
+        self._due: dict[Duty, None] = {}  # in the order in which they became due
+        self._woken = asyncio.Event()
+        self._topics: set[str] = set()  # to be looked at
+        self._touched: set[str] = set()  # to be read again
+        self._restarted: set[BrokerId] = set()  # to be elected anew where they lead
+        self._has_reassignment = False  # asked for by the old tool, and not done yet
+        self._watches: list[Watch] = []
+        self._topic_watches: dict[str, Watch] = {}  # while the term lasts
+        self._balance_timer: Timer | None = None
 
-    async def start(self, restarted: Collection[BrokerId]) -> Term | None:
-        """Become the controller if nobody is, and put the topics in order.
+    # Life
 
-        `restarted` are brokers that have just come: what they led, they lead under a new epoch.
+    async def start(self, restarted: Collection[BrokerId] = ()) -> Term | None:
+        """Become the controller if nobody is, and put the cluster in order.
+
+        `restarted` are brokers that have just come and have not written a new epoch themselves:
+        what they led, they lead under a new one.
         """
-        term = await self._controllership.claim()
-        if term is None:
-            return None
-        await self._name_topics(term)
-        await self.elect_leaders(restarted=restarted)
-        return term
+        self._restarted.update(restarted)
+        self._publisher.subscribe(self._on_image)
+        self._watch()
+        self._mark(Duty.CLAIM)
+        try:
+            await self._do_what_is_due()
+        except (KafkaError, CoordinationError) as error:
+            logger.warning("the controller's duties wait: %s", error)
+        if self._controllership.find_term() is None:
+            self._restarted.clear()  # that is for the other controller to see
+        return self._controllership.find_term()
+
+    async def run(self) -> None:
+        """Do what becomes due, until cancelled."""
+        try:
+            while True:
+                await self._woken.wait()
+                self._woken.clear()
+                await self._do_patiently()
+        finally:
+            self._end_watches()
+            await self._controllership.resign()
 
     async def elect_leaders(self, *, restarted: Collection[BrokerId] = ()) -> None:
         """Elect for each partition whose leader is gone, missing or restarted."""
         term = self._controllership.require_term()
-        names: Collection[str] = self._publisher.image.topics.keys()
-        for _ in range(ATTEMPTS):
-            names = await self._try_elections(term, names, restarted)
-            if not names:
-                return
-        logger.error("no leaders could be elected for %s", ", ".join(sorted(names)))
+        await self.elections.elect(term, self._publisher.image.topics.keys(), restarted)
 
-    async def _try_elections(
-        self, term: Term, names: Collection[str], restarted: Collection[BrokerId]
-    ) -> set[str]:
-        """Returns the topics whose states changed meanwhile, after reading them again."""
-        image = self._publisher.image
-        plan = plan_elections(
-            [image.topics[name] for name in names if name in image.topics],
-            image.brokers.keys(),
-            restarted=restarted,
-            unclean_allowed=self._unclean_allowed,
-            controller_epoch=term.epoch,
-        )
-        overtaken: set[str] = set()
-        for start in range(0, len(plan), STATES_PER_WRITE):
-            part = plan[start : start + STATES_PER_WRITE]
-            if not await self._write_states(term, part):
-                overtaken.update(planned.topic.name for planned in part)
-        await self._publisher.refresh_topics(overtaken)
-        return overtaken
+    # What is due
 
-    async def _write_states(self, term: Term, plan: Sequence[PlannedState]) -> bool:
-        topics = sorted({planned.topic.name for planned in plan})
-        folders = topic_operations.folders_of_states(plan)
-        nodes = await self._coordination.get_many(folders)
-        operations = [
-            *(Create(path=p) for p, node in zip(folders, nodes, strict=True) if node is None),
-            *map(topic_operations.state_write, plan),
-            topic_operations.notification(topics),
+    def _mark(self, *duties: Duty) -> None:
+        self._due.update(dict.fromkeys(duties))
+        self._woken.set()
+
+    def _mark_topics(self, names: Collection[str]) -> None:
+        self._topics.update(names)
+        self._mark(Duty.TOPICS)
+
+    def _on_image(
+        self, former: MetadataImage, image: MetadataImage, changed: frozenset[str]
+    ) -> None:
+        if image.controller_id != former.controller_id or image.controller_id == NO_BROKER:
+            self._mark(Duty.CLAIM)
+        if self._controllership.find_term() is None:
+            return  # everything is due when a term begins
+        if image.brokers != former.brokers:
+            self._mark(Duty.BROKERS)
+        if changed:
+            self._mark_topics(changed)
+        if image.deleting.keys() - former.deleting.keys():
+            self._mark(Duty.DELETIONS)
+        if (
+            image.default_broker_config != former.default_broker_config
+            or image.broker_configs != former.broker_configs
+        ):
+            self._mark_topics(image.topics.keys())  # unclean election may be allowed now
+
+    def _watch(self) -> None:
+        def marking(duty: Duty) -> Callable[[], None]:
+            return lambda: self._mark(duty)
+
+        watch_data = self._coordination.watch_data
+        watch_children = self._coordination.watch_children
+        self._watches += [
+            watch_children(layout.DELETE_TOPICS, marking(Duty.DELETIONS)),
+            watch_data(layout.REASSIGN_PARTITIONS, marking(Duty.REASSIGNMENT)),
+            watch_data(layout.PREFERRED_ELECTION, marking(Duty.PREFERRED_LEADERS)),
+            watch_children(layout.LOG_DIR_EVENTS, marking(Duty.LOG_DIR_EVENTS)),
         ]
-        async with self._publisher.announcing:
-            try:
-                paths = await self._controllership.transact(term, operations)
-            except (BadVersionError, NodeExistsError, NoNodeError) as error:
-                # A leader changed its in-sync set, or a topic went.
-                logger.warning("an election is held again: %s", error)
-                return False
-            self._publisher.skip_partition_change(paths[-1])
-            self._publisher.apply_topics(_with_states(self._publisher.image, plan))
-            return True
 
-    async def _name_topics(self, term: Term) -> None:
+    def _end_watches(self) -> None:
+        for watch in self._watches:
+            watch.cancel()
+        self._watches.clear()
+        self._forget_topics()
+        if self._balance_timer is not None:
+            self._balance_timer.cancel()
+
+    # Doing it
+
+    async def _do_patiently(self) -> None:
+        try:
+            await self._do_what_is_due()
+        except NotControllerError as error:
+            logger.info("%s", error)
+            self._controllership.end_term()
+        except SessionExpiredError:
+            self._controllership.end_term()  # all is due again in the next term
+        except CoordinationError as error:  # nobody answers, or others write the same nodes
+            logger.warning("the controller's duties wait: %s", error)
+            await self._publisher.clock.sleep(RETRY_SECONDS)
+            self._woken.set()
+        except KafkaError as error:
+            logger.error("the controller leaves something undone: %s", error)
+            self._woken.set()
+
+    async def _do_what_is_due(self) -> None:
+        while self._due:
+            duty = Duty.CLAIM if Duty.CLAIM in self._due else next(iter(self._due))
+            del self._due[duty]
+            try:
+                await self._do(duty)
+            except (NotControllerError, CoordinationError):
+                self._due[duty] = None
+                raise
+
+    async def _do(self, duty: Duty) -> None:
+        if duty is Duty.CLAIM:
+            await self._maybe_claim()
+            return
+        term = self._controllership.find_term()
+        if term is None:
+            self._forget_topics()
+        else:
+            await self._duties[duty](term)
+
+    async def _maybe_claim(self) -> None:
+        image = self._publisher.image
+        broker_id = self._controllership.broker_id
+        if image.controller_id != broker_id:
+            self._controllership.end_term()
+        if image.controller_id not in (NO_BROKER, broker_id) or broker_id not in image.brokers:
+            return
+        if self._controllership.find_term() is None:
+            term = await self._controllership.claim()
+            if term is not None:
+                self._begin_term(term)
+
+    def _begin_term(self, term: Term) -> None:
+        logger.info("this broker is the controller, epoch %d", term.epoch)
+        image = self._publisher.image
+        self._touched.clear()
+        self._due.clear()
+        self._mark(*(duty for duty in Duty if duty not in (Duty.CLAIM, Duty.BALANCE)))
+        self._mark_topics(image.topics.keys())
+        self._arm_balance()
+
+    async def _read_touched_topics(self, term: Term) -> None:
+        touched, self._touched = self._touched, set()
+        await self._publisher.refresh_topics(touched)
+
+    async def _look_at_deletions(self, term: Term) -> None:
+        is_enabled = self._settings().deletes_topics
+        await self.deletion.honour_requests(term, is_enabled=is_enabled)
+        await self.deletion.finish(term)
+
+    async def _look_at_brokers(self, term: Term) -> None:
+        """One came, went or was restarted: each partition may need another leader."""
+        self._mark_topics(self._publisher.image.topics.keys())
+        await self.deletion.finish(term)
+
+    async def _look_at_topics(self, term: Term) -> None:
+        names, self._topics = self._topics, set()
+        restarted, self._restarted = self._restarted, set()
+        try:
+            self._watch_topics(names)
+            await self._name_topics(term, names)
+            await self.elections.elect(term, names, restarted)
+            await self.reassignments.advance(term, names)
+        except BaseException:
+            self._topics |= names
+            self._restarted |= restarted
+            raise
+        if self._has_reassignment:
+            self._mark(Duty.REASSIGNMENT)  # something may have arrived
+
+    def _watch_topics(self, names: Collection[str]) -> None:
+        """Old tools add partitions by writing the topic's node, and tell nobody."""
+        topics = self._publisher.image.topics
+        for name in sorted(names):
+            if name not in topics and name in self._topic_watches:
+                self._topic_watches.pop(name).cancel()
+            elif name in topics and name not in self._topic_watches:
+                self._topic_watches[name] = self._coordination.watch_data(
+                    layout.topic_path(name), self._touching(name)
+                )
+
+    def _forget_topics(self) -> None:
+        for watch in self._topic_watches.values():
+            watch.cancel()
+        self._topic_watches.clear()
+
+    def _touching(self, name: str) -> Callable[[], None]:
+        def touch() -> None:
+            self._touched.add(name)
+            self._mark(Duty.TOUCHED_TOPICS)
+
+        return touch
+
+    async def _name_topics(self, term: Term, names: Collection[str]) -> None:
         """Give an id to each topic that an old tool made without one."""
-        unnamed = [t for t in self._publisher.image.topics.values() if t.topic_id == NO_TOPIC_ID]
-        for topic in unnamed:
+        topics = (self._publisher.image.topics.get(name) for name in sorted(names))
+        for topic in topics:
+            if topic is None or topic.topic_id != NO_TOPIC_ID:
+                continue
             named = replace(topic, topic_id=self._make_topic_id())
             node = await self._coordination.get(layout.topic_path(topic.name))
-            if node is not None:
-                write = topic_operations.assignment_write(named, node.version)
-                try:
-                    await self._controllership.transact(term, (write,))
-                except (BadVersionError, NoNodeError):
-                    await self._publisher.refresh_topics((topic.name,))
-                else:
-                    self._publisher.apply_topics((named,))
+            if node is None:
+                continue
+            write = topic_operations.assignment_write(named, node.version)
+            told = topic_operations.notification([topic.name])
+            try:
+                await self._controllership.transact(term, (write, told))
+            except (BadVersionError, NoNodeError):
+                await self._publisher.refresh_topics((topic.name,))
+            else:
+                self._publisher.apply_topics((named,))
 
+    async def _honour_reassignment(self, term: Term) -> None:
+        self._has_reassignment = await self.reassignments.honour_request(term)
 
-def _with_states(image: MetadataImage, plan: Iterable[PlannedState]) -> list[TopicState]:
-    """The topics of the image with the states that were written."""
-    partitions: dict[str, list[PartitionState]] = {}
-    for planned in plan:
-        name = planned.topic.name
-        topic = image.topics.get(name)
-        if topic is None or topic.topic_id != planned.topic.topic_id:
-            continue  # deleted while the write was under way
-        states = partitions.setdefault(name, list(topic.partitions))
-        version = 0 if planned.former.version == NO_NODE else planned.former.version + 1
-        states[planned.partition] = replace(planned.state, version=version)
-    return [
-        replace(image.topics[name], partitions=tuple(states)) for name, states in partitions.items()
-    ]
+    async def _honour_preferred_election(self, term: Term) -> None:
+        node = await self._coordination.get(layout.PREFERRED_ELECTION)
+        if node is None:
+            return
+        try:
+            wanted = decode_preferred_election(node.data)
+        except MalformedNodeError as error:
+            logger.error("a request for preferred leaders is dropped: %s", error)
+            wanted = []
+        await self.elections.prefer(term, wanted)
+        try:
+            deletion = Delete(path=layout.PREFERRED_ELECTION, version=node.version)
+            await self._controllership.transact(term, (deletion,))
+        except (BadVersionError, NoNodeError):
+            self._mark(Duty.PREFERRED_LEADERS)  # a tool was faster
+
+    def _arm_balance(self) -> None:
+        if self._balance_timer is not None:
+            self._balance_timer.cancel()
+        self._balance_timer = self._publisher.clock.call_later(
+            self._settings().rebalance_interval_seconds, lambda: self._mark(Duty.BALANCE)
+        )
+
+    async def _balance(self, term: Term) -> None:
+        self._arm_balance()
+        settings = self._settings()
+        if settings.rebalances:
+            await self.elections.rebalance(term, settings.accepted_imbalance_percentage)
+
+    async def _forget_log_dir_events(self, term: Term) -> None:
+        """The broker that lost a directory has handed its partitions over itself."""
+        for name in await self._coordination.children(layout.LOG_DIR_EVENTS):
+            try:
+                await self._coordination.delete(f"{layout.LOG_DIR_EVENTS}/{name}")
+            except NoNodeError:
+                continue

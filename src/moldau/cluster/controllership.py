@@ -7,6 +7,7 @@ controller that was replaced, and may not know it yet, cannot change anything an
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from moldau.coordination.port import (
     BadVersionError,
     Check,
     Coordination,
+    CoordinationError,
     Create,
     NodeExistsError,
     Operation,
@@ -47,9 +49,9 @@ class Controllership:
         self._coordination = coordination
         self._clock = clock
         self._publisher = publisher
-        self._broker_id = broker_id
+        self.broker_id = broker_id
         self._term: Term | None = None
-        coordination.on_session_end(self._end_term)
+        coordination.on_session_end(self.end_term)
 
     def find_term(self) -> Term | None:
         return self._term
@@ -58,17 +60,20 @@ class Controllership:
         if self._term is None:
             controller = self._publisher.image.controller_id
             raise NotControllerError(
-                f"broker {self._broker_id} is not the controller; "
+                f"broker {self.broker_id} is not the controller; "
                 + (f"broker {controller} is" if controller >= 0 else "there is none just now")
             )
         return self._term
 
     async def claim(self) -> Term | None:
-        """Become the controller, unless another broker is; None when one is."""
+        """Become the controller, unless another broker is; None when one is.
+
+        A claim whose answer was lost is found by its session when it is made again.
+        """
         former = await self._coordination.get(layout.CONTROLLER_EPOCH)
         epoch = 1 if former is None else layout.decode_controller_epoch(former.data) + 1
         data = layout.encode_controller_epoch(epoch)
-        claim = layout.encode_controller(self._broker_id, self._clock.now_ms())
+        claim = layout.encode_controller(self.broker_id, self._clock.now_ms())
         raised = (
             Create(path=layout.CONTROLLER_EPOCH, data=data)
             if former is None
@@ -78,25 +83,63 @@ class Controllership:
         try:
             await self._coordination.transact((taken, raised))
         except (NodeExistsError, BadVersionError):
+            return await self._find_own_claim()
+        return self._begin(epoch, 0 if former is None else former.version + 1)
+
+    async def _find_own_claim(self) -> Term | None:
+        claim, epoch = await self._coordination.get_many(
+            (layout.CONTROLLER, layout.CONTROLLER_EPOCH)
+        )
+        if claim is None or epoch is None:
             return None
-        self._term = Term(epoch=epoch, epoch_version=0 if former is None else former.version + 1)
-        self._publisher.apply_controller(self._broker_id)
+        if claim.ephemeral_owner != self._coordination.session_id:
+            return None
+        return self._begin(layout.decode_controller_epoch(epoch.data), epoch.version)
+
+    def _begin(self, epoch: int, epoch_version: int) -> Term:
+        self._term = Term(epoch=epoch, epoch_version=epoch_version)
+        self._publisher.apply_controller(self.broker_id)
         return self._term
+
+    async def resign(self) -> None:
+        """Let another broker become the controller."""
+        if self._term is None:
+            return
+        self._term = None
+        with contextlib.suppress(CoordinationError):  # the end of the session does the same
+            claim = await self._coordination.get(layout.CONTROLLER)
+            if claim is not None and claim.ephemeral_owner == self._coordination.session_id:
+                await self._coordination.delete(layout.CONTROLLER)
 
     async def transact(self, term: Term, operations: Sequence[Operation]) -> Sequence[str]:
         """Write as the controller of this term; `NotControllerError` when the term is over."""
-        fence = Check(path=layout.CONTROLLER_EPOCH, version=term.epoch_version)
         try:
-            return (await self._coordination.transact((fence, *operations)))[1:]
-        except BadVersionError:
-            node = await self._coordination.get(layout.CONTROLLER_EPOCH)
-            if node is not None and node.version == term.epoch_version:
-                raise  # one of the operations was too late, not the controller
-            self._end_term()
-            raise NotControllerError(
-                f"broker {self._broker_id} was the controller of epoch {term.epoch} and has been "
-                "replaced"
-            ) from None
+            return await transact_in_term(self._coordination, term, operations)
+        except NotControllerError:
+            self.end_term()
+            raise
 
-    def _end_term(self) -> None:
+    def end_term(self) -> None:
+        """This broker is not the controller any more, or gives up being it."""
         self._term = None
+
+
+async def transact_in_term(
+    coordination: Coordination, term: Term | None, operations: Sequence[Operation]
+) -> Sequence[str]:
+    """Write under a fence (CTL-1), or without one (None); the answer is that of the operations.
+
+    `NotControllerError` when the term is over.
+    """
+    if term is None:
+        return await coordination.transact(operations)
+    fence = Check(path=layout.CONTROLLER_EPOCH, version=term.epoch_version)
+    try:
+        return (await coordination.transact((fence, *operations)))[1:]
+    except BadVersionError:
+        node = await coordination.get(layout.CONTROLLER_EPOCH)
+        if node is not None and node.version == term.epoch_version:
+            raise  # one of the operations was too late, not the controller
+        raise NotControllerError(
+            f"the controller of epoch {term.epoch} has been replaced"
+        ) from None

@@ -11,7 +11,9 @@
     /isr_change_notification/isr_change_…     tells brokers which partitions changed
     /log_dir_event_notification/…             a broker lost a log directory
     /latest_producer_id_block                 the producer ids that were handed out last
-    /admin/delete_topics/T                    somebody asks for a deletion
+    /admin/delete_topics/T                    somebody asks for a deletion, or it is under way
+    /admin/reassign_partitions                somebody asks for partitions to be moved
+    /admin/preferred_replica_election         somebody asks for preferred leaders
 
 Paths and codecs only: bytes in, values out. Anything that is not what a broker writes raises
 `MalformedNodeError` with the path in it. Who reads and writes these nodes: the shells beside.
@@ -25,7 +27,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
-from moldau.cluster.node_fields import NodeFields
+from moldau.cluster.node_fields import NodeFields, is_integer
 from moldau.cluster.rules.metadata_image import (
     NO_TOPIC_ID,
     BrokerState,
@@ -33,7 +35,7 @@ from moldau.cluster.rules.metadata_image import (
     PartitionState,
 )
 from moldau.errors import MalformedNodeError
-from moldau.model import BrokerId, LeaderEpoch, TopicId
+from moldau.model import BrokerId, LeaderEpoch, TopicId, TopicPartition
 from moldau.model.uuid_text import format_uuid, parse_uuid
 
 CLUSTER_ID = "/cluster/id"
@@ -51,6 +53,9 @@ ISR_CHANGE_PREFIX = "/isr_change_notification/isr_change_"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 DELETE_TOPICS = "/admin/delete_topics"
+REASSIGN_PARTITIONS = "/admin/reassign_partitions"
+PREFERRED_ELECTION = "/admin/preferred_replica_election"
+LOG_DIR_EVENT_PREFIX = "/log_dir_event_notification/log_dir_event_"
 
 PERSISTENT_PATHS = (
     BROKER_IDS,
@@ -180,7 +185,10 @@ def decode_broker(broker_id: BrokerId, data: bytes, *, epoch: int) -> BrokerStat
         _parse_endpoint(fields, text, protocols) for text in fields.texts("endpoints")
     )
     return BrokerState(
-        id=broker_id, endpoints=endpoints, rack=fields.find_text("rack"), epoch=epoch
+        id=broker_id,
+        endpoints=endpoints,
+        rack=fields.find_text("rack"),
+        epoch=epoch,
     )
 
 
@@ -325,16 +333,20 @@ def encode_isr_change(partitions: Collection[tuple[str, int]]) -> bytes:
     return _json({"version": 1, "partitions": named})
 
 
-def decode_isr_change(path: str, data: bytes) -> frozenset[str]:
-    """The topics that have changed partitions: a topic is read again as a whole."""
+WHOLE_TOPIC = -1
+"""In the place of a partition that changed: all of the topic may have, its replicas too."""
+
+
+def decode_isr_change(path: str, data: bytes) -> frozenset[TopicPartition]:
+    """The partitions whose states changed, or `WHOLE_TOPIC`."""
     fields = NodeFields(path, data)
-    topics = set()
+    changed = set()
     for item in fields.objects("partitions"):
-        topic = item.get("topic")
-        if not isinstance(topic, str):
+        topic, partition = item.get("topic"), item.get("partition")
+        if not isinstance(topic, str) or not is_integer(partition):
             raise fields.fault("partitions", "a list of topics and partitions")
-        topics.add(topic)
-    return frozenset(topics)
+        changed.add(TopicPartition(topic, partition))
+    return frozenset(changed)
 
 
 # /latest_producer_id_block

@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from enum import Enum, auto
+from enum import IntEnum, auto
 from typing import TypeVar
 
 from moldau.clock import Clock
@@ -24,9 +24,12 @@ from moldau.cluster import layout
 from moldau.cluster.change_notifications import ChangeNotifications
 from moldau.cluster.metadata_reader import MetadataReader
 from moldau.cluster.rules.metadata_image import (
+    NOTHING_DELETED,
     BrokerState,
     MetadataImage,
     TopicState,
+    as_assigned,
+    newest_states,
 )
 from moldau.coordination.port import (
     ConnectionLostError,
@@ -34,7 +37,7 @@ from moldau.coordination.port import (
     SessionExpiredError,
     Watch,
 )
-from moldau.model import BrokerId
+from moldau.model import BrokerId, TopicId, TopicPartition
 from moldau.tasks import TaskSupervisor
 
 logger = logging.getLogger(__name__)
@@ -47,12 +50,16 @@ Subscriber = Callable[[MetadataImage, MetadataImage, frozenset[str]], None]
 RETRY_SECONDS = 1.0
 
 
-class _Source(Enum):
-    """What a watch looks at."""
+class _Source(IntEnum):
+    """What a watch looks at; what is read first of several that changed.
 
-    TOPICS = auto()
+    Brokers come before topics: who sees a state that was written after a broker came back should
+    know that it did.
+    """
+
     BROKERS = auto()
     CONTROLLER = auto()
+    TOPICS = auto()
     CONFIGS = auto()
     PARTITIONS = auto()
 
@@ -62,7 +69,7 @@ class MetadataPublisher:
 
     def __init__(self, coordination: Coordination, clock: Clock, cluster_id: str) -> None:
         self._coordination = coordination
-        self._clock = clock
+        self.clock = clock
         self._reader = MetadataReader(coordination)
         self._config_changes = ChangeNotifications(
             coordination, clock, layout.CONFIG_CHANGES, layout.decode_config_change
@@ -76,6 +83,8 @@ class MetadataPublisher:
         self._dirty: set[_Source] = set()
         self._refreshing = False
         self._overtaken: set[str] = set()  # paths that changed here since their reading began
+        self._untold: set[TopicPartition] = set()  # that were notified of, and are not read yet
+        self._untold_configs: dict[layout.ConfigEntity, None] = {}  # likewise
         self._reading_topics = asyncio.Lock()
         self._tasks = TaskSupervisor(_report)
         # Held while this broker writes a notification, until it has said which one to skip.
@@ -90,13 +99,33 @@ class MetadataPublisher:
         self._subscribers.append(callback)
 
     async def start(self) -> MetadataImage:
-        """Read everything, publish it as one change, and watch from then on."""
+        """Read everything, publish it as one change, and watch from then on.
+
+        What changes meanwhile is read after that: else the image, which was begun before, would
+        put the former state over it.
+        """
+        self._refreshing = True
         self._watch()
-        await self._config_changes.skip_to_end()
-        await self._partition_changes.skip_to_end()
-        image = await self._reader.read_image(self._image.cluster_id)
-        self._publish(image, frozenset(image.topics))
+        try:
+            await self._config_changes.skip_to_end()
+            await self._partition_changes.skip_to_end()
+            image = await self._reader.read_image(self._image.cluster_id)
+            self._publish(image, frozenset(image.topics))
+        finally:
+            self._refreshing = False
+        self._maybe_refresh()
         return image
+
+    async def read_again(self) -> None:
+        """Read everything again, after a time without a session. Watches have stayed."""
+        names = await self._coordination.children(layout.TOPICS)
+        for source in (_Source.BROKERS, _Source.CONTROLLER):
+            await self._refresh_source(source)
+        configured = await self._coordination.children(layout.BROKER_CONFIGS)
+        ids = {BrokerId(int(name)) for name in configured if name.isdecimal()}
+        for broker_id in (None, *sorted(ids | self._image.broker_configs.keys())):
+            await self._refresh_broker_config(broker_id)
+        await self.refresh_topics({*names, *self._image.topics, *self._image.deleting})
 
     async def stop(self) -> None:
         for watch in self._watches:
@@ -111,6 +140,11 @@ class MetadataPublisher:
         names = (*(topic.name for topic in topics), *removed)
         self._overtaken.update(map(layout.topic_path, names))
         self._publish_topics(topics, removed)
+
+    def apply_deletion(self, topic: TopicState) -> None:
+        """The topic is marked: it exists no more, but its name is not free yet."""
+        self._overtaken.add(layout.topic_path(topic.name))
+        self._publish_topics((), (), {topic.name: topic.topic_id})
 
     def apply_topic_configs(self, name: str, configs: Mapping[str, str]) -> None:
         topic = self._image.topics.get(name)
@@ -135,13 +169,20 @@ class MetadataPublisher:
 
     # What is as it was is not published: a change may be read before its writer applies it
 
-    def _publish_topics(self, topics: Iterable[TopicState], removed: Collection[str]) -> None:
+    def _publish_topics(
+        self,
+        topics: Iterable[TopicState],
+        removed: Collection[str],
+        deleting: Mapping[str, TopicId] = NOTHING_DELETED,
+    ) -> None:
         present = self._image.topics
-        changed = [topic for topic in topics if present.get(topic.name) != topic]
-        gone = [name for name in removed if name in present]
-        if changed or gone:
-            names = frozenset((*(topic.name for topic in changed), *gone))
-            self._publish(self._image.with_topics(changed, gone), names)
+        newest = [newest_states(present.get(topic.name), topic) for topic in topics]
+        changed = [topic for topic in newest if present.get(topic.name) != topic]
+        gone = [n for n in removed if n in present or n in self._image.deleting]
+        going = {n: i for n, i in deleting.items() if self._image.deleting.get(n) != i}
+        if changed or gone or going:
+            names = frozenset((*(topic.name for topic in changed), *gone, *going))
+            self._publish(self._image.with_topics(changed, gone, going), names)
 
     def _publish_broker_config(self, broker_id: BrokerId | None, config: Mapping[str, str]) -> None:
         if config != self._image.broker_config(broker_id):
@@ -176,20 +217,24 @@ class MetadataPublisher:
 
     def _mark(self, source: _Source) -> None:
         self._dirty.add(source)
-        if not self._refreshing:
+        self._maybe_refresh()
+
+    def _maybe_refresh(self) -> None:
+        if self._dirty and not self._refreshing:
             self._refreshing = True
             self._tasks.spawn("metadata-refresh", self._refresh())
 
     async def _refresh(self) -> None:
         try:
             while self._dirty:
-                source = self._dirty.pop()
+                source = min(self._dirty)
+                self._dirty.remove(source)
                 try:
                     await self._refresh_source(source)
                 except ConnectionLostError as error:
                     logger.warning("metadata may be old, reading it again soon: %s", error)
                     self._dirty.add(source)
-                    await self._clock.sleep(RETRY_SECONDS)
+                    await self.clock.sleep(RETRY_SECONDS)
         except SessionExpiredError:
             self._dirty.clear()  # the broker ends or joins anew, and then reads everything
         finally:
@@ -214,26 +259,52 @@ class MetadataPublisher:
 
     async def _refresh_topic_list(self) -> None:
         names = frozenset(await self._coordination.children(layout.TOPICS))
-        await self.refresh_topics(names ^ self._image.topics.keys())
+        known = self._image.topics.keys() | self._image.deleting.keys()
+        await self.refresh_topics(names ^ known)
 
     async def _refresh_partitions(self) -> None:
         async with self.announcing:
             changes = await self._partition_changes.read_new()
-        await self.refresh_topics(frozenset().union(*changes))
+        self._untold.update(*changes)
+        changed = frozenset(self._untold)
+        whole, some = _split(changed, self._image)
+        await self.refresh_topics(whole)
+        for name in sorted(some):
+            await self._refresh_states(name, sorted(some[name]))
+        self._untold -= changed
+
+    async def _refresh_states(self, name: str, numbers: list[int]) -> None:
+        """Read some states of a topic; their versions tell whether they are news."""
+        topic = self._image.topics.get(name)
+        if topic is None or len(topic.partitions) <= numbers[-1]:
+            return await self.refresh_topics((name,))
+        states = await self._reader.read_states(topic, numbers)
+        present = self._image.topics.get(name)
+        if states is None or present is None or present.topic_id != topic.topic_id:
+            return await self.refresh_topics((name,))
+        partitions = list(present.partitions)
+        for number, state in states.items():
+            partitions[number] = as_assigned(state, partitions[number])
+        self._publish_topics((replace(present, partitions=tuple(partitions)),), ())
+        return None
 
     async def _refresh_configs(self) -> None:
         topics: set[str] = set()
-        brokers: set[BrokerId | None] = set()
-        for kind, name in await self._config_changes.read_new():
+        brokers: dict[BrokerId | None, None] = {}
+        self._untold_configs.update(dict.fromkeys(await self._config_changes.read_new()))
+        changes = tuple(self._untold_configs)
+        for kind, name in changes:
             if kind == "topics":
                 topics.add(name)
             elif kind == "brokers" and name == layout.DEFAULT_BROKER:
-                brokers.add(None)
+                brokers[None] = None
             elif kind == "brokers" and name.isdecimal():
-                brokers.add(BrokerId(int(name)))
+                brokers[BrokerId(int(name))] = None
         await self.refresh_topics(topics)
         for broker_id in brokers:
             await self._refresh_broker_config(broker_id)
+        for change in changes:
+            self._untold_configs.pop(change, None)
 
     async def refresh_topics(self, names: Collection[str]) -> None:
         """Read these topics again now, for a writer that was overtaken by another one."""
@@ -245,11 +316,12 @@ class MetadataPublisher:
     async def _read_topics(self, names: set[str]) -> set[str]:
         """Returns the topics whose reading was overtaken."""
         self._overtaken.difference_update(map(layout.topic_path, names))
-        read = await self._reader.read_topics(names)
+        read = await self._reader.read_topics(sorted(names))
         settled = {name for name in names if layout.topic_path(name) not in self._overtaken}
         self._publish_topics(
             [topic for topic in read.topics if topic.name in settled],
             removed=[name for name in read.missing if name in settled],
+            deleting={name: i for name, i in read.deleting.items() if name in settled},
         )
         return names - settled
 
@@ -267,6 +339,20 @@ class MetadataPublisher:
             value = await read()
             if path not in self._overtaken:
                 return value
+
+
+def _split(
+    changed: Iterable[TopicPartition], image: MetadataImage
+) -> tuple[set[str], dict[str, set[int]]]:
+    """Topics to be read as a whole, and partitions of others whose states are enough."""
+    whole: set[str] = set()
+    some: dict[str, set[int]] = {}
+    for name, number in changed:
+        if image.find_partition(name, number) is None:
+            whole.add(name)
+        else:
+            some.setdefault(name, set()).add(number)
+    return whole, {name: numbers for name, numbers in some.items() if name not in whole}
 
 
 def _report(name: str, error: BaseException) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from moldau.cluster import layout
+from moldau.cluster.admin_nodes import find_topic_to_delete
 from moldau.cluster.rules.metadata_image import (
     NO_BROKER,
     BrokerState,
@@ -18,18 +19,20 @@ from moldau.cluster.rules.metadata_image import (
     PartitionState,
     TopicState,
 )
+from moldau.cluster.topic_operations import assignment_of
 from moldau.coordination.port import Coordination, Node
 from moldau.errors import MalformedNodeError
-from moldau.model import BrokerId, LeaderEpoch
+from moldau.model import BrokerId, LeaderEpoch, TopicId
 
 logger = logging.getLogger(__name__)
 
 
 class TopicsRead(NamedTuple):
-    """A topic whose nodes make no sense is in neither."""
+    """A topic whose nodes make no sense is in none of them."""
 
     topics: list[TopicState]
     missing: list[str]
+    deleting: dict[str, TopicId]
 
 
 class MetadataReader:
@@ -40,18 +43,22 @@ class MetadataReader:
 
     async def read_image(self, cluster_id: str) -> MetadataImage:
         names = await self._coordination.children(layout.TOPICS)
-        topics = (await self.read_topics(names)).topics
+        read = await self.read_topics(names)
         image = MetadataImage(
             cluster_id=cluster_id,
             controller_id=await self.read_controller(),
             broker_configs=await self._read_broker_configs(),
             default_broker_config=await self.read_broker_config(None),
         )
-        return image.with_brokers(await self.read_brokers()).with_topics(topics)
+        brokers = await self.read_brokers()
+        return image.with_brokers(brokers).with_topics(read.topics, deleting=read.deleting)
 
     async def read_topics(self, names: Collection[str]) -> TopicsRead:
-        """All of it in three rounds: topics, then their partitions, then their configs."""
+        """All of it in few rounds: topics, those to be deleted, partitions, configs."""
         assignments, missing = await self._read_assignments(tuple(names))
+        deleting = await self._read_deletions(assignments)
+        for name in deleting:
+            del assignments[name]
         states = await self._coordination.get_many(
             [
                 layout.partition_state_path(name, partition)
@@ -63,7 +70,46 @@ class MetadataReader:
             [layout.topic_config_path(name) for name in assignments]
         )
         topics = _assemble(assignments, iter(states), configs)
-        return TopicsRead(topics, missing)
+        return TopicsRead(topics, missing, deleting)
+
+    async def read_states(
+        self, topic: TopicState, numbers: Sequence[int]
+    ) -> dict[int, PartitionState] | None:
+        """The states of some partitions of a topic that is known.
+
+        None when they cannot be told apart from those of another topic of the same name, or make
+        no sense: then the topic is to be read as a whole. Its own node is read last, so what was
+        read before belongs to the topic that it names.
+        """
+        paths = [layout.partition_state_path(topic.name, number) for number in numbers]
+        *nodes, own = await self._coordination.get_many([*paths, layout.topic_path(topic.name)])
+        states = {}
+        try:
+            assignment = layout.decode_topic(topic.name, b"" if own is None else own.data)
+            if assignment != assignment_of(topic):
+                return None
+            for number, node in zip(numbers, nodes, strict=True):
+                if node is None:
+                    return None
+                states[number] = _partition(topic.name, number, node, assignment)
+        except MalformedNodeError:
+            return None
+        return states
+
+    async def _read_deletions(
+        self, assignments: Mapping[str, layout.TopicAssignment]
+    ) -> dict[str, TopicId]:
+        """The topics whose deletion the controller has begun. A mere request is left to it."""
+        marked = await self._coordination.children(layout.DELETE_TOPICS)
+        names = [name for name in marked if name in assignments]
+        nodes = await self._coordination.get_many([layout.delete_topic_path(n) for n in names])
+        deleting = {}
+        for name, node in zip(names, nodes, strict=True):
+            if node is not None:
+                topic_id = find_topic_to_delete(name, node.data)
+                if topic_id == assignments[name].topic_id:
+                    deleting[name] = topic_id
+        return deleting
 
     async def _read_assignments(
         self, names: Sequence[str]

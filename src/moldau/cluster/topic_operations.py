@@ -11,35 +11,40 @@ from dataclasses import replace
 
 from moldau.cluster import layout
 from moldau.cluster.rules.leader_election import PlannedState
-from moldau.cluster.rules.metadata_image import NO_NODE, PartitionState, TopicState
+from moldau.cluster.rules.metadata_image import NO_BROKER, NO_NODE, PartitionState, TopicState
 from moldau.coordination.port import Create, Delete, Node, Operation, SetData
 
 
-def creation(topic: TopicState, config: Node | None) -> list[Operation]:
-    """`config` is what a former topic of this name left behind."""
+def creation(topic: TopicState, config: Node | None, end: int | None = None) -> list[Operation]:
+    """`config` is what a former topic of this name left behind.
+
+    With `end` the partitions from this one on are left out: their states are written later.
+    """
     path = layout.topic_config_path(topic.name)
     data = layout.encode_config(topic.configs)
     return [
-        Create(path=layout.topic_path(topic.name), data=layout.encode_topic(_assignment(topic))),
+        Create(path=layout.topic_path(topic.name), data=layout.encode_topic(assignment_of(topic))),
         Create(path=layout.partitions_path(topic.name)),
-        *_partition_creation(topic, 0),
+        *_partition_creation(topic, 0, end),
         Create(path=path, data=data)
         if config is None
         else SetData(path=path, data=data, version=config.version),
     ]
 
 
-def growth(topic: TopicState, first_new: int, version: int) -> list[Operation]:
-    """`topic` as it shall be; `version` of its node as it was read."""
+def growth(
+    topic: TopicState, first_new: int, version: int, end: int | None = None
+) -> list[Operation]:
+    """`topic` as it shall be; `version` of its node as it was read; `end` as in `creation`."""
     return [
         assignment_write(topic, version),
-        *_partition_creation(topic, first_new),
+        *_partition_creation(topic, first_new, end),
         notification([topic.name]),
     ]
 
 
 def assignment_write(topic: TopicState, version: int) -> Operation:
-    data = layout.encode_topic(_assignment(topic))
+    data = layout.encode_topic(assignment_of(topic))
     return SetData(path=layout.topic_path(topic.name), data=data, version=version)
 
 
@@ -83,19 +88,42 @@ def folders_of_states(plan: Iterable[PlannedState]) -> list[str]:
 
 def notification(topics: Sequence[str]) -> Operation:
     """Tell all brokers to read these topics again."""
-    data = layout.encode_isr_change([(topic, 0) for topic in topics])
+    return _notification([(topic, layout.WHOLE_TOPIC) for topic in topics])
+
+
+def notification_of_states(plan: Iterable[PlannedState]) -> Operation:
+    """Tell all brokers to read these states again, or the whole topic if it is many of them."""
+    numbers: dict[str, list[int]] = {}
+    sizes: dict[str, int] = {}
+    for planned in plan:
+        numbers.setdefault(planned.topic.name, []).append(planned.partition)
+        sizes[planned.topic.name] = len(planned.topic.partitions)
+    changed: list[tuple[str, int]] = []
+    for name in sorted(numbers):
+        is_most = 2 * len(numbers[name]) > sizes[name]
+        changed += [(name, n) for n in ([layout.WHOLE_TOPIC] if is_most else numbers[name])]
+    return _notification(changed)
+
+
+def _notification(changed: Sequence[tuple[str, int]]) -> Operation:
+    data = layout.encode_isr_change(changed)
     return Create(path=layout.ISR_CHANGE_PREFIX, data=data, sequential=True)
 
 
-def with_first_versions(topic: TopicState, first_new: int) -> TopicState:
-    """The topic after its new partitions were written: a new node has version 0."""
-    written = (replace(state, version=0) for state in topic.partitions[first_new:])
-    return replace(topic, partitions=(*topic.partitions[:first_new], *written))
+def with_first_versions(topic: TopicState, first_new: int, end: int | None = None) -> TopicState:
+    """The topic after its new partitions were written: a new node has version 0.
+
+    Nobody leads those from `end` on, whose states are not written yet.
+    """
+    written = (replace(state, version=0) for state in topic.partitions[first_new:end])
+    rest = () if end is None else topic.partitions[end:]
+    unwritten = (replace(state, leader=NO_BROKER, isr=()) for state in rest)
+    return replace(topic, partitions=(*topic.partitions[:first_new], *written, *unwritten))
 
 
-def _partition_creation(topic: TopicState, first_new: int) -> list[Operation]:
+def _partition_creation(topic: TopicState, first_new: int, end: int | None) -> list[Operation]:
     operations: list[Operation] = []
-    for partition in range(first_new, len(topic.partitions)):
+    for partition in range(first_new, len(topic.partitions) if end is None else end):
         operations += _state_creation(topic.name, partition, topic.partitions[partition])
     return operations
 
@@ -110,7 +138,7 @@ def _state_creation(topic: str, partition: int, state: PartitionState) -> list[O
     ]
 
 
-def _assignment(topic: TopicState) -> layout.TopicAssignment:
+def assignment_of(topic: TopicState) -> layout.TopicAssignment:
     partitions = tuple(enumerate(topic.partitions))
     return layout.TopicAssignment(
         topic_id=topic.topic_id,

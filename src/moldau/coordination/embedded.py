@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -103,7 +104,10 @@ class EmbeddedStore:
         return cls(database, tree, clock, workers)
 
     def session(self) -> EmbeddedSession:
-        return EmbeddedSession(self, next(self._session_ids))
+        return EmbeddedSession(self)
+
+    def next_session_id(self) -> int:
+        return next(self._session_ids)
 
     async def close(self) -> None:
         """Write what is waiting, then close the file. Sessions are of no use afterwards."""
@@ -119,20 +123,18 @@ class EmbeddedStore:
     async def submit(
         self, session: EmbeddedSession, operations: Sequence[TreeOperation]
     ) -> list[Outcome]:
-        answer: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
-        self._enqueue(_Request(session=session, operations=operations, answer=answer))
-        return await answer
+        request = _request(session, operations)
+        self._enqueue(request)
+        return await request.answer
 
     def end_session(self, session: EmbeddedSession) -> asyncio.Future[list[Outcome]]:
         """Take its ephemeral nodes away: now, or behind the writes that are under way."""
-        answer: asyncio.Future[list[Outcome]] = asyncio.get_running_loop().create_future()
-        ending = EndSession(session_id=session.session_id)
-        request = _Request(session=session, operations=(ending,), answer=answer)
+        request = _request(session, (EndSession(session_id=session.session_id),))
         if self._writing:
             self._enqueue(request)
         else:
             self._finish((request,), self._plan((request,)))
-        return answer
+        return request.answer
 
     def _enqueue(self, request: _Request) -> None:
         self._queue.append(request)
@@ -213,15 +215,21 @@ class EmbeddedStore:
 class EmbeddedSession:
     """One session with the store: the `Coordination` port."""
 
-    def __init__(self, store: EmbeddedStore, session_id: int) -> None:
+    def __init__(self, store: EmbeddedStore) -> None:
         self._store = store
-        self._session_id = session_id
-        self._ended = False
+        self._session_id = store.next_session_id()
+        self._ending: asyncio.Future[list[Outcome]] | None = None  # None while the session lasts
+        self._closed = False
         self._on_end: list[Callable[[], None]] = []
 
     @property
     def session_id(self) -> int:
         return self._session_id
+
+    @property
+    def lease_end(self) -> float:
+        """The store is in this process: the session ends by `expire` or not at all."""
+        return math.inf if self._ending is None else -math.inf
 
     async def get(self, path: str) -> Node | None:
         self.require_alive()
@@ -266,31 +274,41 @@ class EmbeddedSession:
 
     def watch_data(self, path: str, callback: Callable[[], None]) -> Watch:
         self.require_alive()
-        return self._store.watches.add(self._session_id, WatchKind.DATA, path, callback)
+        return self._store.watches.add(self, WatchKind.DATA, path, callback)
 
     def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:
         self.require_alive()
-        return self._store.watches.add(self._session_id, WatchKind.CHILDREN, path, callback)
+        return self._store.watches.add(self, WatchKind.CHILDREN, path, callback)
 
     def on_session_end(self, callback: Callable[[], None]) -> None:
         self._on_end.append(callback)
 
+    async def renew(self) -> None:
+        if self._ending is not None and not self._closed:
+            # Its ephemeral nodes go first, and with them what it had still asked for.
+            await asyncio.wait((self._ending,))
+        if self._closed:
+            raise SessionExpiredError(f"session {self._session_id} was closed")
+        if self._ending is not None:
+            self._ending = None
+            self._session_id = self._store.next_session_id()
+            self._store.watches.wake_all_of(self)
+
     async def close(self) -> None:
-        if not self._ended:
-            await self._end()
+        self._closed = True
+        self._store.watches.remove_all_of(self)
+        if self._ending is None:
+            self._ending = self._store.end_session(self)
+            await self._ending
 
     def expire(self) -> None:
         """What a server does to a session that was silent for too long; for tests."""
-        if self._ended:
+        if self._ending is not None:
             return
-        self._end()
+        self._store.watches.silence_all_of(self)
+        self._ending = self._store.end_session(self)
         for callback in self._on_end:
             asyncio.get_running_loop().call_soon(callback)
-
-    def _end(self) -> asyncio.Future[list[Outcome]]:
-        self._ended = True
-        self._store.watches.remove_session(self._session_id)
-        return self._store.end_session(self)
 
     async def _submit(self, operations: Sequence[TreeOperation]) -> list[Outcome]:
         self.require_alive()
@@ -299,8 +317,16 @@ class EmbeddedSession:
         return await self._store.submit(self, operations)
 
     def require_alive(self) -> None:
-        if self._ended:
+        if self._ending is not None:
             raise SessionExpiredError(f"session {self._session_id} has ended")
+
+
+def _request(session: EmbeddedSession, operations: Sequence[TreeOperation]) -> _Request:
+    return _Request(
+        session=session,
+        operations=operations,
+        answer=asyncio.get_running_loop().create_future(),
+    )
 
 
 def _check_operation(operation: TreeOperation) -> None:

@@ -42,6 +42,10 @@ class EphemeralParentError(CoordinationError):
     """An ephemeral node cannot have children."""
 
 
+class NoAccessError(CoordinationError):
+    """The store's access lists do not let this session read or write the node."""
+
+
 class SessionExpiredError(CoordinationError):
     """The session is over: ephemeral nodes are gone, and this broker must stop leading."""
 
@@ -98,7 +102,10 @@ class Watch(Protocol):
 
 
 class Coordination(Protocol):
-    """One session with the store."""
+    """One session with the store, and after its end, when renewed, another.
+
+    Between the end and `renew` every call raises `SessionExpiredError`, and watches are silent.
+    """
 
     async def get(self, path: str) -> Node | None: ...
 
@@ -138,19 +145,41 @@ class Coordination(Protocol):
         ...
 
     def watch_data(self, path: str, callback: Callable[[], None]) -> Watch:
-        """Call back on the loop after the node was made, changed or deleted."""
+        """Call back on the loop after the node was made, changed or deleted.
+
+        It is in force for whatever this session reads after this call: set it, then read.
+        """
         ...
 
     def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:
-        """Call back on the loop after a child was made or deleted."""
+        """Call back on the loop after a child was made or deleted; in force as above."""
         ...
 
     def on_session_end(self, callback: Callable[[], None]) -> None:
-        """Call back on the loop when the session is lost for good."""
+        """Call back on the loop whenever a session is lost for good; closing it is no loss."""
         ...
 
     @property
     def session_id(self) -> int: ...
+
+    @property
+    def lease_end(self) -> float:
+        """Until then, in seconds of the clock's `monotonic`, the session cannot be over.
+
+        Who acts on the session's behalf (a leader) compares it with the time at every act, since
+        a process that was paused hears of the session's end only after others have. It moves on
+        while the store answers, does not go back within one session, and is `-inf` after its end.
+        """
+        ...
+
+    async def renew(self) -> None:
+        """Begin a new session after the last one was lost; nothing while it is not lost.
+
+        Watches stay armed, and each is told once, since nobody knows what it has missed; callbacks
+        of `on_session_end` stay too. Raises `ConnectionLostError` when the store does not answer
+        (try again) and `SessionExpiredError` after `close`.
+        """
+        ...
 
     async def close(self) -> None:
         """End the session: its ephemeral nodes go."""

@@ -174,6 +174,8 @@ class GroupCoordinator:
         number = self.topic.find_partition(group_id)
         lead = None if number is None else self._leads.get(number)
         if lead is not None:
+            if not lead.partition.holds_lease:
+                raise NotCoordinatorError(f"the lease on coordinating {group_id!r} is over")
             return lead.shard
         state = self.topic.find_state(group_id)
         if state is not None and state.leader == self._broker_id and number not in self._lost:
@@ -185,7 +187,11 @@ class GroupCoordinator:
     def on_partition_changed(
         self, topic_partition: TopicPartition, partition: Partition | None
     ) -> None:
-        """A partition was opened, dropped (None), or has another leader."""
+        """A partition was opened, dropped (None), or has another leader.
+
+        A shard is loaded when all that its leader found in the log is committed: what it shows is
+        in the log of every later leader, too.
+        """
         if topic_partition.topic != GROUP_OFFSETS_TOPIC or self._is_closed:
             return
         number = topic_partition.partition
@@ -199,7 +205,7 @@ class GroupCoordinator:
                 return
             del self._leads[number]
             lead.shard.close()
-        if partition is not None and partition.is_leader:
+        if partition is not None and partition.is_settled:
             self._lead(number, partition)
 
     def _lead(self, number: int, partition: Partition) -> None:

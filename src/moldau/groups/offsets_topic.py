@@ -20,8 +20,12 @@ from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
 _log = logging.getLogger(__name__)
 
 
+_REPLICATION_FACTOR = "offsets.topic.replication.factor"
+_IN_A_CLUSTER = 3
+
+
 class TopicMaker(Protocol):
-    """`cluster.cluster_admin.ClusterAdmin`, as far as it is needed here."""
+    """`broker.topic_maker.TopicMaker`, as far as it is needed here."""
 
     def create_topic(self, spec: TopicSpec) -> Awaitable[TopicState]: ...
 
@@ -90,10 +94,18 @@ class OffsetsTopic:
         return TopicSpec(
             name=GROUP_OFFSETS_TOPIC,
             partition_count=options.offsets_topic_num_partitions,
-            replication_factor=options.offsets_topic_replication_factor,
+            replication_factor=replication_factor_of(options),
             configs={
                 "cleanup.policy": "compact",
                 "compression.type": "producer",
                 "segment.bytes": str(options.offsets_topic_segment_bytes),
             },
         )
+
+
+def replication_factor_of(options: BrokerOptions) -> int:
+    """What is set; else three in a cluster, as Kafka has it, and one for a broker alone."""
+    is_set = any(_REPLICATION_FACTOR in level for _, level in options.layers.levels())
+    if is_set or options.zookeeper_connect is None:
+        return options.offsets_topic_replication_factor
+    return _IN_A_CLUSTER

@@ -1,17 +1,20 @@
-"""One replica of one partition, as its leader serves it.
+"""A partition as this broker leads or follows it.
 
 A shell, owned by the event loop: no method that changes state awaits in its middle. It decides
 nothing itself: `storage.rules.append_checks` says which batches are good, `storage.log` which
-sequence numbers are, `replication.rules.high_watermark` what is committed.
+sequence numbers are, `replication.rules` what is committed, who is in sync and how far a follower
+goes back. `replica` is what it can do in either part, `leadership` knows the followers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+import logging
+import math
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, Protocol
 
-from moldau.clock import Clock
-from moldau.cluster.rules.metadata_image import PartitionState
+from moldau.clock import Clock, Timer
+from moldau.cluster.rules.metadata_image import NO_BROKER, NO_NODE, PartitionState
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import (
     FencedLeaderEpochError,
@@ -20,13 +23,19 @@ from moldau.errors import (
     OffsetOutOfRangeError,
     UnknownLeaderEpochError,
 )
-from moldau.model import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
+from moldau.model import BrokerId, Offset, TopicId, TopicPartition
 from moldau.records.batch_header import BatchHeader, read_header
 from moldau.records.compression import Codec
-from moldau.replication.rules.high_watermark import advance_high_watermark
-from moldau.storage.files import FileSlice
+from moldau.replication.leadership import Leadership
+from moldau.replication.replica import PartitionRead, Replica, ReplicaObserver
+from moldau.replication.rules.acknowledgement import Acknowledgement, decide_acknowledgement
+from moldau.replication.rules.follower_progress import FollowerFetch
+from moldau.replication.rules.high_watermark import (
+    advance_high_watermark,
+)
+from moldau.replication.rules.read_replica import ReadableReplica, choose_read_replica
 from moldau.storage.log import AppendResult, Log
-from moldau.storage.log_reader import LogRead, TimestampedOffset
+from moldau.storage.log_reader import LogRead
 from moldau.storage.rules.append_checks import (
     AppendLimits,
     check_batch,
@@ -36,41 +45,51 @@ from moldau.storage.rules.append_checks import (
     rewrite_batch,
     wanted_codec,
 )
-from moldau.storage.rules.epoch_cache import EpochEnd
 from moldau.workers import Workers
+
+_log = logging.getLogger(__name__)
 
 ALL_IN_SYNC = -1
 """acks=all."""
 
-EARLIEST_TIMESTAMP = -2
-LATEST_TIMESTAMP = -1
-MAX_TIMESTAMP = -3
-EARLIEST_LOCAL_TIMESTAMP = -4
-LATEST_TIERED_TIMESTAMP = -5
-EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
 
+class FollowedRead(NamedTuple):
+    """A follower's fetch of one partition."""
 
-class PartitionRead(NamedTuple):
-    """What a fetch found in one partition."""
-
-    records: FileSlice | None
-    high_watermark: Offset
-    last_stable_offset: Offset
-    log_start_offset: Offset
-    aborted_transactions: tuple[tuple[int, int], ...] | None  # (producer id, first offset)
-    diverging_epoch: tuple[int, int] | None  # (epoch, end offset), KIP-595
-
-
-class FoundOffset(NamedTuple):
-    """An answer to ListOffsets; offset -1 where nothing fits."""
-
+    replica: BrokerId
+    broker_epoch: int
+    current_leader_epoch: int
     offset: int
-    timestamp_ms: int
-    leader_epoch: int
+    last_fetched_epoch: int
+    log_start_offset: int
 
 
-class Partition:
-    """The replica that this broker holds. Invariants HW-1 and HW-2 hold after every method."""
+class PartitionObserver(ReplicaObserver, Protocol):
+    """Who wants to know what happens to partitions."""
+
+    def on_append(self, topic_partition: TopicPartition, size_bytes: int) -> None:
+        """Records were appended and are committed: there is one replica."""
+        ...
+
+    def on_replicable(self, topic_partition: TopicPartition, size_bytes: int) -> None:
+        """Records were appended, and followers may fetch them."""
+        ...
+
+    def on_catch_up(self, partition: Partition) -> None:
+        """A follower may come into the in-sync set."""
+        ...
+
+    def on_suspicion(self, partition: Partition, offset: Offset) -> None:
+        """A follower cannot use the records at an offset: they may be damaged."""
+        ...
+
+
+class Partition(Replica):
+    """The replica that this broker holds, and the part that it plays.
+
+    `lease_end` is the end of the lease on leading, in seconds of the clock (REP-4);
+    `broker_epoch_of` tells the epoch of a broker that lives, -1 of one that does not.
+    """
 
     def __init__(
         self,
@@ -80,31 +99,126 @@ class Partition:
         broker_id: BrokerId,
         clock: Clock,
         workers: Workers,
-        on_append: Callable[[TopicPartition, int], None],
+        observer: PartitionObserver,
+        lease_end: Callable[[], float] = lambda: math.inf,
+        broker_epoch_of: Callable[[BrokerId], int] = lambda broker: -1,
+        known_high_watermark: int = 0,
+        refused_epoch: int = -1,
     ) -> None:
-        self.log = log
-        self.topic_partition: TopicPartition = log.topic_partition
-        self.topic_id = topic_id
-        self.high_watermark = log.log_start_offset  # log start <= high watermark <= log end
-        self.leader_epoch = LeaderEpoch(-1)
-        self.leader_id = BrokerId(-1)
-        self.in_sync: tuple[BrokerId, ...] = ()
-        self.is_leader = False
-        self._broker_id = broker_id
-        self._clock = clock
-        self._workers = workers
-        self._on_append = on_append
-        self.on_commit: Callable[[], None] | None = None  # told when the high watermark moves
+        super().__init__(
+            log,
+            topic_id,
+            broker_id=broker_id,
+            clock=clock,
+            workers=workers,
+            observer=observer,
+            known_high_watermark=known_high_watermark,
+        )
+        self._observer = observer
+        self._on_append = observer.on_append  # straight: this is the path of every produce
+        self._lease_end = lease_end
+        self._broker_epoch_of = broker_epoch_of
+        self._refused_epoch = refused_epoch  # led in a former life: not again under this epoch
+        self._version = NO_NODE
+        self._is_accepting = False  # leads, and takes records
+        self._leadership: Leadership | None = None
+        self._joining: Timer | None = None  # ends the wait for a follower that comes into the set
+        self._has_followers = False
+        self._smallest_isr_size = 0
         self._limits = _limits_of(log.options)
 
-    def apply_state(self, state: PartitionState) -> None:
-        """Take the part in the partition that the cluster's metadata gives this broker."""
-        self.leader_id = state.leader
-        self.leader_epoch = state.leader_epoch
-        self.in_sync = state.isr
-        self.is_leader = state.leader == self._broker_id
-        if self.is_leader:
+    def __repr__(self) -> str:
+        role = "leader" if self.is_leader else f"follower of {self.leader_id}"
+        return f"Partition({self.topic_partition}, {role}, epoch {self.leader_epoch})"
+
+    # Following the cluster
+
+    def apply_state(self, state: PartitionState) -> bool:
+        """Take the part that the cluster's metadata gives this broker; whether it is news.
+
+        A state that is not newer than the one in force changes nothing but the replicas, which are
+        written elsewhere. After a suspension the one in force is taken up again.
+        """
+        self.replicas = state.replicas
+        is_newer = state.version > self._version
+        is_resumed = self._is_suspended and state.version == self._version
+        if not is_newer and not is_resumed:
+            self._update_replicas(state)
+            return False
+        self._version = state.version
+        self._is_suspended = False
+        was_leader, former_epoch = self._leadership is not None, self.leader_epoch
+        self.leader_id, self.leader_epoch = state.leader, state.leader_epoch
+        self.isr = state.isr
+        if state.leader != self._broker_id or state.leader_epoch <= self._refused_epoch:
+            self._resign()
+        elif was_leader and former_epoch == state.leader_epoch and not is_resumed:
+            self._go_on(state)
+        else:
+            self._lead(state)
+        return True
+
+    def _lead(self, state: PartitionState) -> None:
+        """Begin an epoch as the leader."""
+        self.log.begin_epoch(state.leader_epoch)
+        self._leadership = Leadership(
+            self._broker_id,
+            state,
+            start_offset=Offset(self.log.epochs.entries[-1].start_offset),
+            now=self._clock.monotonic(),
+            broker_epoch_of=self._broker_epoch_of,
+        )
+        self.is_leader = self._is_accepting = True
+        self.is_settled = False
+        self.damaged_from = None
+        self._note_isr()
+        self._advance_high_watermark()
+
+    def _go_on(self, state: PartitionState) -> None:
+        """Lead on, with another in-sync set."""
+        if self._leadership is not None:
+            self._leadership.update(state, self._clock.monotonic())
+            self._note_isr()
             self._advance_high_watermark()
+
+    def _update_replicas(self, state: PartitionState) -> None:
+        """The same state, or an older one with newer replicas."""
+        leadership = self._leadership
+        if leadership is not None and leadership.state.replicas != state.replicas:
+            leadership.set_replicas(state.replicas, self._clock.monotonic())
+            self._note_isr()
+            self._advance_high_watermark()
+
+    def _resign(self) -> None:
+        """Lead no longer; what was known of the followers is void."""
+        if self._joining is not None:
+            self._joining.cancel()
+            self._joining = None
+        self._leadership = None
+        self.is_leader = self.is_settled = self._is_accepting = self._has_followers = False
+        self._smallest_isr_size = 0
+
+    def suspend(self) -> None:
+        """The session is over: neither lead nor follow until a state is applied again."""
+        self._is_suspended = True
+        self._resign()
+        self.leader_id = NO_BROKER
+
+    def _note_isr(self) -> None:
+        """Keep at hand what the path of every produce asks for."""
+        if self._leadership is not None:
+            self._has_followers = bool(self._leadership.progress)
+            self._smallest_isr_size = len(self._leadership.isr.smallest)
+
+    @property
+    def in_sync(self) -> tuple[BrokerId, ...]:
+        """The in-sync set: while we lead, the smallest that may be in force."""
+        return self.isr if self._leadership is None else self._leadership.isr.smallest
+
+    @property
+    def holds_lease(self) -> bool:
+        """Whether this broker leads, and nobody else can lead yet (REP-4)."""
+        return self.is_leader and self._clock.monotonic() < self._lease_end()
 
     def update_options(self, options: TopicOptions) -> None:
         self.log.update_options(options)
@@ -159,126 +273,219 @@ class Partition:
         self, batch: memoryview | bytearray, header: BatchHeader, now_ms: int
     ) -> AppendResult:
         result = self.log.append(batch, header, leader_epoch=self.leader_epoch, now_ms=now_ms)
-        if not result.duplicate:
+        if result.duplicate:
+            return result
+        if self._has_followers:
+            self._observer.on_replicable(self.topic_partition, len(batch))
             self._advance_high_watermark()
+        else:
+            self.high_watermark = self.log.log_end_offset
+            if self.on_commit is not None:
+                self.on_commit()
             self._on_append(self.topic_partition, len(batch))
         return result
 
     def _require_leader(self, required_acks: int) -> None:
-        if not self.is_leader:
+        if not self._is_accepting:
             raise NotLeaderError(f"{self.topic_partition} is led by broker {self.leader_id}")
+        lease_end = self._lease_end()
+        if lease_end != math.inf and self._clock.monotonic() >= lease_end:
+            raise NotLeaderError(f"the lease on leading {self.topic_partition} is over")
         if required_acks == ALL_IN_SYNC:
             wanted = self.log.options.min_insync_replicas
-            if len(self.in_sync) < wanted:
+            if self._smallest_isr_size < wanted:
                 raise NotEnoughReplicasError(
-                    f"{self.topic_partition} has {len(self.in_sync)} in-sync replicas, "
+                    f"{self.topic_partition} has {self._smallest_isr_size} in-sync replicas, "
                     f"min.insync.replicas is {wanted}"
                 )
+
+    def acknowledgement(self, leader_epoch: int, end_offset: int) -> Acknowledgement:
+        """What can be said of a batch that was appended in an epoch and ends at an offset."""
+        return decide_acknowledgement(
+            leads_epoch=self.is_leader and self.leader_epoch == leader_epoch,
+            high_watermark=self.high_watermark,
+            end_offset=end_offset,
+            smallest_isr_size=self._smallest_isr_size,
+            min_in_sync=self.log.options.min_insync_replicas,
+        )
 
     def _rewrite_codec(self, header: BatchHeader) -> Codec | None:
         wanted = self.log.options.compression_type
         return None if wanted == "producer" else wanted_codec(wanted, header)
 
     def _advance_high_watermark(self) -> None:
-        former = self.high_watermark
-        self.high_watermark = advance_high_watermark(former, self.log.log_end_offset, ())
-        if self.on_commit is not None and self.high_watermark != former:
-            self.on_commit()
-
-    # Fetch
-
-    def check_epoch(self, current_leader_epoch: int) -> None:
-        """Compare the epoch that a client believes in (KIP-320); -1 believes in none."""
-        if current_leader_epoch < 0 or current_leader_epoch == self.leader_epoch:
+        leadership = self._leadership
+        if leadership is None:
             return
-        if current_leader_epoch < self.leader_epoch:
-            raise FencedLeaderEpochError(
-                f"{self.topic_partition} is at epoch {self.leader_epoch}, the request at "
-                f"{current_leader_epoch}"
-            )
-        raise UnknownLeaderEpochError(
-            f"{self.topic_partition} is at epoch {self.leader_epoch}, the request at "
-            f"{current_leader_epoch}"
+        former = self.high_watermark
+        self.high_watermark = advance_high_watermark(
+            former, self.log.log_end_offset, leadership.in_sync_ends()
         )
+        if self.high_watermark != former:
+            self._tell_commit()
+        if not self.is_settled and self.high_watermark >= leadership.start_offset:
+            self.is_settled = True
+            self._observer.on_change(self.topic_partition)
 
-    @property
-    def last_stable_offset(self) -> Offset:
-        """Up to here every transaction is decided."""
-        unstable = self.log.first_unstable_offset(self.high_watermark)
-        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+    # Handing over
 
-    def read(
-        self,
-        offset: int,
-        max_bytes: int,
-        *,
-        read_committed: bool,
-        min_one: bool,
-        last_fetched_epoch: int = -1,
+    def stop_accepting(self) -> None:
+        """Refuse records from now on, as for a leader that is about to go; reads go on."""
+        self._is_accepting = False
+
+    def resume_accepting(self) -> None:
+        """The hand-over did not come about."""
+        self._is_accepting = self.is_leader
+
+    def caught_up_followers(self) -> tuple[BrokerId, ...]:
+        """The in-sync followers that have all that is in the log."""
+        leadership = self._leadership
+        return () if leadership is None else leadership.followers_at(self.log.log_end_offset)
+
+    # The in-sync set
+
+    def propose_isr(self, max_lag_seconds: float) -> tuple[PartitionState, PartitionState] | None:
+        """The state in force and the one to be written over it, when the set should change.
+
+        The proposal is pending until a newer state is applied, or `withdraw_isr`.
+        """
+        leadership = self._leadership
+        if leadership is None:
+            return None
+        former, now = leadership.state, self._clock.monotonic()
+        proposed = leadership.propose_shrink(self.log.log_end_offset, now, max_lag_seconds)
+        if proposed is None:
+            proposed = leadership.propose_expand(self.high_watermark)
+        if proposed is None:
+            return None
+        self._note_isr()
+        return former, proposed
+
+    def withdraw_isr(self, former: PartitionState) -> None:
+        """The proposal over this state is surely not in force."""
+        if self._leadership is not None:
+            self._leadership.withdraw(former.version)
+            self._note_isr()
+            self._advance_high_watermark()
+
+    def broker_epoch_at_fetch(self, follower: BrokerId) -> int:
+        """Under which epoch of its broker a follower made the progress that counts."""
+        leadership = self._leadership
+        known = None if leadership is None else leadership.progress.get(follower)
+        return -1 if known is None else known.broker_epoch
+
+    def forget_follower(self, follower: BrokerId) -> None:
+        """Its broker went or was restarted (ISR-2)."""
+        if self._leadership is not None:
+            self._leadership.forget(follower)
+
+    # Followers
+
+    def read_for_follower(
+        self, wanted: FollowedRead, max_bytes: int, *, min_one: bool, counts: bool = True
     ) -> PartitionRead:
-        """A consumer's read: committed records from an offset on, whole batches, at least one."""
+        """A follower's read, up to the log's end.
+
+        It tells how far the follower has come, if it `counts`: not when a request that was waiting
+        looks again.
+        """
+        leadership = self._require_leadership(wanted)
         log = self.log
-        last_stable_offset = self.last_stable_offset
-        diverging = self._find_divergence(offset, last_fetched_epoch)
-        end_offset = last_stable_offset if read_committed else self.high_watermark
+        diverging = self._find_divergence(wanted.offset, wanted.last_fetched_epoch)
         read: LogRead | None = None
         if diverging is None:
-            if not log.log_start_offset <= offset <= log.log_end_offset:
-                raise OffsetOutOfRangeError(
-                    f"offset {offset} of {self.topic_partition} is outside "
-                    f"{log.log_start_offset} to {log.log_end_offset}"
-                )
-            if offset < end_offset and (max_bytes > 0 or min_one):
-                read = log.read(Offset(offset), max_bytes, end_offset=end_offset, min_one=min_one)
-        aborted: tuple[tuple[int, int], ...] | None = None
-        if read_committed:
-            found = () if read is None else log.aborted_transactions(offset, read.end_offset)
-            aborted = tuple((one.producer_id, one.first_offset) for one in found)
+            self._require_in_log(wanted.offset)
+            if counts:
+                self._note_fetch(leadership, wanted)
+            if max_bytes > 0 or min_one:
+                end_offset = log.log_end_offset
+                read = log.read(wanted.offset, max_bytes, end_offset=end_offset, min_one=min_one)
+                if read.slice is not None and leadership.note_given(wanted.replica, wanted.offset):
+                    self._observer.on_suspicion(self, Offset(wanted.offset))
         return PartitionRead(
             None if read is None else read.slice,
             self.high_watermark,
-            last_stable_offset,
+            self.last_stable_offset,
             log.log_start_offset,
-            aborted,
+            None,
             diverging,
         )
 
-    def _find_divergence(self, offset: int, last_fetched_epoch: int) -> tuple[int, int] | None:
-        """Where the reader's history leaves ours, if it does (KIP-595)."""
-        if last_fetched_epoch < 0:
+    def _require_leadership(self, wanted: FollowedRead) -> Leadership:
+        leadership = self._leadership
+        if leadership is None:
+            raise NotLeaderError(f"{self.topic_partition} is led by broker {self.leader_id}")
+        if wanted.current_leader_epoch < 0:
+            raise FencedLeaderEpochError(f"a follower of {self.topic_partition} named no epoch")
+        self.check_epoch(wanted.current_leader_epoch)
+        if wanted.replica not in leadership.progress:
+            # It may have been added by what has not been read here yet.
+            raise UnknownLeaderEpochError(
+                f"broker {wanted.replica} has no replica of {self.topic_partition}"
+            )
+        return leadership
+
+    def _note_fetch(self, leadership: Leadership, wanted: FollowedRead) -> None:
+        fetch = FollowerFetch(
+            offset=Offset(wanted.offset),
+            log_start_offset=Offset(wanted.log_start_offset),
+            broker_epoch=wanted.broker_epoch,
+            leader_end_offset=self.log.log_end_offset,
+            high_watermark=self.high_watermark,
+            at=self._clock.monotonic(),
+        )
+        former = leadership.progress[wanted.replica]
+        former_until = leadership.joining_until
+        if not leadership.note_fetch(wanted.replica, fetch):
+            return
+        until = leadership.joining_until
+        if until is not None and until != former_until:
+            self._await_joining(until)
+        if fetch.offset != former.log_end_offset:
+            self._advance_high_watermark()
+        if fetch.log_start_offset != former.log_start_offset:
+            self._observer.on_change(self.topic_partition)
+        if leadership.may_expand_by(wanted.replica, self.high_watermark):
+            self._observer.on_catch_up(self)
+
+    def _await_joining(self, until: float) -> None:
+        """The high watermark waits for a follower, and not for ever."""
+
+        def give_up() -> None:
+            if self._leadership is not None:
+                self._leadership.give_up_joining(until)
+                self._advance_high_watermark()
+
+        if self._joining is not None:
+            self._joining.cancel()
+        self._joining = self._clock.call_later(until - self._clock.monotonic(), give_up)
+
+    def find_read_replica(
+        self, client_rack: str, racks: Mapping[BrokerId, str | None], offset: int
+    ) -> BrokerId | None:
+        """The follower that a consumer in a rack should read from (KIP-392), None for us.
+
+        `racks` has the living brokers.
+        """
+        leadership = self._leadership
+        if leadership is None or not self._has_followers:
             return None
-        epoch, end_offset = self.log.end_offset_for_epoch(last_fetched_epoch)
-        if epoch < 0 or (epoch == last_fetched_epoch and end_offset >= offset):
-            return None
-        return epoch, end_offset
+        followers = {
+            broker: ReadableReplica(
+                rack=racks[broker],
+                log_start_offset=known.log_start_offset,
+                log_end_offset=known.log_end_offset,
+                caught_up_at=known.caught_up_at,
+            )
+            for broker, known in leadership.progress.items()
+            if broker in racks and broker in leadership.isr.isr
+        }
+        leader_rack = racks.get(self._broker_id)
+        return choose_read_replica(
+            followers, client_rack=client_rack, leader_rack=leader_rack, fetch_offset=offset
+        )
 
-    # Offsets
-
-    def end_offset_for_epoch(self, epoch: int) -> EpochEnd:
-        """OffsetForLeaderEpoch: the current epoch ends where the log does."""
-        if epoch == self.leader_epoch:
-            return EpochEnd(epoch, self.log.log_end_offset)
-        return self.log.end_offset_for_epoch(epoch)
-
-    async def find_offset(self, timestamp_ms: int, *, read_committed: bool) -> FoundOffset:
-        """ListOffsets: the first offset at or after a time, or one of the special times."""
-        log = self.log
-        if timestamp_ms in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
-            epoch = log.epochs.find_epoch_at(log.log_start_offset)
-            return FoundOffset(log.log_start_offset, -1, -1 if epoch is None else epoch)
-        end_offset = self.last_stable_offset if read_committed else self.high_watermark
-        if timestamp_ms == LATEST_TIMESTAMP:
-            return FoundOffset(end_offset, -1, self.leader_epoch)
-        found: TimestampedOffset | None
-        if timestamp_ms == MAX_TIMESTAMP:
-            found = await self._workers.run(log.max_timestamp_offset)
-        elif timestamp_ms in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
-            found = None  # nothing is tiered
-        else:
-            found = await self._workers.run(lambda: log.find_offset_by_timestamp(timestamp_ms))
-        if found is None or found.offset >= end_offset:
-            return FoundOffset(-1, -1, -1)
-        return FoundOffset(*found)
+    # Deleting
 
     def delete_records(self, before: int) -> Offset:
         """DeleteRecords: -1 means up to the high watermark. Returns the new log start offset."""
@@ -289,7 +496,14 @@ class Partition:
                 f"{self.high_watermark}"
             )
         self.log.advance_start(Offset(offset))
+        self._observer.on_change(self.topic_partition)  # followers hear of it at once
         return self.log.log_start_offset
+
+    @property
+    def low_watermark(self) -> Offset:
+        """Before it, records are deleted in every replica whose broker lives."""
+        start = self.log.log_start_offset
+        return start if self._leadership is None else self._leadership.low_watermark(start)
 
 
 def _level_of(codec: Codec, options: TopicOptions) -> int | None:

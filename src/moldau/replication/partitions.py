@@ -1,7 +1,8 @@
 """The replicas on this broker: opened, closed and given their part as the metadata says.
 
 A shell, owned by one task: images are applied one after the other, in the order in which they were
-published. Handlers look partitions up between two of its steps.
+published. Handlers look partitions up between two of its steps. While the broker has no session
+with the store (`suspend`), no image is applied: it may be older than somebody else's election.
 """
 
 from __future__ import annotations
@@ -9,29 +10,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Protocol
 
 from moldau.clock import Clock
-from moldau.cluster.rules.metadata_image import MetadataImage, TopicState
+from moldau.cluster.rules.metadata_image import MetadataImage, PartitionState, TopicState
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import NotLeaderError, StorageError, UnknownTopicError
-from moldau.model import BrokerId, Offset, TopicPartition
-from moldau.replication.partition import Partition
+from moldau.model import BrokerId, LeaderEpoch, Offset, TopicPartition
+from moldau.replication.partition import Partition, PartitionObserver
+from moldau.replication.replica_fetchers import ReplicaFetchers
 from moldau.storage.log_store import LogStore
 from moldau.workers import Workers
 
 _log = logging.getLogger(__name__)
-
-
-class Progress(Protocol):
-    """Who wants to know what happens to partitions (the broker's waiting room)."""
-
-    def on_append(self, topic_partition: TopicPartition, size_bytes: int) -> None: ...
-
-    def on_change(self, topic_partition: TopicPartition) -> None: ...
 
 
 class Partitions:
@@ -45,17 +39,22 @@ class Partitions:
         options: Callable[[], BrokerOptions],
         clock: Clock,
         workers: Workers,
-        progress: Progress,
+        observer: PartitionObserver,
+        lease_end: Callable[[], float] = lambda: math.inf,
     ) -> None:
         self._log_store = log_store
         self._broker_id = broker_id
         self._options = options
         self._clock = clock
         self._workers = workers
-        self._progress = progress
+        self._observer = observer
+        self._lease_end = lease_end
+        self._fetchers: ReplicaFetchers | None = None
         self._partitions: dict[TopicPartition, Partition] = {}
         self._offline: set[TopicPartition] = set()  # ours, but their log directory failed
         self._image: MetadataImage | None = None
+        self._former_epochs: Mapping[TopicPartition, LeaderEpoch] = {}
+        self._is_suspended = False
         self._waiting: asyncio.Queue[tuple[MetadataImage, frozenset[str]]] = asyncio.Queue()
         self._has_begun = False
         self._applied_version = -1
@@ -84,29 +83,80 @@ class Partitions:
             raise NotLeaderError(f"{topic}-{partition} is being opened")
         raise NotLeaderError(f"{topic}-{partition} is not led by broker {self._broker_id}")
 
+    def require_replica(self, topic: str, partition: int) -> Partition:
+        """The replica here, if it leads or follows somebody: consumers may read it (KIP-392)."""
+        found = self._partitions.get(TopicPartition(topic, partition))
+        if found is not None and (found.is_leader or found.is_following):
+            return found
+        return self.require_leader(topic, partition)
+
+    def broker_epoch(self, broker_id: BrokerId) -> int:
+        """The epoch of a broker that lives, -1 of one that does not."""
+        broker = None if self._image is None else self._image.brokers.get(broker_id)
+        return -1 if broker is None else broker.epoch
+
     # Following the metadata
+
+    def connect(self, fetchers: ReplicaFetchers) -> None:
+        """Who copies what is followed here; without it nothing is."""
+        self._fetchers = fetchers
+
+    def refuse_former_epochs(self, image: MetadataImage) -> None:
+        """Lead nothing under an epoch that a former life of this broker led (REP-1).
+
+        Call it with what the store holds before the broker registers: what came after its records
+        then may be elsewhere, under the same epoch and at the same offsets.
+        """
+        self._former_epochs = {
+            TopicPartition(name, number): state.leader_epoch
+            for name, topic in image.topics.items()
+            for number, state in enumerate(topic.partitions)
+            if state.leader == self._broker_id
+        }
 
     async def begin(self, image: MetadataImage) -> None:
         """Give every log that was loaded its part, before the first request is answered.
 
-        A log without a topic is what a crash in the middle of a deletion leaves. It is put aside
-        and not deleted, since the metadata may be what is wrong, after a restore for example.
+        A log without a topic is what a crash in the middle of a deletion leaves, and one without a
+        part here is what a reassignment leaves. It is put aside and not deleted, since the
+        metadata may be what is wrong, after a restore for example.
         """
         unknown = [
             topic_partition
             for topic_partition in self._log_store.logs
-            if image.find_partition(*topic_partition) is None
+            if not self._has_part(image.find_partition(*topic_partition))
         ]
         for topic_partition in unknown:
             with contextlib.suppress(StorageError):  # reported by the directory
                 folder = await self._log_store.set_aside(topic_partition)
                 _log.warning("%s has no topic, its files are kept in %s", topic_partition, folder)
         await self.apply(image, tuple(image.topics))
+        self._former_epochs = {}  # a topic that is made from now on has no past
         self._has_begun = True
 
     def on_image(self, image: MetadataImage, changed_topics: Iterable[str]) -> None:
         """A new image was published; it is applied by the task that runs `run`."""
-        self._waiting.put_nowait((image, frozenset(changed_topics)))
+        if not self._is_suspended:
+            self._waiting.put_nowait((image, frozenset(changed_topics)))
+
+    def suspend(self) -> None:
+        """The session is over: lead and follow nothing, at once, until `resume`."""
+        self._is_suspended = True
+        while not self._waiting.empty():
+            self._waiting.get_nowait()
+        if self._fetchers is not None:
+            self._fetchers.forget_all()
+        for topic_partition, partition in tuple(self._partitions.items()):
+            partition.suspend()
+            self._observer.on_change(topic_partition)
+
+    def resume(self, image: MetadataImage) -> None:
+        """There is a session again, and this image was read in it."""
+        self._is_suspended = False
+        self._waiting.put_nowait((image, frozenset(image.topics) | self._topics_here()))
+
+    def _topics_here(self) -> frozenset[str]:
+        return frozenset(key.topic for key in self._partitions)
 
     async def run(self) -> None:
         while True:
@@ -120,38 +170,71 @@ class Partitions:
 
     async def apply(self, image: MetadataImage, changed_topics: Iterable[str]) -> None:
         """Make the replicas here what the image says of these topics."""
-        self._image = image
-        for name in changed_topics:
+        former, self._image = self._image, image
+        if former is not None and former.brokers is not image.brokers:
+            self._forget_restarted(former, image)
+        for name in sorted(changed_topics):
             await self._apply_topic(name, image.topics.get(name))
         async with self._applied:
             self._applied_version = max(self._applied_version, image.version)
             self._applied.notify_all()
 
+    def _forget_restarted(self, former: MetadataImage, image: MetadataImage) -> None:
+        """What a follower's log held before its broker went says nothing about it now (ISR-2)."""
+        changed = [
+            broker.id
+            for broker in former.brokers.values()
+            if self.broker_epoch(broker.id) != broker.epoch
+        ]
+        for partition in self._partitions.values() if changed else ():
+            for broker_id in changed:
+                partition.forget_follower(broker_id)
+
     async def _apply_topic(self, name: str, topic: TopicState | None) -> None:
         for topic_partition in [key for key in self._partitions if key.topic == name]:
             held = self._partitions[topic_partition]
-            if (
-                topic is None
-                or held.topic_id != topic.topic_id
-                or topic_partition.partition >= len(topic.partitions)
-            ):
+            state = None if topic is None else topic.find_partition(topic_partition.partition)
+            if topic is None or held.topic_id != topic.topic_id or not self._has_part(state):
                 await self._drop(topic_partition)
         if topic is None:
             return
         options = TopicOptions.resolve(topic.configs, self._options())
         for number, state in enumerate(topic.partitions):
-            if self._broker_id not in state.replicas:
-                continue
-            topic_partition = TopicPartition(name, number)
-            partition = self._partitions.get(topic_partition)
+            if self._has_part(state):
+                await self._apply_partition(TopicPartition(name, number), topic, state, options)
+
+    def _has_part(self, state: PartitionState | None) -> bool:
+        return state is not None and self._broker_id in state.replicas
+
+    async def _apply_partition(
+        self,
+        topic_partition: TopicPartition,
+        topic: TopicState,
+        state: PartitionState,
+        options: TopicOptions,
+    ) -> None:
+        partition = self._partitions.get(topic_partition)
+        if partition is None:
+            partition = await self._open(topic_partition, topic, options)
             if partition is None:
-                partition = await self._open(topic_partition, topic, options)
-                if partition is None:
-                    continue
-            else:
-                partition.update_options(options)
-            partition.apply_state(state)
-            self._progress.on_change(topic_partition)
+                return
+        else:
+            partition.update_options(options)
+        async with partition.truncating:  # nobody leads before a truncation is written down
+            if self._is_suspended or topic_partition not in self._partitions:
+                return
+            is_news = partition.apply_state(state)
+        if is_news:
+            self._follow(partition)
+            self._observer.on_change(topic_partition)
+
+    def _follow(self, partition: Partition) -> None:
+        if self._fetchers is None:
+            return
+        if partition.is_following:
+            self._fetchers.follow(partition)
+        else:
+            self._fetchers.forget(partition.topic_partition)
 
     async def _open(
         self, topic_partition: TopicPartition, topic: TopicState, options: TopicOptions
@@ -167,6 +250,7 @@ class Partitions:
                     topic_partition, topic.topic_id, options, is_new=self._has_begun
                 )
             else:
+                log.directory.require_online()  # its log may outlive it in the store's table
                 log.update_options(options)
         except StorageError as error:
             # The directory is offline, everybody was told; the topic's other partitions go on.
@@ -179,15 +263,18 @@ class Partitions:
             broker_id=self._broker_id,
             clock=self._clock,
             workers=self._workers,
-            on_append=self._progress.on_append,
+            observer=self._observer,
+            lease_end=self._lease_end,
+            broker_epoch_of=self.broker_epoch,
+            known_high_watermark=self._log_store.checkpointed_high_watermark(topic_partition),
+            refused_epoch=self._former_epochs.get(topic_partition, -1),
         )
         self._partitions[topic_partition] = partition
         self._offline.discard(topic_partition)
         return partition
 
     async def _drop(self, topic_partition: TopicPartition) -> None:
-        del self._partitions[topic_partition]
-        self._progress.on_change(topic_partition)
+        self._take_out(topic_partition)
         try:
             await self._log_store.delete_log(topic_partition)
         except StorageError as error:
@@ -201,9 +288,15 @@ class Partitions:
             if partition.log.directory.folder == folder
         ]
         for topic_partition in gone:
-            del self._partitions[topic_partition]
             self._offline.add(topic_partition)
-            self._progress.on_change(topic_partition)
+            self._take_out(topic_partition)
+
+    def _take_out(self, topic_partition: TopicPartition) -> None:
+        partition = self._partitions.pop(topic_partition)
+        partition.suspend()
+        if self._fetchers is not None:
+            self._fetchers.forget(topic_partition)
+        self._observer.on_change(topic_partition)
 
     def refresh_options(self) -> None:
         """The broker's own defaults changed: every topic's effective options may have, too."""

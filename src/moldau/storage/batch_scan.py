@@ -79,6 +79,14 @@ def walk_valid_batches(file: File, end: int) -> Iterator[tuple[int, BatchHeader]
         position += wanted
 
 
+def is_unfinished_write(file: File, position: int, end: int) -> bool:
+    """Whether what lies there is the beginning of one batch, as a killed process leaves it."""
+    head = file.read_at(position, min(HEADER_BYTES, end - position))
+    if len(head) <= MAGIC_AT:
+        return True
+    return head[MAGIC_AT] == CURRENT_MAGIC and read_size(head) > end - position
+
+
 def _is_sound(batch: memoryview, header: BatchHeader, next_offset: int) -> bool:
     return (
         header.magic == CURRENT_MAGIC

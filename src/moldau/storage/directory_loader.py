@@ -33,6 +33,7 @@ from moldau.storage.recovery import LoadTerms, load_log
 from moldau.storage.rules.file_names import (
     CLEAN_SHUTDOWN_FILE,
     CLEANER_OFFSETS_FILE,
+    HIGH_WATERMARKS_FILE,
     LOCK_FILE,
     LOG_START_OFFSETS_FILE,
     META_PROPERTIES_FILE,
@@ -52,6 +53,7 @@ class FolderTerms:
     recovery_points: Mapping[TopicPartition, Offset]
     log_start_offsets: Mapping[TopicPartition, Offset]
     cleaned_offsets: Mapping[TopicPartition, Offset]
+    high_watermarks: Mapping[TopicPartition, Offset]
     partition_folders: Mapping[TopicPartition, Path]
 
 
@@ -126,6 +128,7 @@ def survey_folder(files: Files, folder: Path) -> FolderTerms:
         recovery_points=_read_checkpoint(files, folder / RECOVERY_POINTS_FILE),
         log_start_offsets=_read_checkpoint(files, folder / LOG_START_OFFSETS_FILE),
         cleaned_offsets=_read_checkpoint(files, folder / CLEANER_OFFSETS_FILE),
+        high_watermarks=_read_checkpoint(files, folder / HIGH_WATERMARKS_FILE),
         partition_folders=partition_folders,
     )
 

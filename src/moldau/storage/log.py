@@ -106,6 +106,7 @@ class Log:
         self._has_aborted = has_aborted  # False: no segment has an index of aborted transactions
         self._index_is_full = False
         self.cleaned_offset = Offset(0)  # compaction has been up to here
+        self.has_lost_its_end = False  # found when it was opened: batches that had been written
         self._active = segments[-1]
         self._ranges = LogRanges(self)
         self._flush = LogFlush(self, recovery_point, snapshots, stored_epochs)
@@ -574,8 +575,8 @@ class Log:
         if self.is_closed:
             return
         self.is_closed = True
-        self.directory.dirty.discard(self)
-        self.directory.to_flush.discard(self)
+        self.directory.dirty.pop(self, None)
+        self.directory.to_flush.pop(self, None)
         for segment in self.segments:
             segment.let_go()
 

@@ -80,8 +80,8 @@ class LogDirectory:
         self.retention_policies: RetentionPolicies = kafka_policies
         self.log_count = 0
         self.failure: OSError | None = None  # set once, never taken back
-        self.dirty: set[Log] = set()  # appended to since they were last flushed
-        self.to_flush: set[Log] = set()
+        self.dirty: dict[Log, None] = {}  # appended to since they were last flushed, in order
+        self.to_flush: dict[Log, None] = {}
         self.to_remove: list[Removal] = []
         self.offsets_changed = False  # a checkpoint would say something else than the last one
         self.wake: Callable[[], None] = _wake_nobody  # called when there is work
@@ -110,7 +110,7 @@ class LogDirectory:
             raise self.refusal()
 
     def flush_soon(self, log: Log) -> None:
-        self.to_flush.add(log)
+        self.to_flush[log] = None
         self.wake()
 
     def flush_later(self, log: Log, delay_ms: int) -> None:

@@ -63,7 +63,7 @@ class LogFlush:
         """Take note of the first batch that is not flushed."""
         log = self._log
         self.dirty_since_ms = now_ms
-        log.directory.dirty.add(log)
+        log.directory.dirty[log] = None
         if log.options.flush_ms < _NEVER_MS:
             log.directory.flush_later(log, log.options.flush_ms)
 
@@ -154,7 +154,7 @@ class LogFlush:
         self.folder_changed = False
         self._snapshots_due = []
         self.dirty_since_ms = None
-        log.directory.dirty.discard(log)
+        log.directory.dirty.pop(log, None)
         return plan
 
     def _epochs_to_store(self) -> EpochCache:

@@ -112,6 +112,8 @@ class LogStore:
         self._checkpoints: dict[Path, CheckpointWriter] = {}
         self._locks: dict[Path, FolderLock] = {}
         self._identities: dict[Path, MetaProperties | None] = {}
+        self._clean_folders: set[Path] = set()  # had the marker of a clean stop
+        self._known_high_watermarks: dict[TopicPartition, Offset] = {}  # as they were on opening
         self._maintenance = Maintenance(self, clock, workers, options)
         self.logs: Mapping[TopicPartition, Log] = MappingProxyType(self._logs)
         self._high_watermarks: HighWatermarks = self._log_ends
@@ -149,6 +151,7 @@ class LogStore:
         self._directories.append(directory)
         try:
             terms = await self._take_folder(folder)
+            self._known_high_watermarks.update(terms.high_watermarks)
             self._checkpoints[folder] = CheckpointWriter(
                 directory, terms.recovery_points, terms.log_start_offsets, terms.cleaned_offsets
             )
@@ -160,7 +163,10 @@ class LogStore:
         files, run = self._files, self._workers.run
         self._locks[folder] = await run(lambda: lock_folder(files, folder))
         self._identities[folder] = await run(lambda: read_identity(files, folder))
-        return await run(lambda: survey_folder(files, folder))
+        terms = await run(lambda: survey_folder(files, folder))
+        if terms.clean_shutdown:
+            self._clean_folders.add(folder)
+        return terms
 
     @property
     def broker_id(self) -> BrokerId | None:
@@ -328,6 +334,15 @@ class LogStore:
     def directories(self) -> Sequence[LogDirectory]:
         return tuple(self._directories)
 
+    def was_closed(self, topic_partition: TopicPartition) -> bool:
+        """Whether a log was flushed and closed in good order before this broker opened it."""
+        log = self._logs.get(topic_partition)
+        return log is not None and log.directory.folder in self._clean_folders
+
+    @property
+    def has_offline_folder(self) -> bool:
+        return any(directory.failure is not None for directory in self._directories)
+
     def logs_in(self, folder: Path) -> tuple[Log, ...]:
         """The logs of one folder, also when it is offline."""
         return tuple(log for log in tuple(self._logs.values()) if log.directory.folder == folder)
@@ -367,6 +382,13 @@ class LogStore:
     def _log_ends(self) -> Mapping[TopicPartition, Offset]:
         """A log that has one replica is committed up to its end."""
         return {key: log.log_end_offset for key, log in self._logs.items()}
+
+    def checkpointed_high_watermark(self, topic_partition: TopicPartition) -> Offset:
+        """What was committed when the last process wrote it down, 0 when nothing is known.
+
+        Asked for once: a partition that is made again has no past.
+        """
+        return self._known_high_watermarks.pop(topic_partition, Offset(0))
 
     async def write_checkpoints(self, directory: LogDirectory) -> None:
         """Write down recovery points, log start offsets and how far compaction has been.

@@ -95,7 +95,7 @@ class Maintenance:
         removals, directory.to_remove = directory.to_remove, []
         for removal in removals:
             self._remove_later(directory, removal)
-        logs, directory.to_flush = directory.to_flush, set()
+        logs, directory.to_flush = directory.to_flush, {}
         await asyncio.gather(*(_flush(log.flush()) for log in logs))
         if directory.offsets_changed and directory.failure is None:
             directory.offsets_changed = False

@@ -120,6 +120,7 @@ class _Loader:
         self._snapshots = SnapshotFiles(self._files, folder)
         self._segments: list[Segment] = []
         self._producers_are_built = False
+        self._has_lost_its_end = False  # batches that had been written are gone
         self._has_gaps = False  # a batch was found that compaction has been at
 
     def load(self) -> Log:
@@ -159,6 +160,7 @@ class _Loader:
             has_aborted=self._has_aborted(names),
         )
         log.cleaned_offset = Offset(self._terms.cleaned_offset)
+        log.has_lost_its_end = self._has_lost_its_end
         return log
 
     # The folder
@@ -247,6 +249,8 @@ class _Loader:
         self._rebuild_until(self._producers, self._segments[:first], scanned[0])
         for number in range(first, len(self._segments)):
             if not self._recover_in_order(number):
+                is_last = number + 1 == len(self._segments)
+                self._has_lost_its_end = self._segments[number].has_lost_batches or not is_last
                 self._remove(self._segments[number + 1 :])
                 del self._segments[number + 1 :]
                 break
@@ -310,6 +314,7 @@ class _Loader:
                 end_offset,
                 start_offset,
             )
+            self._has_lost_its_end = True
             self._remove(self._segments)
         new = Segment.create(self._directory.open_files, self._folder, start_offset, self._now_ms)
         self._segments = [new]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from moldau.records.batch_header import LOG_OVERHEAD_BYTES, BatchHeader
-from moldau.storage.batch_scan import walk_batches, walk_valid_batches
+from moldau.storage.batch_scan import is_unfinished_write, walk_batches, walk_valid_batches
 from moldau.storage.files import Buffer, File
 from moldau.storage.offset_index import OffsetIndex
 from moldau.storage.open_files import OpenFiles
@@ -61,6 +61,7 @@ class Segment:
         "created_ms",
         "file",
         "first_timestamp",
+        "has_lost_batches",
         "is_deleted",
         "max_timestamp",
         "max_timestamp_offset",
@@ -96,6 +97,7 @@ class Segment:
         self.transaction_index = TransactionIndex(files, path_of(TRANSACTION_INDEX_SUFFIX))
         self.file: File | None = None  # open while in use, see OpenFiles
         self.recently_used = False
+        self.has_lost_batches = False  # recovery has cut off more than an unfinished write
         self.is_deleted = False  # its files have other names, or are gone
         self.first_timestamp = UNKNOWN  # max timestamp of the first batch; ages the segment
         self.max_timestamp = UNKNOWN
@@ -257,6 +259,7 @@ class Segment:
             on_batch(position, header)
             valid_bytes = position + size_bytes
         if valid_bytes < found_bytes:
+            self.has_lost_batches = not is_unfinished_write(file, valid_bytes, found_bytes)
             file.truncate(valid_bytes)
         self.size_bytes = valid_bytes
         self.seal()

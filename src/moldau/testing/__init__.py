@@ -9,15 +9,29 @@ if TYPE_CHECKING:
     from moldau.testing.memory_files import MemoryFiles
     from moldau.testing.memory_network import MemoryNetwork
     from moldau.testing.running_broker import RunningBroker, broker
+    from moldau.testing.running_cluster import RunningCluster, cluster
+    from moldau.testing.simulated_cluster import SimulatedCluster
 
-__all__ = ("ManualClock", "MemoryFiles", "MemoryNetwork", "RunningBroker", "broker")
+__all__ = (
+    "ManualClock",
+    "MemoryFiles",
+    "MemoryNetwork",
+    "RunningBroker",
+    "RunningCluster",
+    "SimulatedCluster",
+    "broker",
+    "cluster",
+)
 
 _HOMES = {
     "ManualClock": "moldau.testing.manual_clock",
     "MemoryFiles": "moldau.testing.memory_files",
     "MemoryNetwork": "moldau.testing.memory_network",
     "RunningBroker": "moldau.testing.running_broker",
+    "RunningCluster": "moldau.testing.running_cluster",
+    "SimulatedCluster": "moldau.testing.simulated_cluster",
     "broker": "moldau.testing.running_broker",
+    "cluster": "moldau.testing.running_cluster",
 }
 
 

@@ -275,6 +275,11 @@ class MemoryChannel:
             self._answered.set_exception(ConnectionResetError("the connection broke down"))
         self._wake()
 
+    def abort(self) -> None:
+        """Close it, and let nothing of what is under way arrive (a reset)."""
+        self._outbound.discard()
+        self.break_down()
+
     def die(self) -> None:
         """Its process is gone: the peer is told, its own side is not."""
         if not self._closed:

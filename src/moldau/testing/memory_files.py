@@ -321,6 +321,18 @@ class MemoryFiles:
         """
         self._capacity_bytes = capacity_bytes
 
+    def peek(self, path: Path) -> bytes | None:
+        """What a file holds, or None; no fault is met. For tests that look from outside."""
+        with self.guard:
+            node = self._find(path)
+            return node.read(0, len(node)) if isinstance(node, Content) else None
+
+    def peek_folder(self, path: Path) -> Sequence[str]:
+        """The names in a folder, if it is there; no fault is met."""
+        with self.guard:
+            node = self._find(path)
+            return sorted(node.entries) if isinstance(node, Folder) else ()
+
     def used_bytes(self) -> int:
         """The sizes of all files that have a name."""
         with self.guard:

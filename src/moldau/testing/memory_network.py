@@ -23,6 +23,7 @@ import errno
 import itertools
 import os
 from collections import Counter
+from collections.abc import Callable
 from random import Random
 from typing import Final, NamedTuple
 
@@ -265,6 +266,7 @@ class MemoryNetwork:
         self._cut: set[tuple[str, str]] = set()  # from, to
         self._isolated: set[str] = set()
         self._delays: dict[tuple[str, str], _Delay] = {}  # from, to
+        self._when_healed: list[Callable[[], None]] = []
 
     def host(self, name: str, clock: Clock | None = None) -> MemoryHost:
         """The view of this host; the same object each time.
@@ -323,13 +325,26 @@ class MemoryNetwork:
         for wire in tuple(self._wires):
             for pipe in wire.pipes:
                 pipe.release()
+        for callback in self._when_healed:
+            callback()
+
+    def when_healed(self, callback: Callable[[], None]) -> None:
+        """For what else travels over the links: they may be open again."""
+        self._when_healed.append(callback)
 
     def set_delay(
-        self, source: str, target: str, seconds: float, *, jitter_seconds: float = 0.0
+        self,
+        source: str,
+        target: str,
+        seconds: float,
+        *,
+        jitter_seconds: float = 0.0,
+        one_way: bool = False,
     ) -> None:
-        """Both ways. Jitter is added at random; it reorders connections, not their content."""
-        delay = _Delay(seconds, jitter_seconds)
-        self._delays[source, target] = self._delays[target, source] = delay
+        """Jitter is added at random; it reorders connections, not their content."""
+        self._delays[source, target] = delay = _Delay(seconds, jitter_seconds)
+        if not one_way:
+            self._delays[target, source] = delay
 
     def drop_connections(self, *names: str) -> None:
         """Break the connections of a host, or those between two hosts, or all."""

@@ -87,6 +87,12 @@ class Pipe:
     def signal(self, signal: Signal) -> None:
         self._dispatch(signal)
 
+    def discard(self) -> None:
+        """Lose the bytes that are under way; signals arrive."""
+        signals = [piece for piece in self._underway if isinstance(piece, Signal)]
+        self._underway = deque(signals)
+        self._underway_bytes = 0
+
     def _dispatch(self, piece: bytes | Signal) -> None:
         self._underway.append(piece)
         now = self._reader_clock.monotonic()

@@ -1,4 +1,4 @@
-"""The pytest fixtures: `moldau_broker`. pytest finds this module by its entry point.
+"""The pytest fixtures: `moldau_broker`, `moldau_cluster`. pytest finds this by its entry point.
 
 Imports are inside the fixtures, so that a test session that uses none pays nothing.
 """
@@ -12,6 +12,7 @@ import pytest
 
 if TYPE_CHECKING:
     from moldau.testing.running_broker import RunningBroker
+    from moldau.testing.running_cluster import RunningCluster
 
 
 @pytest.fixture
@@ -20,4 +21,13 @@ def moldau_broker() -> Iterator[RunningBroker]:
     from moldau.testing.running_broker import broker
 
     with broker() as running:
+        yield running
+
+
+@pytest.fixture
+def moldau_cluster() -> Iterator[RunningCluster]:
+    """Three brokers with replication, for one test: `moldau_cluster.bootstrap`, `.kill(1)`."""
+    from moldau.testing.running_cluster import cluster
+
+    with cluster() as running:
         yield running

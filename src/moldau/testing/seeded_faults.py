@@ -124,11 +124,16 @@ class FaultTable(Generic[Outcome]):
 
     def find(self, operation: str, subject: str) -> Outcome | None:
         """What goes wrong with this operation now, if anything. Asking is what uses a fault up."""
+        fault = self.find_fault(operation, subject)
+        return None if fault is None else fault.outcome
+
+    def find_fault(self, operation: str, subject: str) -> Fault[Outcome] | None:
+        """The same, for outcomes that may themselves be None."""
         if not self._faults:
             return None
         for fault in self._faults:
             if fault.happens(operation, subject, self._random):
-                return fault.outcome
+                return fault
         return None
 
     def clear(self) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 PRODUCE: Final = 0
 FETCH: Final = 1
+LIST_OFFSETS: Final = 2
 API_VERSIONS: Final = 18
 
 # Versions are 16 bits wide, so no version reaches this one.

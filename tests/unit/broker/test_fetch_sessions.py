@@ -11,7 +11,7 @@ from moldau.broker.fetch_sessions import (
     SessionPartition,
 )
 from moldau.errors import FetchSessionNotFoundError, InvalidFetchSessionEpochError
-from moldau.replication.partition import PartitionRead
+from moldau.replication.replica import PartitionRead
 from moldau.wire.fetch_frame import FetchPartition
 
 

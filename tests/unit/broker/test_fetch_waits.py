@@ -9,7 +9,7 @@ from moldau.broker.handlers import fetch
 from moldau.broker.request_context import RequestContext
 from moldau.broker.waiting_room import WaitingRoom
 from moldau.model import TopicPartition
-from moldau.replication.partition import PartitionRead
+from moldau.replication.replica import PartitionRead
 from moldau.testing import ManualClock
 from moldau.wire.headers import read_request_header
 from moldau.wire.messages import encode_request
@@ -30,6 +30,7 @@ class GrowingPartition:
     """Empty until `records` is set."""
 
     records: Records | None = None
+    is_leader = True
 
     def check_epoch(self, current_leader_epoch: int) -> None:
         pass
@@ -80,7 +81,7 @@ class Waiting:
             fetch_sessions=FetchSessions(lambda: 0, lambda: 1),
             image=SimpleNamespace(topics_by_id=dict[UUID, object]()),
             options=SimpleNamespace(fetch_max_bytes=1 << 20),
-            partitions=SimpleNamespace(require_leader=lambda topic, index: self.partition),
+            partitions=SimpleNamespace(require_replica=lambda topic, index: self.partition),
             waiting_room=self.room,
         )
         frame = long_poll()

@@ -95,3 +95,71 @@ def test_all_can_be_woken_at_the_end():
         await asyncio.gather(*waiting)
 
     run(story)
+
+
+def test_followers_leave_with_what_was_appended_and_consumers_with_what_is_committed():
+    async def story(clock, room):
+        consumer = start(room, [CLICKS], missing_bytes=1)
+        follower = asyncio.ensure_future(room.wait_for_bytes([CLICKS], 1, 500, uncommitted=True))
+        await wait_until_idle()
+        room.on_replicable(CLICKS, 60)
+        await wait_until_idle()
+        assert follower.done()
+        assert not consumer.done()
+        room.on_commit(CLICKS, 1)
+        await consumer
+
+    run(story)
+
+
+def test_a_follower_hears_at_once_that_the_high_watermark_moved():
+    async def story(clock, room):
+        follower = asyncio.ensure_future(room.wait_for_bytes([CLICKS], 1, 500, uncommitted=True))
+        await wait_until_idle()
+        room.on_commit(CLICKS, 1)
+        await follower
+
+    run(story)
+
+
+def test_a_produce_leaves_when_all_of_its_batches_are_committed():
+    async def story(clock, room):
+        waiting = asyncio.ensure_future(room.wait_until_committed({CLICKS: 5, ORDERS: 9}, 500))
+        await wait_until_idle()
+        room.on_commit(CLICKS, 4)
+        room.on_commit(ORDERS, 12)
+        await wait_until_idle()
+        assert not waiting.done()
+        room.on_commit(CLICKS, 5)
+        await waiting
+
+    run(story)
+
+
+def test_a_produce_leaves_when_its_leader_changes_or_its_time_is_over():
+    async def story(clock, room):
+        changed = asyncio.ensure_future(room.wait_until_committed({CLICKS: 5}, 500))
+        late = asyncio.ensure_future(room.wait_until_committed({ORDERS: 5}, 500))
+        await wait_until_idle()
+        room.on_change(CLICKS)
+        await changed
+        assert not late.done()
+        await clock.advance(0.5)
+        await late
+
+    run(story)
+
+
+def test_whoever_waits_for_a_change_is_not_woken_by_records():
+    async def story(clock, room):
+        waiting = asyncio.ensure_future(room.wait_for_change(CLICKS, 500))
+        await wait_until_idle()
+        room.on_append(CLICKS, 60)
+        room.on_replicable(CLICKS, 60)
+        room.on_commit(CLICKS, 1)
+        await wait_until_idle()
+        assert not waiting.done()
+        room.on_change(CLICKS)
+        await waiting
+
+    run(story)

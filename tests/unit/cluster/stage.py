@@ -13,8 +13,9 @@ from moldau.cluster.broker_registration import BrokerRegistration
 from moldau.cluster.cluster_admin import ClusterAdmin
 from moldau.cluster.cluster_identity import ensure_layout
 from moldau.cluster.config_writer import ConfigRules
-from moldau.cluster.controller import Controller
+from moldau.cluster.controller import Controller, ControllerSettings
 from moldau.cluster.controllership import Controllership
+from moldau.cluster.leadership_admin import LeadershipAdmin
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.metadata_image import (
     BrokerState,
@@ -23,10 +24,12 @@ from moldau.cluster.rules.metadata_image import (
     TopicState,
 )
 from moldau.cluster.rules.topic_creation import TopicDefaults
+from moldau.cluster.state_writer import StateWriter
+from moldau.cluster.topic_deletion import TopicDeletion
 from moldau.coordination.embedded import MEMORY, EmbeddedSession, EmbeddedStore
 from moldau.errors import InvalidConfigError
 from moldau.model import BrokerId, TopicId
-from moldau.testing.manual_clock import ManualClock
+from moldau.testing.manual_clock import ManualClock, wait_until_idle
 from moldau.workers import InlineWorkers
 
 PATIENCE = 30.0
@@ -55,12 +58,15 @@ class Member:
         self.session: EmbeddedSession = store.session()
         self.clock = clock
         self._topic_ids = topic_ids
+        self.settings = ControllerSettings()
+        self._serving: asyncio.Task[None] | None = None
         self.seen: list[tuple[MetadataImage, MetadataImage, frozenset[str]]] = []
 
     async def join(self, *, rack: str | None = None, unclean: bool = False) -> None:
         cluster_id = await ensure_layout(self.session)
         self.publisher = MetadataPublisher(self.session, self.clock, cluster_id)
         self.controllership = Controllership(self.session, self.clock, self.publisher, self.id)
+        deletion = TopicDeletion(self.session, self.publisher)
         self.admin = ClusterAdmin(
             coordination=self.session,
             publisher=self.publisher,
@@ -68,6 +74,7 @@ class Member:
             defaults=lambda: TopicDefaults(partition_count=1, replication_factor=1),
             topic_config_rules=RULES,
             broker_config_rules=lambda broker_id: RULES,
+            deletion=deletion,
             choose=lambda _: 0,
             make_topic_id=self._next_topic_id,
         )
@@ -75,9 +82,18 @@ class Member:
             coordination=self.session,
             publisher=self.publisher,
             controllership=self.controllership,
-            unclean_allowed=lambda _: unclean,
+            unclean_allowed=lambda topic: unclean or topic.configs.get("unclean") == "true",
+            deletion=deletion,
+            settings=lambda: self.settings,
             make_topic_id=self._next_topic_id,
         )
+        self.leadership = LeadershipAdmin(
+            self.controllership,
+            self.publisher,
+            self.controller.elections,
+            self.controller.reassignments,
+        )
+        self.states = StateWriter(self.session, self.publisher)
         await self.publisher.start()
         endpoint = Endpoint(listener_name="PLAINTEXT", host=f"host{self.id}", port=9092)
         registration = BrokerRegistration(self.session, self.clock, self.publisher)
@@ -89,9 +105,20 @@ class Member:
     async def lead(self) -> None:
         await self.controller.start(restarted={self.id})
 
+    async def serve(self) -> None:
+        """Claim the controllership whenever it is free, and do its duties."""
+        await self.controller.start()
+        self._serving = asyncio.create_task(self.controller.run())
+
     async def leave(self) -> None:
-        await self.publisher.stop()
+        await self.stop()
         await self.session.close()
+
+    async def stop(self) -> None:
+        if self._serving is not None:
+            self._serving.cancel()
+            await asyncio.wait((self._serving,))
+        await self.publisher.stop()
 
     @property
     def image(self) -> MetadataImage:
@@ -119,6 +146,16 @@ class Stage:
         self.members.append(member)
         return member
 
+    async def cluster(self, *broker_ids: int, **options: Any) -> list[Member]:
+        """Brokers that each serve; the first one is the controller."""
+        members = []
+        for broker_id in broker_ids:
+            member = await self.join(broker_id, **options)
+            await member.serve()
+            members.append(member)
+        await wait_until_idle()
+        return members
+
     async def join_and_lead(self, broker_id: int, **options: Any) -> Member:
         member = await self.join(broker_id, **options)
         await member.lead()
@@ -134,7 +171,7 @@ async def stage() -> AsyncIterator[Stage]:
         yield made
     finally:
         for member in made.members:
-            await member.publisher.stop()
+            await member.stop()
         await store.close()
 
 

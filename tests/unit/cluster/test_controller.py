@@ -298,7 +298,7 @@ def test_an_election_overtaken_by_another_write_is_held_again() -> None:
 
 
 def test_many_partitions_are_elected_in_several_writes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("moldau.cluster.controller.STATES_PER_WRITE", 3)
+    monkeypatch.setattr("moldau.cluster.state_writer.MAX_WRITE_BYTES", 1300)
 
     async def story(stage: Stage) -> None:
         broker = await stage.join_and_lead(1)
@@ -315,7 +315,7 @@ def test_many_partitions_are_elected_in_several_writes(monkeypatch: pytest.Monke
 def test_a_broker_does_not_read_again_what_it_elected_itself(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("moldau.cluster.controller.STATES_PER_WRITE", 1)
+    monkeypatch.setattr("moldau.cluster.state_writer.MAX_WRITE_BYTES", 1)
 
     async def story(stage: Stage) -> None:
         broker = await stage.join_and_lead(1)

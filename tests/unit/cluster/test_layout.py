@@ -177,7 +177,7 @@ def test_a_config_change() -> None:
 
 def test_an_isr_change() -> None:
     data = b'{"version":1,"partitions":[{"topic":"a","partition":0},{"topic":"b","partition":2}]}'
-    assert layout.decode_isr_change("/i", data) == {"a", "b"}
+    assert layout.decode_isr_change("/i", data) == {("a", 0), ("b", 2)}
     assert layout.encode_isr_change([("a", 0), ("b", 2)]) == data
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ from moldau.cluster import layout
 from moldau.cluster.change_notifications import EXPIRY_MS
 from moldau.cluster.metadata_publisher import RETRY_SECONDS
 from moldau.cluster.rules.config_changes import ConfigChange
+from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.coordination.port import ConnectionLostError, Create, Node
 from moldau.model import BrokerId
@@ -166,11 +168,11 @@ def test_images_follow_each_other_without_a_gap() -> None:
 def test_the_number_of_watches_does_not_depend_on_the_topics() -> None:
     async def story(stage: Stage) -> None:
         broker = await stage.join_and_lead(1)
-        before = sum(map(len, stage.store.watches._watches.values()))
+        other = await stage.join(2)
         for number in range(20):
             await broker.admin.create_topic(TopicSpec(name=f"t{number}", partition_count=3))
         await wait_until_idle()
-        assert sum(map(len, stage.store.watches._watches.values())) == before == 5
+        assert len(stage.store.watches._all_of(other.session)) == 5
 
     play(story)
 
@@ -362,5 +364,61 @@ def test_an_expired_session_ends_the_reading_quietly(caplog: pytest.LogCaptureFi
         await wait_until_idle()
         assert other.image is image
         assert not caplog.records
+
+    play(story)
+
+
+def test_only_the_states_that_changed_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(stage: Stage) -> None:
+        first = await stage.join_and_lead(1)
+        other = await stage.join(2)
+        await wait_until_idle()
+        await first.admin.create_topic(
+            TopicSpec(name="clicks", partition_count=50, replication_factor=2)
+        )
+        await wait_until_idle()
+        read: list[str] = []
+        original = other.session.get_many
+
+        async def noting(paths: Sequence[str]) -> Sequence[Node | None]:
+            read.extend(paths)
+            return await original(paths)
+
+        monkeypatch.setattr(other.session, "get_many", noting)
+        topic = first.topic("clicks")
+        plan = [
+            PlannedState(
+                topic, n, topic.partitions[n], replace(topic.partitions[n], isr=(first.id,))
+            )
+            for n in (7, 40)
+        ]
+        assert await first.states.write(plan)
+        await wait_until_idle()
+        assert other.topic("clicks") == first.topic("clicks")
+        assert [path for path in read if path.startswith("/brokers/topics")] == [
+            "/brokers/topics/clicks/partitions/7/state",
+            "/brokers/topics/clicks/partitions/40/state",
+            "/brokers/topics/clicks",
+        ]
+
+    play(story)
+
+
+def test_states_of_a_topic_made_again_are_not_mixed_with_those_of_the_former_one() -> None:
+    async def story(stage: Stage) -> None:
+        first = await stage.join_and_lead(1)
+        other = await stage.join(2)
+        await wait_until_idle()
+        spec = TopicSpec(name="clicks", partition_count=5, replication_factor=2)
+        await first.admin.create_topic(spec)
+        await wait_until_idle()
+        topic = first.topic("clicks")
+        state = replace(topic.partitions[3], isr=(first.id,))
+        await first.states.write([PlannedState(topic, 3, topic.partitions[3], state)])
+        await first.admin.delete_topic("clicks")
+        await first.admin.create_topic(spec)
+        await wait_until_idle()
+        assert other.topic("clicks") == first.topic("clicks")
+        assert {len(state.isr) for state in other.topic("clicks").partitions} == {2}
 
     play(story)

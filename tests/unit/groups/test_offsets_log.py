@@ -49,7 +49,10 @@ generations = st.builds(
     members=st.lists(
         members,
         max_size=4,
-        unique_by=(lambda one: one.member_id, lambda one: one.instance_id or one),
+        unique_by=(
+            lambda one: one.member_id,
+            lambda one: one if one.instance_id is None else one.instance_id,
+        ),
     ).map(tuple),
 )
 records: st.SearchStrategy[Record] = st.builds(

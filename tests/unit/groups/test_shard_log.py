@@ -150,7 +150,7 @@ def test_commits_within_transactions_count_when_their_transaction_does() -> None
 
 def test_only_the_leader_writes() -> None:
     async def story(bench: Bench) -> None:
-        bench.partition.is_leader = False
+        bench.partition.suspend()
         with pytest.raises(NotLeaderError):
             bench.log.append([position(1)])
 

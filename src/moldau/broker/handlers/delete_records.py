@@ -1,48 +1,82 @@
 """DeleteRecords, versions 0 to 2.
 
-Moves the log start offset forward; whole segments before it are deleted by retention.
+Moves the log start offset forward; whole segments before it are deleted by retention. The answer
+leaves when every replica whose broker lives has done so, or the time-out is over.
 
 v1 throttle after the answer; v2 flexible.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.broker.api import serves
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, KafkaError
+from moldau.replication.partition import Partition
 
 if TYPE_CHECKING:
     from kio.schema.delete_records.v2 import DeleteRecordsRequest
+    from kio.schema.delete_records.v2.request import DeleteRecordsPartition
 
 API = serves("delete_records", first=0, last=2)
 
 
-def handle(request: DeleteRecordsRequest, context: RequestContext) -> dict[str, object]:
+async def handle(request: DeleteRecordsRequest, context: RequestContext) -> dict[str, object]:
+    deadline = context.services.clock.monotonic() + request.timeout.total_seconds()
+    begun = [
+        (topic.name, [_begin(topic.name, row, context) for row in topic.partitions])
+        for topic in request.topics
+    ]
     return {
         "throttle_time": 0,
         "topics": [
             {
-                "name": topic.name,
-                "partitions": [
-                    _delete(topic.name, wanted.partition_index, wanted.offset, context)
-                    for wanted in topic.partitions
-                ],
+                "name": name,
+                "partitions": [await _finish(one, deadline, context) for one in partitions],
             }
-            for topic in request.topics
+            for name, partitions in begun
         ],
     }
 
 
-def _delete(topic: str, index: int, offset: int, context: RequestContext) -> dict[str, object]:
+class _Begun(NamedTuple):
+    """A deletion that the leader has done; the followers have yet to."""
+
+    number: int
+    partition: Partition | None
+    offset: int
+    error_code: ErrorCode = ErrorCode.none
+
+
+def _begin(topic: str, row: DeleteRecordsPartition, context: RequestContext) -> _Begun:
+    index = row.partition_index
     try:
         partition = context.services.partitions.require_leader(topic, index)
-        low_watermark = partition.delete_records(offset)
+        return _Begun(index, partition, partition.delete_records(row.offset))
     except KafkaError as error:
-        return {"partition_index": index, "low_watermark": -1, "error_code": error.code}
+        return _Begun(index, None, -1, error.code)
+
+
+async def _finish(begun: _Begun, deadline: float, context: RequestContext) -> dict[str, object]:
+    partition, error_code = begun.partition, begun.error_code
+    if partition is None:
+        return _answer(begun.number, -1, error_code)
+    clock = context.services.clock
+    while partition.is_leader and partition.low_watermark < begun.offset:
+        left_ms = (deadline - clock.monotonic()) * 1000
+        if left_ms <= 0:
+            return _answer(begun.number, -1, ErrorCode.request_timed_out)
+        room = context.services.waiting_room
+        await room.wait_for_change(partition.topic_partition, left_ms)
+    if not partition.is_leader:
+        return _answer(begun.number, -1, ErrorCode.not_leader_or_follower)
+    return _answer(begun.number, partition.low_watermark, error_code)
+
+
+def _answer(index: int, low_watermark: int, error_code: ErrorCode) -> dict[str, object]:
     return {
         "partition_index": index,
         "low_watermark": low_watermark,
-        "error_code": ErrorCode.none,
+        "error_code": error_code,
     }

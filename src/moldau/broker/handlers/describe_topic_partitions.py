@@ -1,7 +1,7 @@
 """DescribeTopicPartitions, version 0 (KIP-966).
 
 Topics in pages: at most `response_partition_limit` partitions, then a cursor where to go on. Topics
-are sorted by name; an empty list asks for all. Eligible leader replicas are not tracked and null.
+are sorted by name; an empty list asks for all. Eligible leader replicas are not tracked: none.
 """
 
 from __future__ import annotations
@@ -68,8 +68,16 @@ def _describe(name: str, image: MetadataImage) -> TopicValues:
 def _page(topics: list[TopicValues], cursor: tuple[str, int] | None) -> dict[str, object]:
     return {
         "throttle_time": 0,
-        "topics": topics,
+        "topics": [_with_eligible(topic) for topic in topics],
         "next_cursor": None
         if cursor is None
         else {"topic_name": cursor[0], "partition_index": cursor[1]},
     }
+
+
+def _with_eligible(topic: TopicValues) -> dict[str, object]:
+    """Empty lists: Java's admin client takes no null here, which the protocol would allow."""
+    partitions = [
+        {**one, "eligible_leader_replicas": (), "last_known_elr": ()} for one in topic["partitions"]
+    ]
+    return {**topic, "partitions": partitions}

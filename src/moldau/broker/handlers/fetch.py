@@ -4,6 +4,11 @@ Reads committed records from offsets on, as whole batches that the kernel moves 
 file to the socket. Waits (long poll) until `min_bytes` are there or `max_wait` is over. A batch
 larger than the limits is still delivered when it is the first (KIP-74).
 
+A consumer reads what is committed, from the leader or (KIP-392) from a follower: with
+`replica.selector.class` set to the rack-aware one, a leader sends a consumer that names its rack to
+a replica there. A follower reads up to the end of the log; its offset tells the leader how far it
+has come (ISR-2), and it hears at once when the high watermark moves.
+
 v4 isolation level; v5 log start offset; v7 fetch sessions (KIP-227, `broker.fetch_sessions`); v9
 leader epochs; v11 rack; v12 flexible, detects divergence; v13 topic ids; v15 replica state in a
 tag; v16 tells the new leader; v17, v18 fields of followers.
@@ -18,6 +23,7 @@ from collections.abc import Awaitable, Iterator, Sequence
 from typing import NamedTuple, cast
 
 from moldau.broker.api import serves
+from moldau.broker.current_leaders import CurrentLeaders
 from moldau.broker.fetch_sessions import (
     FINAL_EPOCH,
     INITIAL_EPOCH,
@@ -29,9 +35,12 @@ from moldau.broker.fetch_sessions import (
 )
 from moldau.broker.request_context import RequestContext
 from moldau.errors import KafkaError, UnknownTopicIdError
-from moldau.model import TopicPartition
+from moldau.model import BrokerId, TopicPartition
 from moldau.net.port import Chunk
-from moldau.replication.partition import PartitionRead
+from moldau.replication.partition import FollowedRead, Partition
+from moldau.replication.replica import PartitionRead
+from moldau.replication.rules.read_replica import RACK_AWARE_SELECTOR
+from moldau.wire.endpoints import NodeEndpoint
 from moldau.wire.fetch_frame import (
     FetchedPartition,
     FetchedTopic,
@@ -44,6 +53,8 @@ from moldau.wire.fetch_frame import (
 API = serves("fetch", first=4, last=18, by_hand=True)
 
 _READ_COMMITTED = 1
+_FIRST_WITH_RACK = 11
+"""From this version on a consumer can be sent to a follower, and so may read from one."""
 
 
 class _Plan(NamedTuple):
@@ -55,11 +66,12 @@ class _Plan(NamedTuple):
 
 
 class _Result(NamedTuple):
-    """What was found in one partition: a read or an error."""
+    """What was found in one partition: a read, another replica to read from, or an error."""
 
     wanted: SessionPartition
     read: PartitionRead | None
     error: KafkaError | None
+    preferred_replica: int = -1
 
 
 def handle_frame(
@@ -70,12 +82,12 @@ def handle_frame(
         plan = _plan(request, context)
     except KafkaError as error:
         return _encode(context, (), NO_SESSION, error.code.value)
-    results, size_bytes = _read(plan, request, context)
+    results, size_bytes = _read(plan, request, context, is_first=True)
     if (
         size_bytes >= request.min_bytes
         or request.max_wait_ms <= 0
         or not results
-        or any(_must_be_told(result) for result in results)
+        or _must_be_told(results, plan, request)
     ):
         return _answer(plan, results, context)
     return _wait(plan, request, context)
@@ -84,25 +96,36 @@ def handle_frame(
 async def _wait(plan: _Plan, request: FetchRequest, context: RequestContext) -> list[Chunk]:
     # The task of this coroutine starts a turn of the loop after the first look; what was appended
     # in between has found nobody to wake.
-    results, size_bytes = _read(plan, request, context)
-    if size_bytes >= request.min_bytes or any(_must_be_told(result) for result in results):
-        return _answer(plan, results, context)
+    clock = context.services.clock
+    deadline = clock.monotonic() + request.max_wait_ms / 1000
     names = (_find_name(wanted.topic, context) for wanted in plan.partitions)
-    await context.services.waiting_room.wait_for_bytes(
-        [
-            TopicPartition(name, wanted.request.partition)
-            for name, wanted in zip(names, plan.partitions, strict=True)
-            if name is not None
-        ],
-        request.min_bytes - size_bytes,
-        request.max_wait_ms,
-    )
-    results, _ = _read(plan, request, context)
-    return _answer(plan, results, context)
+    watched = [
+        TopicPartition(name, wanted.request.partition)
+        for name, wanted in zip(names, plan.partitions, strict=True)
+        if name is not None
+    ]
+    while True:
+        results, size_bytes = _read(plan, request, context, is_first=False)
+        left_ms = (deadline - clock.monotonic()) * 1000
+        if size_bytes >= request.min_bytes or left_ms <= 0 or _must_be_told(results, plan, request):
+            return _answer(plan, results, context)
+        await context.services.waiting_room.wait_for_bytes(
+            watched,
+            request.min_bytes - size_bytes,
+            left_ms,
+            uncommitted=request.replica_id >= 0,
+        )
 
 
-def _must_be_told(result: _Result) -> bool:
-    return result.read is None or result.read.diverging_epoch is not None
+def _must_be_told(results: list[_Result], plan: _Plan, request: FetchRequest) -> bool:
+    """Whether there is something that no client should wait for."""
+    is_following = request.replica_id >= 0 and plan.is_incremental
+    for wanted, read, _, preferred_replica in results:
+        if read is None or read.diverging_epoch is not None or preferred_replica >= 0:
+            return True
+        if is_following and wanted.has_moved(read):
+            return True
+    return False
 
 
 # Which partitions
@@ -150,47 +173,114 @@ def _find_name(topic: TopicReference, context: RequestContext) -> str | None:
 # Reading
 
 
-def _read(plan: _Plan, request: FetchRequest, context: RequestContext) -> tuple[list[_Result], int]:
+def _read(
+    plan: _Plan, request: FetchRequest, context: RequestContext, *, is_first: bool
+) -> tuple[list[_Result], int]:
     """Read every partition of the plan within the limits; the first that has records may exceed
-    them with one batch."""
-    read_committed = request.isolation_level == _READ_COMMITTED
+    them with one batch.
+
+    A follower's request tells how far it has come when it comes, and not again while it waits.
+    """
     limit_bytes = min(request.max_bytes, context.services.options.fetch_max_bytes)
+    is_consumer = request.replica_id < 0
     results: list[_Result] = []
     size_bytes = 0
     for wanted in plan.partitions:
         try:
-            read = _read_one(
-                wanted, limit_bytes - size_bytes, size_bytes == 0, read_committed, context
-            )
+            left_bytes, min_one = limit_bytes - size_bytes, size_bytes == 0
+            if is_consumer:
+                result = _read_for_consumer(wanted, left_bytes, min_one, request, context)
+            else:
+                result = _read_for_follower(
+                    wanted, left_bytes, min_one, request, context, counts=is_first
+                )
         except KafkaError as error:
             results.append(_Result(wanted, None, error))
             continue
-        results.append(_Result(wanted, read, None))
-        if read.records is not None:
+        results.append(result)
+        read = result.read
+        if read is not None and read.records is not None:
             size_bytes += read.records.length
     return results, size_bytes
 
 
-def _read_one(
+def _read_for_consumer(
     wanted: SessionPartition,
     limit_bytes: int,
     min_one: bool,
-    read_committed: bool,
+    request: FetchRequest,
     context: RequestContext,
-) -> PartitionRead:
-    request = wanted.request
-    name = _find_name(wanted.topic, context)
-    if name is None:
-        raise UnknownTopicIdError(f"there is no topic with id {wanted.topic}")
-    partition = context.services.partitions.require_leader(name, request.partition)
-    partition.check_epoch(request.current_leader_epoch)
-    return partition.read(
-        request.fetch_offset,
-        min(request.partition_max_bytes, limit_bytes),
-        read_committed=read_committed,
+) -> _Result:
+    partition_request = wanted.request
+    name = _require_name(wanted.topic, context)
+    partitions = context.services.partitions
+    if context.version < _FIRST_WITH_RACK:
+        partition = partitions.require_leader(name, partition_request.partition)
+    else:
+        partition = partitions.require_replica(name, partition_request.partition)
+    partition.check_epoch(partition_request.current_leader_epoch)
+    read = partition.read(
+        partition_request.fetch_offset,
+        min(partition_request.partition_max_bytes, limit_bytes),
+        read_committed=request.isolation_level == _READ_COMMITTED,
         min_one=min_one,
-        last_fetched_epoch=request.last_fetched_epoch,
+        last_fetched_epoch=partition_request.last_fetched_epoch,
     )
+    if request.rack_id and partition.is_leader:
+        preferred = _find_preferred(partition, request.rack_id, partition_request, context)
+        if preferred is not None:
+            return _Result(wanted, read._replace(records=None), None, preferred)
+    return _Result(wanted, read, None)
+
+
+def _find_preferred(
+    partition: Partition, rack: str, request: FetchPartition, context: RequestContext
+) -> BrokerId | None:
+    services = context.services
+    if services.options.replica_selector_class != RACK_AWARE_SELECTOR:
+        return None
+    racks = {broker.id: broker.rack for broker in services.image.brokers.values()}
+    return partition.find_read_replica(rack, racks, request.fetch_offset)
+
+
+def _read_for_follower(
+    wanted: SessionPartition,
+    limit_bytes: int,
+    min_one: bool,
+    request: FetchRequest,
+    context: RequestContext,
+    *,
+    counts: bool,
+) -> _Result:
+    partition_request = wanted.request
+    name = _require_name(wanted.topic, context)
+    services = context.services
+    partition = services.partitions.require_leader(name, partition_request.partition)
+    replica = BrokerId(request.replica_id)
+    is_held_back = services.leader_quota.holds_back(partition, replica)
+    read = partition.read_for_follower(
+        FollowedRead(
+            replica,
+            request.replica_epoch,
+            partition_request.current_leader_epoch,
+            partition_request.fetch_offset,
+            partition_request.last_fetched_epoch,
+            partition_request.log_start_offset,
+        ),
+        0 if is_held_back else min(partition_request.partition_max_bytes, limit_bytes),
+        min_one=min_one and not is_held_back,
+        counts=counts,
+    )
+    if read.records is not None:
+        services.leader_quota.record(partition, read.records.length, replica)
+    return _Result(wanted, read, None)
+
+
+def _require_name(topic: TopicReference, context: RequestContext) -> str:
+    name = _find_name(topic, context)
+    if name is None:
+        raise UnknownTopicIdError(f"there is no topic with id {topic}")
+    return name
 
 
 # The answer
@@ -199,14 +289,18 @@ def _read_one(
 def _answer(plan: _Plan, results: list[_Result], context: RequestContext) -> list[Chunk]:
     topics: dict[TopicReference, list[FetchedPartition]] = {}
     served: list[PartitionKey] = []
-    for wanted, read, error in results:
+    leaders: CurrentLeaders | None = None  # made when there is an error, which is seldom
+    for wanted, read, error, preferred_replica in results:
         index = wanted.request.partition
         if read is None:
             wanted.forget_told()
             code = 0 if error is None else error.code.value
-            topics.setdefault(wanted.topic, []).append(FetchedPartition(index, code))
+            leaders = leaders or CurrentLeaders(context)
+            leader = leaders.find(wanted.topic, index, code)
+            refused = FetchedPartition(index, code, current_leader=leader)
+            topics.setdefault(wanted.topic, []).append(refused)
             continue
-        if not wanted.has_news(read) and plan.is_incremental:
+        if not wanted.has_news(read) and plan.is_incremental and preferred_replica < 0:
             continue
         if read.records is not None:
             served.append((wanted.topic, index))
@@ -218,7 +312,8 @@ def _answer(plan: _Plan, results: list[_Result], context: RequestContext) -> lis
                 read.last_stable_offset,
                 read.log_start_offset,
                 read.aborted_transactions,
-                records=read.records,
+                preferred_replica,
+                read.records,
                 diverging_epoch=read.diverging_epoch,
             )
         )
@@ -230,11 +325,16 @@ def _answer(plan: _Plan, results: list[_Result], context: RequestContext) -> lis
         (topic, None, partitions) if isinstance(topic, str) else (None, topic, partitions)
         for topic, partitions in topics.items()
     ]
-    return _encode(context, answered, session_id, 0)
+    endpoints = () if leaders is None else leaders.endpoints
+    return _encode(context, answered, session_id, 0, endpoints)
 
 
 def _encode(
-    context: RequestContext, topics: Sequence[FetchedTopic], session_id: int, error_code: int
+    context: RequestContext,
+    topics: Sequence[FetchedTopic],
+    session_id: int,
+    error_code: int,
+    node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[Chunk]:
     chunks, _ = encode_fetch_frame(
         context.version,
@@ -242,5 +342,6 @@ def _encode(
         topics,
         error_code=error_code,
         session_id=session_id,
+        node_endpoints=node_endpoints,
     )
     return cast(list[Chunk], chunks)

@@ -7,16 +7,18 @@ latest tiered (none).
 v2 isolation level and throttle time; v4 leader epochs; v6 flexible; v7 max timestamp; v8 earliest
 local; v9 latest tiered; v10 a time-out; v11 earliest pending upload (-6, none here).
 
-With read_committed, latest is the last stable offset.
+With read_committed, latest is the last stable offset. A replica is told of what is not committed,
+too. A leader that does not know yet what is committed answers OFFSET_NOT_AVAILABLE, or to versions
+before 5 LEADER_NOT_AVAILABLE.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.broker.api import serves
 from moldau.broker.request_context import RequestContext
-from moldau.errors import ErrorCode, KafkaError
+from moldau.errors import ErrorCode, KafkaError, OffsetNotAvailableError
 
 if TYPE_CHECKING:
     from kio.schema.list_offsets.v11 import ListOffsetsRequest
@@ -25,16 +27,28 @@ if TYPE_CHECKING:
 API = serves("list_offsets", first=1, last=11, droppable=("throttle_time", "leader_epoch"))
 
 
+_FIRST_WITH_NOT_AVAILABLE = 5
+
+
+class _Reader(NamedTuple):
+    """Who asks."""
+
+    read_committed: bool
+    for_replica: bool
+
+
 async def handle(request: ListOffsetsRequest, context: RequestContext) -> dict[str, object]:
-    read_committed = getattr(request, "isolation_level", 0) == 1
+    reader = _Reader(
+        read_committed=getattr(request, "isolation_level", 0) == 1,
+        for_replica=request.replica_id >= 0,
+    )
     return {
         "throttle_time": 0,
         "topics": [
             {
                 "name": topic.name,
                 "partitions": [
-                    await _find(topic.name, wanted, read_committed, context)
-                    for wanted in topic.partitions
+                    await _find(topic.name, wanted, reader, context) for wanted in topic.partitions
                 ],
             }
             for topic in request.topics
@@ -43,13 +57,21 @@ async def handle(request: ListOffsetsRequest, context: RequestContext) -> dict[s
 
 
 async def _find(
-    topic: str, wanted: ListOffsetsPartition, read_committed: bool, context: RequestContext
+    topic: str, wanted: ListOffsetsPartition, reader: _Reader, context: RequestContext
 ) -> dict[str, object]:
     index = wanted.partition_index
     try:
         partition = context.services.partitions.require_leader(topic, index)
         partition.check_epoch(getattr(wanted, "current_leader_epoch", -1))
-        found = await partition.find_offset(wanted.timestamp, read_committed=read_committed)
+        found = await partition.find_offset(
+            wanted.timestamp,
+            read_committed=reader.read_committed,
+            for_replica=reader.for_replica,
+        )
+    except OffsetNotAvailableError as error:
+        is_old = context.version < _FIRST_WITH_NOT_AVAILABLE
+        code = ErrorCode.leader_not_available if is_old else error.code
+        return {"partition_index": index, "error_code": code}
     except KafkaError as error:
         return {"partition_index": index, "error_code": error.code}
     return {

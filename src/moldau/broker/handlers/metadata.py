@@ -120,7 +120,7 @@ async def _create_missing(names: Iterable[str], context: RequestContext) -> None
         if find_name_fault(name) is not None or name in INTERNAL_TOPICS:
             continue
         try:
-            await services.admin.create_topic(TopicSpec(name=name))
+            await services.topic_maker.create_topic(TopicSpec(name=name))
         except TopicExistsError:
             continue  # another client was faster
         except KafkaError as error:

@@ -6,9 +6,12 @@ socket put it; see `replication.partition` for what is checked.
 v3 record batch format 2, transactional id; v5 log start offset; v7 zstd; v8 errors of single
 records; v9 flexible; v10 tells the new leader; v12 transactions of KIP-890; v13 topic ids.
 
-Differences from Kafka: `timeout` only matters while replicas are awaited, and a broker alone awaits
-none. Transactional batches are refused until transactions are served (INVALID_TXN_STATE). The
-topics in which the broker keeps its own state take no records from clients, whoever they are.
+With acks=all the answer leaves when every in-sync replica has the batches, or the time-out is over.
+A partition that is led elsewhere is answered with its leader, from v10 on.
+
+Differences from Kafka: transactional batches are refused until transactions are served
+(INVALID_TXN_STATE). The topics in which the broker keeps its own state take no records from
+clients, whoever they are.
 """
 
 from __future__ import annotations
@@ -16,9 +19,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable
+from typing import NamedTuple
 from uuid import UUID
 
 from moldau.broker.api import serves
+from moldau.broker.current_leaders import CurrentLeaders
 from moldau.broker.request_context import RequestContext
 from moldau.errors import (
     InvalidRecordError,
@@ -26,14 +31,19 @@ from moldau.errors import (
     InvalidTopicError,
     InvalidTxnStateError,
     KafkaError,
+    NotEnoughReplicasAfterAppendError,
+    NotLeaderError,
+    RequestTimedOutError,
     UnknownTopicIdError,
     UnsupportedCompressionError,
 )
+from moldau.model import TopicPartition
 from moldau.model.topic_names import INTERNAL_TOPICS
 from moldau.net.port import Chunk
 from moldau.records.batch_header import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, TRANSACTIONAL_FLAG
 from moldau.records.compression import Codec
-from moldau.replication.partition import Partition
+from moldau.replication.partition import ALL_IN_SYNC, Partition
+from moldau.replication.rules.acknowledgement import Acknowledgement
 from moldau.storage.log import AppendResult
 from moldau.wire.produce_frame import (
     ProducedPartition,
@@ -50,19 +60,39 @@ _FIRST_WITH_ZSTD = 7
 _LEGAL_ACKS = (-1, 0, 1)
 
 Topics = list[tuple[str | None, UUID | None, list[ProducedPartition]]]
-Unfinished = list[tuple[list[ProducedPartition], int, Awaitable[ProducedPartition]]]
-"""Partitions whose batch is with a worker: where their answer goes, and the answer to come."""
+
+
+class _Uncommitted(NamedTuple):
+    """A batch that not every in-sync replica has yet."""
+
+    answers: list[ProducedPartition]  # where its answer is
+    place: int
+    partition: Partition
+    leader_epoch: int  # in which it was appended
+    end_offset: int
+
+
+class _Unfinished(NamedTuple):
+    """A batch that is with a worker, or has to be flushed: where its answer goes."""
+
+    answers: list[ProducedPartition]
+    place: int
+    work: Awaitable[tuple[ProducedPartition, _Uncommitted | None]]
 
 
 def handle_frame(
     frame: memoryview, position: int, context: RequestContext
 ) -> list[Chunk] | Awaitable[list[Chunk] | None] | None:
     request = parse_produce_request(context.version, frame, position)
+    acks = request.acks
     topics: Topics = []
-    unfinished: Unfinished = []
+    unfinished: list[_Unfinished] = []
+    uncommitted: list[_Uncommitted] = []
+    has_errors = False
     for topic in request.topics:
         answers: list[ProducedPartition] = []
         for index, records in topic.partitions:
+            place = len(answers)
             try:
                 name = topic.name
                 if name is None:
@@ -71,22 +101,25 @@ def handle_frame(
                     raise InvalidTopicError(f"topic {name!r} is written by the broker alone")
                 partition = context.services.partitions.require_leader(name, index)
                 batch = _require_batch(records, request, context.version)
-                result = partition.append_as_leader(batch, request.acks)
+                result = partition.append_as_leader(batch, acks)
                 if result is None:
-                    later = _append_in_worker(partition, index, batch, request.acks)
-                    unfinished.append((answers, len(answers), later))
+                    work = _append_in_worker(partition, index, batch, acks, answers, place)
+                    unfinished.append(_Unfinished(answers, place, work))
                     answers.append(ProducedPartition(index))
-                else:
-                    answers.append(_confirm(index, result))
-                    if partition.log.flush_is_due:
-                        later = _flush(partition, index, answers[-1])
-                        unfinished.append((answers, len(answers) - 1, later))
+                    continue
+                answers.append(_confirm(index, result))
+                if partition.log.flush_is_due:
+                    flush = _flush(partition, index, answers[place])
+                    unfinished.append(_Unfinished(answers, place, flush))
+                if acks == ALL_IN_SYNC and partition.high_watermark <= result.last_offset:
+                    uncommitted.append(_await_commit(partition, result, answers, place))
             except KafkaError as error:
+                has_errors = True
                 answers.append(_refuse(index, error))
         topics.append((topic.name, topic.topic_id, answers))
-    if unfinished:
-        return _finish(request, topics, unfinished, context)
-    return _answer(request, topics, context)
+    if unfinished or uncommitted:
+        return _finish(request, topics, unfinished, uncommitted, context)
+    return _answer(request, topics, context, has_errors=has_errors)
 
 
 def _require_name(topic_id: UUID | None, context: RequestContext) -> str:
@@ -111,32 +144,107 @@ def _require_batch(records: memoryview | None, request: ProduceRequest, version:
     return records
 
 
+def _await_commit(
+    partition: Partition, result: AppendResult, answers: list[ProducedPartition], place: int
+) -> _Uncommitted:
+    end_offset = result.last_offset + 1
+    return _Uncommitted(answers, place, partition, partition.leader_epoch, end_offset)
+
+
 async def _append_in_worker(
-    partition: Partition, index: int, batch: memoryview, acks: int
-) -> ProducedPartition:
+    partition: Partition,
+    index: int,
+    batch: memoryview,
+    acks: int,
+    answers: list[ProducedPartition],
+    place: int,
+) -> tuple[ProducedPartition, _Uncommitted | None]:
     try:
-        answer = _confirm(index, await partition.append_in_worker(batch, acks))
+        result = await partition.append_in_worker(batch, acks)
     except KafkaError as error:
-        return _refuse(index, error)
-    return await _flush(partition, index, answer) if partition.log.flush_is_due else answer
+        return _refuse(index, error), None
+    answer = _confirm(index, result)
+    uncommitted = None
+    if acks == ALL_IN_SYNC and partition.high_watermark <= result.last_offset:
+        uncommitted = _await_commit(partition, result, answers, place)
+    if partition.log.flush_is_due:
+        answer, _ = await _flush(partition, index, answer)
+    return answer, uncommitted
 
 
-async def _flush(partition: Partition, index: int, answer: ProducedPartition) -> ProducedPartition:
+async def _flush(
+    partition: Partition, index: int, answer: ProducedPartition
+) -> tuple[ProducedPartition, None]:
     """`flush.messages` asks that the batch is on the disk before it is acknowledged."""
     try:
         await partition.log.flush()
     except KafkaError as error:
-        return _refuse(index, error)
-    return answer
+        return _refuse(index, error), None
+    return answer, None
 
 
 async def _finish(
-    request: ProduceRequest, topics: Topics, unfinished: Unfinished, context: RequestContext
+    request: ProduceRequest,
+    topics: Topics,
+    unfinished: list[_Unfinished],
+    uncommitted: list[_Uncommitted],
+    context: RequestContext,
 ) -> list[Chunk] | None:
-    finished = await asyncio.gather(*(answer for _, _, answer in unfinished))
-    for (answers, place, _), answer in zip(unfinished, finished, strict=True):
+    deadline = context.services.clock.monotonic() + request.timeout_ms / 1000
+    finished = await asyncio.gather(*(one.work for one in unfinished))
+    for (answers, place, _), (answer, later) in zip(unfinished, finished, strict=True):
         answers[place] = answer
-    return _answer(request, topics, context)
+        if later is not None:
+            uncommitted.append(later)
+    await _wait_until_committed(uncommitted, deadline, context)
+    has_errors = any(one.error_code for _, _, partitions in topics for one in partitions)
+    return _answer(request, topics, context, has_errors=has_errors)
+
+
+async def _wait_until_committed(
+    uncommitted: list[_Uncommitted], deadline: float, context: RequestContext
+) -> None:
+    """Return when each batch is committed, has no chance to be, or the time is over."""
+    clock = context.services.clock
+    pending = [one for one in uncommitted if not one.answers[one.place].error_code]
+    while True:
+        pending = [one for one in pending if not _settle(one)]
+        left_seconds = deadline - clock.monotonic()
+        if not pending or left_seconds <= 0:
+            break
+        await context.services.waiting_room.wait_until_committed(
+            _end_offsets(pending), left_seconds * 1000
+        )
+    for one in pending:
+        late = RequestTimedOutError(f"{one.partition.topic_partition} is not replicated in time")
+        one.answers[one.place] = _refuse(one.answers[one.place].partition, late)
+
+
+def _end_offsets(pending: list[_Uncommitted]) -> dict[TopicPartition, int]:
+    found: dict[TopicPartition, int] = {}
+    for one in pending:
+        key = one.partition.topic_partition
+        found[key] = max(one.end_offset, found.get(key, 0))
+    return found
+
+
+def _settle(one: _Uncommitted) -> bool:
+    """Whether the batch's fate is known; an answer that is not good is put in place."""
+    partition = one.partition
+    error: KafkaError
+    match partition.acknowledgement(one.leader_epoch, one.end_offset):
+        case Acknowledgement.PENDING:
+            return False
+        case Acknowledgement.COMMITTED:
+            return True
+        case Acknowledgement.TOO_FEW:
+            error = NotEnoughReplicasAfterAppendError(
+                f"{partition.topic_partition} has too few in-sync replicas now"
+            )
+        case Acknowledgement.LEADER_CHANGED:
+            error = NotLeaderError(f"{partition.topic_partition} has another leader now")
+    one.answers[one.place] = _refuse(one.answers[one.place].partition, error)
+    return True
 
 
 def _confirm(index: int, result: AppendResult) -> ProducedPartition:
@@ -158,11 +266,31 @@ def _refuse(index: int, error: KafkaError) -> ProducedPartition:
     )
 
 
-def _answer(request: ProduceRequest, topics: Topics, context: RequestContext) -> list[Chunk] | None:
+def _answer(
+    request: ProduceRequest, topics: Topics, context: RequestContext, *, has_errors: bool
+) -> list[Chunk] | None:
     if request.acks == 0:
         _close_on_error(topics, context)
         return None
-    return [encode_produce_frame(context.version, context.header.correlation_id, topics)]
+    correlation_id = context.header.correlation_id
+    if not has_errors:
+        return [encode_produce_frame(context.version, correlation_id, topics)]
+    leaders = CurrentLeaders(context)
+    told = [
+        (name, topic_id, [_tell_leader(name or topic_id, one, leaders) for one in partitions])
+        for name, topic_id, partitions in topics
+    ]
+    endpoints = leaders.endpoints
+    return [encode_produce_frame(context.version, correlation_id, told, node_endpoints=endpoints)]
+
+
+def _tell_leader(
+    topic: str | UUID | None, answer: ProducedPartition, leaders: CurrentLeaders
+) -> ProducedPartition:
+    if not answer.error_code or topic is None:
+        return answer
+    found = leaders.find(topic, answer.partition, answer.error_code)
+    return answer._replace(current_leader=found)
 
 
 def _close_on_error(topics: Topics, context: RequestContext) -> None:
@@ -171,7 +299,7 @@ def _close_on_error(topics: Topics, context: RequestContext) -> None:
         for partition in partitions:
             if partition.error_code:
                 context.connection.close(
-                    f"produce with acks=0 to {name or topic_id}-{partition.index} failed: "
+                    f"produce with acks=0 to {name or topic_id}-{partition.partition} failed: "
                     f"{partition.error_message}"
                 )
                 return

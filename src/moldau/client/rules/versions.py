@@ -51,7 +51,10 @@ DESCRIBE_CONFIGS: Final = Api("DescribeConfigs", 32, 1, 4)
 DESCRIBE_LOG_DIRS: Final = Api("DescribeLogDirs", 35, 1, 4)
 CREATE_PARTITIONS: Final = Api("CreatePartitions", 37, 0, 3)
 DELETE_GROUPS: Final = Api("DeleteGroups", 42, 0, 2)
+ELECT_LEADERS: Final = Api("ElectLeaders", 43, 0, 2)
 INCREMENTAL_ALTER_CONFIGS: Final = Api("IncrementalAlterConfigs", 44, 0, 1)
+ALTER_PARTITION_REASSIGNMENTS: Final = Api("AlterPartitionReassignments", 45, 0, 1)
+LIST_PARTITION_REASSIGNMENTS: Final = Api("ListPartitionReassignments", 46, 0, 0)
 OFFSET_DELETE: Final = Api("OffsetDelete", 47, 0, 0)
 
 BrokerVersions = Mapping[int, VersionRange]

@@ -3,8 +3,11 @@
 A leader comes from the in-sync set, in the order of the assignment, so that the preferred replica
 wins when it can. When no in-sync replica is alive nobody leads, and the set is kept as it was: its
 members alone are known to have every committed record. Only where unclean election is allowed does
-another replica take over, and what it lacks is lost. Every change of the state adds one to the
-leader epoch, also the one to "nobody", since replicas compare epochs to find where logs part.
+another replica take over, and what it lacks is lost (CTL-2). Every election adds one to the leader
+epoch, also the one of "nobody", since replicas compare epochs to find where logs part.
+
+Replicas that are gone leave the in-sync set of a living leader too, so that it need not wait for
+them; but never the last one. This is no election, and the epoch stays.
 
 Writing the outcome with version checks is the controller's work.
 """
@@ -82,10 +85,14 @@ def decide_state(
     A living leader stays unless `force` is set, as it is for one that was restarted.
     """
     if state.version == NO_NODE:
-        first = first_state(state.replicas, alive, controller_epoch)
+        first = replace(
+            first_state(state.replicas, alive, controller_epoch),
+            adding_replicas=state.adding_replicas,
+            removing_replicas=state.removing_replicas,
+        )
         return None if first.leader == NO_BROKER else first
     if state.leader in alive and not force:
-        return None
+        return _without_the_dead(state, alive, controller_epoch)
     election = elect(state.replicas, state.isr, alive, unclean_allowed=unclean_allowed)
     if election is None and state.leader == NO_BROKER:
         return None
@@ -98,6 +105,15 @@ def decide_state(
     )
 
 
+def _without_the_dead(
+    state: PartitionState, alive: Collection[BrokerId], controller_epoch: int
+) -> PartitionState | None:
+    in_sync = tuple(broker for broker in state.isr if broker in alive)
+    if not in_sync or in_sync == state.isr:
+        return None
+    return replace(state, isr=in_sync, controller_epoch=controller_epoch)
+
+
 def plan_elections(
     topics: Iterable[TopicState],
     alive: Collection[BrokerId],
@@ -106,22 +122,44 @@ def plan_elections(
     unclean_allowed: Callable[[TopicState], bool],
     controller_epoch: int,
 ) -> list[PlannedState]:
-    """Every partition whose leader is gone, missing or `restarted`, with its next state.
+    """Every partition whose leader is gone, missing or `restarted`, and every one with a replica
+    in its in-sync set that is gone, each with its next state.
 
     A leader that was restarted leads again under a new epoch: what it lost from the end of its
-    log, if anything, cannot be taken for what it appends now.
+    log, if anything, cannot be taken for what it appends now. `unclean_allowed` is asked only
+    where nobody else can lead.
     """
     plan = []
     for topic in topics:
-        unclean = unclean_allowed(topic)
         for partition, former in enumerate(topic.partitions):
-            state = decide_state(
-                former,
-                alive,
-                unclean_allowed=unclean,
-                controller_epoch=controller_epoch,
-                force=former.leader in restarted,
-            )
+            if former.leader in alive and former.leader not in restarted:
+                state = _without_the_dead(former, alive, controller_epoch)
+            else:
+                force = former.leader in restarted
+                state = _elect_anew(topic, former, alive, force, unclean_allowed, controller_epoch)
             if state is not None:
                 plan.append(PlannedState(topic, partition, former, state))
     return plan
+
+
+def _elect_anew(
+    topic: TopicState,
+    former: PartitionState,
+    alive: Collection[BrokerId],
+    force: bool,
+    unclean_allowed: Callable[[TopicState], bool],
+    controller_epoch: int,
+) -> PartitionState | None:
+    state = decide_state(
+        former,
+        alive,
+        unclean_allowed=False,
+        controller_epoch=controller_epoch,
+        force=force,
+    )
+    led = former if state is None else state
+    if led.leader != NO_BROKER or not unclean_allowed(topic):
+        return state
+    return decide_state(
+        former, alive, unclean_allowed=True, controller_epoch=controller_epoch, force=force
+    )

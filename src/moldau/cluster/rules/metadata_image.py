@@ -7,8 +7,9 @@ without locks. A rule: values in, values out. Where images come from: `metadata_
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from uuid import UUID
 
 from moldau.model import BrokerId, LeaderEpoch, TopicId
@@ -21,6 +22,9 @@ NO_NODE = -1
 
 NO_TOPIC_ID = TopicId(UUID(int=0))
 """A topic that an old tool wrote and the controller has not named yet."""
+
+
+NOTHING_DELETED: Mapping[str, TopicId] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +80,39 @@ class TopicState:
         return self.partitions[partition] if 0 <= partition < len(self.partitions) else None
 
 
+def newest_states(known: TopicState | None, read: TopicState) -> TopicState:
+    """`read`, except that no partition goes back to a state older than the one that is known.
+
+    States are ordered by the version of their node. The replicas are not part of it: they are the
+    topic node's, and those of `read` are taken.
+    """
+    if known is None or known.topic_id != read.topic_id or read.topic_id == NO_TOPIC_ID:
+        return read
+    pairs = zip(known.partitions, read.partitions, strict=False)
+    if all(ours.version <= theirs.version for ours, theirs in pairs):
+        return read
+    return replace(read, partitions=tuple(_newest_partitions(known, read)))
+
+
+def _newest_partitions(known: TopicState, read: TopicState) -> Iterator[PartitionState]:
+    for number, theirs in enumerate(read.partitions):
+        ours = known.find_partition(number)
+        if ours is None or ours.version <= theirs.version:
+            yield theirs
+        else:
+            yield as_assigned(ours, theirs)
+
+
+def as_assigned(state: PartitionState, other: PartitionState) -> PartitionState:
+    """A state with the replicas of another one: they are the topic node's, not the state's."""
+    return replace(
+        state,
+        replicas=other.replicas,
+        adding_replicas=other.adding_replicas,
+        removing_replicas=other.removing_replicas,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataImage:
     """The cluster at one moment. `topics` and `topics_by_id` hold the same topics."""
@@ -85,6 +122,7 @@ class MetadataImage:
     brokers: Mapping[BrokerId, BrokerState] = field(default_factory=dict)
     topics: Mapping[str, TopicState] = field(default_factory=dict)
     topics_by_id: Mapping[UUID, TopicState] = field(default_factory=dict)
+    deleting: Mapping[str, TopicId] = field(default_factory=dict)  # no topic any more, not gone yet
     broker_configs: Mapping[BrokerId, Mapping[str, str]] = field(default_factory=dict)
     default_broker_config: Mapping[str, str] = field(default_factory=dict)
     version: int = 0  # grows by one with each image
@@ -110,12 +148,20 @@ class MetadataImage:
         return self.with_topics((), removed=(name,))
 
     def with_topics(
-        self, changed: Iterable[TopicState], removed: Collection[str] = ()
+        self,
+        changed: Iterable[TopicState],
+        removed: Collection[str] = (),
+        deleting: Mapping[str, TopicId] = NOTHING_DELETED,
     ) -> MetadataImage:
-        """Put topics in (or in the place of their former state), and take others out."""
+        """Put topics in (or in the place of their former state), and take others out.
+
+        Those of `deleting` are taken out too; their names are not free again yet.
+        """
         topics = dict(self.topics)
         by_id = dict(self.topics_by_id)
-        for name in removed:
+        still = {**self.deleting}
+        for name in (*removed, *deleting):
+            still.pop(name, None)
             former = topics.pop(name, None)
             if former is not None:
                 by_id.pop(former.topic_id, None)
@@ -124,9 +170,16 @@ class MetadataImage:
             if former is not None:
                 by_id.pop(former.topic_id, None)
             topics[topic.name] = topic
+            still.pop(topic.name, None)
             if topic.topic_id != NO_TOPIC_ID:
                 by_id[topic.topic_id] = topic
-        return replace(self, topics=topics, topics_by_id=by_id, version=self.version + 1)
+        return replace(
+            self,
+            topics=topics,
+            topics_by_id=by_id,
+            deleting={**still, **deleting},
+            version=self.version + 1,
+        )
 
     def with_brokers(self, brokers: Iterable[BrokerState]) -> MetadataImage:
         """These brokers are alive, and no others."""

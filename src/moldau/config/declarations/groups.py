@@ -115,7 +115,8 @@ class GroupOptions(OptionSet):
         SHORT,
         1,
         "The number of replicas of __consumer_offsets. Kafka's default is 3, which a broker alone "
-        "cannot give; Moldau's is 1. Set 3 in a cluster.",
+        "cannot give; Moldau's is 1 for a broker alone and 3 with ZooKeeper, where groups wait "
+        "until so many brokers are there.",
         at_least(1),
         importance=Importance.HIGH,
     )

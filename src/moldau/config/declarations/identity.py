@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.config.kinds import BOOLEAN, INT, LIST, STRING, any_of, at_least
+from moldau.config.kinds import BOOLEAN, INT, LIST, PASSWORD, STRING, any_of, at_least
 from moldau.config.option import Fallback, Importance, OptionSet, option, optional
 
 
@@ -68,7 +68,8 @@ class IdentityOptions(OptionSet):
         "zookeeper.connection.timeout.ms",
         INT,
         18_000,
-        "How long the broker waits for ZooKeeper at its start.",
+        "How long the broker waits for ZooKeeper at its start, and for the next connection when "
+        "one was lost, before what it wanted has failed.",
         at_least(1),
         importance=Importance.HIGH,
         falls_back_to=(Fallback("zookeeper.session.timeout.ms"),),
@@ -77,9 +78,21 @@ class IdentityOptions(OptionSet):
         "zookeeper.set.acl",
         BOOLEAN,
         False,
-        "Protect the nodes in ZooKeeper with access lists.",
+        "Protect the nodes in ZooKeeper with access lists: only those with the credential that "
+        "made a node may change it, and where passwords are kept, read it.",
         importance=Importance.HIGH,
-        ignored=True,
+    )
+    zookeeper_auth_scheme = option(
+        "zookeeper.auth.scheme",
+        STRING,
+        "digest",
+        "How the broker tells ZooKeeper who it is, if a credential is set.",
+    )
+    zookeeper_auth_credential = optional(
+        "zookeeper.auth.credential",
+        PASSWORD,
+        "Who the broker is for ZooKeeper: with the digest scheme, user:password.",
+        sensitive=True,
     )
     zookeeper_max_in_flight_requests = option(
         "zookeeper.max.in.flight.requests",
@@ -88,7 +101,6 @@ class IdentityOptions(OptionSet):
         "How many requests may wait for ZooKeeper's answer at a time.",
         at_least(1),
         importance=Importance.HIGH,
-        ignored=True,
     )
     process_roles = option(
         "process.roles",

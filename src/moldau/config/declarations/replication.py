@@ -81,8 +81,10 @@ class ReplicationOptions(OptionSet):
     replica_selector_class = optional(
         "replica.selector.class",
         CLASS,
-        "A Java class that chooses the replica a consumer reads from.",
-        ignored=True,
+        "Which replica a consumer reads from. "
+        "org.apache.kafka.common.replica.RackAwareReplicaSelector sends consumers that set "
+        "client.rack to a replica in their rack; without it, and with any other class, they read "
+        "from the leader.",
     )
     num_replica_fetchers = option(
         "num.replica.fetchers",

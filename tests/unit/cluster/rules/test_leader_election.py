@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from moldau.cluster.rules.leader_election import (
     Election,
+    PlannedState,
     decide_state,
     elect,
     first_state,
@@ -174,3 +175,49 @@ def test_two_elections_in_a_row_change_nothing_the_second_time(unclean: bool) ->
     decided = decide_state(state, ids(2, 3), unclean_allowed=unclean, controller_epoch=4)
     assert decided is not None
     assert decide_state(decided, ids(2, 3), unclean_allowed=unclean, controller_epoch=5) is None
+
+
+# Replicas that are gone
+
+
+def test_a_dead_follower_leaves_the_in_sync_set_and_the_epoch_stays() -> None:
+    (one,) = plan(partition(1, ids(1, 2, 3), ids(1, 2, 3)), alive=ids(1, 3))
+    assert (one.state.leader, one.state.isr, one.state.leader_epoch) == (1, (1, 3), 5)
+
+
+def test_the_last_one_in_sync_is_never_taken_out() -> None:
+    (one,) = plan(partition(1, ids(1), ids(1, 2)), alive=ids(2))
+    assert (one.state.leader, one.state.isr) == (NO_BROKER, (1,))
+    assert plan(one.state, alive=ids(2)) == []
+
+
+def test_an_empty_in_sync_set_elects_nobody_but_by_an_unclean_election() -> None:
+    state = partition(-1, (), ids(1, 2))
+    assert plan(state, alive=ids(1, 2)) == []
+    (one,) = plan(state, alive=ids(1, 2), unclean=True)
+    assert (one.state.leader, one.state.isr) == (1, (1,))
+
+
+def test_whether_unclean_is_allowed_is_asked_only_where_nobody_else_can_lead() -> None:
+    def allowed(topic: TopicState) -> bool:
+        raise AssertionError(topic.name)
+
+    plan_elections(
+        [topic("t", partition(1, ids(1, 2), ids(1, 2)), partition(3, ids(3, 2), ids(3, 2)))],
+        ids(1, 2),
+        restarted=(),
+        unclean_allowed=allowed,
+        controller_epoch=4,
+    )
+
+
+def plan(
+    state: PartitionState, *, alive: tuple[BrokerId, ...], unclean: bool = False
+) -> list[PlannedState]:
+    return plan_elections(
+        [topic("t", state)],
+        alive,
+        restarted=(),
+        unclean_allowed=lambda _: unclean,
+        controller_epoch=4,
+    )

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from uuid import UUID
 
 from moldau.cluster.rules.metadata_image import (
@@ -10,6 +11,7 @@ from moldau.cluster.rules.metadata_image import (
     MetadataImage,
     PartitionState,
     TopicState,
+    newest_states,
 )
 from moldau.model import BrokerId, LeaderEpoch, TopicId
 
@@ -108,3 +110,49 @@ def test_what_is_set_for_one_broker_overrides_what_is_set_for_all() -> None:
 def test_an_endpoint_is_found_by_its_listener() -> None:
     assert broker(1).find_endpoint("PLAINTEXT") == broker(1).endpoints[0]
     assert broker(1).find_endpoint("SSL") is None
+
+
+# Topics that are being deleted
+
+
+def test_a_topic_that_is_being_deleted_is_no_topic_but_its_name_is_known() -> None:
+    image = EMPTY.with_topics([topic("clicks", 1), topic("views", 2)])
+    image = image.with_topics((), deleting={"clicks": TopicId(UUID(int=1))})
+    assert set(image.topics) == {"views"}
+    assert set(image.topics_by_id) == {UUID(int=2)}
+    assert image.deleting == {"clicks": UUID(int=1)}
+    assert not image.with_topics((), removed=("clicks",)).deleting
+    assert not image.with_topic(topic("clicks", 3)).deleting
+    assert image.with_topic(topic("more", 4)).deleting == image.deleting
+
+
+# States do not go back
+
+
+def versions(*numbers: int, topic_id: int = 1) -> TopicState:
+    made = topic("clicks", topic_id, len(numbers))
+    states = zip(made.partitions, numbers, strict=True)
+    return replace(
+        made, partitions=tuple(replace(state, version=number) for state, number in states)
+    )
+
+
+def read_versions(known: TopicState | None, read: TopicState) -> list[int]:
+    return [state.version for state in newest_states(known, read).partitions]
+
+
+def test_of_two_states_the_one_with_the_higher_version_counts() -> None:
+    assert read_versions(versions(5, 1, 3), versions(4, 2, 3)) == [5, 2, 3]
+    assert read_versions(versions(5), versions(-1, 0)) == [5, 0]
+    assert read_versions(None, versions(0)) == [0]
+
+
+def test_states_of_another_topic_of_the_same_name_do_not_count() -> None:
+    assert read_versions(versions(5), versions(0, topic_id=2)) == [0]
+
+
+def test_replicas_are_those_that_were_read() -> None:
+    read = versions(1)
+    moved = replace(read.partitions[0], replicas=(BrokerId(7),), adding_replicas=(BrokerId(7),))
+    (state,) = newest_states(versions(5), replace(read, partitions=(moved,))).partitions
+    assert (state.version, state.replicas, state.adding_replicas) == (5, (7,), (7,))

@@ -1,4 +1,4 @@
-"""The client's side of a fetch session (KIP-227): name partitions once, then only changes. A rule.
+"""The asking side of a fetch session (KIP-227): name partitions once, then only changes. A rule.
 
 A session is asked for with epoch 0 and goes on with 1, 2, …; the broker may decline, and then every
 request names everything. When an answer is lost or the broker has forgotten the session, the next

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.broker.fetch_sessions import FetchSessions
-from moldau.client.rules.fetch_session import FetchSession, SessionRequest, TopicKey, Wanted
 from moldau.wire.fetch_frame import FetchPartition
+from moldau.wire.fetch_session import FetchSession, SessionRequest, TopicKey, Wanted
 
 CLICKS = TopicKey("clicks", UUID(int=1))
 

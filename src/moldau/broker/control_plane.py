@@ -1,0 +1,136 @@
+"""Puts the parts together that control the cluster from here. Part of the composition root."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from random import Random
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from moldau.broker.config_rules import broker_config_rules, topic_config_rules
+from moldau.broker.replication import find_address
+from moldau.broker.topic_maker import TopicMaker
+from moldau.clock import Clock
+from moldau.cluster.cluster_admin import ClusterAdmin
+from moldau.cluster.cluster_identity import new_topic_id
+from moldau.cluster.controller import Controller, ControllerSettings
+from moldau.cluster.controllership import Controllership
+from moldau.cluster.leadership_admin import LeadershipAdmin
+from moldau.cluster.metadata_publisher import MetadataPublisher
+from moldau.cluster.rules.metadata_image import TopicState
+from moldau.cluster.rules.topic_creation import TopicDefaults
+from moldau.cluster.topic_deletion import TopicDeletion
+from moldau.config.broker_options import BrokerOptions
+from moldau.config.current import CurrentBrokerOptions
+from moldau.config.topic_options import TopicOptions
+from moldau.coordination.port import Coordination
+from moldau.model import BrokerId
+from moldau.net.peer import Peer, PeerAddress
+from moldau.net.port import Network
+
+
+class ControlPorts(Protocol):
+    """What of the outside world is needed here (`broker.server.Ports`)."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def network(self) -> Network: ...
+
+    @property
+    def random(self) -> Random: ...
+
+
+class ControlPlane(NamedTuple):
+    """The parts that others talk to. The controller has still to be started and run."""
+
+    controller: Controller
+    admin: ClusterAdmin
+    leadership: LeadershipAdmin
+    topic_maker: TopicMaker
+    to_controller: Peer  # to be closed at the end
+
+
+def connect_control_plane(
+    ports: ControlPorts,
+    *,
+    current: CurrentBrokerOptions,
+    broker_id: BrokerId,
+    coordination: Coordination,
+    publisher: MetadataPublisher,
+) -> ControlPlane:
+    make_topic_id = partial(new_topic_id, partial(random_uuid, ports.random))
+    controllership = Controllership(coordination, ports.clock, publisher, broker_id)
+    deletion = TopicDeletion(coordination, publisher)
+    controller = Controller(
+        coordination=coordination,
+        publisher=publisher,
+        controllership=controllership,
+        unclean_allowed=lambda topic: _is_unclean_allowed(topic, current.options),
+        deletion=deletion,
+        settings=lambda: _controller_settings(current.options),
+        make_topic_id=make_topic_id,
+    )
+    admin = ClusterAdmin(
+        coordination=coordination,
+        publisher=publisher,
+        controllership=controllership,
+        deletion=deletion,
+        defaults=lambda: _topic_defaults(current.options),
+        topic_config_rules=topic_config_rules(current),
+        broker_config_rules=broker_config_rules(current),
+        choose=ports.random.randrange,
+        make_topic_id=make_topic_id,
+    )
+    find_controller = _address_of_controller(publisher, lambda: current.options)
+    peer = Peer(ports.network, ports.clock, find_controller, name="the controller")
+    return ControlPlane(
+        controller,
+        admin,
+        LeadershipAdmin(controllership, publisher, controller.elections, controller.reassignments),
+        TopicMaker(
+            admin=admin,
+            controllership=controllership,
+            publisher=publisher,
+            controller=peer,
+            clock=ports.clock,
+            client_id=f"broker-{broker_id}",
+        ),
+        peer,
+    )
+
+
+def random_uuid(random: Random) -> UUID:
+    return UUID(int=random.getrandbits(128), version=4)
+
+
+def _address_of_controller(
+    publisher: MetadataPublisher, options: Callable[[], BrokerOptions]
+) -> Callable[[], PeerAddress | None]:
+    def find() -> PeerAddress | None:
+        image = publisher.image
+        return find_address(image.brokers.get(image.controller_id), options())
+
+    return find
+
+
+def _topic_defaults(options: BrokerOptions) -> TopicDefaults:
+    return TopicDefaults(
+        partition_count=options.num_partitions,
+        replication_factor=options.default_replication_factor,
+    )
+
+
+def _controller_settings(options: BrokerOptions) -> ControllerSettings:
+    return ControllerSettings(
+        deletes_topics=options.delete_topic_enable,
+        rebalances=options.auto_leader_rebalance_enable,
+        rebalance_interval_seconds=options.leader_imbalance_check_interval_seconds,
+        accepted_imbalance_percentage=options.leader_imbalance_per_broker_percentage,
+    )
+
+
+def _is_unclean_allowed(topic: TopicState, options: BrokerOptions) -> bool:
+    return TopicOptions.resolve(topic.configs, options).unclean_leader_election_enable

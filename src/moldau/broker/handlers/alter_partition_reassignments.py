@@ -1,0 +1,73 @@
+"""AlterPartitionReassignments, versions 0 to 1: moves partitions to other brokers (KIP-455).
+
+A list of replicas begins a move or redirects one that is under way; null cancels it. The answer
+leaves when the move has begun; ListPartitionReassignments shows how long it lasts.
+
+v1 may forbid that the number of replicas changes.
+
+The time-out is not used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from moldau.broker.api import serves
+from moldau.broker.request_context import RequestContext
+from moldau.cluster.elections import Outcomes
+from moldau.errors import ErrorCode, KafkaError
+from moldau.model import TopicPartition
+
+if TYPE_CHECKING:
+    from kio.schema.alter_partition_reassignments.v1 import AlterPartitionReassignmentsRequest
+
+API = serves(
+    "alter_partition_reassignments",
+    first=0,
+    last=1,
+    droppable=("allow_replication_factor_change",),
+)
+
+
+async def handle(
+    request: AlterPartitionReassignmentsRequest, context: RequestContext
+) -> dict[str, object]:
+    targets = {
+        TopicPartition(topic.name, row.partition_index): row.replicas
+        for topic in request.topics
+        for row in topic.partitions
+    }
+    may_change_factor = getattr(request, "allow_replication_factor_change", True)
+    error: KafkaError | None = None
+    outcomes: Outcomes = {}
+    try:
+        outcomes = await context.services.leadership.alter_reassignments(
+            targets, may_change_factor=may_change_factor
+        )
+        await context.services.wait_until_applied()
+    except KafkaError as refused:
+        error = refused
+    return {
+        "throttle_time": 0,
+        "allow_replication_factor_change": may_change_factor,
+        "error_code": ErrorCode.none if error is None else error.code,
+        "error_message": None if error is None else str(error),
+        "responses": list(_responses(outcomes)),
+    }
+
+
+def _responses(outcomes: Outcomes) -> Iterable[dict[str, object]]:
+    for topic in dict.fromkeys(key.topic for key in outcomes):
+        rows = {key.partition: error for key, error in outcomes.items() if key.topic == topic}
+        yield {
+            "name": topic,
+            "partitions": [
+                {
+                    "partition_index": number,
+                    "error_code": ErrorCode.none if error is None else error.code,
+                    "error_message": None if error is None else str(error),
+                }
+                for number, error in rows.items()
+            ],
+        }

@@ -1,0 +1,76 @@
+"""ElectLeaders, versions 0 to 2.
+
+Gives leadership back to the preferred replicas, or lets any living replica lead where nobody does
+and records may be lost by it.
+
+v1 the type of election (preferred or unclean) and a top-level error; v2 flexible.
+
+A request for all partitions (null) is answered with those whose leader was changed or could not
+be, as in Kafka. The time-out is not used: the answer leaves when the elections are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from moldau.broker.api import serves
+from moldau.broker.request_context import RequestContext
+from moldau.cluster.elections import Outcomes
+from moldau.errors import ErrorCode, InvalidRequestError, KafkaError
+from moldau.model import TopicPartition
+
+if TYPE_CHECKING:
+    from kio.schema.elect_leaders.v2 import ElectLeadersRequest
+
+API = serves("elect_leaders", first=0, last=2, droppable=("error_code",))
+
+_PREFERRED = 0
+_UNCLEAN = 1
+_FIRST_WITH_ERROR = 1
+
+
+async def handle(request: ElectLeadersRequest, context: RequestContext) -> dict[str, object]:
+    election_type = getattr(request, "election_type", _PREFERRED)
+    wanted = _wanted_partitions(request)
+    error: KafkaError | None = None
+    outcomes: Outcomes = {}
+    try:
+        if election_type not in (_PREFERRED, _UNCLEAN):
+            raise InvalidRequestError(f"there is no election of type {election_type}")
+        outcomes = await context.services.leadership.elect_leaders(
+            wanted, unclean=election_type == _UNCLEAN
+        )
+        await context.services.wait_until_applied()
+    except KafkaError as refused:
+        error = refused
+        if context.version < _FIRST_WITH_ERROR:
+            outcomes = dict.fromkeys(wanted or (), refused)
+    return {
+        "throttle_time": 0,
+        "error_code": ErrorCode.none if error is None else error.code,
+        "replica_election_results": list(_results(outcomes)),
+    }
+
+
+def _wanted_partitions(request: ElectLeadersRequest) -> list[TopicPartition] | None:
+    if request.topic_partitions is None:
+        return None
+    rows = ((row.topic, number) for row in request.topic_partitions for number in row.partitions)
+    return [TopicPartition(topic, number) for topic, number in rows]
+
+
+def _results(outcomes: Outcomes) -> Iterable[dict[str, object]]:
+    for topic in dict.fromkeys(key.topic for key in outcomes):
+        rows = {key.partition: error for key, error in outcomes.items() if key.topic == topic}
+        yield {
+            "topic": topic,
+            "partition_result": [
+                {
+                    "partition_id": number,
+                    "error_code": ErrorCode.none if error is None else error.code,
+                    "error_message": None if error is None else str(error),
+                }
+                for number, error in rows.items()
+            ],
+        }

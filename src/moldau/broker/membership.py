@@ -1,0 +1,329 @@
+"""This broker's place in the cluster: it comes, comes back after a lost session, and goes.
+
+Coming: a registration that its former life left behind is ended; then it writes down what became of
+its replicas (`cluster.rules.departure.plan_return`), and only then it registers. The order matters:
+who sees the new registration, sees the states too; and while states are written, no former
+registration lets anybody take the broker for the one it was.
+
+A lost session: partitions are suspended in the same step; a new session is begun, everything is
+read again, the broker registers, and partitions go on.
+
+Going: what it leads is handed over to others in sync.
+
+A shell. One task runs `run`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any
+
+from moldau.broker.presence_note import PresenceNote, find_presence_note, write_presence_note
+from moldau.clock import Clock
+from moldau.cluster import layout
+from moldau.cluster.admin_nodes import encode_log_dir_failure
+from moldau.cluster.broker_registration import BrokerRegistration
+from moldau.cluster.metadata_publisher import MetadataPublisher
+from moldau.cluster.rules.departure import Condition, plan_hand_over, plan_return
+from moldau.cluster.rules.leader_election import PlannedState
+from moldau.cluster.rules.metadata_image import BrokerState, TopicState
+from moldau.cluster.state_writer import StateWriter
+from moldau.config.broker_options import BrokerOptions
+from moldau.coordination.port import (
+    ConnectionLostError,
+    Coordination,
+    CoordinationError,
+    NoNodeError,
+    SessionExpiredError,
+)
+from moldau.errors import StartupError, StorageError
+from moldau.model import TopicPartition
+from moldau.replication.partitions import Partitions
+from moldau.storage.files import Files
+from moldau.storage.log_store import LogStore
+from moldau.workers import Workers
+
+_log = logging.getLogger(__name__)
+
+_RETRY_SECONDS = 0.5
+_LOOK_SECONDS = 0.02
+_CATCH_UP_SECONDS = 2.0
+"""So long does a leader that stops wait until its followers have everything."""
+
+_HAND_OVER_SECONDS = 10.0
+"""In all; then the broker stops anyway, and the end of its session does the rest."""
+
+_PATIENCE_FACTOR = 1.5
+"""How many session time-outs to wait for a registration that may be one's own."""
+
+PlanStates = Callable[[], list[PlannedState]]
+
+
+class Membership:
+    """See the module."""
+
+    def __init__(
+        self,
+        broker: BrokerState,
+        *,
+        coordination: Coordination,
+        clock: Clock,
+        files: Files,
+        workers: Workers,
+        boot_id: str,
+        options: Callable[[], BrokerOptions],
+        log_store: LogStore,
+        publisher: MetadataPublisher,
+        partitions: Partitions,
+    ) -> None:
+        self._broker = broker
+        self._coordination = coordination
+        self._clock = clock
+        self._files = files
+        self._workers = workers
+        self._boot_id = boot_id
+        self._options = options
+        self._log_store = log_store
+        self._publisher = publisher
+        self._partitions = partitions
+        self._states = StateWriter(coordination, publisher)
+        self._registration = BrokerRegistration(coordination, clock, publisher)
+        self._lost = asyncio.Event()  # the session, and it is not renewed yet
+        self._is_suspended = False
+        coordination.on_session_end(self._on_session_end)
+
+    # Coming
+
+    async def join(self) -> None:
+        """Come into the cluster: what the logs have lost is told, and the broker registered."""
+        note = await self._find_note()
+        while True:
+            try:
+                await self._come_back(note)
+                await self._register()
+                break
+            except (ConnectionLostError, NoNodeError) as error:
+                _log.warning("registering again soon: %s", error)
+                await self._clock.sleep(_RETRY_SECONDS)
+            except SessionExpiredError:
+                await self._renew()
+        if self._is_suspended:
+            self._resume()
+
+    async def _come_back(self, note: PresenceNote | None) -> None:
+        if note is not None and note.session_id != self._coordination.session_id:
+            await self._registration.end_former_session(self._broker.id, note.session_id)
+        await self._registration.wait_until_free(self._broker.id, self._patience_seconds)
+        self._partitions.refuse_former_epochs(self._publisher.image)
+        await self._finish_deletions()
+        was_restarted = note is None or not self._boot_id or note.boot_id != self._boot_id
+        await self._write_until_done(lambda: self._plan_return(was_restarted))
+
+    @property
+    def _patience_seconds(self) -> float:
+        return _PATIENCE_FACTOR * self._options().zookeeper_session_timeout_ms / 1000
+
+    def _plan_return(self, machine_was_restarted: bool) -> list[PlannedState]:
+        def condition_of(topic: TopicState, number: int) -> Condition:
+            return self._condition_of(topic, number, machine_was_restarted)
+
+        image = self._publisher.image
+        return plan_return(image.topics.values(), self._broker.id, image.brokers, condition_of)
+
+    def _condition_of(
+        self, topic: TopicState, number: int, machine_was_restarted: bool
+    ) -> Condition:
+        key = TopicPartition(topic.name, number)
+        log = self._log_store.logs.get(key)
+        if log is None and self._log_store.has_offline_folder:
+            return Condition.OFFLINE
+        if log is None or log.topic_id not in (None, topic.topic_id):
+            return Condition.HOLE
+        if log.has_lost_its_end or (machine_was_restarted and not self._log_store.was_closed(key)):
+            return Condition.HOLE
+        return Condition.WHOLE
+
+    async def _finish_deletions(self) -> None:
+        """Delete the logs of topics that were deleted while this broker was away.
+
+        The topics' last nodes go when it is registered, and then nobody knows the logs any more.
+        """
+        deleting = self._publisher.image.deleting
+        for key, log in tuple(self._log_store.logs.items()):
+            if key.topic in deleting and log.topic_id in (None, deleting[key.topic]):
+                try:
+                    await self._log_store.delete_log(key)
+                except StorageError as error:
+                    _log.error("cannot delete %s: %s", key, error)
+
+    async def _write_until_done(self, plan: PlanStates) -> None:
+        """Write the plan; what somebody else was faster with is planned again."""
+        wanted: set[TopicPartition] | None = None  # all
+        while True:
+            planned = [one for one in plan() if wanted is None or _key_of(one) in wanted]
+            wanted = {_key_of(one) for one in await self._states.find_overtaken(planned)}
+            if not wanted:
+                return
+
+    async def _register(self) -> None:
+        note = PresenceNote(session_id=self._coordination.session_id, boot_id=self._boot_id)
+        await self._write_note(note)
+        registered = await self._registration.register(self._broker)
+        _log.info("registered as broker %d, epoch %d", registered.id, registered.epoch)
+
+    async def _write_note(self, note: PresenceNote) -> None:
+        folder = self._note_folder
+        if folder is None:
+            return
+        try:
+            await self._workers.run(lambda: write_presence_note(self._files, folder, note))
+        except OSError as error:  # the next start has to assume the worst, and that is safe
+            _log.error("cannot note the session in %s: %s", folder, error)
+
+    @property
+    def _note_folder(self) -> Path | None:
+        online = (one.folder for one in self._log_store.directories if one.failure is None)
+        return next(online, None)
+
+    async def _find_note(self) -> PresenceNote | None:
+        folder = self._note_folder
+        if folder is None:
+            return None
+        try:
+            return await self._workers.run(lambda: find_presence_note(self._files, folder))
+        except OSError as error:
+            _log.error("cannot read what was noted in %s: %s", folder, error)
+            return None
+
+    # A lost session
+
+    def _on_session_end(self) -> None:
+        self._is_suspended = True
+        self._partitions.suspend()
+        self._lost.set()
+
+    def _resume(self) -> None:
+        self._is_suspended = False
+        self._partitions.resume(self._publisher.image)
+
+    async def run(self) -> None:
+        """Join again whenever the session is lost, until cancelled."""
+        while True:
+            await self._lost.wait()
+            _log.warning("the session is lost: nothing is led and followed until there is another")
+            await self._rejoin()
+
+    async def _rejoin(self) -> None:
+        while self._lost.is_set():
+            try:
+                await self._renew()
+                patience_seconds = self._patience_seconds
+                await self._registration.wait_until_free(self._broker.id, patience_seconds)
+                await self._register()
+                if not self._lost.is_set():
+                    self._resume()
+            except (CoordinationError, StartupError) as error:
+                _log.warning("joining the cluster again soon: %s", error)
+                self._lost.set()
+                await self._clock.sleep(_RETRY_SECONDS)
+
+    async def _renew(self) -> None:
+        """A new session, in which everything was read again."""
+        while True:
+            try:
+                self._lost.clear()
+                await self._coordination.renew()
+                await self._publisher.read_again()
+                return
+            except (ConnectionLostError, SessionExpiredError) as error:
+                _log.warning("no new session yet: %s", error)
+                await self._clock.sleep(_RETRY_SECONDS)
+
+    # Going
+
+    async def hand_over(self) -> None:
+        """Controlled shutdown: leave all partitions to others, as far as there are others.
+
+        Afterwards nothing is led and followed here. A broker alone has nobody to hand over to.
+        """
+        if not self._publisher.image.brokers.keys() - {self._broker.id}:
+            return
+        if self._options().controlled_shutdown_enable and not self._is_suspended:
+            await self._within(_HAND_OVER_SECONDS, self._hand_over_all())
+        self._partitions.suspend()
+
+    async def _hand_over_all(self) -> None:
+        led = [one for one in self._plan_hand_over() if one.former.leader == self._broker.id]
+        for one in led:
+            partition = self._partitions.find(one.topic.name, one.partition)
+            if partition is not None:
+                partition.stop_accepting()
+        await self._within(_CATCH_UP_SECONDS, self._wait_until_caught_up(led))
+        await self._try_hand_over(led=True)
+        # Who goes on fetching would be taken back into the in-sync sets at once.
+        self._partitions.suspend()
+        await self._try_hand_over(led=False)
+
+    async def _try_hand_over(self, *, led: bool) -> None:
+        for _ in range(self._options().controlled_shutdown_max_retries + 1):
+            plan = self._plan_hand_over()
+            concerned = [one for one in plan if (one.former.leader == self._broker.id) is led]
+            if not await self._states.find_overtaken(concerned):
+                return
+
+    def _plan_hand_over(self) -> list[PlannedState]:
+        image = self._publisher.image
+        return plan_hand_over(image.topics.values(), self._broker.id, image.brokers)
+
+    async def _wait_until_caught_up(self, leading: Sequence[PlannedState]) -> None:
+        while not all(map(self._is_caught_up, leading)):
+            await self._clock.sleep(_LOOK_SECONDS)
+
+    def _is_caught_up(self, planned: PlannedState) -> bool:
+        partition = self._partitions.find(planned.topic.name, planned.partition)
+        if partition is None or not partition.is_leader:
+            return True
+        return planned.state.leader in partition.caught_up_followers()
+
+    async def give_up_folder(self, folder: Path) -> None:
+        """A log directory failed: what was on it is left to others, as far as there are others."""
+        gone = {log.topic_partition for log in self._log_store.logs_in(folder)}
+
+        def plan() -> list[PlannedState]:
+            image = self._publisher.image
+            return plan_hand_over(
+                image.topics.values(),
+                self._broker.id,
+                image.brokers,
+                lambda topic, number: TopicPartition(topic.name, number) in gone,
+            )
+
+        try:
+            await self._write_until_done(plan)
+            data = encode_log_dir_failure(self._broker.id)
+            await self._coordination.create(layout.LOG_DIR_EVENT_PREFIX, data, sequential=True)
+        except CoordinationError as error:
+            _log.error("the partitions on %s could not be handed over: %s", folder, error)
+
+    async def _within(self, seconds: float, work: Coroutine[Any, Any, None]) -> None:
+        """Wait for work, but not for longer than this; its failure is no reason to stay."""
+        task = asyncio.get_running_loop().create_task(work)
+
+        def give_up() -> None:
+            task.cancel()
+
+        timer = self._clock.call_later(seconds, give_up)
+        try:
+            await asyncio.wait((task,))
+        finally:
+            timer.cancel()
+            task.cancel()
+        if task.done() and not task.cancelled() and task.exception() is not None:
+            _log.warning("not everything was handed over: %s", task.exception())
+
+
+def _key_of(planned: PlannedState) -> TopicPartition:
+    return TopicPartition(planned.topic.name, planned.partition)

@@ -1,0 +1,144 @@
+"""Puts the parts together that copy partitions between brokers. Part of the composition root."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple, Protocol
+
+from moldau.clock import Clock
+from moldau.cluster import layout
+from moldau.cluster.metadata_publisher import MetadataPublisher
+from moldau.cluster.rules.metadata_image import BrokerState, Endpoint
+from moldau.cluster.state_writer import StateWriter
+from moldau.config.broker_options import BrokerOptions
+from moldau.coordination.port import Coordination
+from moldau.model import BrokerId
+from moldau.net.peer import Peer, PeerAddress
+from moldau.net.port import Network
+from moldau.replication.damage_watch import DamageWatch
+from moldau.replication.isr_keeper import IsrKeeper
+from moldau.replication.leader_link import PeerLink
+from moldau.replication.partitions import Partitions
+from moldau.replication.replica_fetcher import ReplicaFetcher
+from moldau.replication.replica_fetchers import ReplicaFetchers
+from moldau.replication.replication_quota import ReplicationQuota
+from moldau.storage.log_store import LogStore
+from moldau.tasks import TaskSupervisor
+from moldau.workers import Workers
+
+
+class ReplicationPorts(Protocol):
+    """What of the outside world is needed here (`broker.server.Ports`)."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def network(self) -> Network: ...
+
+    @property
+    def workers(self) -> Workers: ...
+
+
+class Replication(NamedTuple):
+    """The parts that others talk to."""
+
+    fetchers: ReplicaFetchers
+    isr_keeper: IsrKeeper
+    damage_watch: DamageWatch
+    leader_quota: ReplicationQuota
+
+
+def connect_replication(
+    ports: ReplicationPorts,
+    *,
+    supervisor: TaskSupervisor,
+    options: Callable[[], BrokerOptions],
+    broker_id: BrokerId,
+    coordination: Coordination,
+    publisher: MetadataPublisher,
+    log_store: LogStore,
+    partitions: Partitions,
+) -> Replication:
+    """Make the parts; the keeper of in-sync sets has still to be run."""
+    clock = ports.clock
+    follower_quota = ReplicationQuota(
+        clock,
+        broker_id,
+        lambda: options().follower_replication_throttled_rate,
+        lambda topic: topic.follower_replication_throttled_replicas,
+    )
+
+    def make_fetcher(leader_id: BrokerId) -> ReplicaFetcher:
+        peer = Peer(
+            ports.network,
+            clock,
+            lambda: find_address(publisher.image.brokers.get(leader_id), options()),
+            name=f"broker {leader_id}",
+        )
+        return ReplicaFetcher(
+            leader_id,
+            PeerLink(peer, broker_id, options),
+            broker_id=broker_id,
+            broker_epoch=lambda: _own_epoch(publisher, broker_id),
+            clock=clock,
+            options=options,
+            write_checkpoints=log_store.write_checkpoints,
+            quota=follower_quota,
+        )
+
+    async def read_broker_epochs(brokers: Collection[BrokerId]) -> Mapping[BrokerId, int]:
+        known = tuple(brokers)
+        nodes = await coordination.get_many([layout.broker_path(broker) for broker in known])
+        found = zip(known, nodes, strict=True)
+        return {broker: node.created_id for broker, node in found if node is not None}
+
+    fetchers = ReplicaFetchers(make_fetcher, supervisor.spawn)
+    partitions.connect(fetchers)
+    writer = StateWriter(coordination, publisher)
+    return Replication(
+        fetchers,
+        IsrKeeper(
+            partitions=partitions,
+            image=lambda: publisher.image,
+            writes=writer,
+            read_broker_epochs=read_broker_epochs,
+            clock=clock,
+            options=options,
+        ),
+        DamageWatch(
+            broker_id=broker_id,
+            image=lambda: publisher.image,
+            writes=writer,
+            workers=ports.workers,
+            spawn=supervisor.spawn,
+        ),
+        ReplicationQuota(
+            clock,
+            broker_id,
+            lambda: options().leader_replication_throttled_rate,
+            lambda topic: topic.leader_replication_throttled_replicas,
+        ),
+    )
+
+
+def _own_epoch(publisher: MetadataPublisher, broker_id: BrokerId) -> int:
+    own = publisher.image.brokers.get(broker_id)
+    return -1 if own is None else own.epoch
+
+
+def find_address(broker: BrokerState | None, options: BrokerOptions) -> PeerAddress | None:
+    """Where other brokers reach a broker; None when it is not there."""
+    endpoint = None if broker is None else _inter_broker_endpoint(broker, options)
+    return None if endpoint is None else PeerAddress(endpoint.host, endpoint.port)
+
+
+def _inter_broker_endpoint(broker: BrokerState, options: BrokerOptions) -> Endpoint | None:
+    name = options.inter_broker_listener_name
+    if name:
+        return broker.find_endpoint(name)
+    protocol = options.security_inter_broker_protocol
+    for endpoint in broker.endpoints:
+        if endpoint.security_protocol == protocol:
+            return endpoint
+    return None

@@ -1,0 +1,1 @@
+"""`moldau cluster ...`: ZooKeeper and several brokers on this machine."""

@@ -1,0 +1,84 @@
+"""`moldau cluster start`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from moldau.cli.cluster.plan import DEFAULT_FOLDER, MAX_BROKERS
+
+if TYPE_CHECKING:
+    from moldau.cli.cluster.plan import ClusterPlan
+
+
+def start(
+    brokers: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=MAX_BROKERS, metavar="N", help="How many brokers.", show_default="3"
+        ),
+    ] = None,
+    data_dir: Annotated[
+        Path,
+        typer.Option(
+            file_okay=False, help="Where everything is kept.", show_default="./moldau-cluster"
+        ),
+    ] = DEFAULT_FOLDER,
+    base_port: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=60_000,
+            metavar="P",
+            help="Of the first broker; the others count on, ZooKeeper is 100 above.",
+            show_default="9092",
+        ),
+    ] = None,
+    zookeeper_nodes: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=9, metavar="N", help="1, or 3 to survive the loss of one.", show_default="1"
+        ),
+    ] = None,
+    to_set: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Any option of the brokers; repeat for more."
+        ),
+    ] = None,
+) -> None:
+    """Start ZooKeeper and several brokers on this machine, in the background.
+
+    Returns when every broker serves. Topics get three replicas, of which two must have a record
+    before it is acknowledged (acks=all), as far as there are brokers; --set says otherwise. In a
+    folder where a cluster was stopped, or lost a process, what is missing is started again.
+    """
+    from moldau.cli.cluster.local_cluster import LocalCluster
+    from moldau.cli.cluster.plan import ClusterPlan
+    from moldau.cli.options import parse_pairs
+    from moldau.cli.output import note
+
+    parse_pairs(to_set or (), "--set")
+    plan = ClusterPlan.choose(
+        data_dir, brokers=brokers, base_port=base_port, zookeeper_nodes=zookeeper_nodes
+    )
+    cluster = LocalCluster(data_dir, plan)
+    settings = [*_replication_settings(plan), *(to_set or ())]
+    cluster.start(settings, note)
+    typer.echo(f"listening on {cluster.bootstrap}")
+    typer.echo(f"zookeeper    {cluster.zookeeper.connect}")
+
+
+def _replication_settings(plan: ClusterPlan) -> list[str]:
+    replicas = min(3, plan.brokers)
+    in_sync = min(2, plan.brokers) if plan.brokers > 2 else 1  # of two, one may be away
+    return [
+        f"default.replication.factor={replicas}",
+        f"min.insync.replicas={in_sync}",
+        f"offsets.topic.replication.factor={replicas}",
+        f"transaction.state.log.replication.factor={replicas}",
+        f"transaction.state.log.min.isr={in_sync}",
+        "zookeeper.session.timeout.ms=6000",
+    ]

@@ -1,0 +1,28 @@
+"""`moldau cluster stop`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from moldau.cli.cluster.plan import DEFAULT_FOLDER
+
+
+def stop(
+    data_dir: Annotated[
+        Path,
+        typer.Option(
+            file_okay=False, help="Where it was started.", show_default="./moldau-cluster"
+        ),
+    ] = DEFAULT_FOLDER,
+) -> None:
+    """Stop the brokers, one after the other, then ZooKeeper. The data stays."""
+    from moldau.cli.cluster.local_cluster import LocalCluster
+    from moldau.cli.cluster.plan import ClusterPlan
+    from moldau.cli.output import note
+
+    cluster = LocalCluster(data_dir, ClusterPlan.require(data_dir))
+    if not cluster.stop(note):
+        note(f"nothing was running in {data_dir}")

@@ -1,0 +1,147 @@
+"""What `moldau cluster status` knows: the processes, and what the brokers say of the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from moldau.cli.cluster.local_cluster import LocalCluster
+from moldau.cli.session import with_admin
+from moldau.client.admin import AsyncAdmin
+from moldau.client.admin_values import ClusterDescription
+from moldau.client.metadata import NO_BROKER, PartitionMetadata, TopicMetadata
+from moldau.errors import MoldauError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    address: str
+    pid: int | None
+    mode: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerView:
+    id: int
+    address: str
+    pid: int | None
+    is_registered: bool
+    is_controller: bool
+
+    @property
+    def state(self) -> str:
+        if self.pid is None:
+            return "stopped"
+        return "in the cluster" if self.is_registered else "not in the cluster"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView:
+    nodes: Sequence[NodeView]
+    brokers: Sequence[BrokerView]
+    topics: Sequence[TopicMetadata]
+
+    @property
+    def controller_id(self) -> int | None:
+        return next((broker.id for broker in self.brokers if broker.is_controller), None)
+
+    @property
+    def is_whole(self) -> bool:
+        serving = all(node.mode is not None for node in self.nodes)
+        return serving and all(broker.pid and broker.is_registered for broker in self.brokers)
+
+    def count_under_replicated(self) -> int:
+        return sum(
+            len(partition.in_sync_replicas) < len(partition.replicas)
+            for topic in self.topics
+            for partition in topic.partitions
+        )
+
+    def count_leaderless(self) -> int:
+        return sum(
+            partition.leader_id == NO_BROKER
+            for topic in self.topics
+            for partition in topic.partitions
+        )
+
+    def to_document(self, *, internal: bool) -> dict[str, object]:
+        return {
+            "zookeeper": [
+                {"address": node.address, "pid": node.pid, "mode": node.mode} for node in self.nodes
+            ],
+            "brokers": [
+                {
+                    "id": broker.id,
+                    "address": broker.address,
+                    "pid": broker.pid,
+                    "registered": broker.is_registered,
+                    "controller": broker.is_controller,
+                }
+                for broker in self.brokers
+            ],
+            "controller": self.controller_id,
+            "topics": [
+                {
+                    "topic": topic.name,
+                    "partitions": [_to_document(partition) for partition in topic.partitions],
+                }
+                for topic in self.shown_topics(internal=internal)
+            ],
+            "under_replicated": self.count_under_replicated(),
+            "leaderless": self.count_leaderless(),
+        }
+
+    def shown_topics(self, *, internal: bool) -> list[TopicMetadata]:
+        return [topic for topic in self.topics if internal or not topic.is_internal]
+
+
+def look_at(cluster: LocalCluster) -> ClusterView:
+    description, topics = _ask_brokers(cluster)
+    registered = {broker.id for broker in description.brokers} if description else set()
+    controller_id = description.controller_id if description else NO_BROKER
+    return ClusterView(
+        nodes=[
+            NodeView(address=node.address, pid=node.find_pid(), mode=node.mode())
+            for node in cluster.zookeeper.nodes
+        ],
+        brokers=[
+            BrokerView(
+                id=broker.id,
+                address=broker.address,
+                pid=broker.process.find_pid(),
+                is_registered=broker.id in registered,
+                is_controller=broker.id == controller_id,
+            )
+            for broker in cluster.brokers
+        ],
+        topics=topics,
+    )
+
+
+def _ask_brokers(
+    cluster: LocalCluster,
+) -> tuple[ClusterDescription | None, Sequence[TopicMetadata]]:
+    """Nothing when nobody answers: the processes are shown all the same."""
+    running = ",".join(broker.address for broker in cluster.running_brokers)
+    if not running:
+        return None, ()
+
+    async def ask(admin: AsyncAdmin) -> tuple[ClusterDescription, Sequence[TopicMetadata]]:
+        description = await admin.describe_cluster()
+        topics = await admin.list_topics()
+        return description, [topics[name] for name in sorted(topics)]
+
+    try:
+        return with_admin(running, ask)
+    except MoldauError:
+        return None, ()
+
+
+def _to_document(partition: PartitionMetadata) -> dict[str, object]:
+    return {
+        "partition": partition.index,
+        "leader": None if partition.leader_id == NO_BROKER else partition.leader_id,
+        "leader_epoch": partition.leader_epoch,
+        "replicas": list(partition.replicas),
+        "in_sync": list(partition.in_sync_replicas),
+    }

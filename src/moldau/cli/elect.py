@@ -1,0 +1,67 @@
+"""`moldau elect`."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated
+
+import typer
+
+from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from moldau.model import TopicPartition
+
+
+class Election(Enum):
+    """The kinds of election."""
+
+    PREFERRED = "preferred"
+    UNCLEAN = "unclean"
+
+
+def elect(
+    election: Annotated[
+        Election,
+        typer.Argument(
+            metavar="preferred|unclean",
+            help="preferred: the first replica leads again. unclean: where no replica in sync is "
+            "alive, any other leads, and what it lacks is lost.",
+            show_default=False,
+        ),
+    ],
+    partitions: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="TOPIC-PARTITION", help="The partitions.", show_default=False),
+    ] = None,
+    everywhere: Annotated[
+        bool, typer.Option("--all", help="Every partition that needs it.")
+    ] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Elect the leaders of partitions, of those that are named or of all that need it."""
+    from moldau.cli.output import note, print_document
+    from moldau.cli.session import end_with, with_admin
+    from moldau.client.admin_values import ElectionType
+    from moldau.errors import ElectionNotNeededError
+
+    if bool(partitions) is everywhere:
+        raise typer.BadParameter("name partitions like clicks-0, or give --all")
+    wanted = None if everywhere else [_parse(text) for text in partitions or ()]
+    kind = ElectionType[election.name]
+    answers = with_admin(bootstrap, lambda admin: admin.elect_leaders(wanted, election_type=kind))
+    elected = sorted(key for key, error in answers.items() if error is None)
+    if as_json:
+        rows = [{"topic": key.topic, "partition": key.partition} for key in elected]
+        print_document({"elected": rows})
+    elif elected:
+        typer.echo(f"elected leaders of {', '.join(map(str, elected))}")
+    else:
+        note("no election was needed")
+    end_with(e for e in answers.values() if not isinstance(e, ElectionNotNeededError))
+
+
+def _parse(text: str) -> TopicPartition:
+    topic, _, number = text.rpartition("-")
+    if not topic or not number.isdecimal():
+        raise typer.BadParameter(f"{text!r} is no partition like clicks-0")
+    return TopicPartition(topic, int(number))

@@ -1,0 +1,70 @@
+"""`moldau reassign verify`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+from moldau.cli.reassign.plan_file import PlanFile
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from moldau.cli.reassign.plan_file import Plan
+    from moldau.cli.reassign.progress import Progress
+    from moldau.client.admin import AsyncAdmin
+    from moldau.model import TopicPartition
+
+
+def verify(
+    plan: PlanFile,
+    keep_throttle: Annotated[
+        bool, typer.Option("--keep-throttle", help="Leave the throttle as it is.")
+    ] = False,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Tell how far the moves of a plan are, and remove their throttle when all are done.
+
+    Succeeds when all are done.
+    """
+    from moldau.cli.output import Column, print_document, print_table
+    from moldau.cli.reassign.plan_file import read_plan
+    from moldau.cli.reassign.progress import Progress
+    from moldau.cli.session import with_admin
+
+    wanted = read_plan(plan)
+    found = with_admin(bootstrap, lambda admin: _verify(admin, wanted, keep_throttle))
+    if as_json:
+        print_document(
+            [
+                {"topic": key.topic, "partition": key.partition, "progress": progress.value}
+                for key, progress in found.items()
+            ]
+        )
+    else:
+        columns = Column("topic"), Column("partition", True), Column("progress")
+        rows = [(key.topic, str(key.partition), one.value) for key, one in found.items()]
+        print_table(columns, rows)
+    if any(progress is not Progress.COMPLETE for progress in found.values()):
+        raise typer.Exit(1)
+
+
+async def _verify(
+    admin: AsyncAdmin, plan: Plan, keep_throttle: bool
+) -> Mapping[TopicPartition, Progress]:
+    from moldau.cli.reassign.progress import (
+        Progress,
+        progress_of,
+        read_placement,
+        remove_throttle,
+    )
+
+    moving = await admin.list_partition_reassignments(sorted(plan))
+    placement = await read_placement(admin, {key.topic for key in plan})
+    found = {key: progress_of(key, plan[key], placement, moving) for key in sorted(plan)}
+    if not keep_throttle and all(one is Progress.COMPLETE for one in found.values()):
+        await remove_throttle(admin, plan, placement)
+    return found

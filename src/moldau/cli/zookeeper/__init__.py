@@ -1,0 +1,1 @@
+"""`moldau zookeeper ...`: real ZooKeeper servers on this machine."""

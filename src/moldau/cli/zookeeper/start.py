@@ -1,0 +1,90 @@
+"""`moldau zookeeper start`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from moldau.cli.zookeeper.options import DEFAULT_FOLDER, DEFAULT_PORT, MAX_NODES
+
+if TYPE_CHECKING:
+    from moldau.coordination.zookeeper_server import ZookeeperEnsemble
+
+_LOOK_EVERY_SECONDS = 0.5
+
+
+def start(
+    data_dir: Annotated[
+        Path,
+        typer.Option(
+            file_okay=False, help="Where its data is kept.", show_default="./moldau-zookeeper"
+        ),
+    ] = DEFAULT_FOLDER,
+    port: Annotated[
+        int,
+        typer.Option(
+            min=1, max=63_000, metavar="P", help="Of the first node; the others count on."
+        ),
+    ] = DEFAULT_PORT,
+    nodes: Annotated[
+        int,
+        typer.Option(
+            min=1, max=MAX_NODES, metavar="N", help="How many; three survive the loss of one."
+        ),
+    ] = 1,
+) -> None:
+    """Run ZooKeeper until it is told to stop (Ctrl-C or SIGTERM).
+
+    The server is the real one, from the jars that PySpark brings along; it needs Java 17. Prints
+    one line, `zookeeper listening on HOST:PORT,...`, when all nodes serve: what
+    `moldau start --zookeeper` takes. Nodes talk to each other 1,000 and 2,000 ports higher.
+    """
+    from moldau.coordination.zookeeper_server import (
+        NodePorts,
+        ServerOptions,
+        ZookeeperEnsemble,
+        all_ports,
+        require_free_ports,
+    )
+    from moldau.errors import StartupError
+
+    if any(node.is_running for node in ZookeeperEnsemble.find(data_dir).nodes):
+        raise StartupError(
+            f"ZooKeeper is already running in {data_dir}; `moldau zookeeper status` shows it"
+        )
+    ports = [NodePorts.beginning_at(port + number) for number in range(nodes)]
+    require_free_ports(all_ports(ports), "choose another port with --port")
+    ensemble = ZookeeperEnsemble.make(data_dir, ports, ServerOptions(ends_with_parent=True))
+    _serve(ensemble)
+
+
+def _serve(ensemble: ZookeeperEnsemble) -> None:
+    import signal
+    import threading
+
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
+    ensemble.start()
+    try:
+        typer.echo(f"zookeeper listening on {ensemble.connect}")
+        _watch_over(ensemble, stopping.wait)
+    finally:
+        ensemble.stop()
+
+
+def _watch_over(ensemble: ZookeeperEnsemble, wait_until_stopped: Callable[[float], bool]) -> None:
+    from moldau.cli.output import note
+    from moldau.errors import StartupError
+
+    running = set(ensemble.nodes)
+    while not wait_until_stopped(_LOOK_EVERY_SECONDS):
+        for node in tuple(running):
+            if not node.is_running:
+                running.discard(node)
+                note(f"moldau: warning: the node at {node.address} has ended; see {node.folder}")
+        if not running:
+            raise StartupError("ZooKeeper has ended by itself")

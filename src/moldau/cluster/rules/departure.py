@@ -1,0 +1,135 @@
+"""What a broker writes about its own partitions when it goes, and when it comes back. A rule.
+
+Written by the broker itself, with compare-and-set (docs/replication.md):
+
+- It stops, or a disk of it fails: what it leads goes to another replica in sync, and it leaves the
+  in-sync sets, but never as the last one.
+- It is back with whole logs: what it still leads by the metadata, it leads under a new epoch, since
+  it does not know any more how far the former one went (REP-1).
+- It is back, and a log may have a hole at its end: it leaves the in-sync set, even as the last one,
+  and leads nothing (REP-6). A partition that has no other replica keeps this one: there is nothing
+  else. Clients notice by the new epoch what is lost.
+
+The state of a replica with a hole is written even where it is not in the set: a leader that is
+about to add it, for what it knew of the log before, must lose the race.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
+from enum import Enum, auto
+
+from moldau.cluster.rules.leader_election import PlannedState, elect
+from moldau.cluster.rules.metadata_image import (
+    NO_BROKER,
+    NO_NODE,
+    PartitionState,
+    TopicState,
+)
+from moldau.model import BrokerId, LeaderEpoch
+
+
+class Condition(Enum):
+    """Of a replica on a broker that is back."""
+
+    WHOLE = auto()
+    HOLE = auto()  # records at its end may be missing, or all of them
+    OFFLINE = auto()  # on a disk that cannot be read
+
+
+Concerns = Callable[[TopicState, int], bool]
+"""Whether it is about this partition."""
+
+FindCondition = Callable[[TopicState, int], Condition]
+
+
+def plan_hand_over(
+    topics: Iterable[TopicState],
+    broker: BrokerId,
+    alive: Collection[BrokerId],
+    concerns: Concerns = lambda topic, partition: True,
+) -> list[PlannedState]:
+    """The states of the partitions that this broker can leave to others."""
+    others = [other for other in alive if other != broker]
+
+    def decide(topic: TopicState, number: int, state: PartitionState) -> PartitionState | None:
+        return _handed_over(state, broker, others) if concerns(topic, number) else None
+
+    return _plan(topics, broker, decide)
+
+
+def plan_return(
+    topics: Iterable[TopicState],
+    broker: BrokerId,
+    alive: Collection[BrokerId],
+    condition_of: FindCondition,
+) -> list[PlannedState]:
+    """The states that a broker writes before it registers."""
+    others = [other for other in alive if other != broker]
+
+    def decide(topic: TopicState, number: int, state: PartitionState) -> PartitionState | None:
+        match condition_of(topic, number):
+            case Condition.WHOLE:
+                return _led_anew(state, broker)
+            case Condition.HOLE if len(state.replicas) == 1:
+                return _led_anew(state, broker)
+            case Condition.HOLE:
+                return _confessed(state, broker)
+            case Condition.OFFLINE:
+                return _handed_over(state, broker, others)
+
+    return _plan(topics, broker, decide)
+
+
+def _plan(
+    topics: Iterable[TopicState],
+    broker: BrokerId,
+    decide: Callable[[TopicState, int, PartitionState], PartitionState | None],
+) -> list[PlannedState]:
+    plan = []
+    for topic in topics:
+        for number, former in enumerate(topic.partitions):
+            if broker in former.replicas and former.version != NO_NODE:
+                state = decide(topic, number, former)
+                if state is not None:
+                    plan.append(PlannedState(topic, number, former, state))
+    return plan
+
+
+def _handed_over(
+    state: PartitionState, broker: BrokerId, others: Collection[BrokerId]
+) -> PartitionState | None:
+    remaining = _without(state.isr, broker)
+    if state.leader != broker:
+        gone = broker in state.isr and bool(remaining)
+        return replace(state, isr=remaining) if gone else None
+    election = elect(state.replicas, remaining, others, unclean_allowed=False)
+    if election is None:
+        return None
+    return replace(
+        state,
+        leader=election.leader,
+        leader_epoch=LeaderEpoch(state.leader_epoch + 1),
+        isr=remaining,
+    )
+
+
+def _led_anew(state: PartitionState, broker: BrokerId) -> PartitionState | None:
+    if state.leader != broker:
+        return None
+    return replace(state, leader_epoch=LeaderEpoch(state.leader_epoch + 1))
+
+
+def _confessed(state: PartitionState, broker: BrokerId) -> PartitionState:
+    leads = state.leader == broker
+    return replace(
+        state,
+        leader=NO_BROKER if leads else state.leader,
+        leader_epoch=LeaderEpoch(state.leader_epoch + leads),
+        isr=_without(state.isr, broker),
+    )
+
+
+def _without(brokers: Iterable[BrokerId], broker: BrokerId) -> tuple[BrokerId, ...]:
+    return tuple(other for other in brokers if other != broker)

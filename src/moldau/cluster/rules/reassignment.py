@@ -1,0 +1,136 @@
+"""Moving a partition to other brokers, step by step. A rule.
+
+While a partition moves, `replicas` holds the brokers it goes to, in their order, and behind them
+those it leaves; `adding_replicas` and `removing_replicas` tell which are new and which go (KIP-455,
+`ReplicaAssignment` of Kafka). New replicas follow the leader like any other. When all brokers that
+it goes to are in sync, one last step makes them all there is. Every step can be planned again from
+what the store says, so a controller that dies in the middle is no loss.
+
+Every step is written together with the partition's state, even where the state stays the same: a
+leader that adds a replica at the same moment, which the step takes away, must lose the race.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from moldau.cluster.rules.leader_election import elect
+from moldau.cluster.rules.metadata_image import PartitionState
+from moldau.errors import (
+    InvalidReplicaAssignmentError,
+    InvalidReplicationFactorError,
+    NoReassignmentInProgressError,
+)
+from moldau.model import BrokerId, LeaderEpoch
+
+
+def is_moving(state: PartitionState) -> bool:
+    return bool(state.adding_replicas or state.removing_replicas)
+
+
+def target_replicas(state: PartitionState) -> tuple[BrokerId, ...]:
+    """Where the partition is, or where it goes to."""
+    return _without(state.replicas, state.removing_replicas)
+
+
+def original_replicas(state: PartitionState) -> tuple[BrokerId, ...]:
+    """Where the partition is, or was before it began to move."""
+    return _without(state.replicas, state.adding_replicas)
+
+
+def check_target(
+    state: PartitionState,
+    target: Sequence[int],
+    alive: Collection[BrokerId],
+    *,
+    may_change_factor: bool = True,
+) -> tuple[BrokerId, ...]:
+    """The brokers to go to, if a partition may go there."""
+    if not target:
+        raise InvalidReplicaAssignmentError("a partition needs at least one replica")
+    if len(set(target)) != len(target):
+        raise InvalidReplicaAssignmentError(f"a broker is assigned twice: {list(target)}")
+    known = {*alive, *original_replicas(state)}
+    unknown = sorted(broker for broker in target if broker not in known)
+    if unknown:
+        raise InvalidReplicaAssignmentError(
+            f"no such broker is alive: {', '.join(map(str, unknown))}"
+        )
+    factor = len(original_replicas(state))
+    if not may_change_factor and len(target) != factor:
+        raise InvalidReplicationFactorError(
+            f"the partition has {factor} replicas, and {len(target)} were asked for"
+        )
+    return tuple(BrokerId(broker) for broker in target)
+
+
+def begin_reassignment(state: PartitionState, target: Sequence[BrokerId]) -> PartitionState:
+    """The partition on its way; in the place of a way that it may be on already.
+
+    Replicas of a former way that are in sync stay until the end: they may be the only ones that
+    have everything.
+    """
+    original = original_replicas(state)
+    kept = (broker for broker in state.isr if broker in state.replicas)
+    replicas = tuple(dict.fromkeys((*target, *original, *kept)))
+    return replace(
+        state,
+        replicas=replicas,
+        adding_replicas=_without(replicas, original),
+        removing_replicas=_without(replicas, target),
+    )
+
+
+def plan_reassignment_step(
+    state: PartitionState, alive: Collection[BrokerId], controller_epoch: int
+) -> PartitionState | None:
+    """The partition at the end of its way; None while it is not there, or not on any."""
+    target = target_replicas(state)
+    if not is_moving(state) or not set(target) <= set(state.isr):
+        return None
+    return _settle(state, target, alive, controller_epoch)
+
+
+def plan_cancellation(
+    state: PartitionState, alive: Collection[BrokerId], controller_epoch: int
+) -> PartitionState:
+    """The partition back where it was; or on the way back, while nobody in sync lives there."""
+    if not is_moving(state):
+        raise NoReassignmentInProgressError("the partition is not being reassigned")
+    original = original_replicas(state)
+    settled = _settle(state, original, alive, controller_epoch)
+    return begin_reassignment(state, original) if settled is None else settled
+
+
+def _settle(
+    state: PartitionState,
+    replicas: tuple[BrokerId, ...],
+    alive: Collection[BrokerId],
+    controller_epoch: int,
+) -> PartitionState | None:
+    """These replicas and no others; None when none of them could lead."""
+    in_sync = tuple(broker for broker in state.isr if broker in replicas)
+    settled = replace(
+        state,
+        replicas=replicas,
+        isr=in_sync,
+        adding_replicas=(),
+        removing_replicas=(),
+        controller_epoch=controller_epoch,
+    )
+    if state.leader in in_sync:
+        return settled
+    election = elect(replicas, in_sync, alive, unclean_allowed=False)
+    if election is None:
+        return None
+    return replace(
+        settled,
+        leader=election.leader,
+        isr=election.isr,
+        leader_epoch=LeaderEpoch(state.leader_epoch + 1),
+    )
+
+
+def _without(brokers: Iterable[BrokerId], others: Collection[BrokerId]) -> tuple[BrokerId, ...]:
+    return tuple(broker for broker in brokers if broker not in others)

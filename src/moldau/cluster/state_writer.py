@@ -1,0 +1,208 @@
+"""Writes partition states: compare-and-set on each node, with one notification. A shell.
+
+The controller (under its term), a leader (its in-sync set, its hand-over) and a broker that comes
+back (leaving in-sync sets) all write through here. A state is written over the version that the
+plan was based on, so who was overtaken changes nothing (ISR-3). States that go together are one
+transaction, as far as ZooKeeper takes them in one.
+
+A write whose answer was lost may have happened. It is repeated with the same versions until the
+answer is definite: "bad version" then means that somebody wrote, and the nodes tell who.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+from moldau.cluster import layout, topic_operations
+from moldau.cluster.controllership import Term, transact_in_term
+from moldau.cluster.metadata_publisher import MetadataPublisher
+from moldau.cluster.rules.leader_election import PlannedState
+from moldau.cluster.rules.metadata_image import (
+    NO_NODE,
+    MetadataImage,
+    PartitionState,
+    TopicState,
+    as_assigned,
+)
+from moldau.coordination.port import (
+    BadVersionError,
+    ConnectionLostError,
+    Coordination,
+    Create,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+)
+
+logger = logging.getLogger(__name__)
+
+MAX_WRITE_BYTES = 500_000
+"""Of paths and data in one transaction; ZooKeeper refuses a request of more than 1 MB."""
+
+_BYTES_AROUND_STATE = 400  # folders that may be missing, ACLs, versions, the notification's share
+RETRY_SECONDS = 0.1
+
+
+class StateWriter:
+    """Safe to call from many tasks of one loop at once."""
+
+    def __init__(self, coordination: Coordination, publisher: MetadataPublisher) -> None:
+        self._coordination = coordination
+        self._publisher = publisher
+
+    async def write(self, plan: Sequence[PlannedState], *, term: Term | None = None) -> bool:
+        """Write all of it; the published image shows it when this returns True.
+
+        False when somebody else was faster with at least one of the partitions: their topics have
+        been read again then, and what is published says what became of each. With a term it is the
+        controller who writes, and `NotControllerError` says that the term is over.
+        `SessionExpiredError` is raised as it comes.
+        """
+        return not await self.find_overtaken(plan, term=term)
+
+    async def find_overtaken(
+        self, plan: Sequence[PlannedState], *, term: Term | None = None
+    ) -> list[PlannedState]:
+        """As `write`; returns those that are not written, whose topics have been read again."""
+        overtaken: list[PlannedState] = []
+        for part in parts_of(plan):
+            attempt = partial(self._try, part, term)
+            if not await self._until_known(attempt):
+                overtaken += part
+        if overtaken:
+            await self._read_again({planned.topic.name for planned in overtaken})
+        return overtaken
+
+    async def move(self, plan: Sequence[PlannedState], *, term: Term) -> bool:
+        """Write states of one topic together with the replicas that they name.
+
+        In one transaction: `parts_of` gives parts that fit into one. False as in `write`.
+        """
+        if await self._until_known(lambda: self._try_move(plan, term)):
+            return True
+        await self._read_again({plan[0].topic.name})
+        return False
+
+    async def _until_known(self, attempt: Callable[[], Awaitable[bool]]) -> bool:
+        while True:
+            try:
+                return await attempt()
+            except ConnectionLostError as error:
+                logger.warning("writing partition states again, to know: %s", error)
+                await self._publisher.clock.sleep(RETRY_SECONDS)
+
+    async def _try(self, part: Sequence[PlannedState], term: Term | None) -> bool:
+        folders = topic_operations.folders_of_states(part)
+        nodes = await self._coordination.get_many(folders)
+        missing = [p for p, node in zip(folders, nodes, strict=True) if node is None]
+        operations = [Create(path=path) for path in missing]
+        return await self._transact(operations, part, term, moved=False)
+
+    async def _try_move(self, plan: Sequence[PlannedState], term: Term) -> bool:
+        name = plan[0].topic.name
+        topic = self._publisher.image.topics.get(name)
+        node = await self._coordination.get(layout.topic_path(name))
+        if topic is None or node is None or topic.topic_id != plan[0].topic.topic_id:
+            return False
+        if layout.decode_topic(name, node.data) != topic_operations.assignment_of(topic):
+            return False
+        states = list(topic.partitions)
+        for planned in plan:
+            states[planned.partition] = planned.state
+        moved = replace(topic, partitions=tuple(states))
+        operations = (topic_operations.assignment_write(moved, node.version),)
+        return await self._transact(operations, plan, term, moved=True)
+
+    async def _transact(
+        self,
+        operations: Sequence[Operation],
+        part: Sequence[PlannedState],
+        term: Term | None,
+        *,
+        moved: bool,
+    ) -> bool:
+        told = (
+            topic_operations.notification([part[0].topic.name])
+            if moved
+            else topic_operations.notification_of_states(part)
+        )
+        writes = (*operations, *map(topic_operations.state_write, part), told)
+        async with self._publisher.announcing:
+            try:
+                paths = await transact_in_term(self._coordination, term, writes)
+            except (BadVersionError, NodeExistsError, NoNodeError) as error:
+                # A leader changed its in-sync set, or a topic went: or this very write came
+                # through before, and only its answer did not.
+                if not await self._is_written(part):
+                    logger.info("a partition state was changed by another: %s", error)
+                    return False
+            else:
+                self._publisher.skip_partition_change(paths[-1])
+            self._publisher.apply_topics(_with_states(self._publisher.image, part, moved))
+            return True
+
+    async def _is_written(self, part: Sequence[PlannedState]) -> bool:
+        paths = [layout.partition_state_path(p.topic.name, p.partition) for p in part]
+        nodes = await self._coordination.get_many(paths)
+        return all(
+            node is not None
+            and node.version == _next_version(planned)
+            and node.data == layout.encode_partition_state(planned.state)
+            for planned, node in zip(part, nodes, strict=True)
+        )
+
+    async def _read_again(self, names: set[str]) -> None:
+        async def read() -> bool:
+            await self._publisher.refresh_topics(names)
+            return True
+
+        await self._until_known(read)
+
+
+def parts_of(plan: Sequence[PlannedState]) -> Iterator[list[PlannedState]]:
+    """As much as one transaction takes, one after the other."""
+    part: list[PlannedState] = []
+    size_bytes = 0
+    for planned in plan:
+        size = _size_bytes(planned)
+        if part and size_bytes + size > MAX_WRITE_BYTES:
+            yield part
+            part, size_bytes = [], 0
+        part.append(planned)
+        size_bytes += size
+    if part:
+        yield part
+
+
+def _size_bytes(planned: PlannedState) -> int:
+    """An upper bound: the topic's name stands in the paths of the state, its two folders and in
+    the notification; broker ids have up to ten digits and a comma."""
+    return _BYTES_AROUND_STATE + 4 * len(planned.topic.name) + 11 * len(planned.state.isr)
+
+
+def _next_version(planned: PlannedState) -> int:
+    return 0 if planned.former.version == NO_NODE else planned.former.version + 1
+
+
+def _with_states(
+    image: MetadataImage, plan: Iterable[PlannedState], moved: bool
+) -> list[TopicState]:
+    """The topics of the image with the states that were written."""
+    partitions: dict[str, list[PartitionState]] = {}
+    for planned in plan:
+        name = planned.topic.name
+        topic = image.topics.get(name)
+        if topic is None or topic.topic_id != planned.topic.topic_id:
+            continue  # deleted while the write was under way
+        states = partitions.setdefault(name, list(topic.partitions))
+        present = states[planned.partition]
+        if present.version >= _next_version(planned):
+            continue  # a later write was published already
+        written = replace(planned.state, version=_next_version(planned))
+        states[planned.partition] = written if moved else as_assigned(written, present)
+    return [
+        replace(image.topics[name], partitions=tuple(states)) for name, states in partitions.items()
+    ]

@@ -1,0 +1,140 @@
+"""Deletes topics, at once or when all their replicas can be reached. A shell.
+
+Used by the controller alone, under its term. A topic is gone for everybody in one transaction, by a
+mark under `/admin/delete_topics`: brokers drop its replicas, clients do not find it. Its nodes, and
+with them its name, go when every broker that holds a replica is alive: one that was away would
+otherwise come back with a log that nobody knows. A controller that dies in between leaves the mark,
+and the next one goes on from there.
+
+Tools ask for a deletion by an empty node in the same place. It becomes a mark, or is taken away
+where deletion is disabled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+
+from moldau.cluster import layout, topic_operations
+from moldau.cluster.admin_nodes import encode_deletion, find_topic_to_delete
+from moldau.cluster.controllership import Term, transact_in_term
+from moldau.cluster.metadata_publisher import MetadataPublisher
+from moldau.cluster.rules.metadata_image import TopicState
+from moldau.coordination.port import (
+    ANY_VERSION,
+    Check,
+    ConnectionLostError,
+    Coordination,
+    Create,
+    Delete,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    Operation,
+    SetData,
+)
+
+logger = logging.getLogger(__name__)
+
+DELETIONS_PER_WRITE = 2000
+"""A path has up to 300 bytes; ZooKeeper refuses a request of more than 1 MB."""
+
+PARTITIONS_PER_WRITE = 900
+"""Each has two nodes."""
+
+
+class TopicDeletion:
+    """The deletions of one cluster."""
+
+    def __init__(self, coordination: Coordination, publisher: MetadataPublisher) -> None:
+        self._coordination = coordination
+        self._publisher = publisher
+        self._finishing = asyncio.Lock()  # a client's request and the controller's queue meet here
+
+    async def delete(self, term: Term, topic: TopicState) -> None:
+        """In one transaction, if it can be done now; else mark it, and do what can be done.
+
+        The rest is left to the controller's queue, which goes on with what is marked.
+        """
+        if len(topic.partitions) <= PARTITIONS_PER_WRITE and not await self._is_awaited(topic.name):
+            await self._delete_nodes(term, topic.name)
+            return
+        await self._mark(term, topic)
+        with suppress(NoNodeError, NotEmptyError, ConnectionLostError):
+            await self._maybe_finish(term, topic.name)
+
+    async def honour_requests(self, term: Term, *, is_enabled: bool) -> None:
+        """Do what tools ask for."""
+        for name in await self._coordination.children(layout.DELETE_TOPICS):
+            path = layout.delete_topic_path(name)
+            node = await self._coordination.get(path)
+            topic = self._publisher.image.topics.get(name)
+            if node is None or name in self._publisher.image.deleting:
+                continue
+            if topic is not None and is_enabled:
+                with suppress(NoNodeError, NodeExistsError):  # it went by itself
+                    await self.delete(term, topic)
+            elif find_topic_to_delete(name, node.data) is None:
+                logger.warning("the request to delete %s is dropped: %s", name, _reason(topic))
+                with suppress(NoNodeError):
+                    await transact_in_term(self._coordination, term, (Delete(path=path),))
+            else:
+                await self._publisher.refresh_topics((name,))
+
+    async def finish(self, term: Term) -> None:
+        """Finish the deletions that can be finished now."""
+        for name in sorted(self._publisher.image.deleting):
+            await self._maybe_finish(term, name)
+
+    async def _mark(self, term: Term, topic: TopicState) -> None:
+        path = layout.delete_topic_path(topic.name)
+        data = encode_deletion(topic.topic_id)
+        node = await self._coordination.get(path)
+        marked: Operation = (
+            Create(path=path, data=data) if node is None else SetData(path=path, data=data)
+        )
+        exists = Check(path=layout.topic_path(topic.name), version=ANY_VERSION)
+        told = topic_operations.notification([topic.name])
+        await transact_in_term(self._coordination, term, (exists, marked, told))
+        self._publisher.apply_deletion(topic)
+
+    async def _maybe_finish(self, term: Term, name: str) -> None:
+        async with self._finishing:
+            if name in self._publisher.image.deleting and not await self._is_awaited(name):
+                await self._delete_nodes(term, name)
+
+    async def _is_awaited(self, name: str) -> bool:
+        """Whether a broker that holds a replica is away."""
+        node = await self._coordination.get(layout.topic_path(name))
+        if node is not None:
+            assignment = layout.decode_topic(name, node.data)
+            holders = {broker for replicas in assignment.replicas for broker in replicas}
+            away = sorted(holders - self._publisher.image.brokers.keys())
+            if away:
+                logger.info("%s is deleted when these brokers are back: %s", name, away)
+                return True
+        return False
+
+    async def _delete_nodes(self, term: Term, name: str) -> None:
+        partitions = await self._coordination.children(layout.partitions_path(name))
+        paths = topic_operations.paths_of(name, partitions)
+        nodes = await self._coordination.get_many(paths)
+        present = [path for path, node in zip(paths, nodes, strict=True) if node is not None]
+        *parts, last = _parts(present)
+        for part in parts:
+            await transact_in_term(self._coordination, term, [Delete(path=path) for path in part])
+        operations = topic_operations.deletion(name, last)
+        await transact_in_term(self._coordination, term, operations)
+        self._publisher.apply_topics((), removed=(name,))
+
+
+def _parts(paths: Sequence[str]) -> Iterator[Sequence[str]]:
+    """At least one part, which may be empty."""
+    for start in range(0, max(1, len(paths)), DELETIONS_PER_WRITE):
+        yield paths[start : start + DELETIONS_PER_WRITE]
+
+
+def _reason(topic: TopicState | None) -> str:
+    return "there is no such topic" if topic is None else "delete.topic.enable is false"

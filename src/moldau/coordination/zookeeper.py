@@ -1,0 +1,325 @@
+"""Coordination by ZooKeeper: the port over kazoo. A shell, imported only where it is used.
+
+One `Link` at a time is the session; `renew` takes the next one. Reads are answered by the server
+that the session is connected to: never older than what this session wrote or was told of by a
+watch, but maybe older than what another session has just written. Versions guard what is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from moldau.clock import Clock
+from moldau.coordination.port import (
+    ANY_VERSION,
+    ConnectionLostError,
+    CoordinationError,
+    Create,
+    Delete,
+    Node,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    Operation,
+    SessionExpiredError,
+    Watch,
+)
+from moldau.coordination.tree import ROOT, parent_of
+from moldau.coordination.watches import WatchKind
+from moldau.coordination.zookeeper_client import Client, Result, Stat
+from moldau.coordination.zookeeper_heartbeats import Heartbeats
+from moldau.coordination.zookeeper_link import Link
+from moldau.coordination.zookeeper_requests import (
+    Requests,
+    check_operations,
+    path_and_parents,
+    to_node,
+)
+from moldau.coordination.zookeeper_settings import ZookeeperSettings
+from moldau.coordination.zookeeper_watches import ZookeeperWatches
+from moldau.errors import StartupError
+from moldau.workers import Workers
+
+_DELETED_AT_ONCE = 1_000  # nodes of a tree in one transaction
+_ATTEMPTS = 10  # at something that others undo in the middle of it
+
+T = TypeVar("T")
+
+
+class ZookeeperSession:
+    """The `Coordination` port. Belongs to one event loop."""
+
+    def __init__(self, settings: ZookeeperSettings, clock: Clock, workers: Workers) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._workers = workers
+        self._requests = Requests(settings)
+        self._watches = ZookeeperWatches()
+        self._on_end: list[Callable[[], None]] = []
+        self._has_begun = False  # the present session, for those outside
+        self._closed = False
+        self._renewing = asyncio.Lock()
+        self._take_new_link()
+
+    @classmethod
+    async def open(
+        cls, settings: ZookeeperSettings, *, clock: Clock, workers: Workers
+    ) -> ZookeeperSession:
+        """Begin a session. Raises `StartupError` that says what to do."""
+        session = cls(settings, clock, workers)
+        try:
+            await session._begin()
+        except BaseException as error:
+            await session.close()
+            if isinstance(error, CoordinationError):
+                raise StartupError(
+                    f"{error}; is it running? `moldau zookeeper start` runs one, and --zookeeper "
+                    "names another"
+                ) from error
+            raise
+        return session
+
+    # The session
+
+    @property
+    def session_id(self) -> int:
+        return self._link.session_id
+
+    @property
+    def lease_end(self) -> float:
+        return -math.inf if self._link.is_lost else self._heartbeats.lease_end
+
+    def on_session_end(self, callback: Callable[[], None]) -> None:
+        self._on_end.append(callback)
+
+    async def renew(self) -> None:
+        async with self._renewing:
+            if self._link.is_lost and not self._closed:
+                await self._link.close()
+            if self._link.is_lost and not self._closed:
+                self._take_new_link()
+                await self._begin()
+        self._require_open()
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._heartbeats.stop()
+        await self._watches.close()
+        await self._link.close()
+
+    def _take_new_link(self) -> None:
+        self._has_begun = False
+        self._link = Link(self._settings, self, self._clock, self._workers)
+        self._heartbeats = Heartbeats(self._link, self._clock, self._settings.full_path(ROOT))
+
+    async def _begin(self) -> None:
+        """Return with a lease, and with the path that everything is kept under."""
+        try:
+            await self._link.open()
+            await self._heartbeats.wait_until_confirmed(self._settings.connection_timeout_seconds)
+            await self._make_root()
+            self._require_alive()
+        except BaseException as error:
+            self._link.is_lost = True  # as a session that has ended: to be renewed
+            self._heartbeats.stop()
+            self._watches.silence()
+            await self._link.close()
+            self._require_open()
+            if isinstance(error, SessionExpiredError):
+                raise ConnectionLostError(f"the session ended as it began: {error}") from error
+            raise
+        self._has_begun = True
+
+    async def _make_root(self) -> None:
+        for full_path in path_and_parents(self._settings.root):
+            exists = functools.partial(_exists, full_path)
+            if await self._link.call(exists) is None:
+                await self._make_plain(full_path)
+
+    async def _make_plain(self, full_path: str) -> None:
+        try:
+            await self._link.call(lambda client: self._requests.make_plain(client, full_path))
+        except NodeExistsError:
+            return
+
+    # What the link tells
+
+    def attached(self, link: Link) -> None:
+        if link is self._link and not self._closed:
+            self._watches.attach(link)
+            self._heartbeats.begin()
+
+    def lost(self, link: Link) -> None:
+        if link is not self._link or self._closed:
+            return
+        self._heartbeats.stop()
+        self._watches.silence()
+        if self._has_begun:
+            for callback in self._on_end:
+                asyncio.get_running_loop().call_soon(callback)
+
+    # Reading
+
+    async def get(self, path: str) -> Node | None:
+        full_path = self._settings.full_path(path)
+        try:
+            return to_node(await self._link.call(lambda client: client.get_async(full_path)))
+        except NoNodeError:
+            return None
+
+    async def get_many(self, paths: Sequence[str]) -> Sequence[Node | None]:
+        answers = await self._ask_many(
+            [functools.partial(_get, self._settings.full_path(path)) for path in paths]
+        )
+        return [None if answer is None else to_node(answer) for answer in answers]
+
+    async def children(self, path: str) -> Sequence[str]:
+        full_path = self._settings.full_path(path)
+        try:
+            names, _ = await self._link.call(functools.partial(_children, full_path))
+        except NoNodeError:
+            return []
+        return sorted(names)
+
+    async def _ask_many(self, requests: Sequence[Callable[[Client], Result[T]]]) -> list[T | None]:
+        """All answers in order; None where there is no node. One request follows the other."""
+        answers = await asyncio.gather(
+            *(self._link.call(request) for request in requests), return_exceptions=True
+        )
+        found: list[T | None] = []
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                if not isinstance(answer, NoNodeError):
+                    raise answer
+                found.append(None)
+            else:
+                found.append(answer)
+        return found
+
+    # Writing
+
+    async def transact(self, operations: Sequence[Operation]) -> Sequence[str]:
+        check_operations(operations)
+        if not operations:
+            self._require_alive()
+            return []
+        results = await self._link.call(lambda client: self._requests.commit(client, operations))
+        return self._requests.created_paths(operations, results)
+
+    async def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequential: bool = False,
+        parents: bool = False,
+    ) -> str:
+        operation = Create(path=path, data=data, ephemeral=ephemeral, sequential=sequential)
+        check_operations((operation,))
+        if path == ROOT and not sequential:
+            self._require_alive()
+            raise NodeExistsError("/ exists already")
+        try:
+            full_path = await self._link.call(
+                lambda client: self._requests.create(client, operation)
+            )
+        except NoNodeError:
+            if not parents:
+                raise
+            return await self._create_with_parents(operation)
+        return self._settings.own_path(full_path)
+
+    async def _create_with_parents(self, operation: Create) -> str:
+        """In one transaction: nobody sees the parents without the node."""
+        ways = path_and_parents(parent_of(operation.path))
+        for _ in range(_ATTEMPTS):
+            nodes = await self.get_many(ways)
+            missing = [
+                Create(path=path) for path, node in zip(ways, nodes, strict=True) if node is None
+            ]
+            try:
+                return (await self.transact([*missing, operation]))[-1]
+            except NoNodeError:
+                continue  # a parent was deleted in the meantime
+            except NodeExistsError:
+                if not missing:
+                    raise
+        raise ConnectionLostError(f"the parents of {operation.path} come and go")
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
+        full_path = self._settings.full_path(path)
+        stat = await self._link.call(lambda client: client.set_async(full_path, data, version))
+        return stat.version
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        check_operations((Delete(path=path),))
+        full_path = self._settings.full_path(path)
+        await self._link.call(lambda client: client.delete_async(full_path, version))
+
+    async def delete_tree(self, path: str) -> None:
+        check_operations((Delete(path=path),))
+        for _ in range(_ATTEMPTS):
+            doomed = await self._paths_of_tree(path)
+            try:
+                for start in range(0, len(doomed), _DELETED_AT_ONCE):
+                    chunk = doomed[start : start + _DELETED_AT_ONCE]
+                    await self.transact([Delete(path=below) for below in chunk])
+            except (NoNodeError, NotEmptyError):
+                continue  # others make or delete nodes there
+            return
+        raise NotEmptyError(f"nodes below {path} are made as fast as they are deleted")
+
+    async def _paths_of_tree(self, path: str) -> list[str]:
+        """Children before their parents; empty when there is no such node."""
+        if await self.get(path) is None:
+            return []
+        found, level = [path], [path]
+        while level:
+            requests = [functools.partial(_children, self._settings.full_path(p)) for p in level]
+            answers = await self._ask_many(requests)
+            level = [
+                f"{parent}/{name}"
+                for parent, answer in zip(level, answers, strict=True)
+                if answer is not None
+                for name in answer[0]
+            ]
+            found += level
+        return found[::-1]
+
+    # Watches
+
+    def watch_data(self, path: str, callback: Callable[[], None]) -> Watch:
+        self._require_alive()
+        return self._watches.add(WatchKind.DATA, self._settings.full_path(path), callback)
+
+    def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:
+        self._require_alive()
+        return self._watches.add(WatchKind.CHILDREN, self._settings.full_path(path), callback)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise SessionExpiredError("the session was closed")
+
+    def _require_alive(self) -> None:
+        self._require_open()
+        if self._link.is_lost:
+            raise SessionExpiredError(f"session {self.session_id:#x} is over")
+
+
+def _get(full_path: str, client: Client) -> Result[tuple[bytes | None, Stat]]:
+    return client.get_async(full_path)
+
+
+def _exists(full_path: str, client: Client) -> Result[Stat | None]:
+    return client.exists_async(full_path)
+
+
+def _children(full_path: str, client: Client) -> Result[tuple[list[str], Stat]]:
+    return client.get_children_async(full_path, include_data=True)

@@ -1,0 +1,219 @@
+"""kazoo as it is used here: its client in types, and the handler that leads to our event loop.
+
+All that is known of kazoo's inside is in this module. It is not typed; the protocols are, and name
+only what is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import select
+import socket
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeVar
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import WriterNotClosedException
+from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.protocol.states import KazooState
+from kazoo.retry import KazooRetry
+
+from moldau.coordination.zookeeper_settings import ZookeeperSettings
+
+logger = logging.getLogger(__name__)
+
+_kazoo_logger = logging.getLogger(f"{__name__}.kazoo")
+_kazoo_logger.setLevel(logging.ERROR)  # it warns at every attempt; the link says it once
+
+SUSPENDED: str = KazooState.SUSPENDED  # without a connection
+LOST: str = KazooState.LOST  # without a session
+
+T_co = TypeVar("T_co", covariant=True)
+Event = Callable[["WatchedEvent"], None]
+
+
+class WatchedEvent(NamedTuple):
+    """As kazoo tells it; the type `NONE` only says that the connection is gone."""
+
+    type: str
+    state: str
+    path: str | None
+
+
+class Stat(Protocol):
+    """What kazoo knows of a node beside its data."""
+
+    @property
+    def czxid(self) -> int: ...
+    @property
+    def mzxid(self) -> int: ...
+    @property
+    def pzxid(self) -> int: ...
+    @property
+    def mtime(self) -> int: ...
+    @property
+    def version(self) -> int: ...
+    @property
+    def ephemeralOwner(self) -> int | None: ...
+
+
+class Result(Protocol[T_co]):
+    """An answer of kazoo's, there or to come."""
+
+    @property
+    def value(self) -> T_co: ...
+    @property
+    def exception(self) -> Exception | None: ...
+    def rawlink(self, callback: Callable[[Result[T_co]], None]) -> None: ...
+
+
+class Transaction(Protocol):
+    def create(
+        self, path: str, value: bytes, acl: object, ephemeral: bool, sequence: bool
+    ) -> None: ...
+    def set_data(self, path: str, value: bytes, version: int) -> None: ...
+    def delete(self, path: str, version: int) -> None: ...
+    def check(self, path: str, version: int) -> None: ...
+    def commit_async(self) -> Result[list[object]]: ...
+
+
+class Client(Protocol):
+    """The part of kazoo's client that is used here."""
+
+    @property
+    def client_id(self) -> tuple[int, bytes] | None: ...
+    def get_async(self, path: str) -> Result[tuple[bytes | None, Stat]]: ...
+    def exists_async(self, path: str, watch: Event | None = None) -> Result[Stat | None]: ...
+    def get_children_async(
+        self, path: str, watch: Event | None = None, include_data: bool = False
+    ) -> Result[tuple[list[str], Stat]]: ...
+    def create_async(
+        self, path: str, value: bytes, acl: object, ephemeral: bool, sequence: bool
+    ) -> Result[str]: ...
+    def set_async(self, path: str, value: bytes, version: int) -> Result[Stat]: ...
+    def delete_async(self, path: str, version: int) -> Result[object]: ...
+    def sync_async(self, path: str) -> Result[object]: ...
+    def transaction(self) -> Transaction: ...
+    def start_async(self) -> object: ...
+    def stop(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class _AtOnce:
+    """kazoo's queue of completions: they only post to the loop, so no thread has to carry them."""
+
+    def put(self, completion: Callable[[], None]) -> None:
+        completion()
+
+
+class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is not typed
+    """Carries what kazoo's connection thread has to tell to the event loop, in order."""
+
+    def __init__(self, connect_timeout_seconds: float) -> None:
+        super().__init__()
+        self.completion_queue = _AtOnce()
+        self._connect_timeout_seconds = connect_timeout_seconds
+        self._refusing = False
+        self._socket: socket.socket | None = None
+
+    def start(self) -> None:
+        self._running = True
+
+    def stop(self) -> None:
+        self._running = False
+
+    def dispatch_callback(self, callback: object) -> None:
+        callback.func(*callback.args)  # type: ignore[attr-defined]
+
+    def select(
+        self,
+        readers: Sequence[socket.socket],
+        writers: Sequence[socket.socket],
+        _: object,
+        timeout: float | None = None,
+    ) -> tuple[list[socket.socket], list[socket.socket], list[socket.socket]]:
+        """As kazoo's own, which makes an epoll object each time, five times per request."""
+        poll = select.poll()
+        for reader in readers:
+            poll.register(reader, select.POLLIN)
+        for writer in writers:
+            poll.register(writer, select.POLLOUT)
+        ready = {number for number, _ in poll.poll(None if timeout is None else timeout * 1000)}
+        return (
+            [reader for reader in readers if reader.fileno() in ready],
+            [writer for writer in writers if writer.fileno() in ready],
+            [],
+        )
+
+    def create_connection(self, *arguments: object, **options: object) -> socket.socket:
+        if self._refusing:
+            raise OSError(errno.ECONNABORTED, "the session is over")
+        options["timeout"] = self._connect_timeout_seconds
+        connection: socket.socket = super().create_connection(*arguments, **options)
+        self._socket = connection
+        return connection
+
+    def refuse_connections(self) -> None:
+        """From now on: kazoo would begin a new session on the next one."""
+        self._refusing = True
+
+    def cut(self) -> None:
+        """Make kazoo notice that the connection is of no use, and look for another server."""
+        if self._socket is not None:
+            with contextlib.suppress(OSError):
+                self._socket.shutdown(socket.SHUT_RDWR)
+
+
+def make_client(
+    settings: ZookeeperSettings,
+    handler: LoopHandler,
+    *,
+    on_state: Callable[[str], None],
+    on_connected: Callable[[float], None],
+) -> Client:
+    """Not started. It is told of states and connections in its thread."""
+    client = KazooClient(
+        hosts=",".join(settings.servers),
+        timeout=settings.session_timeout_seconds,
+        handler=handler,
+        auth_data=[(settings.scheme, settings.credential)] if settings.credential else None,
+        connection_retry=KazooRetry(
+            max_tries=-1,
+            delay=0.05,
+            max_delay=min(1.0, settings.session_timeout_seconds / 10),
+            sleep_func=handler.sleep_func,
+        ),
+        logger=_kazoo_logger,
+    )
+    client.add_listener(on_state)
+    _tell_when_connected(client, on_connected)
+    typed: Client = client
+    return typed
+
+
+def stop_client(client: Client) -> None:
+    """End the session and the thread. Blocks."""
+    try:
+        client.stop()
+        client.close()
+    except WriterNotClosedException as error:
+        logger.warning("a connection to ZooKeeper does not end: %s", error)
+
+
+def _tell_when_connected(client: KazooClient, tell: Callable[[float], None]) -> None:
+    """Hear of every connection, when credentials were sent too, and of the time-out granted.
+
+    kazoo keeps the time-out that the server has granted to itself; it returns two thirds of it, in
+    milliseconds, to its own loop.
+    """
+    connection = client._connection
+    connect: Callable[..., tuple[float, float]] = connection._connect
+
+    def connect_and_tell(*arguments: object) -> tuple[float, float]:
+        read_timeout_ms, connect_timeout_ms = connect(*arguments)
+        tell(read_timeout_ms * 1.5 / 1000)
+        return read_timeout_ms, connect_timeout_ms
+
+    connection._connect = connect_and_tell

@@ -1,0 +1,248 @@
+"""Real ZooKeeper servers on this machine: one node, or an ensemble. Blocks; never on a loop.
+
+Every node has a folder with its configuration, its data, its log and its pid file, so that
+another process finds it again. They listen on loopback only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from moldau.coordination.zookeeper_java import zookeeper_command
+from moldau.errors import StartupError
+from moldau.processes import BackgroundProcess, wait_until
+
+HOST = "127.0.0.1"
+
+_PEER_OFFSET = 1_000  # from the port of the clients to the one of the other nodes
+_ELECTION_OFFSET = 2_000
+_READY_SECONDS = 60.0
+_STOP_SECONDS = 10.0
+_MODE = re.compile(r"^Mode: (\w+)$", re.MULTILINE)
+_CLIENT_PORT = re.compile(r"^clientPort=(\d+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePorts:
+    """Where a node listens: for clients, for the other nodes, for elections."""
+
+    client: int
+    peer: int
+    election: int
+
+    @classmethod
+    def beginning_at(cls, port: int) -> NodePorts:
+        return cls(client=port, peer=port + _PEER_OFFSET, election=port + _ELECTION_OFFSET)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """How the servers of one ensemble work."""
+
+    tick_ms: int = 1_000  # sessions time out after two of them at the earliest
+    flushes: bool = True  # every change to disk before it is confirmed
+    ends_with_parent: bool = False
+
+
+_DEFAULTS = ServerOptions()
+
+
+class ZookeeperNode:
+    """One server, running or not."""
+
+    def __init__(self, folder: Path, port: int) -> None:
+        self.folder = folder
+        self.port = port
+        self._config_file = folder / "zoo.cfg"
+        self._process = BackgroundProcess(
+            pid_file=folder / "zookeeper.pid",
+            log_file=folder / "zookeeper.log",
+            mark=str(self._config_file),
+        )
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.port}"
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.is_running
+
+    def find_pid(self) -> int | None:
+        return self._process.find_pid()
+
+    def mode(self) -> str | None:
+        """leader, follower or standalone; None while it serves nobody."""
+        return find_mode(self.port)
+
+    def configure(self, number: int, ensemble: Sequence[NodePorts], options: ServerOptions) -> None:
+        data = self.folder / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        lines = [
+            f"clientPort={self.port}",
+            f"clientPortAddress={HOST}",
+            f"dataDir={data}",
+            f"tickTime={options.tick_ms}",
+            "initLimit=20",
+            "syncLimit=10",
+            "maxSessionTimeout=60000",
+            "maxClientCnxns=0",
+            "admin.enableServer=false",
+            "4lw.commands.whitelist=srvr,ruok,mntr,conf",
+            "autopurge.purgeInterval=24",
+        ]
+        if len(ensemble) > 1:
+            (data / "myid").write_text(f"{number}\n")
+            lines += [
+                f"server.{other}={HOST}:{ports.peer}:{ports.election}"
+                for other, ports in enumerate(ensemble, start=1)
+            ]
+        self._config_file.write_text("\n".join(lines) + "\n")
+
+    def launch(self, options: ServerOptions = _DEFAULTS) -> None:
+        """Start the process, and do not wait for it."""
+        properties = {"zookeeper.preAllocSize": "4096"}  # KiB of log at a time, not 64 MiB
+        if not options.flushes:
+            properties["zookeeper.forceSync"] = "no"
+        command = zookeeper_command(self._config_file, properties)
+        self._process.launch(command, ends_with_parent=options.ends_with_parent)
+
+    def wait_until_ready(self) -> None:
+        wait_until(lambda: not self.is_running or self.mode() is not None, _READY_SECONDS)
+        if not self.is_running:
+            raise StartupError(
+                f"ZooKeeper at {self.address} ended as it started; {self._process.log_file} says:\n"
+                f"{self._process.last_lines()}"
+            )
+        if self.mode() is None:
+            raise StartupError(f"ZooKeeper at {self.address} is not ready; see {self.folder}")
+
+    def terminate(self) -> None:
+        """Ask it to end, and do not wait."""
+        self._process.send_signal(signal.SIGTERM)
+
+    def stop(self) -> None:
+        self._process.stop(_STOP_SECONDS)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def pause(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    def detach(self) -> None:
+        self._process.detach()
+
+
+class ZookeeperEnsemble:
+    """All servers of one ensemble on this machine."""
+
+    def __init__(self, nodes: Sequence[ZookeeperNode], options: ServerOptions = _DEFAULTS) -> None:
+        self.nodes = tuple(nodes)
+        self._options = options
+
+    @classmethod
+    def make(
+        cls, folder: Path, ports: Sequence[NodePorts], options: ServerOptions = _DEFAULTS
+    ) -> ZookeeperEnsemble:
+        """With new configurations; data that is there from an earlier run is used."""
+        folder = folder.resolve()
+        existing = cls.find(folder).nodes
+        if existing and len(existing) != len(ports):
+            raise StartupError(
+                f"{folder} holds an ensemble of {len(existing)}, not of {len(ports)}; "
+                "choose another folder with --data-dir"
+            )
+        nodes = []
+        for number, own in enumerate(ports, start=1):
+            node = ZookeeperNode(folder / f"node-{number}", own.client)
+            node.configure(number, ports, options)
+            nodes.append(node)
+        return cls(nodes, options)
+
+    @classmethod
+    def find(cls, folder: Path, options: ServerOptions = _DEFAULTS) -> ZookeeperEnsemble:
+        """The one that was made there, running or not; without nodes when there is none."""
+        nodes = []
+        for config in sorted(folder.resolve().glob("node-*/zoo.cfg")):
+            port = _CLIENT_PORT.search(config.read_text())
+            if port is not None:
+                nodes.append(ZookeeperNode(config.parent, int(port[1])))
+        return cls(nodes, options)
+
+    @property
+    def connect(self) -> str:
+        """For --zookeeper."""
+        return ",".join(node.address for node in self.nodes)
+
+    def start(self) -> None:
+        """Return when every node serves. If one does not, those started here are ended."""
+        missing = [node for node in self.nodes if not node.is_running]
+        try:
+            for node in missing:
+                node.launch(self._options)
+            for node in self.nodes:
+                node.wait_until_ready()
+        except BaseException:
+            for node in missing:
+                node.kill()
+            raise
+
+    def stop(self) -> None:
+        for node in self.nodes:
+            node.terminate()
+        for node in self.nodes:
+            node.stop()
+
+    def kill(self) -> None:
+        for node in self.nodes:
+            node.kill()
+
+    def detach(self) -> None:
+        for node in self.nodes:
+            node.detach()
+
+
+def require_free_ports(ports: Sequence[int], remedy: str) -> None:
+    """Raises `StartupError` that names the first one that is taken."""
+    for port in ports:
+        with contextlib.closing(socket.socket()) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError as error:
+                raise StartupError(
+                    f"cannot listen on {HOST}:{port}: {error.strerror}; {remedy}"
+                ) from error
+
+
+def all_ports(ports: Sequence[NodePorts]) -> list[int]:
+    """A node alone talks to no others."""
+    if len(ports) == 1:
+        return [ports[0].client]
+    return [port for node in ports for port in (node.client, node.peer, node.election)]
+
+
+def find_mode(port: int) -> str | None:
+    found = _MODE.search(ask(port, "srvr") or "")
+    return None if found is None else found[1]
+
+
+def ask(port: int, word: str, seconds: float = 2.0) -> str | None:
+    """What a server answers to one of ZooKeeper's four-letter words; None when it does not."""
+    try:
+        with socket.create_connection((HOST, port), timeout=seconds) as connection:
+            connection.sendall(word.encode())
+            chunks = iter(lambda: connection.recv(4096), b"")
+            return b"".join(chunks).decode(errors="replace")
+    except OSError:
+        return None

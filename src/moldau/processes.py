@@ -1,0 +1,132 @@
+"""Programs that run in the background: started here, found again and stopped from elsewhere.
+
+A pid file says which process it is, and a mark in its command line proves that it still is: pids
+are used again. Blocks; for the command line and for tests, never on an event loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+_PROC = Path("/proc")
+_PAUSE_SECONDS = 0.02
+_GUARD = 'read line || kill -9 "$0"'
+"""Ends a program whose parent has died: then nobody writes the line, and the pipe ends."""
+
+
+def wait_until(ask: Callable[[], bool], seconds: float) -> bool:
+    """Ask again and again, for at most so long."""
+    deadline = time.monotonic() + seconds
+    while not ask():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_PAUSE_SECONDS)
+    return True
+
+
+class BackgroundProcess:
+    """A program with a pid file. `mark` is an argument that no other program has."""
+
+    def __init__(self, *, pid_file: Path, log_file: Path, mark: str) -> None:
+        self.pid_file = pid_file
+        self.log_file = log_file
+        self._mark = mark
+        self._child: subprocess.Popen[bytes] | None = None  # when this process has started it
+        self._guard: subprocess.Popen[bytes] | None = None
+
+    def find_pid(self) -> int | None:
+        """Of the running program; None when it does not run, whatever the file says."""
+        try:
+            pid = int(self.pid_file.read_text())
+        except (OSError, ValueError):
+            return None
+        if self._child is not None and self._child.pid == pid:
+            return pid if self._child.poll() is None else None
+        return pid if self._mark in command_line_of(pid) else None
+
+    @property
+    def is_running(self) -> bool:
+        return self.find_pid() is not None
+
+    def launch(self, command: Sequence[str], *, ends_with_parent: bool = False) -> None:
+        """Start in a session of its own, so that Ctrl-C reaches only who started it."""
+        self.pid_file.parent.mkdir(parents=True, exist_ok=True)
+        self.log_file.parent.mkdir(parents=True, exist_ok=True)
+        with self.log_file.open("ab") as log:
+            self._child = subprocess.Popen(  # noqa: S603 - the command is our own
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self.pid_file.write_text(f"{self._child.pid}\n")
+        if ends_with_parent:
+            self._guard = subprocess.Popen(  # noqa: S603
+                ["/bin/sh", "-c", _GUARD, str(self._child.pid)],
+                stdin=subprocess.PIPE,
+                start_new_session=True,
+            )
+
+    def send_signal(self, number: int) -> None:
+        """Nothing when it does not run."""
+        pid = self.find_pid()
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def stop(self, seconds: float) -> bool:
+        """Ask it to end, and insist after so long. Whether it ended when it was asked."""
+        self.send_signal(signal.SIGTERM)
+        willing = wait_until(lambda: not self.is_running, seconds)
+        if not willing:
+            self.kill()
+        self._forget()
+        return willing
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+        wait_until(lambda: not self.is_running, seconds=10.0)
+        self._forget()
+
+    def last_lines(self, count: int = 5) -> str:
+        """Of its log, to say why it ended."""
+        try:
+            lines = self.log_file.read_text(errors="replace").strip().splitlines()
+        except OSError:
+            return ""
+        return "\n".join(lines[-count:])
+
+    def detach(self) -> None:
+        """Let it run on after this process has ended."""
+        if self._child is not None:
+            self._child.returncode = 0  # it is not waited for, and need not be
+            self._child = None
+
+    def _forget(self) -> None:
+        if self._child is not None:
+            self._child.wait()
+            self._child = None
+        if self._guard is not None:
+            self._guard.communicate(b"it has ended\n")
+            self._guard = None
+        self.pid_file.unlink(missing_ok=True)
+
+
+def command_line_of(pid: int) -> list[str]:
+    """The arguments of a process; none when there is no such process, or only its zombie."""
+    if _PROC.is_dir():
+        try:
+            return (_PROC / str(pid) / "cmdline").read_bytes().decode(errors="replace").split("\0")
+        except OSError:
+            return []
+    shown = subprocess.run(  # noqa: S603
+        ["/bin/ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
+    return shown.stdout.split()

@@ -1,0 +1,224 @@
+"""One epoch in which this broker leads a partition: its followers and its in-sync set.
+
+State without I/O, owned by its `Partition`; it decides nothing itself: `rules.follower_progress`
+and `rules.isr` do. When the epoch is over it is thrown away, and with it all that was known about
+the followers (ISR-2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from moldau.cluster.rules.metadata_image import PartitionState
+from moldau.model import BrokerId, LeaderEpoch, Offset
+from moldau.replication.rules.follower_progress import (
+    UNKNOWN_OFFSET,
+    FollowerFetch,
+    FollowerProgress,
+    begin_progress,
+    forget_log,
+    is_one_fetch_behind,
+    note_fetch,
+)
+from moldau.replication.rules.isr import (
+    Committed,
+    IsrState,
+    has_caught_up,
+    plan_expand,
+    plan_shrink,
+    proposed_isr,
+)
+
+SUSPICIOUS_REPEATS = 3
+"""So often has a follower asked for the same records when their bytes are looked at."""
+
+JOINING_SECONDS = 1.0
+"""So long does the high watermark wait for a follower that is about to come in."""
+_PAUSE_SECONDS = 30.0
+"""After it has waited in vain."""
+
+_NOBODY = FollowerProgress()
+
+
+class Leadership:
+    """See the module. `progress` has every other replica, and nobody else."""
+
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        state: PartitionState,
+        *,
+        start_offset: Offset,
+        now: float,
+        broker_epoch_of: Callable[[BrokerId], int],
+    ) -> None:
+        self.broker_id = broker_id
+        self.epoch: LeaderEpoch = state.leader_epoch
+        self.start_offset = start_offset  # of the epoch: what is before it was there already
+        self.state = state
+        self.isr: IsrState = Committed(isr=state.isr)
+        self.progress: dict[BrokerId, FollowerProgress] = {}
+        self._broker_epoch_of = broker_epoch_of
+        self._given: dict[BrokerId, tuple[int, int]] = {}  # last offset with records, how often
+        self._joining: BrokerId | None = None  # the high watermark waits for it
+        self._joining_until = 0.0
+        self._not_before: dict[BrokerId, float] = {}  # until then it is not waited for again
+        self.set_replicas(state.replicas, now)
+
+    def update(self, state: PartitionState, now: float) -> None:
+        """A newer state of the same epoch: whatever was proposed is decided (ISR-3).
+
+        Who was taken out has to fetch again before it may come in: it may have left by itself.
+        """
+        for broker in self.state.isr:
+            if broker not in state.isr:
+                self.forget(broker)
+        self.state = state
+        self.isr = Committed(isr=state.isr)
+        self._joining = None
+        self.set_replicas(state.replicas, now)
+
+    def set_replicas(self, replicas: tuple[BrokerId, ...], now: float) -> None:
+        """The replicas are written elsewhere than the rest of the state."""
+        self.state = replace(self.state, replicas=replicas)
+        self.progress = {
+            broker: self.progress.get(broker)
+            or begin_progress(in_sync=broker in self.state.isr, now=now)
+            for broker in replicas
+            if broker != self.broker_id
+        }
+
+    # Followers
+
+    def note_fetch(self, follower: BrokerId, fetch: FollowerFetch) -> bool:
+        """Take note of a fetch that agrees with our log; whether it counts (ISR-2)."""
+        known = self.progress.get(follower)
+        if known is None or fetch.broker_epoch < 0:
+            return False
+        if fetch.broker_epoch != self._broker_epoch_of(follower):
+            return False
+        self.progress[follower] = note_fetch(known, fetch)
+        self._consider_joining(follower, known, fetch)
+        return True
+
+    def _consider_joining(
+        self, follower: BrokerId, former: FollowerProgress, fetch: FollowerFetch
+    ) -> None:
+        """Have the high watermark wait for a follower that is only one fetch behind it.
+
+        Others that are nearer move it on with every fetch of theirs, and so a follower on a longer
+        way would never be seen at the high watermark, though it is always close behind.
+        """
+        if (
+            self._joining is None
+            and follower not in self.isr.largest
+            and fetch.at >= self._not_before.get(follower, fetch.at)
+            and self.start_offset <= fetch.offset < fetch.high_watermark
+            and is_one_fetch_behind(former, fetch)
+        ):
+            self._joining = follower
+            self._joining_until = fetch.at + JOINING_SECONDS
+
+    @property
+    def joining_until(self) -> float | None:
+        """How long the high watermark waits for a follower that is not in the set, if it does."""
+        return None if self._joining is None else self._joining_until
+
+    def give_up_joining(self, until: float) -> None:
+        """Wait no longer for the one that was to come until then."""
+        if self._joining is not None and self._joining_until == until:
+            self._not_before[self._joining] = until + _PAUSE_SECONDS
+            self._joining = None
+
+    def note_given(self, follower: BrokerId, offset: int) -> bool:
+        """Records were sent from an offset on; whether it has happened suspiciously often."""
+        former_offset, count = self._given.get(follower, (-1, 0))
+        count = count + 1 if offset == former_offset else 1
+        self._given[follower] = (offset, 0 if count == SUSPICIOUS_REPEATS else count)
+        return count == SUSPICIOUS_REPEATS
+
+    def forget(self, follower: BrokerId) -> None:
+        """The follower's broker went or was restarted."""
+        known = self.progress.get(follower)
+        if known is not None:
+            self.progress[follower] = forget_log(known)
+
+    def in_sync_ends(self) -> list[Offset]:
+        """Log ends of the followers in the largest set that may be in force (ISR-1), and of the
+        one that is about to come in."""
+        progress = self.progress
+        ends = [
+            progress.get(broker, _NOBODY).log_end_offset
+            for broker in self.isr.largest
+            if broker != self.broker_id
+        ]
+        if self._joining is not None:
+            ends.append(progress.get(self._joining, _NOBODY).log_end_offset)
+        return ends
+
+    def followers_at(self, offset: int) -> tuple[BrokerId, ...]:
+        """The in-sync followers that have everything before an offset."""
+        return tuple(
+            broker
+            for broker in self.isr.smallest
+            if broker != self.broker_id
+            and self.progress.get(broker, _NOBODY).log_end_offset >= offset
+        )
+
+    def low_watermark(self, own_log_start_offset: Offset) -> Offset:
+        """The smallest log start of the replicas whose brokers live; -1 while one is unknown."""
+        starts = [
+            known.log_start_offset
+            for broker, known in self.progress.items()
+            if self._broker_epoch_of(broker) != -1
+        ]
+        return min(own_log_start_offset, *starts) if starts else own_log_start_offset
+
+    # The in-sync set
+
+    def may_expand_by(self, follower: BrokerId, high_watermark: int) -> bool:
+        """A quick look, after each fetch of a follower that is not in the set."""
+        if follower in self.isr.isr or not isinstance(self.isr, Committed):
+            return False
+        known = self.progress.get(follower, _NOBODY)
+        return known.log_end_offset != UNKNOWN_OFFSET and has_caught_up(
+            known, high_watermark=high_watermark, epoch_start_offset=self.start_offset
+        )
+
+    def propose_expand(self, high_watermark: int) -> PartitionState | None:
+        pending = plan_expand(
+            self.isr,
+            self.state.replicas,
+            self.progress,
+            high_watermark=high_watermark,
+            epoch_start_offset=self.start_offset,
+            broker_epoch_of=self._broker_epoch_of,
+        )
+        return self._propose(pending)
+
+    def propose_shrink(
+        self, log_end_offset: int, now: float, max_lag_seconds: float
+    ) -> PartitionState | None:
+        pending = plan_shrink(
+            self.isr,
+            self.broker_id,
+            self.progress,
+            leader_end_offset=log_end_offset,
+            now=now,
+            max_lag_seconds=max_lag_seconds,
+        )
+        return self._propose(pending)
+
+    def _propose(self, pending: IsrState | None) -> PartitionState | None:
+        if pending is None:
+            return None
+        self.isr = pending
+        if self._joining in pending.largest:
+            self._joining = None
+        return replace(self.state, isr=proposed_isr(pending))
+
+    def withdraw(self, version: int) -> None:
+        """The proposal over this version is not in force, and never will be."""
+        if self.state.version == version:
+            self.isr = Committed(isr=self.state.isr)

@@ -1,0 +1,373 @@
+"""Copies from one leader broker: one fetch at a time, with all partitions that follow it.
+
+Answers for asking, for using or throwing away what comes, and for the pause after a failure. What
+a replica does with its log is `partition`'s business, and who follows whom is `replica_fetchers`'.
+
+A shell: one task runs `run`. The partitions are changed by others between its steps; an answer is
+used only where a partition still is where it was when the request was made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from moldau.clock import Clock, Timer
+from moldau.config.broker_options import BrokerOptions
+from moldau.errors import (
+    ClientError,
+    CorruptBatchError,
+    ErrorCode,
+    KafkaError,
+    MalformedFrameError,
+    StorageError,
+)
+from moldau.model import BrokerId, TopicPartition
+from moldau.records.batch_header import walk_headers
+from moldau.replication.leader_link import LeaderLink
+from moldau.replication.partition import Partition
+from moldau.replication.replica import FollowPosition
+from moldau.replication.replication_quota import ReplicationQuota
+from moldau.storage.log_directory import LogDirectory
+from moldau.wire.fetch_exchange import AnsweredPartition, FetchAnswer
+from moldau.wire.fetch_frame import FetchPartition, FetchRequest
+from moldau.wire.fetch_session import FetchSession, TopicKey
+
+_log = logging.getLogger(__name__)
+
+FIRST_BACKOFF_SECONDS: Final = 0.05
+"""After a first failure: mostly the other side has yet to hear of an election."""
+_INTERRUPT_SECONDS: Final = 0.02
+"""A partition that was added waits for so long for the fetch under way to end by itself."""
+_BYTES_PER_TURN: Final = 1 << 20
+_BATCHES_PER_TURN: Final = 100
+"""Checked and appended before somebody else may use the loop: about a millisecond."""
+
+WriteCheckpoints = Callable[[LogDirectory], Awaitable[None]]
+
+
+class _Followed:
+    """A partition that is copied, and how it goes."""
+
+    __slots__ = ("failures", "not_before", "partition")
+
+    def __init__(self, partition: Partition) -> None:
+        self.partition = partition
+        self.failures = 0  # in a row
+        self.not_before = 0.0  # monotonic seconds
+
+
+class _Asked(NamedTuple):
+    """One partition of a request under way."""
+
+    followed: _Followed
+    position: FollowPosition
+
+
+_Key = tuple[UUID, int]
+
+
+class ReplicaFetcher:
+    """The copying from one broker."""
+
+    def __init__(
+        self,
+        leader_id: BrokerId,
+        link: LeaderLink,
+        *,
+        broker_id: BrokerId,
+        broker_epoch: Callable[[], int],
+        clock: Clock,
+        options: Callable[[], BrokerOptions],
+        write_checkpoints: WriteCheckpoints,
+        quota: ReplicationQuota,
+    ) -> None:
+        self.leader_id = leader_id
+        self._link = link
+        self._broker_id = broker_id
+        self._broker_epoch = broker_epoch
+        self._clock = clock
+        self._options = options
+        self._write_checkpoints = write_checkpoints
+        self._quota = quota
+        self._session = FetchSession()
+        self._followed: dict[TopicPartition, _Followed] = {}
+        self._changed = asyncio.Event()
+        self._under_way: asyncio.Task[FetchAnswer] | None = None
+        self._asked: dict[_Key, _Asked] = {}
+        self._interruption: Timer | None = None
+        self._failures = 0  # of whole fetches, in a row
+        self._is_closed = False
+
+    def __len__(self) -> int:
+        return len(self._followed)
+
+    # For others
+
+    def add(self, partition: Partition) -> None:
+        """Copy this one too; one that is copied already is asked for again without a pause."""
+        self._followed[partition.topic_partition] = _Followed(partition)
+        self._changed.set()
+        if self._under_way is not None and self._interruption is None:
+            self._interruption = self._clock.call_later(_INTERRUPT_SECONDS, self._interrupt_late)
+
+    def remove(self, topic_partition: TopicPartition) -> None:
+        self._followed.pop(topic_partition, None)
+
+    def close(self) -> None:
+        """End at the next step. What is being written is written to its end."""
+        self._is_closed = True
+        self._followed.clear()
+        self._changed.set()
+        self._interrupt()
+
+    def _interrupt_late(self) -> None:
+        """Do not let a new partition wait until a long poll about others is over."""
+        self._interruption = None
+        asked = {one.followed for one in self._asked.values()}
+        if any(followed not in asked for followed in self._followed.values()):
+            self._interrupt()
+
+    def _interrupt(self) -> None:
+        if self._under_way is not None:
+            self._under_way.cancel()
+
+    # The task
+
+    async def run(self) -> None:
+        try:
+            while not self._is_closed:
+                self._changed.clear()
+                await self._repair()
+                wanted = self._wanted()
+                if wanted:
+                    await self._fetch(wanted)
+                else:
+                    await self._rest()
+        finally:
+            if self._interruption is not None:
+                self._interruption.cancel()
+            await self._link.close()
+
+    async def _rest(self) -> None:
+        """Until a partition is added, or one that has failed may be tried again."""
+        if not self._followed:
+            await self._changed.wait()
+            return
+        now = self._clock.monotonic()
+        next_at = min(followed.not_before for followed in self._followed.values())
+        timer = self._clock.call_later(max(next_at - now, 0.001), self._changed.set)
+        try:
+            await self._changed.wait()
+        finally:
+            timer.cancel()
+
+    async def _repair(self) -> None:
+        """Take away bytes that are known to be bad, once nobody relies on this replica."""
+        for followed in tuple(self._followed.values()):
+            partition = followed.partition
+            offset = partition.damaged_from
+            if offset is None or not partition.is_following or self._broker_id in partition.isr:
+                continue
+            _log.warning("%s is copied again from offset %d", partition.topic_partition, offset)
+            partition.damaged_from = None
+            try:
+                async with partition.truncating:
+                    partition.truncate(offset)
+                    await self._write_checkpoints(partition.log.directory)
+            except StorageError as error:
+                self._put_off(followed, str(error))
+
+    # Asking
+
+    def _wanted(self) -> dict[_Key, _Asked]:
+        now = self._clock.monotonic()
+        wanted: dict[_Key, _Asked] = {}
+        for followed in self._followed.values():
+            partition = followed.partition
+            if followed.not_before > now or not partition.is_following:
+                followed.not_before = max(followed.not_before, now)
+                continue
+            if self._quota.holds_back(partition):
+                followed.not_before = now + self._quota.pause_seconds
+                continue
+            key = (partition.topic_id, partition.topic_partition.partition)
+            wanted[key] = _Asked(followed, partition.follow_position())
+        return wanted
+
+    def _request(self, wanted: dict[_Key, _Asked]) -> FetchRequest:
+        options = self._options()
+        max_bytes = options.replica_fetch_max_bytes
+        named = {}
+        for (topic_id, index), (followed, position) in wanted.items():
+            topic = TopicKey(followed.partition.topic_partition.topic, topic_id)
+            named[topic, index] = FetchPartition(
+                index,
+                position.leader_epoch,
+                position.offset,
+                position.last_epoch,
+                position.log_start_offset,
+                max_bytes,
+            )
+        said = self._session.next_request(named)
+        return FetchRequest(
+            replica_id=self._broker_id,
+            replica_epoch=self._broker_epoch(),
+            max_wait_ms=options.replica_fetch_wait_max_ms,
+            min_bytes=options.replica_fetch_min_bytes,
+            max_bytes=options.replica_fetch_response_max_bytes,
+            isolation_level=0,
+            session_id=said.session_id,
+            session_epoch=said.epoch,
+            topics=said.topics,
+            forgotten_topics=said.forgotten,
+            rack_id="",
+            cluster_id=None,
+        )
+
+    async def _fetch(self, wanted: dict[_Key, _Asked]) -> None:
+        self._asked = wanted
+        work = self._link.fetch(self._request(wanted))
+        self._under_way = asyncio.get_running_loop().create_task(work)
+        try:
+            await asyncio.wait((self._under_way,))
+        finally:
+            task, self._under_way = self._under_way, None
+            if not task.done():  # this task is being cancelled
+                task.cancel()
+                await asyncio.wait((task,))
+        if task.cancelled():
+            self._session.start_over()
+            return
+        error = task.exception()
+        if error is None:
+            await self._use(task.result())
+        elif isinstance(error, ClientError | MalformedFrameError):
+            await self._pause(error)
+        else:
+            raise error
+
+    async def _pause(self, error: Exception) -> None:
+        self._session.start_over()
+        if self._failures == 0:
+            _log.warning("cannot copy from broker %d: %s", self.leader_id, error)
+        self._failures += 1
+        await self._clock.sleep(self._backoff_seconds(self._failures))
+
+    def _backoff_seconds(self, failures: int) -> float:
+        most = self._options().replica_fetch_backoff_ms / 1000
+        return min(most, FIRST_BACKOFF_SECONDS * (1 << min(failures - 1, 20)))
+
+    # Using the answer
+
+    async def _use(self, answer: FetchAnswer) -> None:
+        if answer.error_code != ErrorCode.none.value:
+            self._session.start_over(is_forgotten=True)
+            self._failures += 1
+            if self._failures > 1:
+                await self._clock.sleep(self._backoff_seconds(self._failures))
+            return
+        self._failures = 0
+        self._session.answered(answer.session_id)
+        for topic in answer.topics:
+            for row in topic.partitions:
+                await self._use_row(topic.topic_id, row)
+
+    async def _use_row(self, topic_id: UUID | None, row: AnsweredPartition) -> None:
+        asked = None if topic_id is None else self._asked.get((topic_id, row.partition))
+        if asked is None:
+            return
+        followed, position = asked
+        partition = followed.partition
+        is_current = self._followed.get(partition.topic_partition) is followed
+        if not is_current or not partition.is_at(position):
+            return
+        try:
+            if row.error_code == ErrorCode.offset_out_of_range.value:
+                await self._come_back_into_range(followed, position)
+            elif row.error_code != ErrorCode.none.value:
+                self._put_off(followed, f"error {row.error_code}")
+            elif row.diverging_epoch is not None:
+                await self._go_back(partition, position, row.diverging_epoch)
+            else:
+                await self._append(followed, position, row)
+        except KafkaError as error:  # mostly a damaged batch, or a disk that failed
+            self._put_off(followed, str(error))
+
+    async def _append(
+        self, followed: _Followed, position: FollowPosition, row: AnsweredPartition
+    ) -> None:
+        partition, asked_offset = followed.partition, position.offset
+        for piece in _pieces(row.records):
+            if not partition.is_at(position):  # somebody else had a turn, and there was an election
+                return
+            partition.append_as_follower(piece)
+            self._quota.record(partition, len(piece))
+            position = position._replace(offset=partition.log.log_end_offset)
+            await self._clock.sleep(0)
+        if row.records and position.offset == asked_offset:
+            raise CorruptBatchError("the leader sent no whole batch")
+        if partition.is_at(position):
+            partition.follow_offsets(row.high_watermark, row.log_start_offset)
+            followed.failures = 0
+
+    def _put_off(self, followed: _Followed, reason: str) -> None:
+        followed.failures += 1
+        seconds = self._backoff_seconds(followed.failures)
+        followed.not_before = self._clock.monotonic() + seconds
+        _log.debug(
+            "%s is not copied from broker %d for %.3f s: %s",
+            followed.partition.topic_partition,
+            self.leader_id,
+            seconds,
+            reason,
+        )
+
+    # Going back
+
+    async def _go_back(
+        self, partition: Partition, position: FollowPosition, diverging_epoch: tuple[int, int]
+    ) -> None:
+        async with partition.truncating:
+            if partition.is_at(position):
+                partition.truncate_at_divergence(*diverging_epoch)
+                await self._write_checkpoints(partition.log.directory)
+
+    async def _come_back_into_range(self, followed: _Followed, position: FollowPosition) -> None:
+        """Our log ends before the leader's begins, or behind its end (an unclean election)."""
+        partition = followed.partition
+        try:
+            bounds = await self._link.find_bounds(partition.topic_partition, position.leader_epoch)
+        except (ClientError, MalformedFrameError) as error:
+            self._put_off(followed, str(error))
+            return
+        if bounds is None:
+            self._put_off(followed, "the leader does not say where its log begins")
+            return
+        async with partition.truncating:
+            if not partition.is_at(position):
+                return
+            if position.offset < bounds.log_start_offset:
+                partition.start_anew(bounds.log_start_offset)
+            elif position.offset > bounds.log_end_offset:
+                partition.truncate(bounds.log_end_offset)
+            else:
+                self._put_off(followed, "its offset was out of range and is no longer")
+                return
+            await self._write_checkpoints(partition.log.directory)
+
+
+def _pieces(records: memoryview) -> Iterator[memoryview]:
+    """What a leader sent, in pieces of whole batches that do not hold up the loop for long."""
+    start = end = count = 0
+    for position, header in walk_headers(records):
+        end = position + header.size_bytes
+        count += 1
+        if count >= _BATCHES_PER_TURN or end - start >= _BYTES_PER_TURN:
+            yield records[start:end]
+            start, count = end, 0
+    if start < len(records):
+        yield records[start:]

@@ -1,0 +1,61 @@
+"""Slows down the copying of replicas that a throttle names and that are not in sync (KIP-73).
+
+One for each side: what this broker sends as a leader, what it fetches as a follower. A replica in
+sync is never held up, since it would leave the set. A shell over `rules.throttle`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Final
+
+from moldau.clock import Clock
+from moldau.config.kinds import MAX_LONG
+from moldau.config.topic_options import TopicOptions
+from moldau.model import BrokerId
+from moldau.replication.partition import Partition
+from moldau.replication.rules.throttle import Throttle, is_throttled
+
+
+class ReplicationQuota:
+    """The allowance of one side."""
+
+    pause_seconds: Final = 0.1
+    """After which a replica that was held back is looked at again."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        broker_id: BrokerId,
+        rate: Callable[[], int],
+        throttled: Callable[[TopicOptions], Collection[str]],
+    ) -> None:
+        self._clock = clock
+        self._broker_id = broker_id
+        self._rate = rate  # bytes per second
+        self._throttled = throttled  # the replicas that a topic's options name
+        self._throttle = Throttle()
+
+    def holds_back(self, partition: Partition, replica: BrokerId | None = None) -> bool:
+        """Whether a replica (this broker's, when none is named) has to wait."""
+        rate = self._rate()
+        if rate >= MAX_LONG or not self._applies(partition, replica):
+            return False
+        return self._throttle.is_exceeded(rate, self._clock.monotonic())
+
+    def record(
+        self, partition: Partition, size_bytes: int, replica: BrokerId | None = None
+    ) -> None:
+        rate = self._rate()
+        if rate < MAX_LONG and self._applies(partition, replica):
+            self._throttle = self._throttle.record(size_bytes, rate, self._clock.monotonic())
+
+    def _applies(self, partition: Partition, replica: BrokerId | None) -> bool:
+        """The list of a side names the replicas of that side: on the leader, the leader's."""
+        follower = self._broker_id if replica is None else replica
+        names = self._throttled(partition.log.options)
+        return (
+            bool(names)
+            and is_throttled(names, partition.topic_partition.partition, self._broker_id)
+            and follower not in partition.in_sync
+        )

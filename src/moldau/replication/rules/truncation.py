@@ -1,0 +1,38 @@
+"""How far a follower goes back when its log is not its leader's.
+
+The leader names an epoch and where it ends there. Both logs agree up to the smaller end of that
+epoch, as far as is known; the next fetch asks again with what is left, and so the logs meet. Going
+back further than that, to the high watermark for one, would throw away records that may be the
+last copies of what is committed.
+
+A rule: values in, values out.
+"""
+
+from __future__ import annotations
+
+from moldau.model import Offset
+from moldau.storage.rules.epoch_cache import UNDEFINED_OFFSET, EpochCache
+
+
+def decide_truncation(
+    epochs: EpochCache, log_end_offset: int, diverging_epoch: int, diverging_end_offset: int
+) -> Offset:
+    """The offset at which the follower's log has to end.
+
+    `diverging_epoch` is the leader's largest epoch up to the follower's last one.
+    """
+    _, own_end_offset = epochs.end_offset_for(diverging_epoch, log_end_offset)
+    if own_end_offset == UNDEFINED_OFFSET:  # all of our epochs are older
+        own_end_offset = log_end_offset
+    return Offset(min(diverging_end_offset, own_end_offset, log_end_offset))
+
+
+def find_last_epoch(epochs: EpochCache, log_start_offset: int, log_end_offset: int) -> int:
+    """The epoch of a log's last record; -1 for an empty log, which cannot diverge.
+
+    An epoch that began without writing anything is not in the log.
+    """
+    if log_end_offset <= log_start_offset:
+        return -1
+    epoch = epochs.find_epoch_at(log_end_offset - 1)
+    return -1 if epoch is None else epoch

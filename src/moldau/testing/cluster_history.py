@@ -1,0 +1,237 @@
+"""What the clients of a simulated cluster saw, and what must never be seen. A rule over values.
+
+Clients report what they were told; the history compares it with all that was told before and
+notes a `Violation` where a promise of `docs/replication.md` was broken:
+
+- a record acknowledged with acks=all is in the log of every member of the in-sync set in force,
+  and is at its offset, with its bytes, for ever (REP-3);
+- what a consumer saw at an offset does not change and does not vanish (HW-3);
+- nothing of an idempotent producer is there twice, nor out of order (SEQ-1);
+- a committed position of a group does not go back;
+- there is one leader for each epoch of a partition, and epochs grow (REP-1);
+- two replicas have the same bytes where they have the same offset and epoch, and everywhere
+  below the high watermark (REP-2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from moldau.model import TopicPartition
+
+
+class Violation(NamedTuple):
+    """A broken promise."""
+
+    at_seconds: float
+    rule: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.at_seconds:9.4f} {self.rule}: {self.text}"
+
+
+class StoredBatch(NamedTuple):
+    """A batch in the log of a replica."""
+
+    base_offset: int
+    end_offset: int
+    leader_epoch: int
+    content: bytes
+
+
+@dataclass(slots=True)
+class _PartitionHistory:
+    acknowledged: dict[int, bytes] = field(default_factory=dict)  # by offset; acks=all
+    seen: dict[int, bytes] = field(default_factory=dict)  # by offset; by any consumer
+    leaders: dict[int, int] = field(default_factory=dict)  # by leader epoch
+    newest_epoch: int = -1
+    batches: dict[tuple[int, int], bytes] = field(default_factory=dict)  # by offset and epoch
+    promised_end: int = 0  # behind the last record that was acknowledged or seen
+
+
+@dataclass(slots=True)
+class _GroupHistory:
+    acknowledged: int = -1  # the highest position that a commit was answered for
+    attempted: int = -1
+
+
+class ClusterHistory:
+    """All that was told. One for each run."""
+
+    def __init__(self, now: Callable[[], float] = lambda: 0.0) -> None:
+        self._now = now
+        self.violations: list[Violation] = []
+        self.commits_answered = 0
+        self.on_promise: Callable[[TopicPartition], None] | None = None  # more was promised
+        self._partitions: dict[TopicPartition, _PartitionHistory] = {}
+        self._groups: dict[str, _GroupHistory] = {}
+
+    def report(self, rule: str, text: str) -> None:
+        self.violations.append(Violation(self._now(), rule, text))
+
+    def _of(self, partition: TopicPartition) -> _PartitionHistory:
+        return self._partitions.setdefault(partition, _PartitionHistory())
+
+    # Told by clients
+
+    def acknowledge(
+        self, partition: TopicPartition, base_offset: int, values: Sequence[bytes]
+    ) -> None:
+        """A produce request with acks=all was answered without an error."""
+        history = self._of(partition)
+        for offset, value in enumerate(values, base_offset):
+            for told, by in ((history.acknowledged, "acknowledged"), (history.seen, "seen")):
+                former = told.get(offset)
+                if former not in (None, value):
+                    self.report(
+                        "REP-3",
+                        f"{partition}@{offset} was {by} as {former!r} and is acknowledged as "
+                        f"{value!r}",
+                    )
+            history.acknowledged[offset] = value
+        history.promised_end = max(history.promised_end, base_offset + len(values))
+        if self.on_promise is not None:
+            self.on_promise(partition)
+
+    def see(self, partition: TopicPartition, offset: int, value: bytes) -> None:
+        """A consumer read a record."""
+        history = self._of(partition)
+        for told, by in ((history.acknowledged, "acknowledged"), (history.seen, "seen")):
+            former = told.get(offset)
+            if former not in (None, value):
+                self.report(
+                    "REP-3", f"{partition}@{offset} was {by} as {former!r} and reads {value!r}"
+                )
+        history.seen[offset] = value
+        history.promised_end = max(history.promised_end, offset + 1)
+        if self.on_promise is not None:
+            self.on_promise(partition)
+
+    def attempt_commit(self, group: str, position: int) -> None:
+        told = self._groups.setdefault(group, _GroupHistory())
+        told.attempted = max(told.attempted, position)
+
+    def acknowledge_commit(self, group: str, position: int) -> None:
+        told = self._groups.setdefault(group, _GroupHistory())
+        told.acknowledged = max(told.acknowledged, position)
+        self.commits_answered += 1
+
+    def committed_position(self, group: str) -> int:
+        """The highest that was ever answered; what is read from now on is not below it."""
+        return self._groups.setdefault(group, _GroupHistory()).acknowledged
+
+    def see_position(self, group: str, position: int, at_least: int) -> None:
+        """The group's position was read; `at_least` was its position before it was asked for."""
+        told = self._groups.setdefault(group, _GroupHistory())
+        if position < at_least:
+            self.report("GRP", f"the position of {group} went back from {at_least} to {position}")
+        if position > told.attempted:
+            self.report("GRP", f"the position of {group} is {position}, which nobody committed")
+        told.acknowledged = max(told.acknowledged, position)
+
+    # Told by the coordination service and the disks
+
+    def promised_end(self, partition: TopicPartition) -> int:
+        """The offset behind the last record that was acknowledged or seen."""
+        return self._of(partition).promised_end
+
+    def see_in_sync(self, partition: TopicPartition, replica: int, end_offset: int) -> None:
+        """The log of a member of the in-sync set in force ends there."""
+        promised = self._of(partition).promised_end
+        if end_offset < promised:
+            self.report(
+                "REP-3",
+                f"broker {replica} is in sync in {partition} and its log ends at {end_offset}, "
+                f"before the promised {promised}",
+            )
+
+    def see_state(self, partition: TopicPartition, leader: int, leader_epoch: int) -> None:
+        history = self._of(partition)
+        if leader_epoch < history.newest_epoch:
+            self.report(
+                "REP-1",
+                f"the epoch of {partition} went back from {history.newest_epoch} to {leader_epoch}",
+            )
+        history.newest_epoch = max(history.newest_epoch, leader_epoch)
+        former = history.leaders.setdefault(leader_epoch, leader)
+        if leader >= 0 and former not in (leader, -1):
+            self.report(
+                "REP-1",
+                f"both {former} and {leader} lead {partition} in epoch {leader_epoch}",
+            )
+        if leader >= 0:
+            history.leaders[leader_epoch] = leader
+
+    def see_log(
+        self, partition: TopicPartition, replica: str, batches: Iterable[StoredBatch]
+    ) -> None:
+        """One leader per epoch writes an offset once: equal offset and epoch, equal bytes."""
+        known = self._of(partition).batches
+        for batch in batches:
+            place = (batch.base_offset, batch.leader_epoch)
+            former = known.setdefault(place, batch.content)
+            if former != batch.content:
+                self.report(
+                    "REP-1",
+                    f"{replica} has another batch of epoch {batch.leader_epoch} at "
+                    f"{partition}@{batch.base_offset} than was seen before",
+                )
+
+    # At the end
+
+    def check_final_log(
+        self, partition: TopicPartition, reader: str, values: Mapping[int, bytes], start: int
+    ) -> None:
+        """`values` is what can be read now, by offset, from `start` on."""
+        history = self._of(partition)
+        for told, by in ((history.acknowledged, "acknowledged"), (history.seen, "seen")):
+            for offset, value in told.items():
+                if offset >= start and values.get(offset) != value:
+                    self.report(
+                        "REP-3",
+                        f"{partition}@{offset} was {by} as {value!r}; {reader} has "
+                        f"{values.get(offset)!r}",
+                    )
+
+    def check_order(self, partition: TopicPartition, values: Iterable[bytes]) -> None:
+        """Values of idempotent producers, `name:number`, come once and in order."""
+        last: dict[str, int] = {}
+        for value in values:
+            name, _, number = value.decode().partition(":")
+            if int(number) <= last.get(name, -1):
+                self.report("SEQ-1", f"{value!r} comes again, or late, in {partition}")
+            last[name] = max(int(number), last.get(name, -1))
+
+    def check_equal(
+        self, partition: TopicPartition, logs: Mapping[str, Sequence[StoredBatch]], end: int
+    ) -> None:
+        """All replicas are equal below `end`."""
+        first: tuple[str, list[StoredBatch]] | None = None
+        for replica, batches in logs.items():
+            below = [batch for batch in batches if batch.base_offset < end]
+            if first is None:
+                first = replica, below
+            elif below != first[1]:
+                self.report(
+                    "REP-2",
+                    f"{replica} and {first[0]} differ in {partition} below {end}: "
+                    f"{_first_difference(below, first[1])}",
+                )
+
+    @property
+    def acknowledged_records(self) -> int:
+        return sum(len(each.acknowledged) for each in self._partitions.values())
+
+    @property
+    def seen_records(self) -> int:
+        return sum(len(each.seen) for each in self._partitions.values())
+
+
+def _first_difference(left: Sequence[StoredBatch], right: Sequence[StoredBatch]) -> str:
+    for one, other in zip(left, right, strict=False):
+        if one != other:
+            return f"{one[:3]} and {other[:3]}"
+    return f"{len(left)} and {len(right)} batches"

@@ -1,0 +1,170 @@
+"""Follows a simulated cluster from the coordination service: who leads, who is in sync, who lost.
+
+It hears of every change at the moment of it, so it knows what no broker can know. From this follow
+three things: whether a fault that destroys data is within the fault model (somebody in sync keeps
+everything); that no replica that lost data is in an in-sync set when its broker registers again
+(REP-6); and that everything that was promised is in the log of everybody in sync (REP-3).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from moldau.coordination.tree import Change
+from moldau.model import TopicPartition
+from moldau.testing.cluster_history import ClusterHistory
+from moldau.testing.simulated_machine import EventLog
+
+_STATE: Final = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state")
+_BROKER: Final = re.compile(r"/brokers/ids/(\d+)")
+_TOPIC: Final = re.compile(r"/brokers/topics/([^/]+)")
+_CONTROLLER: Final = "/controller"
+
+
+class ObservedState(NamedTuple):
+    leader: int
+    leader_epoch: int
+    in_sync: tuple[int, ...]
+
+
+class ClusterObserver:
+    """One for each run; an observer of `CoordinationService`."""
+
+    def __init__(
+        self,
+        history: ClusterHistory,
+        log: EventLog,
+        find_log_end: Callable[[int, TopicPartition], int],
+    ) -> None:
+        """`find_log_end` looks into the log of a broker, whether it runs or not."""
+        self.states: dict[TopicPartition, ObservedState] = {}
+        self.replicas: dict[TopicPartition, tuple[int, ...]] = {}
+        self.registered: set[int] = set()
+        self.controller: int | None = None
+        self._lost: set[int] = set()  # brokers that lost data and have not registered since
+        self._failing: set[int] = set()  # brokers whose disk fails sooner or later
+        self._history = history
+        self._log = log
+        self._find_log_end = find_log_end
+        history.on_promise = self.check_in_sync
+
+    def __call__(self, changes: list[Change]) -> None:
+        for change in changes:
+            before = None if change.before is None else change.before.node
+            after = None if change.after is None else change.after.node
+            if before == after:
+                continue
+            self._on_change(change.path, None if after is None else after.data)
+
+    def _on_change(self, path: str, data: bytes | None) -> None:
+        if match := _STATE.fullmatch(path):
+            self._on_state(TopicPartition(match[1], int(match[2])), data)
+        elif match := _BROKER.fullmatch(path):
+            self._on_broker(int(match[1]), is_there=data is not None)
+        elif match := _TOPIC.fullmatch(path):
+            self._on_topic(match[1], data)
+        elif path == _CONTROLLER:
+            self.controller = None if data is None else json.loads(data)["brokerid"]
+            self._log.note(f"controller {self.controller}")
+
+    def _on_state(self, partition: TopicPartition, data: bytes | None) -> None:
+        if data is None:
+            self.states.pop(partition, None)
+            return
+        fields = json.loads(data)
+        state = ObservedState(fields["leader"], fields["leader_epoch"], tuple(fields["isr"]))
+        self.states[partition] = state
+        self._log.note(
+            f"{partition}: leader {state.leader} epoch {state.leader_epoch} isr {state.in_sync}"
+        )
+        self._history.see_state(partition, state.leader, state.leader_epoch)
+        self.check_in_sync(partition)
+
+    def check_in_sync(self, partition: TopicPartition) -> None:
+        """Everybody in sync has what was promised, unless the machine has just lost it."""
+        state = self.states.get(partition)
+        for broker_id in () if state is None else state.in_sync:
+            if broker_id not in self._lost:
+                end_offset = self._find_log_end(broker_id, partition)
+                self._history.see_in_sync(partition, broker_id, end_offset)
+
+    def _on_topic(self, topic: str, data: bytes | None) -> None:
+        if data is not None:
+            for number, replicas in json.loads(data)["partitions"].items():
+                self.replicas[TopicPartition(topic, int(number))] = tuple(replicas)
+
+    def _on_broker(self, broker_id: int, *, is_there: bool) -> None:
+        self._log.note(f"broker {broker_id} {'is registered' if is_there else 'is gone'}")
+        if not is_there:
+            self.registered.discard(broker_id)
+            return
+        self.registered.add(broker_id)
+        if broker_id in self._lost:
+            self._lost.discard(broker_id)
+            for partition, state in self.states.items():
+                if broker_id in state.in_sync and len(self.replicas.get(partition, ())) > 1:
+                    self._history.report(
+                        "REP-6",
+                        f"broker {broker_id} lost data and registers as in sync in {partition}",
+                    )
+
+    # The fault model
+
+    def may_lose_data(self, broker_id: int, troubled: Collection[int]) -> bool:
+        """Whether another replica is in sync and well wherever this one is in sync.
+
+        One whose disk fails hands over to others, so it is not well; nor are the `troubled`.
+        """
+        return all(
+            set(state.in_sync) - self._lost - self._failing - {broker_id, *troubled}
+            for state in self.states.values()
+            if broker_id in state.in_sync
+        )
+
+    def may_trouble(self, troubled: Collection[int]) -> bool:
+        """Whether these may lose their sessions: not where another one in sync has lost data and
+        has not said so yet, and nobody who is well would be left to lead."""
+        return all(
+            set(state.in_sync) - self._lost - self._failing - set(troubled)
+            for state in self.states.values()
+            if self._lost & set(state.in_sync)
+        )
+
+    def lose_data(self, broker_id: int) -> None:
+        self._lost.add(broker_id)
+
+    def fail_disk(self, broker_id: int) -> None:
+        self._failing.add(broker_id)
+
+    def is_failing(self, broker_id: int) -> bool:
+        return broker_id in self._failing
+
+    def mend_disks(self) -> list[int]:
+        """Returns the brokers whose disks failed."""
+        failed = sorted(self._failing)
+        self._failing.clear()
+        return failed
+
+    # Being whole
+
+    def find_flaw(self, brokers: Sequence[int]) -> str | None:
+        """Why the cluster is not whole yet; None when it is."""
+        missing = set(brokers) - self.registered
+        if missing:
+            return f"brokers {sorted(missing)} are not registered"
+        if self.controller is None:
+            return "there is no controller"
+        for partition, replicas in sorted(self.replicas.items()):
+            state = self.states.get(partition)
+            if state is None or state.leader < 0:
+                return f"{partition} has no leader"
+            if set(state.in_sync) != set(replicas):
+                return f"{partition} is in sync on {state.in_sync} only, of {replicas}"
+        return None
+
+
+def describe_states(states: Mapping[TopicPartition, ObservedState]) -> str:
+    return "; ".join(f"{partition} {tuple(state)}" for partition, state in sorted(states.items()))

@@ -1,0 +1,179 @@
+"""What a simulated coordination service and its clients say to each other, and how it travels.
+
+A `Stream` carries messages one way, in order: late by the delay of its link, held while the link is
+cut, gone when the connection is broken. Values only; who means what is in
+`simulated_coordination`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from moldau.clock import Clock
+from moldau.coordination.port import CoordinationError, Node
+from moldau.coordination.tree import Outcome, TreeOperation
+from moldau.coordination.watches import WatchKind
+
+M = TypeVar("M")
+
+
+class WatchPlace(NamedTuple):
+    kind: WatchKind
+    path: str
+
+
+# From a client
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """Asks for a new session (`session_id` 0), or comes back to one."""
+
+    session_id: int
+    timeout_seconds: float
+    watches: Sequence[WatchPlace]
+    seen: int  # the last change that the client knows of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ping:
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadNodes:
+    number: int
+    paths: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadChildren:
+    number: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    number: int
+    operations: Sequence[TreeOperation]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bye:
+    number: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddWatch:
+    place: WatchPlace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveWatch:
+    place: WatchPlace
+
+
+ToService = Hello | Ping | ReadNodes | ReadChildren | Write | Bye | AddWatch | RemoveWatch
+
+
+# From the service
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Welcome:
+    session_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expired:
+    """The session that the client speaks of is over."""
+
+
+Result = (
+    Sequence[Node | None]
+    | Sequence[str]
+    | Sequence[Outcome]
+    | CoordinationError
+    | ValueError
+    | None
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    number: int
+    result: Result
+    seen: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """Something changed at a place that is watched."""
+
+    place: WatchPlace
+    seen: int
+
+
+ToClient = Welcome | Expired | Answer | Told
+
+
+class Links(Protocol):
+    """The ways between hosts, as they are at the moment: `MemoryNetwork`."""
+
+    def is_cut(self, source: str, target: str) -> bool: ...
+
+    def draw_delay(self, source: str, target: str) -> float: ...
+
+    def when_healed(self, callback: Callable[[], None]) -> None: ...
+
+
+class Stream(Generic[M]):
+    """One direction of a connection."""
+
+    def __init__(
+        self,
+        links: Links,
+        source: str,
+        target: str,
+        *,
+        reader_clock: Clock,
+        deliver: Callable[[M], None],
+    ) -> None:
+        self._links = links
+        self._source = source
+        self._target = target
+        self._reader_clock = reader_clock
+        self._deliver = deliver
+        self._underway: deque[M] = deque()
+        self._last_due = 0.0  # of the reader's clock: nothing overtakes
+        self._held = 0  # messages whose time came while the link was cut
+        self._is_broken = False
+
+    def send(self, message: M) -> None:
+        if self._is_broken:
+            return
+        self._underway.append(message)
+        now = self._reader_clock.monotonic()
+        delay = self._links.draw_delay(self._source, self._target)
+        self._last_due = max(self._last_due, now + delay)
+        self._reader_clock.call_later(self._last_due - now, self._arrive)
+
+    def _arrive(self) -> None:
+        if self._links.is_cut(self._source, self._target):
+            self._held += 1
+        elif self._underway:
+            self._deliver(self._underway.popleft())
+
+    def release(self) -> None:
+        """The link may be open again."""
+        held, self._held = self._held, 0
+        for _ in range(held):
+            self._reader_clock.call_later(0, self._arrive)
+
+    def break_down(self) -> None:
+        """What is under way is lost."""
+        self._is_broken = True
+        self._underway.clear()

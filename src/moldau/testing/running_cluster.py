@@ -1,0 +1,317 @@
+"""A real cluster inside a test's process: `with moldau.testing.cluster() as cluster: ...`.
+
+Brokers with real sockets on free ports of the loopback interface, for any Kafka client; disks and
+the coordination store are in memory, so nothing is left behind. All run in one thread.
+
+    cluster.kill(1)                        # what it wrote stays; it leads until its session ends
+    cluster.restart(1)
+    cluster.pause(2); cluster.resume(2)
+    cluster.cut(1, 2); cluster.heal()      # between brokers; clients reach both
+    cluster.clock.advance(60)
+    cluster.inject("produce", "not_leader_or_follower", times=3)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from moldau.broker.handlers import HANDLERS
+from moldau.coordination.embedded import MEMORY, EmbeddedStore
+from moldau.errors import KafkaError
+from moldau.net.port import Connection
+from moldau.testing.cluster_member import ClusterMember, make_task
+from moldau.testing.error_answers import error_answer
+from moldau.testing.held_ports import Links
+from moldau.testing.moving_clock import MovingClock
+from moldau.testing.seeded_faults import Fault, FaultTable
+from moldau.wire.headers import read_request_header
+from moldau.workers import InlineWorkers
+
+if TYPE_CHECKING:
+    from kio.schema.errors import ErrorCode
+
+T = TypeVar("T")
+
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+_PATIENCE_SECONDS: Final = 60.0
+_POLL_SECONDS: Final = 0.02
+_SESSION_OPTION: Final = "zookeeper.session.timeout.ms"
+
+OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        _SESSION_OPTION: "1000",
+        "default.replication.factor": "3",
+        "min.insync.replicas": "2",
+        "offsets.topic.num.partitions": "3",
+        "offsets.topic.replication.factor": "3",
+        "group.initial.rebalance.delay.ms": "0",
+        "replica.lag.time.max.ms": "2000",
+        "replica.socket.timeout.ms": "2000",
+    }
+)
+"""What a cluster for tests has unless it is told otherwise: patience is short."""
+
+
+class RunningCluster:
+    """Brokers that answer. Hand `bootstrap` to any Kafka client. For one test thread at a time."""
+
+    def __init__(self, core: _Core) -> None:
+        self._core = core
+
+    @property
+    def bootstrap(self) -> str:
+        """`host:port` of each broker, for `bootstrap.servers` and the like."""
+        return ",".join(member.address for member in self._core.members.values())
+
+    @property
+    def clock(self) -> MovingClock:
+        """The brokers' time: `clock.advance(seconds)`."""
+        return self._core.clock
+
+    @property
+    def broker_ids(self) -> list[int]:
+        return list(self._core.members)
+
+    # Faults
+
+    def kill(self, broker_id: int) -> None:
+        """End a broker as `kill -9` does."""
+        self._core.run(self._core.members[broker_id].kill())
+
+    def stop(self, broker_id: int) -> None:
+        """Stop a broker in good order: it hands over what it leads."""
+        self._core.run(self._core.members[broker_id].stop())
+
+    def restart(self, broker_id: int) -> None:
+        """Start a broker that was killed or stopped; one that runs is stopped before."""
+        self._core.run(self._core.restart(broker_id))
+
+    def pause(self, broker_id: int) -> None:
+        """Let a broker do nothing, as SIGSTOP does; its session ends if that lasts too long."""
+        self._core.call(self._core.members[broker_id].pause)
+
+    def resume(self, broker_id: int) -> None:
+        self._core.call(self._core.members[broker_id].resume)
+
+    def cut(self, one: int, other: int) -> None:
+        """Let nothing through between two brokers."""
+        self._core.call(lambda: self._core.links.cut(one, other))
+
+    def heal(self) -> None:
+        """Undo every `cut`."""
+        self._core.call(self._core.links.heal)
+
+    def inject(
+        self,
+        api: str,
+        error: type[KafkaError] | type[ConnectionResetError] | str | int,
+        *,
+        times: int | None = 1,
+        broker_id: int | None = None,
+        skip: int = 0,
+    ) -> Fault[ErrorCode | None]:
+        """Let the next `times` requests of an API (None: all) be answered with an error.
+
+        `error` is one of `moldau.errors`, or Kafka's name or number of it; `ConnectionResetError`
+        ends the connection instead. The API is named as its handler: `produce`, `list_offsets`.
+        """
+        known = {module.API.name for module in HANDLERS}
+        if api not in known:
+            raise ValueError(f"{api!r} is no API; there are {', '.join(sorted(known))}")
+        subject = "*" if broker_id is None else str(broker_id)
+        return self._core.injected.add(
+            api, _code_of(error), matching=subject, skip=skip, count=times
+        )
+
+    # Looking
+
+    def leader_of(self, topic: str, partition: int = 0) -> int | None:
+        """The broker that leads, by the cluster's own books; None when there is none."""
+        state = self._core.find_state(topic, partition)
+        return None if state is None or state.leader < 0 else state.leader
+
+    def in_sync(self, topic: str, partition: int = 0) -> list[int]:
+        state = self._core.find_state(topic, partition)
+        return [] if state is None else state.in_sync
+
+    def wait_until_whole(self) -> None:
+        """Return when every broker is there and every partition is in sync on all its replicas."""
+        self._core.run(self._core.wait_until_whole())
+
+    def wait_until(self, condition: Callable[[], bool], what: str = "the condition") -> None:
+        """Return when the condition holds; raises `TimeoutError` after a minute."""
+        end = threading.Event()
+        for _ in range(int(_PATIENCE_SECONDS / _POLL_SECONDS)):
+            if condition():
+                return
+            end.wait(_POLL_SECONDS)
+        raise TimeoutError(f"{what} did not come true within {_PATIENCE_SECONDS:.0f} s")
+
+
+@contextlib.contextmanager
+def cluster(brokers: int = 3, config: Mapping[str, str] = _NOTHING) -> Iterator[RunningCluster]:
+    """Start a cluster, stop it at the end of the block. `config` is for all brokers."""
+    core = _Core(brokers, config)
+    core.start()
+    try:
+        core.run(core.open())
+        yield RunningCluster(core)
+    finally:
+        core.close()
+
+
+class _State(NamedTuple):
+    leader: int
+    in_sync: list[int]
+
+
+class _Core:
+    """The loop, its thread, and what lives there."""
+
+    def __init__(self, brokers: int, config: Mapping[str, str]) -> None:
+        replicas = str(min(3, brokers))
+        self._static = {
+            **OPTIONS,
+            "default.replication.factor": replicas,
+            "offsets.topic.replication.factor": replicas,
+            "min.insync.replicas": "2" if brokers > 1 else "1",
+            **config,
+        }
+        self._brokers = brokers
+        self._loop = asyncio.new_event_loop()
+        self._loop.set_task_factory(make_task)
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="moldau-cluster", daemon=True
+        )
+        self._store: EmbeddedStore | None = None
+        self.clock = MovingClock(self._loop)
+        self.links = Links()
+        self.members: dict[int, ClusterMember] = {}
+        self.injected: FaultTable[ErrorCode | None] = FaultTable()
+        self._apis = {module.API.key: module.API.name for module in HANDLERS}
+
+    # The thread
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_PATIENCE_SECONDS)
+
+    def call(self, action: Callable[[], None]) -> None:
+        async def act() -> None:
+            action()
+
+        self.run(act())
+
+    def close(self) -> None:
+        try:
+            self.run(self._close())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(_PATIENCE_SECONDS)
+            self._loop.close()
+
+    async def _close(self) -> None:
+        self.links.heal()
+        for broker_id, member in self.members.items():
+            self.links.resume(broker_id)
+            await member.kill()  # quicker than a controlled shutdown, and nothing is left behind
+        tasks = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._store is not None:
+            await self._store.close()
+        await self._loop.shutdown_default_executor()
+
+    # The brokers
+
+    async def open(self) -> None:
+        store = await EmbeddedStore.open(MEMORY, clock=self.clock, workers=InlineWorkers())
+        self._store = store
+        ports: dict[int, int] = {}
+        for broker_id in range(1, self._brokers + 1):
+            self.members[broker_id] = ClusterMember(
+                broker_id,
+                self._static,
+                store=store,
+                clock=self.clock,
+                links=self.links,
+                brokers_by_port=ports,
+                intercept=self._intercept,
+                session_seconds=int(self._static[_SESSION_OPTION]) / 1000,
+            )
+        await asyncio.gather(*(member.start() for member in self.members.values()))
+        await self.wait_until_whole()
+
+    async def restart(self, broker_id: int) -> None:
+        member = self.members[broker_id]
+        self.links.resume(broker_id)
+        await member.stop()
+        await member.start()
+
+    def _intercept(self, broker_id: int, connection: Connection, frame: memoryview) -> bool:
+        header, position = read_request_header(frame)
+        name = self._apis.get(header.api_key, "")
+        fault = self.injected.find_fault(name, str(broker_id))
+        if fault is None:
+            return False
+        if fault.outcome is None:
+            connection.close("as the test wants it")
+        else:
+            connection.send(error_answer(frame, header, position, fault.outcome))
+        return True
+
+    # Looking
+
+    def find_state(self, topic: str, partition: int) -> _State | None:
+        path = f"/brokers/topics/{topic}/partitions/{partition}/state"
+        entry = None if self._store is None else self._store.find(path)
+        if entry is None:
+            return None
+        fields = json.loads(entry.node.data)
+        return _State(fields["leader"], sorted(fields["isr"]))
+
+    async def wait_until_whole(self) -> None:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            while not self._is_whole():  # noqa: ASYNC110 many things make it so
+                await asyncio.sleep(_POLL_SECONDS)
+
+    def _is_whole(self) -> bool:
+        store = self._store
+        if store is None:
+            return False
+        running = [str(each) for each, member in self.members.items() if member.is_running]
+        if store.children("/brokers/ids") != sorted(running):
+            return False
+        if store.find("/controller") is None:
+            return False
+        return all(map(self._is_topic_whole, store.children("/brokers/topics")))
+
+    def _is_topic_whole(self, topic: str) -> bool:
+        entry = self._store.find(f"/brokers/topics/{topic}") if self._store else None
+        assignment = {} if entry is None else json.loads(entry.node.data)["partitions"]
+        for partition, replicas in assignment.items():
+            state = self.find_state(topic, int(partition))
+            alive = [each for each in replicas if self.members[each].is_running]
+            if state is None or state.leader < 0 or state.in_sync != sorted(alive):
+                return False
+        return True
+
+
+def _code_of(
+    error: type[KafkaError] | type[ConnectionResetError] | str | int,
+) -> ErrorCode | None:
+    codes = type(KafkaError.code)
+    if isinstance(error, str):
+        return codes[error.lower()]
+    if isinstance(error, int):
+        return codes(error)
+    return error.code if issubclass(error, KafkaError) else None

@@ -1,0 +1,412 @@
+"""A whole cluster in one process, on virtual time, with faults from a seed.
+
+The brokers are the production code. Everything that could differ between two runs (time, network,
+disks, threads, randomness, the order of callbacks) comes from the seed, so a failing seed fails in
+the same way each time:
+
+    outcome = SimulatedCluster(seed=7).run()
+    outcome.require_success()              # raises SimulationFailure: seed, schedule, events
+
+Or a story of one's own:
+
+    async def story(cluster: SimulatedCluster) -> None:
+        await cluster.begin()
+        cluster.machines[1].lose_power()
+        await cluster.sleep(5)
+        await cluster.heal()
+
+    SimulatedCluster(seed=7, brokers=3).run(story)
+
+Clients produce with acks=all and acks=1, read and commit all the while; `cluster_history` says
+what they must never see, and at the end everything that was promised is looked up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from types import MappingProxyType
+from typing import Any, Final
+
+from moldau.model import TopicPartition
+from moldau.testing.cluster_faults import ClusterFaults
+from moldau.testing.cluster_history import ClusterHistory
+from moldau.testing.cluster_observer import ClusterObserver, describe_states
+from moldau.testing.fault_plan import FaultKind, PlannedFault, draw_plan
+from moldau.testing.replica_logs import read_log
+from moldau.testing.simulated_clients import (
+    ALL,
+    Client,
+    Committer,
+    Consumer,
+    Producer,
+    TopicMaker,
+)
+from moldau.testing.simulated_machine import (
+    DATA_FOLDER,
+    PORT,
+    LogCapture,
+    SimulatedMachine,
+    World,
+)
+from moldau.testing.simulated_wire import Address, SimulatedWire
+from moldau.testing.virtual_loop import ProcessClock, SimulatedProcess, StuckError
+
+TOPIC: Final = "t"
+SESSION_SECONDS: Final = 1.5
+_QUIET_SECONDS: Final = 1.0  # before the first fault
+_FAULTY_SECONDS: Final = 7.0
+_HEALING_SECONDS: Final = 45.0
+_ENDING_SECONDS: Final = 30.0
+_REQUEST_SECONDS: Final = 2.0
+_LOOK_SECONDS: Final = 1.0
+
+OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "num.partitions": "1",
+        "default.replication.factor": "3",
+        "min.insync.replicas": "2",
+        "offsets.topic.num.partitions": "1",
+        "offsets.topic.replication.factor": "3",
+        "offsets.commit.timeout.ms": "1500",
+        "auto.create.topics.enable": "false",
+        "replica.lag.time.max.ms": "1500",
+        "replica.fetch.wait.max.ms": "300",
+        "replica.fetch.backoff.ms": "100",
+        "replica.socket.timeout.ms": "1500",
+        "request.timeout.ms": "1500",
+        "replica.high.watermark.checkpoint.interval.ms": "1000",
+        "log.flush.offset.checkpoint.interval.ms": "1000",
+        "log.flush.start.offset.checkpoint.interval.ms": "60000",
+        "controlled.shutdown.retry.backoff.ms": "200",
+        "zookeeper.session.timeout.ms": str(int(SESSION_SECONDS * 1000)),
+        "log.roll.ms": "2500",
+        "log.cleaner.enable": "false",
+        "log.message.timestamp.after.max.ms": str((1 << 63) - 1),  # wall clocks jump
+    }
+)
+
+Story = Callable[["SimulatedCluster"], Coroutine[Any, Any, None]]
+
+
+class _GivenUpError(Exception):
+    """It is of no use to go on."""
+
+
+class SimulationFailure(AssertionError):
+    """A promise was broken. The message says which, and how to see it again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a run was."""
+
+    seed: int
+    brokers: int
+    schedule: tuple[str, ...]
+    violations: tuple[str, ...]
+    events: tuple[str, ...]
+    digest: str  # of the events: equal for equal runs
+    steps: int
+    virtual_seconds: float
+    acknowledged: int
+    seen: int
+    commits: int
+
+    def describe(self, event_lines: int = 200) -> str:
+        return "\n".join(
+            (
+                f"seed {self.seed} with {self.brokers} brokers broke a promise:",
+                *(f"  {violation}" for violation in self.violations),
+                "schedule:",
+                *(f"  {line}" for line in self.schedule),
+                f"the last {event_lines} of {len(self.events)} events:",
+                *(f"  {line}" for line in self.events[-event_lines:]),
+                f"again: make campaign SEEDS=1 FIRST={self.seed} "
+                f"(python -m moldau.testing.campaign --first {self.seed} --seeds 1 --events)",
+            )
+        )
+
+    def require_success(self) -> None:
+        if self.violations:
+            raise SimulationFailure(self.describe())
+
+
+class SimulatedCluster:
+    """One run of one seed. `run` once."""
+
+    def __init__(
+        self,
+        *,
+        seed: int,
+        brokers: int | None = None,
+        options: Mapping[str, str] | None = None,
+        partitions: int = 2,
+        kinds: Sequence[FaultKind] | None = None,
+    ) -> None:
+        """Without a number, the seed decides between three, four and five brokers.
+
+        `kinds` are the faults that the seed may choose from; without them, all.
+        """
+        self.seed = seed
+        self.world = World(seed, SESSION_SECONDS)
+        random = self.world.streams.stream("shape")
+        count = random.choice((3, 3, 3, 4, 5))
+        self.broker_ids = tuple(range(1, (brokers or count) + 1))
+        self.history = ClusterHistory(self.world.loop.time)
+        self.observer = ClusterObserver(self.history, self.world.log, self._find_log_end)
+        self.world.service.observers.append(self.observer)
+        replicas = str(min(3, len(self.broker_ids)))
+        static = {
+            **OPTIONS,
+            "default.replication.factor": replicas,
+            "offsets.topic.replication.factor": replicas,
+            "min.insync.replicas": "2" if int(replicas) > 1 else "1",
+            **(options or {}),
+        }
+        self._replicas = int(static["default.replication.factor"])
+        self._min_in_sync = int(static["min.insync.replicas"])
+        self.machines = {
+            broker_id: SimulatedMachine(self.world, broker_id, static)
+            for broker_id in self.broker_ids
+        }
+        self.partitions = [TopicPartition(TOPIC, number) for number in range(partitions)]
+        self.faults = ClusterFaults(self.world, self.machines, self.observer, self.history)
+        self.plan: list[PlannedFault] = []
+        self.kinds = kinds
+        self._clients: list[Client] = []
+        self._tasks: list[asyncio.Task[None]] = []
+        self._capture = LogCapture(self.world.log)
+        self._set_delays()
+
+    def _set_delays(self) -> None:
+        random = self.world.streams.stream("delays")
+        hosts = [self.world.service.host, *(each.host for each in self.machines.values())]
+        for number, one in enumerate(hosts):
+            for other in (*hosts[:number], "clients"):
+                self.world.network.set_delay(
+                    one, other, random.uniform(0.0002, 0.003), jitter_seconds=0.004
+                )
+
+    # Running
+
+    def run(self, story: Story | None = None) -> Outcome:
+        """Play the story (the seed's own without one), then look at everything."""
+        logger = logging.getLogger("moldau")
+        propagates = logger.propagate
+        logger.propagate = False
+        logger.addHandler(self._capture)
+        try:
+            self.world.loop.run(self._play(story or _seeds_own))
+        except StuckError as error:
+            self.history.report("LIVE", str(error))
+        except _GivenUpError:
+            self.world.log.note("given up")
+        finally:
+            logger.removeHandler(self._capture)
+            logger.propagate = propagates
+            outcome = self._outcome()
+            self._forget()
+        return outcome
+
+    def _forget(self) -> None:
+        """Let go of all that lived, while the loop keeps its destructors quiet."""
+        for machine in self.machines.values():
+            machine.forget()
+        self._clients.clear()
+        self._tasks.clear()
+        self.world.close()
+
+    def _outcome(self) -> Outcome:
+        loop = self.world.loop
+        starts = (error for each in self.machines.values() for error in each.failures)
+        faults = dict.fromkeys((*self._capture.errors, *loop.failures, *starts))
+        return Outcome(
+            seed=self.seed,
+            brokers=len(self.broker_ids),
+            schedule=tuple(map(str, self.plan)),
+            violations=(*map(str, self.history.violations), *faults),
+            events=tuple(self.world.log.lines),
+            digest=self.world.log.digest(),
+            steps=loop.steps,
+            virtual_seconds=loop.time(),
+            acknowledged=self.history.acknowledged_records,
+            seen=self.history.seen_records,
+            commits=self.history.commits_answered,
+        )
+
+    async def _play(self, story: Story) -> None:
+        task = self.world.story.spawn(story(self))
+        await task
+
+    async def sleep(self, seconds: float) -> None:
+        await self.world.clock.sleep(seconds)
+
+    # The parts of a story
+
+    async def begin(self) -> None:
+        """Start all brokers, make the topic, and let the clients work."""
+        for machine in self.machines.values():
+            machine.start()
+        await self._wait_until_whole("after the first start")
+        maker = TopicMaker("maker", self._wire("maker"), self.history, self._random("maker"))
+        await self._within(
+            _HEALING_SECONDS,
+            maker.make(TOPIC, len(self.partitions), self._replicas, self._min_in_sync),
+            "the topic is not made",
+        )
+        for partition in self.partitions:
+            self._add(self._producer(f"a{partition.partition}", partition, ALL))
+            self._add(self._consumer(f"c{partition.partition}", partition))
+        self._add(self._producer("b0", self.partitions[-1], 1))
+        committer = Committer(
+            "g0", self._wire("g0"), self.history, self._random("g0"), partition=self.partitions[0]
+        )
+        self._add(committer)
+        self.world.story.kept.append(self.world.story.spawn(self._look_now_and_then()))
+
+    def rest(self, is_resting: bool = True) -> None:
+        """Let producers send nothing new for a while."""
+        for client in self._clients:
+            client.is_resting = is_resting
+
+    async def heal(self) -> None:
+        """End all faults and wait until the cluster is whole."""
+        self.faults.end_all()
+        await self._wait_until_whole("after healing")
+
+    async def finish(self) -> None:
+        """Let the clients come to an end, and look up everything that was promised."""
+        for client in self._clients:
+            client.is_stopping = True
+        for client, task in zip(self._clients, self._tasks, strict=True):
+            await self._within(_ENDING_SECONDS, task, f"{client.name} does not come to its end")
+            if not client.progress:
+                self.history.report("LIVE", f"{client.name} has done nothing in all the time")
+        await self._wait_until_whole("at the end")
+        if self.history.violations:
+            return
+        await self._within(_ENDING_SECONDS, self._read_everything(), "the logs cannot be read")
+        self._compare_replicas()
+
+    async def _read_everything(self) -> None:
+        for partition in self.partitions:
+            reader = self._consumer(f"final{partition.partition}", partition)
+            await reader.read_until(self.history.promised_end(partition))
+            self.history.check_final_log(partition, "the leader", reader.values, 0)
+            idempotent = (each for each in reader.values.values() if each.startswith(b"a"))
+            self.history.check_order(partition, idempotent)
+        for client in self._clients:
+            if isinstance(client, Committer):
+                await client.look_at_last()
+
+    def _compare_replicas(self) -> None:
+        for partition, replicas in self.observer.replicas.items():
+            logs = {
+                self.machines[replica].host: read_log(
+                    self.machines[replica].files, DATA_FOLDER, partition
+                )
+                for replica in replicas
+            }
+            end = min((log[-1].end_offset if log else 0) for log in logs.values())
+            self.history.check_equal(partition, logs, end)
+
+    async def _wait_until_whole(self, when: str) -> None:
+        end = self.world.loop.time() + _HEALING_SECONDS
+        flaw: str | None = "not looked at yet"
+        while flaw is not None:
+            if self.world.loop.time() > end:
+                self.history.report(
+                    "LIVE", f"{when}: {flaw}; {describe_states(self.observer.states)}"
+                )
+                raise _GivenUpError
+            await self.sleep(0.1)
+            flaw = self.observer.find_flaw(self.broker_ids)
+        self.world.log.note(f"whole {when}")
+
+    async def _within(
+        self, seconds: float, work: Coroutine[Any, Any, None] | asyncio.Task[None], complaint: str
+    ) -> None:
+        task = asyncio.ensure_future(work)
+        done, _ = await asyncio.wait((task,), timeout=seconds)
+        if not done:
+            self.history.report("LIVE", complaint)
+            self.world.story.kept.append(task)
+            raise _GivenUpError
+        task.result()
+
+    async def _look_now_and_then(self) -> None:
+        while True:
+            await self.sleep(_LOOK_SECONDS)
+            self.faults.look_at_logs()
+
+    def _find_log_end(self, broker_id: int, partition: TopicPartition) -> int:
+        machine = self.machines[broker_id]
+        if machine.broker is not None:
+            held = machine.broker.services.partitions.find(*partition)
+            if held is not None:
+                return held.log.log_end_offset
+        batches = read_log(machine.files, DATA_FOLDER, partition)
+        return batches[-1].end_offset if batches else 0
+
+    # Clients
+
+    def _random(self, name: str) -> Random:
+        return self.world.streams.stream(f"client {name}")
+
+    def _wire(self, name: str) -> SimulatedWire:
+        process = SimulatedProcess(name, self.world.loop)
+        self.world.story.kept.append(process)
+        clock = ProcessClock(self.world.loop, process, start_ms=self.world.clock.now_ms())
+        addresses = {each.broker_id: Address(each.host, PORT) for each in self.machines.values()}
+        host = self.world.network.host("clients")
+        return SimulatedWire(name, host, clock, addresses, timeout_seconds=_REQUEST_SECONDS)
+
+    def _producer(self, name: str, partition: TopicPartition, acks: int) -> Producer:
+        return Producer(
+            name,
+            self._wire(name),
+            self.history,
+            self._random(name),
+            partition=partition,
+            acks=acks,
+            sessions=self,
+            now=self.world.loop.time,
+        )
+
+    def _consumer(self, name: str, partition: TopicPartition) -> Consumer:
+        return Consumer(
+            name, self._wire(name), self.history, self._random(name), partition=partition
+        )
+
+    def _add(self, client: Producer | Consumer | Committer) -> None:
+        self._clients.append(client)
+        self._tasks.append(self.world.story.spawn(client.run()))
+
+    def had_session(self, broker_id: int, since: float, until: float) -> bool:
+        records = self.world.service.records_of(self.machines[broker_id].host)
+        return any(each.began <= until and each.ended >= since for each in records)
+
+
+async def _seeds_own(cluster: SimulatedCluster) -> None:
+    await cluster.begin()
+    await cluster.sleep(_QUIET_SECONDS)
+    start = cluster.world.loop.time()
+    cluster.plan = draw_plan(
+        cluster.world.streams.stream("plan"),
+        cluster.broker_ids,
+        start_seconds=start,
+        end_seconds=start + _FAULTY_SECONDS,
+        session_seconds=SESSION_SECONDS,
+        kinds=cluster.kinds,
+    )
+    for fault in cluster.plan:
+        await cluster.sleep(max(0.0, fault.at_seconds - cluster.world.loop.time()))
+        cluster.faults.strike(fault)
+    await cluster.sleep(1.0)
+    await cluster.heal()
+    await cluster.sleep(0.5)
+    await cluster.finish()

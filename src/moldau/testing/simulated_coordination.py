@@ -1,0 +1,430 @@
+"""A coordination service as a machine of a simulation: reachable over links that can be cut.
+
+The tree is the one of `coordination.tree`. A session lives as long as its client is heard of within
+the session's time-out, by the service's clock; then its ephemeral nodes go, whatever the client
+believes. A client (`simulated_session`) is one `Coordination` port.
+
+    service = CoordinationService(network, clock)
+    session = await open_session(service, host="broker-1", clock=clock, timeout_seconds=6)
+    network.cut("broker-1", service.host)       # requests and answers stay on the way
+    service.drop("broker-1")                    # or are lost
+    service.expire(session.session_id)
+
+As with ZooKeeper: what one session asks for is done in order; a watch is told before the answer
+that shows its change; a request of a connection that was given up may still be done, until the
+session comes back over another one.
+
+With `draw_lag` the service is an ensemble of three: writes are done at once, but each connection
+ends at a server that hears of them later. So reads may be old, though never older than what the
+same session has seen or written, and a heartbeat is answered when its server has caught up.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Final, NamedTuple, assert_never
+
+from moldau.clock import Clock
+from moldau.coordination.port import CoordinationError, Node
+from moldau.coordination.tree import (
+    Change,
+    Draft,
+    EndSession,
+    Entry,
+    Outcome,
+    Tree,
+    TreeOperation,
+    parent_of,
+)
+from moldau.coordination.watches import WatchKind
+from moldau.testing.coordination_messages import (
+    AddWatch,
+    Answer,
+    Bye,
+    Expired,
+    Hello,
+    Links,
+    Ping,
+    ReadChildren,
+    ReadNodes,
+    RemoveWatch,
+    Result,
+    Stream,
+    ToClient,
+    Told,
+    ToService,
+    WatchPlace,
+    Welcome,
+    Write,
+)
+
+DEFAULT_HOST: Final = "coordination"
+_SERVERS: Final = 3
+
+Observer = Callable[[list[Change]], None]
+"""Hears of every change of the tree, at the moment of it."""
+
+
+class SessionRecord(NamedTuple):
+    """From when to when a session was alive, by the service's own count."""
+
+    session_id: int
+    host: str
+    began: float
+    ended: float  # infinite while it is alive
+
+
+class _Server:
+    """What one server of the ensemble knows."""
+
+    def __init__(self) -> None:
+        self.tree = Tree()
+        self.applied = 0  # the last change that it has heard of
+        self.due = 0.0  # of the last change under way: changes arrive in order
+
+
+class _Pending(NamedTuple):
+    """An answer that waits until the session's server knows of a change."""
+
+    change: int
+    answer: ToClient
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class _Session:
+    session_id: int
+    host: str
+    timeout_seconds: float
+    heard_at: float
+    connection: ServiceConnection
+    is_over: bool = False
+    is_working: bool = False
+    watches: dict[WatchPlace, None] = field(default_factory=dict)
+    backlog: deque[_Pending | ToService] = field(default_factory=deque)
+
+    @property
+    def server(self) -> _Server:
+        return self.connection.server
+
+
+class ServiceConnection:
+    """Both streams of a connection, and what the service knows of it."""
+
+    def __init__(
+        self,
+        service: CoordinationService,
+        server: _Server,
+        host: str,
+        clock: Clock,
+        deliver: Callable[[ToClient], None],
+        on_broken: Callable[[], None],
+    ) -> None:
+        self.host = host
+        self.server = server  # where it ends
+        self.session_id = 0  # 0 until the service has answered the first message
+        self.is_broken = False
+        self._service = service
+        self._clock = clock
+        self._on_broken = on_broken
+        links = service.links
+        self.to_service: Stream[ToService] = Stream(
+            links,
+            host,
+            service.host,
+            reader_clock=service.clock,
+            deliver=lambda message: service.receive(self, message),
+        )
+        self.to_client: Stream[ToClient] = Stream(
+            links, service.host, host, reader_clock=clock, deliver=deliver
+        )
+
+    def release(self) -> None:
+        self.to_service.release()
+        self.to_client.release()
+
+    def give_up(self) -> None:
+        """By the client. What it has sent may still arrive; what is sent to it does not."""
+        self.is_broken = True
+        self.to_client.break_down()
+
+    def break_down(self) -> None:
+        """Nothing under way arrives, and the client is told."""
+        if not self.is_broken:
+            self.give_up()
+            self.to_service.break_down()
+            self._clock.call_later(0, self._on_broken)
+
+
+class CoordinationService:
+    """The service. It belongs to one event loop, and keeps everything in memory."""
+
+    def __init__(
+        self,
+        links: Links,
+        clock: Clock,
+        *,
+        host: str = DEFAULT_HOST,
+        draw_lag: Callable[[], float] | None = None,
+    ) -> None:
+        """`draw_lag` gives the seconds after which a server hears of a change; None: at once."""
+        self._draw_lag = draw_lag
+        self._servers = [_Server() for _ in range(1 if draw_lag is None else _SERVERS)]
+        self._turn = count()  # to which server the next connection leads
+        self.links = links
+        self.clock = clock
+        self.host = host
+        self.tree = Tree()
+        self.observers: list[Observer] = []
+        self._sessions: dict[int, _Session] = {}  # alive ones
+        self._records: dict[int, SessionRecord] = {}
+        self._session_ids = count(0x1000)
+        self._connections: dict[ServiceConnection, None] = {}  # in the order of their making
+        self._changed: dict[WatchPlace, int] = {}  # when a place changed last
+        self._change = 0  # counts the transactions that changed something
+        links.when_healed(self._release)
+
+    # For tests
+
+    def find(self, path: str) -> Node | None:
+        entry = self.tree.find(path)
+        return None if entry is None else entry.node
+
+    def drop(self, host: str) -> None:
+        """Break the connections of a client; what is under way is lost."""
+        for connection in tuple(self._connections):
+            if connection.host == host:
+                self._forget(connection)
+                connection.break_down()
+
+    def expire(self, session_id: int) -> None:
+        """End a session as if its client had not been heard of for too long."""
+        session = self._sessions.get(session_id)
+        if session is not None:
+            self._end(session)
+            session.connection.to_client.send(Expired())
+
+    def expire_sessions_of(self, host: str) -> None:
+        for session in tuple(self._sessions.values()):
+            if session.host == host:
+                self.expire(session.session_id)
+
+    def forgive(self) -> None:
+        """Begin all time-outs anew, as a new leader of an ensemble does."""
+        for session in self._sessions.values():
+            session.heard_at = self.clock.monotonic()
+
+    def records_of(self, host: str) -> list[SessionRecord]:
+        """All sessions that a host ever had."""
+        return [record for record in self._records.values() if record.host == host]
+
+    # For clients
+
+    def connect(
+        self,
+        host: str,
+        clock: Clock,
+        deliver: Callable[[ToClient], None],
+        on_broken: Callable[[], None],
+    ) -> ServiceConnection:
+        server = self._servers[next(self._turn) % len(self._servers)]
+        connection = ServiceConnection(self, server, host, clock, deliver, on_broken)
+        self._connections[connection] = None
+        return connection
+
+    def receive(self, connection: ServiceConnection, message: ToService) -> None:
+        if isinstance(message, Hello):
+            self._greet(connection, message)
+            return
+        session = self._sessions.get(connection.session_id)
+        if session is None:
+            connection.to_client.send(Expired())
+        elif session.connection is connection:
+            session.heard_at = self.clock.monotonic()
+            session.backlog.append(message)
+            self._work_off(session)
+
+    # Sessions
+
+    def _greet(self, connection: ServiceConnection, hello: Hello) -> None:
+        now = self.clock.monotonic()
+        if not hello.session_id:
+            session = _Session(
+                session_id=next(self._session_ids),
+                host=connection.host,
+                timeout_seconds=hello.timeout_seconds,
+                heard_at=now,
+                connection=connection,
+            )
+            self._sessions[session.session_id] = session
+            self._records[session.session_id] = SessionRecord(
+                session.session_id, session.host, now, float("inf")
+            )
+            self._check_later(session, session.timeout_seconds)
+        elif (found := self._sessions.get(hello.session_id)) is not None:
+            session = found
+            self._forget(session.connection)
+            session.connection, session.heard_at = connection, now
+            session.backlog.clear()  # of the former connection
+        else:
+            connection.to_client.send(Expired())
+            return
+        connection.session_id = session.session_id
+        session.watches = dict.fromkeys(hello.watches)
+        if hello.session_id:
+            self._tell_missed(session, hello.seen)
+        welcome = Welcome(session_id=session.session_id)
+        session.backlog.append(_Pending(hello.seen, welcome))
+        self._work_off(session)
+
+    def _tell_missed(self, session: _Session, seen: int) -> None:
+        """Later changes are told when the server hears of them."""
+        for place in session.watches:
+            if seen < self._changed.get(place, 0) <= session.server.applied:
+                told = Told(place=place, seen=session.server.applied)
+                session.backlog.append(_Pending(seen, told))
+
+    def _check_later(self, session: _Session, seconds: float) -> None:
+        self.clock.call_later(seconds, lambda: self._check(session))
+
+    def _check(self, session: _Session) -> None:
+        if session.is_over:
+            return
+        left = session.heard_at + session.timeout_seconds - self.clock.monotonic()
+        if left > 1e-9:
+            self._check_later(session, left)
+        else:
+            self._end(session)
+
+    def _end(self, session: _Session) -> None:
+        session.is_over = True
+        del self._sessions[session.session_id]
+        record = self._records[session.session_id]
+        self._records[session.session_id] = record._replace(ended=self.clock.monotonic())
+        self._write(session.session_id, (EndSession(session_id=session.session_id),))
+
+    def _forget(self, connection: ServiceConnection) -> None:
+        self._connections.pop(connection, None)
+
+    def _release(self) -> None:
+        for connection in tuple(self._connections):
+            connection.release()
+
+    # Requests
+
+    def _work_off(self, session: _Session) -> None:
+        """Serve one after the other, until one has to wait for the session's server."""
+        if session.is_working:  # a write of its own has come to its server
+            return
+        session.is_working = True
+        while session.backlog and not session.is_over:
+            first = session.backlog[0]
+            if isinstance(first, _Pending):
+                if session.server.applied < first.change:
+                    break
+                session.backlog.popleft()
+                session.connection.to_client.send(first.answer)
+            else:
+                session.backlog.popleft()
+                self._serve(session, first)
+        session.is_working = False
+
+    def _serve(self, session: _Session, message: ToService) -> None:
+        tree = session.server.tree
+        match message:
+            case Ping():
+                self._answer(session, message.number, None)
+            case ReadNodes():
+                entries = [tree.find(path) for path in message.paths]
+                nodes = [None if entry is None else entry.node for entry in entries]
+                self._answer(session, message.number, nodes, is_read=True)
+            case ReadChildren():
+                names = tree.children(message.path)
+                self._answer(session, message.number, names, is_read=True)
+            case Write():
+                self._answer(
+                    session, message.number, self._try(session.session_id, message.operations)
+                )
+            case Bye():
+                self._end(session)
+                answer = Answer(number=message.number, result=None, seen=0)
+                session.connection.to_client.send(answer)
+            case AddWatch():
+                session.watches[message.place] = None
+            case RemoveWatch():
+                session.watches.pop(message.place, None)
+            case Hello():
+                raise ValueError("a session is greeted once for each connection")
+            case _:
+                assert_never(message)
+
+    def _answer(
+        self, session: _Session, number: int, result: Result, *, is_read: bool = False
+    ) -> None:
+        """What was written is answered when the server knows of it, and so is a heartbeat."""
+        change = session.server.applied if is_read else self._change
+        answer = Answer(number=number, result=result, seen=change)
+        session.backlog.appendleft(_Pending(change, answer))
+
+    def _try(self, session_id: int, operations: Sequence[TreeOperation]) -> Result:
+        try:
+            return self._write(session_id, operations)
+        except CoordinationError as error:
+            return error
+
+    def _write(self, session_id: int, operations: Sequence[TreeOperation]) -> list[Outcome]:
+        draft = Draft(self.tree, self.clock.now_ms())
+        outcomes = draft.perform(operations, session_id)
+        changes = draft.changes()
+        self.tree.apply(draft.changed)
+        self.tree.last_id = draft.last_id
+        self._change += 1
+        for observer in self.observers:
+            observer(changes)
+        places = dict.fromkeys(place for change in changes for place in _touched(change))
+        self._changed.update(dict.fromkeys(places, self._change))
+        news = _News(self._change, draft.changed, tuple(places))
+        for server in self._servers:
+            self._send(server, news)
+        return outcomes
+
+    def _send(self, server: _Server, news: _News) -> None:
+        if self._draw_lag is None:
+            self._apply(server, news)
+            return
+        now = self.clock.monotonic()
+        server.due = max(server.due, now + self._draw_lag())
+        self.clock.call_later(server.due - now, lambda: self._apply(server, news))
+
+    def _apply(self, server: _Server, news: _News) -> None:
+        """A server hears of a change: watches are told, then answers that waited for it."""
+        server.tree.apply(news.changed)
+        server.applied = news.change
+        for session in tuple(self._sessions.values()):
+            if session.server is server:
+                for place in news.places:
+                    if place in session.watches:
+                        told = Told(place=place, seen=news.change)
+                        session.connection.to_client.send(told)
+                self._work_off(session)
+
+
+class _News(NamedTuple):
+    """A change on its way to the servers."""
+
+    change: int
+    changed: dict[str, Entry | None]
+    places: tuple[WatchPlace, ...]
+
+
+def _touched(change: Change) -> list[WatchPlace]:
+    before = None if change.before is None else change.before.node
+    after = None if change.after is None else change.after.node
+    if before == after:
+        return []  # only its children changed, and they are told of by their own entries
+    places = [WatchPlace(WatchKind.DATA, change.path)]
+    if before is None or after is None or before.created_id != after.created_id:
+        places.append(WatchPlace(WatchKind.CHILDREN, parent_of(change.path)))
+    return places

@@ -1,0 +1,296 @@
+"""A machine of a simulated cluster: a disk, a clock, and a broker process that comes and goes.
+
+The broker is the production code with the ports of `moldau.testing`. Killing its process stops it
+between two steps; what a dead process has sent is on its way, what it has written is on the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Final, TypeVar
+
+from moldau.broker.server import Broker, Ports
+from moldau.clock import Clock
+from moldau.coordination.port import Coordination, CoordinationError
+from moldau.errors import KafkaError, StartupError
+from moldau.testing.manual_clock import DEFAULT_START_MS
+from moldau.testing.memory_files import MemoryFiles
+from moldau.testing.memory_network import MemoryNetwork
+from moldau.testing.seeded_faults import SeededStreams
+from moldau.testing.simulated_coordination import CoordinationService
+from moldau.testing.simulated_session import open_session
+from moldau.testing.virtual_loop import (
+    ProcessClock,
+    SimulatedProcess,
+    VirtualLoop,
+    current_process_name,
+)
+
+T = TypeVar("T")
+
+DATA_FOLDER: Final = Path("/data")
+PORT: Final = 9092
+_MOST_SKEW_MS: Final = 90_000
+_MOST_DRIFT: Final = 0.01
+_PAUSE_BEFORE_RESTART: Final = 0.7
+_LAGGING_SHARE: Final = 0.5
+"""Of the seeds, in how many the coordination service is an ensemble whose servers lag."""
+
+_EXPECTED: Final = (StartupError, CoordinationError, KafkaError, OSError)
+"""What may be reported, and may keep a broker from starting, when disks and links fail."""
+
+
+class EventLog:
+    """What happened, in order. Two runs of one seed have the same."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self.lines: list[str] = []
+        self._loop = loop
+
+    def note(self, text: str) -> None:
+        name = current_process_name() or "-"
+        self.lines.append(f"{self._loop.time():10.5f} {name:12s} {text}")
+
+    def digest(self) -> str:
+        return hashlib.sha256("\n".join(self.lines).encode()).hexdigest()
+
+
+class LogCapture(logging.Handler):
+    """Puts what brokers log into the event log."""
+
+    def __init__(self, log: EventLog, level: int = logging.WARNING) -> None:
+        super().__init__(level)
+        self._log = log
+        self.errors: list[str] = []  # with their tracebacks
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._log.note(f"{record.levelname.lower()} {record.getMessage()}")
+        error = record.exc_info[1] if record.exc_info else None
+        if error is not None and not isinstance(error, _EXPECTED):
+            self.errors.append(self.format(record))
+
+
+class SimulatedWorkers:
+    """Work takes some virtual time, and is done once begun, whoever still waits for it."""
+
+    def __init__(self, clock: Clock, random: Random) -> None:
+        self.most_seconds = 0.002
+        self._clock = clock
+        self._random = random
+
+    async def run(self, work: Callable[[], T]) -> T:
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._clock.call_later(self._random.uniform(0, self.most_seconds), lambda: _do(work, done))
+        return await done
+
+    def close(self) -> None:
+        """Nothing runs between two calls."""
+
+
+def _do(work: Callable[[], T], done: asyncio.Future[T]) -> None:
+    try:
+        result = work()
+    except Exception as error:  # noqa: BLE001 it belongs to the one who waits
+        if not done.done():
+            done.set_exception(error)
+    else:
+        if not done.done():
+            done.set_result(result)
+
+
+def _draw_lag(random: Random) -> float:
+    """Mostly a little, now and then so much that reads are noticeably old."""
+    longest = 0.4 if random.random() < 0.03 else 0.004
+    return random.uniform(0, longest)
+
+
+class World:
+    """What all machines share."""
+
+    def __init__(self, seed: int, session_seconds: float) -> None:
+        self.streams = SeededStreams(seed)
+        self.loop = VirtualLoop()  # type: ignore[abstract]  # sockets and threads are not served
+        self.log = EventLog(self.loop)
+        self.session_seconds = session_seconds
+        self.story = SimulatedProcess("story", self.loop)
+        self.clock = ProcessClock(self.loop, self.story, start_ms=DEFAULT_START_MS)
+        self.network = MemoryNetwork(self.clock, random=self.streams.stream("network"))
+        service = SimulatedProcess("coordination", self.loop)
+        lag = self.streams.stream("lag")
+        self.service = CoordinationService(
+            self.network,
+            ProcessClock(self.loop, service, start_ms=DEFAULT_START_MS),
+            draw_lag=partial(_draw_lag, lag) if lag.random() < _LAGGING_SHARE else None,
+        )
+
+    def close(self) -> None:
+        """The end. Links and sessions hold on to the tasks that waited for them."""
+        loop = self.loop
+        vars(self).clear()
+        loop.close()
+
+
+class SimulatedMachine:
+    """One broker's machine. Used from the story's tasks only."""
+
+    def __init__(self, world: World, broker_id: int, static: Mapping[str, str]) -> None:
+        self.broker_id = broker_id
+        self.host = f"broker-{broker_id}"
+        self.files = MemoryFiles(world.clock, random=world.streams.stream(f"disk {broker_id}"))
+        self.process: SimulatedProcess | None = None  # None while it is down
+        self.broker: Broker | None = None  # once it has started
+        self.workers: SimulatedWorkers | None = None
+        self.clock: ProcessClock | None = None
+        self.failures: list[str] = []  # of starts, that should not be
+        self._stop: Callable[[], None] | None = None
+        self._is_wanted = False
+        self._starts = 0
+        self._boots = 1
+        self._world = world
+        self._static = {
+            **static,
+            "broker.id": str(broker_id),
+            "listeners": f"PLAINTEXT://{self.host}:{PORT}",
+            "log.dirs": str(DATA_FOLDER),
+        }
+        random = world.streams.stream(f"machine {broker_id}")
+        self._skew_ms = random.randint(-_MOST_SKEW_MS, _MOST_SKEW_MS)
+        self._rate = 1 + random.uniform(-_MOST_DRIFT, _MOST_DRIFT)
+        self._monotonic_start = random.uniform(0, 1e6)
+
+    @property
+    def is_running(self) -> bool:
+        return self.process is not None
+
+    @property
+    def is_serving(self) -> bool:
+        return self.broker is not None
+
+    # Coming and going
+
+    def start(self) -> None:
+        self._is_wanted = True
+        if self.process is not None:
+            return
+        self._starts += 1
+        world = self._world
+        process = self.process = SimulatedProcess(self.host, world.loop)
+        self.clock = clock = ProcessClock(
+            world.loop,
+            process,
+            start_ms=DEFAULT_START_MS + self._skew_ms,
+            monotonic_start=self._monotonic_start,
+            rate=self._rate,
+        )
+        self.workers = SimulatedWorkers(clock, world.streams.stream(f"workers {self.broker_id}"))
+        world.network.host(self.host).clock = clock
+        world.network.rejoin(self.host)
+        world.log.note(f"{self.host} starts")
+        stopping = asyncio.Event()
+        self._stop = stopping.set
+        process.kept.append(process.spawn(self._serve(process, self._ports(clock), stopping)))
+
+    def _ports(self, clock: ProcessClock) -> Ports:
+        world = self._world
+
+        def open_coordination(_: Path) -> AbstractAsyncContextManager[Coordination]:
+            return open_session(
+                world.service,
+                host=self.host,
+                clock=clock,
+                timeout_seconds=world.session_seconds,
+            )
+
+        if self.workers is None:
+            raise RuntimeError("the machine is down")
+        return Ports(
+            clock=clock,
+            files=self.files,
+            network=world.network.host(self.host),
+            workers=self.workers,
+            open_coordination=open_coordination,
+            random=Random(f"{world.streams.seed}/{self.host}/{self._starts}"),  # noqa: S311 no secret
+            boot_id=lambda: self.boot_id,
+        )
+
+    async def _serve(
+        self, process: SimulatedProcess, ports: Ports, stopping: asyncio.Event
+    ) -> None:
+        try:
+            broker = Broker(self._static, ports)
+            process.kept.append(broker)
+            await broker.start()
+        except Exception as error:  # noqa: BLE001 a broker that cannot start is tried again
+            if not isinstance(error, _EXPECTED):
+                self.failures.append("".join(traceback.format_exception(error)))
+            self._world.log.note(f"did not start: {type(error).__name__}: {error}")
+            self._world.clock.call_later(0, lambda: self._ended(process, again=True))
+            return
+        self.broker = broker
+        self._world.log.note("serves")
+        await stopping.wait()
+        await broker.stop()
+        self._world.log.note("stopped")
+        self._world.clock.call_later(0, lambda: self._ended(process, again=False))
+
+    def _ended(self, process: SimulatedProcess, *, again: bool) -> None:
+        if self.process is process:
+            self._kill()
+            if again:
+                self._world.clock.call_later(_PAUSE_BEFORE_RESTART, self._start_if_wanted)
+
+    def _start_if_wanted(self) -> None:
+        if self._is_wanted:
+            self.start()
+
+    def stop(self) -> None:
+        """Begin a controlled shutdown."""
+        self._is_wanted = False
+        if self.broker is not None and self._stop is not None:
+            self._stop()
+        elif self.process is not None:
+            self.crash()
+
+    def crash(self) -> None:
+        """Kill the process: what it wrote is there."""
+        self._is_wanted = False
+        if self.process is not None:
+            self._kill()
+
+    def lose_power(self) -> None:
+        """Switch the machine off: what was not flushed may be gone, and nobody hears of it."""
+        self._is_wanted = False
+        self._world.network.isolate(self.host)
+        self._kill()
+        self.files.lose_power(self._world.streams.stream(f"disk {self.broker_id}"))
+        self._boots += 1
+
+    def replace_disk(self) -> None:
+        """Kill the process and put an empty disk in."""
+        self.crash()
+        self.files = MemoryFiles(
+            self._world.clock, random=self._world.streams.stream(f"disk {self.broker_id}")
+        )
+
+    def _kill(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+        self.forget()
+        self._world.network.crash(self.host)
+        self.files.crash_process()
+
+    def forget(self) -> None:
+        """Let go of everything that lived; the loop keeps it until its own end."""
+        self.process = self.broker = self.workers = self.clock = self._stop = None
+
+    @property
+    def boot_id(self) -> str:
+        return f"boot {self._boots} of {self.host}"

@@ -1,0 +1,321 @@
+"""An event loop on virtual time, for many simulated processes at once.
+
+Time jumps from timer to timer; nothing waits, and nothing of the machine is looked at: the same
+program does the same steps in the same order every time. Each callback belongs to the process in
+whose context it was made (`SimulatedProcess.context`), and a process can be held:
+
+    loop = VirtualLoop()
+    process = SimulatedProcess("broker-1", loop)
+    process.spawn(serve())
+    process.pause()        # its callbacks wait; time goes on
+    process.resume()
+    process.kill()         # its callbacks wait for ever: not one more step of it is taken
+    loop.run(story())
+
+A killed process is kept until the loop is closed, so that no destructor of it runs in the middle
+of a story. Sockets, threads, signals and child processes are not served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import contextvars
+import gc
+import heapq
+import itertools
+import sys
+import warnings
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator, Iterator
+from typing import Any, Final, TypeVar
+
+from moldau.clock import Timer
+
+T = TypeVar("T")
+
+_MOST_STEPS_AT_ONE_TIME: Final = 100_000
+
+_process: contextvars.ContextVar[SimulatedProcess | None] = contextvars.ContextVar(
+    "moldau_simulated_process", default=None
+)
+
+
+class StuckError(Exception):
+    """The simulated program cannot go on: it turns in circles, or waits for nothing."""
+
+
+def current_process_name() -> str:
+    """Whose step is being taken; empty for the story's own."""
+    process = _process.get()
+    return "" if process is None else process.name
+
+
+class _Handle(asyncio.TimerHandle):
+    """A callback that knows its process."""
+
+    def __init__(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        args: tuple[object, ...],
+        loop: VirtualLoop,
+        context: contextvars.Context | None,
+    ) -> None:
+        context = context or contextvars.copy_context()
+        super().__init__(when, callback, args, loop, context)
+        self.process: SimulatedProcess | None = context.get(_process)
+
+    def run(self) -> None:
+        self._run()
+
+
+class SimulatedProcess:
+    """A part of the program that is held and killed as a whole."""
+
+    def __init__(self, name: str, loop: VirtualLoop) -> None:
+        self.name = name
+        self.is_paused = False
+        self.is_killed = False
+        self._loop = loop
+        self._held: deque[_Handle] = deque()  # came due while it was held
+        self.context = contextvars.copy_context()
+        self.context.run(_process.set, self)
+        self.kept: list[object] = []  # objects that must outlive it
+        loop.register(self)
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        return asyncio.Task(work, loop=self._loop, context=self.context)
+
+    def pause(self) -> None:
+        self.is_paused = True
+
+    def resume(self) -> None:
+        if not self.is_killed:
+            self.is_paused = False
+            held, self._held = self._held, deque()
+            self._loop.make_ready(held)
+
+    def kill(self) -> None:
+        self.is_killed = self.is_paused = True
+
+    def hold(self, handle: _Handle) -> None:
+        self._held.append(handle)
+
+    def forget(self) -> None:
+        self._held.clear()
+        self.kept.clear()
+
+
+class VirtualLoop(asyncio.AbstractEventLoop):
+    """Runs callbacks in the order in which they were made, timers in that of their times."""
+
+    def __init__(self) -> None:
+        self.steps = 0  # callbacks run so far: two runs that agree in it hardly differ
+        self._now = 0.0
+        self._ready: deque[_Handle] = deque()
+        self._timers: list[tuple[float, int, _Handle]] = []  # a heap
+        self._armed = itertools.count()
+        self._processes: list[SimulatedProcess] = []  # dead ones too
+        self._is_closed = False
+        self._is_running = False
+        self.failures: list[str] = []  # what nobody caught
+
+    # Running
+
+    def run(self, story: Coroutine[Any, Any, T]) -> T:
+        """Run until the story has ended; what else is under way stays where it is."""
+        task = asyncio.Task(story, loop=self)
+        with self._running():
+            self._run_ready()
+            while not task.done():
+                self._go_on()
+                self._run_ready()
+        return task.result()
+
+    @contextlib.contextmanager
+    def _running(self) -> Iterator[None]:
+        # Cyclic garbage must not be found at a time that depends on the machine: a destructor
+        # may be a step of the program.
+        collecting = gc.isenabled()
+        gc.disable()
+        asyncio._set_running_loop(self)
+        hooks = sys.get_asyncgen_hooks()
+        sys.set_asyncgen_hooks(firstiter=None, finalizer=lambda _: None)
+        self._is_running = True
+        try:
+            yield
+        finally:
+            self._is_running = False
+            sys.set_asyncgen_hooks(*hooks)
+            asyncio._set_running_loop(None)
+            if collecting:
+                gc.enable()
+
+    def _run_ready(self) -> None:
+        """All callbacks of the present."""
+        ready = self._ready
+        steps = 0
+        while ready:
+            self._take(ready.popleft())
+            steps += 1
+            if steps > _MOST_STEPS_AT_ONE_TIME:
+                raise StuckError(f"still busy after {steps} steps at {self._now:.3f} s")
+
+    def _go_on(self) -> None:
+        """To the time of the next timer."""
+        if not self._timers:
+            raise StuckError(f"everything waits, and no timer is armed, at {self._now:.3f} s")
+        self._now = max(self._now, self._timers[0][0])
+        while self._timers and self._timers[0][0] <= self._now:
+            self._ready.append(heapq.heappop(self._timers)[2])
+
+    def _take(self, handle: _Handle) -> None:
+        if handle.cancelled():
+            return
+        if handle.process is not None and handle.process.is_paused:
+            handle.process.hold(handle)
+            return
+        self.steps += 1
+        handle.run()
+
+    def make_ready(self, handles: deque[_Handle]) -> None:
+        self._ready.extend(handles)
+
+    def register(self, process: SimulatedProcess) -> None:
+        self._processes.append(process)
+
+    def close(self) -> None:
+        """Let go of everything that did not end. Destructors complain to nobody."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        hook = sys.unraisablehook
+        sys.unraisablehook = lambda _: None
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # "coroutine was never awaited"
+                self._ready.clear()
+                self._timers.clear()
+                for process in self._processes:
+                    process.forget()
+                self._processes.clear()
+                gc.collect()
+        finally:
+            sys.unraisablehook = hook
+
+    # What asyncio asks for
+
+    def time(self) -> float:
+        return self._now
+
+    def call_soon(
+        self,
+        callback: Callable[..., object],
+        *args: object,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        handle = _Handle(self._now, callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: object,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: object,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.TimerHandle:
+        handle = _Handle(when, callback, args, self, context)
+        heapq.heappush(self._timers, (when, next(self._armed), handle))
+        return handle
+
+    def call_soon_threadsafe(
+        self,
+        callback: Callable[..., object],
+        *args: object,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Handle:
+        return self.call_soon(callback, *args, context=context)
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Cancelled timers leave the heap when their time comes."""
+
+    def create_future(self) -> asyncio.Future[Any]:
+        return asyncio.Future(loop=self)
+
+    def create_task(
+        self,
+        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
+        *,
+        name: object = None,
+        context: contextvars.Context | None = None,
+    ) -> asyncio.Task[T]:
+        return asyncio.Task(coro, loop=self, name=str(name) if name else None, context=context)
+
+    def get_debug(self) -> bool:
+        return False
+
+    def is_running(self) -> bool:
+        return self._is_running
+
+    def is_closed(self) -> bool:
+        return self._is_closed
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        if not self._is_closed:
+            self.failures.append(f"{context.get('message')}: {context.get('exception')!r}")
+
+
+class ProcessClock:
+    """The clock of one process: another origin, another rate, wrong by some time.
+
+    Its timers fire in the process, whoever arms them. Implements `moldau.clock.Clock`.
+    """
+
+    def __init__(
+        self,
+        loop: VirtualLoop,
+        process: SimulatedProcess,
+        *,
+        start_ms: int,
+        monotonic_start: float = 0.0,
+        rate: float = 1.0,
+    ) -> None:
+        self._loop = loop
+        self._process = process
+        self._monotonic_start = monotonic_start
+        self._rate = rate  # its seconds in one second
+        self.start_ms = start_ms  # may be changed while it runs: wall clocks jump
+
+    def now_ms(self) -> int:
+        return self.start_ms + int(self._loop.time() * self._rate * 1000)
+
+    def monotonic(self) -> float:
+        return self._monotonic_start + self._loop.time() * self._rate
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds <= 0:
+            await asyncio.sleep(0)
+            return
+        woken = self._loop.create_future()
+        timer = self.call_later(seconds, lambda: None if woken.done() else woken.set_result(None))
+        try:
+            await woken
+        finally:
+            timer.cancel()
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        context = self._process.context
+        if seconds <= 0:
+            return self._loop.call_soon(callback, context=context)
+        return self._loop.call_later(seconds / self._rate, callback, context=context)

@@ -1,0 +1,56 @@
+"""`moldau pipeline run` as a process of its own, which tests may kill, with all that it started."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from support.broker_process import NOTHING
+
+PATIENCE_SECONDS = 240
+"""Starting Spark takes long on a busy machine, and so does a first batch."""
+_LOG = "log.txt"
+
+
+@contextlib.contextmanager
+def pipeline_driver(
+    path: Path, bootstrap: str, *more: str, environment: Mapping[str, str] = NOTHING
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A running pipeline; whatever is left of it is gone at the end."""
+    command = [sys.executable, "-m", "moldau", "pipeline", "run", str(path), *more]
+    with (path.parent / _LOG).open("ab") as log:
+        process = subprocess.Popen(
+            [*command, "--bootstrap", bootstrap],
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            env={**os.environ, **environment},
+        )
+    try:
+        yield process
+    finally:
+        for pid in started_by(process):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.wait(PATIENCE_SECONDS)
+
+
+def log_of(path: Path) -> str:
+    """What the drivers of a pipeline file have said."""
+    return (path.parent / _LOG).read_text()
+
+
+def started_by(process: subprocess.Popen[bytes], word: bytes = b"") -> list[int]:
+    """The driver and the processes of its session whose command has the word: Java, workers."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            if int(fields[3]) == process.pid and word in (folder / "cmdline").read_bytes():
+                found.append(int(folder.name))
+    return found

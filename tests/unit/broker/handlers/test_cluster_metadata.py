@@ -1,0 +1,128 @@
+"""What every broker of a cluster tells about all of them, and topics that are made on demand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from broker.cluster_stage import Cluster, Machine, play
+from moldau.errors import ErrorCode
+from moldau.testing.manual_clock import wait_until_idle
+
+METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER = 3, 10, 60
+LISTENER = "PLAINTEXT"
+
+
+async def metadata(cluster: Cluster, machine: Machine, *topics: str, creates: bool = False) -> Any:
+    return await cluster.ask(
+        machine,
+        METADATA,
+        8,
+        topics=[{"name": topic} for topic in topics],
+        allow_auto_topic_creation=creates,
+        include_cluster_authorized_operations=False,
+        include_topic_authorized_operations=False,
+    )
+
+
+async def coordinator(cluster: Cluster, machine: Machine) -> Any:
+    answer = await cluster.ask(
+        machine, FIND_COORDINATOR, 4, key_type=0, coordinator_keys=("readers",)
+    )
+    return answer.coordinators[0]
+
+
+def test_every_broker_knows_all_of_them_and_the_controller() -> None:
+    async def story(cluster: Cluster) -> None:
+        machines = await cluster.start(1, 2, 3)
+        for machine in machines:
+            answer = await metadata(cluster, machine)
+            assert answer.controller_id == 1
+            assert [(one.node_id, one.host) for one in answer.brokers] == [
+                (1, "b1"),
+                (2, "b2"),
+                (3, "b3"),
+            ]
+            described = await cluster.ask(
+                machine, DESCRIBE_CLUSTER, 0, include_cluster_authorized_operations=False
+            )
+            assert described.controller_id == 1
+            assert [one.broker_id for one in described.brokers] == [1, 2, 3]
+
+    play(story)
+
+
+def test_replicas_that_are_offline_and_leaders_that_are_missing_are_told() -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two, _ = await cluster.start(1, 2, 3)
+        await cluster.create(one, "clicks", [2, 3], [3, 2])
+        await cluster.create(one, "alone", [2])
+        await two.stop()
+        await wait_until_idle()
+        clicks, alone = (await metadata(cluster, one, "clicks", "alone")).topics
+        for row in clicks.partitions:
+            assert (row.leader_id, row.isr_nodes, row.offline_replicas) == (3, (3,), (2,))
+        (row,) = alone.partitions
+        assert row.error_code is ErrorCode.leader_not_available
+        assert (row.leader_id, row.isr_nodes, row.offline_replicas) == (-1, (2,), (2,))
+
+    play(story)
+
+
+def test_a_topic_is_made_on_demand_by_a_broker_that_is_not_the_controller() -> None:
+    async def story(cluster: Cluster) -> None:
+        one, _, three = await cluster.start(1, 2, 3)
+        answer = await metadata(cluster, three, "clicks", creates=True)
+        assert answer.topics[0].error_code is ErrorCode.none
+        await wait_until_idle()
+        assert len(one.image.topics["clicks"].partitions[0].replicas) == 2
+
+    play(story, default_replication_factor="2")
+
+
+def test_a_topic_is_made_on_demand_while_the_controller_changes() -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two, three = await cluster.start(1, 2, 3)
+        await one.stop()
+        answer = await metadata(cluster, three, "clicks", creates=True)
+        assert answer.topics[0].error_code is ErrorCode.none
+        assert two.image.controller_id in (2, 3)
+
+    play(story)
+
+
+def test_groups_wait_until_their_topic_can_have_all_its_replicas() -> None:
+    async def story(cluster: Cluster) -> None:
+        _, two = await cluster.start(1, 2)
+        refused = await coordinator(cluster, two)
+        assert refused.error_code is ErrorCode.coordinator_not_available
+        assert "__consumer_offsets" not in two.image.topics
+        await cluster.start(3)
+        found = await coordinator(cluster, two)
+        assert (found.error_code, found.node_id in (1, 2, 3)) == (ErrorCode.none, True)
+        partitions = two.image.topics["__consumer_offsets"].partitions
+        assert {len(state.replicas) for state in partitions} == {3}
+
+    play(story, offsets_topic_replication_factor="3", offsets_topic_num_partitions="3")
+
+
+def test_a_broker_alone_keeps_one_replica_of_the_topic_of_groups() -> None:
+    async def story(cluster: Cluster) -> None:
+        (one,) = await cluster.start(1)
+        assert (await coordinator(cluster, one)).node_id == 1
+        partitions = one.image.topics["__consumer_offsets"].partitions
+        assert {state.replicas for state in partitions} == {(1,)}
+
+    play(story)
+
+
+def test_with_zookeeper_the_topic_of_groups_has_three_replicas_unless_told_otherwise() -> None:
+    async def story(cluster: Cluster) -> None:
+        one, _ = await cluster.start(1, 2)
+        refused = await coordinator(cluster, one)
+        assert refused.error_code is ErrorCode.coordinator_not_available
+        await cluster.start(3)
+        assert (await coordinator(cluster, one)).error_code is ErrorCode.none
+        partitions = one.image.topics["__consumer_offsets"].partitions
+        assert {len(state.replicas) for state in partitions} == {3}
+
+    play(story, zookeeper_connect="unused:2181", offsets_topic_num_partitions="2")

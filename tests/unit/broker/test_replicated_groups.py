@@ -1,0 +1,124 @@
+"""Positions of groups on three brokers: a coordinator shows only what later ones have, too."""
+
+from typing import Any
+
+from broker.cluster_stage import Cluster, Machine, play
+from moldau.errors import ErrorCode
+from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
+
+OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR = 8, 9, 10
+CONFIG = {
+    "offsets_topic_num_partitions": "1",
+    "offsets_topic_replication_factor": "3",
+    "min_insync_replicas": "2",
+}
+
+
+async def commit(cluster: Cluster, machine: Machine, offset: int) -> ErrorCode:
+    row = {
+        "partition_index": 0,
+        "committed_offset": offset,
+        "committed_leader_epoch": -1,
+        "committed_metadata": "",
+    }
+    answer = await cluster.ask(
+        machine,
+        OFFSET_COMMIT,
+        8,
+        group_id="g",
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        group_instance_id=None,
+        topics=[{"name": "t", "partitions": [row]}],
+    )
+    return answer.topics[0].partitions[0].error_code
+
+
+async def find_position(cluster: Cluster, machine: Machine) -> tuple[ErrorCode, int | None]:
+    answer = await cluster.ask(
+        machine,
+        OFFSET_FETCH,
+        7,
+        group_id="g",
+        topics=[{"name": "t", "partition_indexes": (0,)}],
+        require_stable=False,
+    )
+    if answer.error_code is not ErrorCode.none:
+        return answer.error_code, None
+    return answer.error_code, answer.topics[0].partitions[0].committed_offset
+
+
+async def coordinated(cluster: Cluster) -> list[Machine]:
+    """Three brokers; the first of the list coordinates the group, the second would be next."""
+    machines = await cluster.start(1, 2, 3)
+    await cluster.create(machines[0], "t", [1, 2, 3])
+    await cluster.ask(machines[0], FIND_COORDINATOR, 4, key_type=0, coordinator_keys=("g",))
+    await cluster.until(lambda: all(GROUP_OFFSETS_TOPIC in each.image.topics for each in machines))
+    replicas = machines[0].state(GROUP_OFFSETS_TOPIC).replicas
+    return sorted(machines, key=lambda each: replicas.index(each.id))
+
+
+def shard(machine: Machine) -> Any:
+    found = machine.services.partitions.find(GROUP_OFFSETS_TOPIC, 0)
+    assert found is not None
+    return found
+
+
+def test_a_position_outlives_its_coordinator() -> None:
+    async def story(cluster: Cluster) -> None:
+        first, *others = await coordinated(cluster)
+        assert await commit(cluster, first, 7) is ErrorCode.none
+        await first.kill()
+        assert first.session is not None
+        first.session.expire()
+        await cluster.until(lambda: others[0].state(GROUP_OFFSETS_TOPIC).leader != first.id)
+        leader = others[0].state(GROUP_OFFSETS_TOPIC).leader
+        second = next(each for each in others if each.id == leader)
+        await cluster.until(lambda: shard(second).is_settled)
+        await cluster.clock.advance(0.1)
+        assert await find_position(cluster, second) == (ErrorCode.none, 7)
+
+    play(story, **CONFIG)
+
+
+def test_a_new_coordinator_shows_nothing_before_all_it_has_is_committed() -> None:
+    async def story(cluster: Cluster) -> None:
+        first, second, third = await coordinated(cluster)
+        assert await commit(cluster, first, 7) is ErrorCode.none
+        for other in (first, second):
+            cluster.network.cut(f"b{third.id}", f"b{other.id}")
+        assert await commit(cluster, first, 8) is ErrorCode.coordinator_not_available
+        await first.kill()
+        assert first.session is not None
+        first.session.expire()
+        await cluster.until(lambda: shard(second).is_leader)
+        assert not shard(second).is_settled
+        code, _ = await find_position(cluster, second)
+        assert code is ErrorCode.coordinator_load_in_progress
+        cluster.network.heal(f"b{third.id}", f"b{second.id}")
+        await cluster.until(lambda: shard(second).is_settled)
+        await cluster.clock.advance(0.1)
+        assert await find_position(cluster, second) == (ErrorCode.none, 8)
+
+    play(story, **CONFIG)
+
+
+def test_a_coordinator_whose_lease_is_over_says_nothing() -> None:
+    async def story(cluster: Cluster) -> None:
+        first, *_ = await coordinated(cluster)
+        assert await commit(cluster, first, 7) is ErrorCode.none
+        shard(first)._lease_end = cluster.clock.monotonic
+        assert (await find_position(cluster, first))[0] is ErrorCode.not_coordinator
+        assert await commit(cluster, first, 8) is ErrorCode.not_coordinator
+
+    play(story, **CONFIG)
+
+
+def test_a_position_that_not_every_replica_has_is_not_confirmed() -> None:
+    async def story(cluster: Cluster) -> None:
+        first, second, third = await coordinated(cluster)
+        for other in (second, third):
+            cluster.network.cut(f"b{other.id}", f"b{first.id}")
+        assert await commit(cluster, first, 7) is ErrorCode.coordinator_not_available
+
+    play(story, **CONFIG)

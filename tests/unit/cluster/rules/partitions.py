@@ -1,0 +1,40 @@
+"""Short ways to write partitions and topics in the tests of the rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from uuid import UUID
+
+from moldau.cluster.rules.metadata_image import NO_BROKER, PartitionState, TopicState
+from moldau.model import BrokerId, LeaderEpoch, TopicId
+
+NOBODY = NO_BROKER
+
+
+def ids(*numbers: int) -> tuple[BrokerId, ...]:
+    return tuple(BrokerId(number) for number in numbers)
+
+
+def partition(
+    leader: int,
+    isr: Sequence[int],
+    replicas: Sequence[int],
+    *,
+    adding: Sequence[int] = (),
+    removing: Sequence[int] = (),
+    version: int = 7,
+) -> PartitionState:
+    return PartitionState(
+        leader=BrokerId(leader),
+        leader_epoch=LeaderEpoch(5),
+        isr=ids(*isr),
+        replicas=ids(*replicas),
+        controller_epoch=3,
+        version=version,
+        adding_replicas=ids(*adding),
+        removing_replicas=ids(*removing),
+    )
+
+
+def topic(*partitions: PartitionState, name: str = "clicks") -> TopicState:
+    return TopicState(name=name, topic_id=TopicId(UUID(int=1)), partitions=partitions)

@@ -1,0 +1,133 @@
+"""What a broker writes when it goes, and before it comes back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moldau.cluster.rules.departure import Condition, plan_hand_over, plan_return
+from moldau.cluster.rules.metadata_image import NO_NODE, PartitionState, TopicState
+from moldau.model import BrokerId
+
+from .partitions import NOBODY, ids, partition, topic
+
+SELF = BrokerId(1)
+
+
+def handed_over(state: PartitionState, *alive: int) -> PartitionState | None:
+    plan = plan_hand_over([topic(state)], SELF, ids(*alive))
+    return plan[0].state if plan else None
+
+
+def returned(state: PartitionState, condition: Condition, *alive: int) -> PartitionState | None:
+    plan = plan_return([topic(state)], SELF, ids(*alive), lambda *_: condition)
+    return plan[0].state if plan else None
+
+
+# Going
+
+
+def test_what_a_broker_leads_goes_to_the_next_in_sync_under_a_new_epoch() -> None:
+    state = handed_over(partition(1, [3, 1, 2], [1, 2, 3]), 1, 2, 3)
+    assert state is not None
+    assert (state.leader, state.leader_epoch, state.isr) == (2, 6, (3, 2))
+
+
+def test_a_follower_leaves_the_in_sync_set_and_the_epoch_stays() -> None:
+    state = handed_over(partition(2, [1, 2], [1, 2]), 1, 2)
+    assert state is not None
+    assert (state.leader, state.leader_epoch, state.isr) == (2, 5, (2,))
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        partition(1, [1], [1, 2]),  # nobody else is in sync
+        partition(1, [1, 3], [1, 2, 3]),  # the other one is dead
+        partition(NOBODY, [1], [1, 2]),  # the last one stays
+        partition(2, [2], [1, 2]),  # not in the set
+        partition(2, [2], [2]),  # not even a replica
+    ],
+)
+def test_what_nobody_can_take_stays(state: PartitionState) -> None:
+    assert handed_over(state, 1, 2) is None
+
+
+def test_only_what_it_is_about_is_handed_over() -> None:
+    states = [partition(1, [1, 2], [1, 2])] * 3
+
+    def concerns(topic: TopicState, number: int) -> bool:
+        return number == 1
+
+    plan = plan_hand_over([topic(*states)], SELF, ids(1, 2), concerns)
+    assert [one.partition for one in plan] == [1]
+
+
+# Coming back
+
+
+def test_a_whole_replica_leads_again_under_a_new_epoch() -> None:
+    state = returned(partition(1, [1, 2], [1, 2]), Condition.WHOLE, 2)
+    assert state is not None
+    assert (state.leader, state.leader_epoch, state.isr) == (1, 6, (1, 2))
+
+
+def test_a_whole_replica_that_follows_has_nothing_to_say() -> None:
+    assert returned(partition(2, [2, 1], [1, 2]), Condition.WHOLE, 2) is None
+
+
+def test_a_replica_with_a_hole_leaves_the_set_and_leads_nothing() -> None:
+    state = returned(partition(1, [1, 2], [1, 2]), Condition.HOLE, 2)
+    assert state is not None
+    assert (state.leader, state.leader_epoch, state.isr) == (NOBODY, 6, (2,))
+
+
+def test_a_replica_with_a_hole_leaves_the_set_even_as_the_last_one() -> None:
+    state = returned(partition(NOBODY, [1], [1, 2]), Condition.HOLE, 2)
+    assert state is not None
+    assert (state.leader, state.leader_epoch, state.isr) == (NOBODY, 5, ())
+
+
+def test_a_state_is_written_anew_for_a_hole_outside_the_set() -> None:
+    former = partition(2, [2], [1, 2])
+    assert returned(former, Condition.HOLE, 2) == former
+
+
+def test_the_only_replica_leads_on_with_a_hole_under_a_new_epoch() -> None:
+    state = returned(partition(1, [1], [1]), Condition.HOLE)
+    assert state is not None
+    assert (state.leader, state.leader_epoch, state.isr) == (1, 6, (1,))
+
+
+def test_a_replica_on_a_dead_disk_is_handed_over_but_stays_as_the_last_one() -> None:
+    state = returned(partition(1, [1, 2], [1, 2]), Condition.OFFLINE, 2)
+    assert state is not None
+    assert (state.leader, state.isr) == (2, (2,))
+    assert returned(partition(1, [1], [1, 2]), Condition.OFFLINE, 2) is None
+
+
+def test_a_partition_without_a_state_is_left_to_the_controller() -> None:
+    assert returned(partition(1, [1], [1, 2], version=NO_NODE), Condition.HOLE) is None
+
+
+sets = st.lists(st.sampled_from(ids(1, 2, 3)), unique=True)
+
+
+@given(sets, sets, st.sampled_from(Condition))
+def test_no_plan_lets_a_replica_lead_that_was_not_in_sync(
+    isr: list[BrokerId], alive: list[BrokerId], condition: Condition
+) -> None:
+    former = partition(isr[0] if isr else NOBODY, isr, [1, 2, 3])
+    decisions: list[Callable[[], PartitionState | None]] = [
+        lambda: handed_over(former, *alive),
+        lambda: returned(former, condition, *alive),
+    ]
+    for decide in decisions:
+        state = decide()
+        if state is not None:
+            assert state.leader == NOBODY or state.leader in former.isr
+            assert set(state.isr) <= set(former.isr)
+            assert state.leader == NOBODY or state.leader in state.isr

@@ -1,0 +1,171 @@
+"""Moving a partition to other brokers."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moldau.cluster.rules.metadata_image import PartitionState
+from moldau.cluster.rules.reassignment import (
+    begin_reassignment,
+    check_target,
+    is_moving,
+    original_replicas,
+    plan_cancellation,
+    plan_reassignment_step,
+    target_replicas,
+)
+from moldau.errors import (
+    InvalidReplicaAssignmentError,
+    InvalidReplicationFactorError,
+    NoReassignmentInProgressError,
+)
+from moldau.model import BrokerId
+
+from .partitions import ids, partition
+
+EVERYBODY = ids(1, 2, 3, 4, 5)
+EPOCH = 4
+
+
+def step(state: PartitionState, alive: tuple[BrokerId, ...] = EVERYBODY) -> PartitionState | None:
+    return plan_reassignment_step(state, alive, EPOCH)
+
+
+def test_a_move_begins_with_old_and_new_replicas_together() -> None:
+    begun = begin_reassignment(partition(1, [1, 2], [1, 2]), ids(3, 2))
+    assert begun.replicas == (3, 2, 1)
+    assert (begun.adding_replicas, begun.removing_replicas) == ((3,), (1,))
+    assert (begun.leader, begun.isr, begun.leader_epoch) == (1, (1, 2), 5)
+    assert (target_replicas(begun), original_replicas(begun)) == ((3, 2), (2, 1))
+
+
+def test_a_move_waits_until_every_new_replica_is_in_sync() -> None:
+    assert step(partition(1, [1, 2], [3, 2, 1], adding=[3], removing=[1])) is None
+
+
+def test_a_move_ends_with_the_new_replicas_alone() -> None:
+    arrived = step(partition(2, [1, 2, 3], [3, 2, 1], adding=[3], removing=[1]))
+    assert arrived is not None
+    assert (arrived.replicas, arrived.adding_replicas, arrived.removing_replicas) == (
+        (3, 2),
+        (),
+        (),
+    )
+    assert (arrived.leader, arrived.isr) == (2, (2, 3))
+    assert (arrived.leader_epoch, arrived.controller_epoch) == (5, EPOCH)
+
+
+def test_a_leader_that_goes_is_followed_by_a_new_one_under_a_new_epoch() -> None:
+    arrived = step(partition(1, [1, 2, 3], [3, 2, 1], adding=[3], removing=[1]))
+    assert arrived is not None
+    assert (arrived.leader, arrived.leader_epoch, arrived.isr) == (3, 6, (2, 3))
+
+
+def test_a_move_does_not_end_while_nobody_of_the_new_ones_lives() -> None:
+    assert step(partition(1, [1, 3], [3, 1], adding=[3], removing=[1]), ids(1, 2)) is None
+
+
+def test_a_partition_that_is_not_moving_has_no_step() -> None:
+    assert step(partition(1, [1, 2], [1, 2])) is None
+
+
+def test_the_order_of_the_replicas_can_be_changed() -> None:
+    begun = begin_reassignment(partition(1, [1, 2], [1, 2]), ids(2, 1))
+    assert begun.replicas == (2, 1)
+    assert not is_moving(begun)
+
+
+def test_a_replica_in_sync_of_a_former_move_stays_until_the_end() -> None:
+    moving = partition(3, [3], [3, 1], adding=[3], removing=[1])
+    redirected = begin_reassignment(moving, ids(4))
+    assert redirected.replicas == (4, 1, 3)
+    assert target_replicas(redirected) == (4,)
+    assert step(redirected) is None
+
+
+def test_cancelling_goes_back_at_once_when_somebody_in_sync_is_there() -> None:
+    back = plan_cancellation(
+        partition(3, [1, 3], [3, 2, 1], adding=[3], removing=[1]), EVERYBODY, EPOCH
+    )
+    assert (back.replicas, is_moving(back)) == ((2, 1), False)
+    assert (back.leader, back.isr, back.leader_epoch) == (1, (1,), 6)
+
+
+def test_cancelling_takes_its_time_when_only_new_replicas_have_everything() -> None:
+    back = plan_cancellation(partition(3, [3], [3, 1], adding=[3], removing=[1]), EVERYBODY, EPOCH)
+    assert target_replicas(back) == (1,)
+    assert back.isr == (3,)
+    assert 3 in back.replicas
+
+
+def test_there_is_nothing_to_cancel_for_a_partition_that_stays() -> None:
+    with pytest.raises(NoReassignmentInProgressError):
+        plan_cancellation(partition(1, [1], [1]), EVERYBODY, EPOCH)
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [([], "at least one"), ([1, 1], "twice"), ([1, 9], "alive: 9"), ([-1], "alive: -1")],
+)
+def test_a_target_must_make_sense(target: list[int], words: str) -> None:
+    with pytest.raises(InvalidReplicaAssignmentError, match=words):
+        check_target(partition(1, [1], [1]), target, EVERYBODY)
+
+
+def test_a_replica_that_is_dead_may_stay_one() -> None:
+    assert check_target(partition(1, [1], [1, 9]), [9, 2], EVERYBODY) == (9, 2)
+
+
+def test_the_number_of_replicas_changes_only_when_it_may() -> None:
+    state = partition(1, [1], [1])
+    assert check_target(state, [1, 2], EVERYBODY) == (1, 2)
+    with pytest.raises(InvalidReplicationFactorError):
+        check_target(state, [1, 2], EVERYBODY, may_change_factor=False)
+
+
+brokers = st.lists(st.sampled_from(EVERYBODY), unique=True)
+
+
+@st.composite
+def movings(draw: st.DrawFn) -> PartitionState:
+    replicas = draw(brokers.filter(bool))
+    isr = draw(st.lists(st.sampled_from(replicas), unique=True, min_size=1))
+    state = partition(isr[0], isr, replicas)
+    for _ in range(draw(st.integers(0, 2))):
+        state = begin_reassignment(state, tuple(draw(brokers.filter(bool))))
+    return state
+
+
+@given(movings(), brokers, brokers.filter(bool))
+def test_whatever_happens_a_leader_is_in_sync_and_in_sync_replicas_are_replicas(
+    state: PartitionState, alive: list[BrokerId], target: list[BrokerId]
+) -> None:
+    outcomes = [begin_reassignment(state, tuple(target)), plan_reassignment_step(state, alive, 1)]
+    if is_moving(state):
+        outcomes.append(plan_cancellation(state, alive, 1))
+    for outcome in outcomes:
+        if outcome is None:
+            continue
+        assert outcome.leader in outcome.isr
+        assert set(outcome.isr) <= set(outcome.replicas)
+        assert set(outcome.isr) <= set(state.isr)
+        assert (outcome.leader_epoch > state.leader_epoch) == (outcome.leader != state.leader)
+        assert set(outcome.adding_replicas) <= set(outcome.replicas)
+        assert set(outcome.removing_replicas) <= set(outcome.replicas)
+
+
+@given(movings(), brokers)
+def test_a_step_is_planned_once(state: PartitionState, alive: list[BrokerId]) -> None:
+    arrived = plan_reassignment_step(state, alive, 1)
+    if arrived is not None:
+        assert plan_reassignment_step(arrived, alive, 1) is None
+        assert arrived.replicas == target_replicas(state)
+
+
+@given(movings(), brokers.filter(bool))
+def test_beginning_twice_is_beginning_once(state: PartitionState, target: list[BrokerId]) -> None:
+    begun = begin_reassignment(state, tuple(target))
+    assert begin_reassignment(begun, tuple(target)) == begun
+    assert target_replicas(begun) == tuple(target)

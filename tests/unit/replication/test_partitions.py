@@ -1,0 +1,254 @@
+"""The replicas of a broker follow the metadata, and nothing else while there is no session."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from moldau.cluster.rules.metadata_image import (
+    BrokerState,
+    MetadataImage,
+    PartitionState,
+    TopicState,
+)
+from moldau.config.broker_options import BrokerOptions
+from moldau.errors import NotLeaderError, UnknownTopicError
+from moldau.model import TopicPartition
+from moldau.replication.partition import FollowedRead, Partition
+from moldau.replication.partitions import Partitions
+from moldau.storage.log_store import LogStore
+from moldau.testing import ManualClock, MemoryFiles
+from moldau.testing.manual_clock import wait_until_idle
+from moldau.workers import InlineWorkers
+from replication.replica_bench import Observer
+
+FIRST, SECOND = UUID(int=1), UUID(int=2)
+CLICKS = TopicPartition("clicks", 0)
+
+
+class Fetchers:
+    """Notes who is followed. Stands in for `ReplicaFetchers`."""
+
+    def __init__(self) -> None:
+        self.followed: dict[TopicPartition, int] = {}
+
+    def follow(self, partition: Partition) -> None:
+        self.followed[partition.topic_partition] = partition.leader_id
+
+    def forget(self, topic_partition: TopicPartition) -> None:
+        self.followed.pop(topic_partition, None)
+
+    def forget_all(self) -> None:
+        self.followed.clear()
+
+
+class Stage:
+    """Broker 1 and what it hears."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        options = BrokerOptions.resolve({})
+        self.store = LogStore(
+            [Path("/data")],
+            files=MemoryFiles(self.clock),
+            clock=self.clock,
+            workers=InlineWorkers(),
+            options=lambda: options,
+            failures=self,
+        )
+        self.partitions = Partitions(
+            self.store,
+            broker_id=1,
+            options=lambda: options,
+            clock=self.clock,
+            workers=InlineWorkers(),
+            observer=Observer(),
+        )
+        self.fetchers = Fetchers()
+        self.partitions.connect(self.fetchers)
+        self._version = 0
+
+    def directory_failed(self, folder: Path, error: OSError) -> None:
+        raise AssertionError(f"{folder} failed: {error}")
+
+    def image(
+        self,
+        leader: int,
+        epoch: int,
+        *,
+        replicas: tuple[int, ...] = (1, 2),
+        topic_id: UUID = FIRST,
+        epochs: tuple[int, int] = (11, 12),
+    ) -> MetadataImage:
+        self._version += 1
+        state = PartitionState(
+            leader=leader,
+            leader_epoch=epoch,
+            isr=replicas,
+            replicas=replicas,
+            version=self._version,
+        )
+        topic = TopicState(name="clicks", topic_id=topic_id, partitions=(state,))
+        brokers = {
+            number: BrokerState(id=number, endpoints=(), epoch=broker_epoch)
+            for number, broker_epoch in enumerate(epochs, start=1)
+        }
+        return MetadataImage(
+            cluster_id="c",
+            brokers=brokers,
+            topics={"clicks": topic},
+            topics_by_id={topic_id: topic},
+            version=self._version,
+        )
+
+    async def apply(self, image: MetadataImage) -> None:
+        await self.partitions.apply(image, ["clicks"])
+
+    @property
+    def clicks(self) -> Partition:
+        found = self.partitions.find("clicks", 0)
+        assert found is not None
+        return found
+
+
+def play(story: Callable[[Stage], object]) -> None:
+    async def run() -> None:
+        stage = Stage()
+        await stage.store.open()
+        try:
+            await story(stage)
+        finally:
+            await stage.store.close()
+
+    asyncio.run(run())
+
+
+def test_a_replica_leads_or_follows_as_the_metadata_says():
+    async def story(stage: Stage) -> None:
+        await stage.apply(stage.image(2, 0))
+        assert stage.fetchers.followed == {CLICKS: 2}
+        with pytest.raises(NotLeaderError):
+            stage.partitions.require_leader("clicks", 0)
+        assert stage.partitions.require_replica("clicks", 0) is stage.clicks
+        await stage.apply(stage.image(1, 1))
+        assert stage.fetchers.followed == {}
+        assert stage.partitions.require_leader("clicks", 0) is stage.clicks
+
+    play(story)
+
+
+def test_a_replica_that_went_elsewhere_is_deleted():
+    async def story(stage: Stage) -> None:
+        await stage.apply(stage.image(2, 0))
+        await stage.apply(stage.image(2, 0, replicas=(2,)))
+        assert stage.partitions.find("clicks", 0) is None
+        assert CLICKS not in stage.store.logs
+        assert stage.fetchers.followed == {}
+        with pytest.raises(NotLeaderError):
+            stage.partitions.require_replica("clicks", 0)
+        with pytest.raises(UnknownTopicError):
+            stage.partitions.require_replica("clicks", 9)
+
+    play(story)
+
+
+def test_nobody_leads_before_a_truncation_is_written_down():
+    async def story(stage: Stage) -> None:
+        await stage.apply(stage.image(2, 0))
+        async with stage.clicks.truncating:
+            applying = asyncio.create_task(stage.apply(stage.image(1, 1)))
+            await wait_until_idle()
+            assert not stage.clicks.is_leader
+        await applying
+        assert stage.clicks.is_leader
+
+    play(story)
+
+
+def test_an_image_that_is_being_applied_when_the_session_ends_makes_no_leader():
+    async def story(stage: Stage) -> None:
+        await stage.apply(stage.image(2, 0))
+        async with stage.clicks.truncating:
+            applying = asyncio.create_task(stage.apply(stage.image(1, 1)))
+            await wait_until_idle()
+            stage.partitions.suspend()
+        await applying
+        assert not stage.clicks.is_leader
+        assert stage.fetchers.followed == {}
+
+    play(story)
+
+
+def test_images_that_wait_when_the_session_ends_are_not_applied():
+    async def story(stage: Stage) -> None:
+        await stage.apply(stage.image(2, 0))
+        stage.partitions.on_image(stage.image(1, 1), ["clicks"])
+        stage.partitions.suspend()
+        stage.partitions.on_image(stage.image(1, 2), ["clicks"])
+        running = asyncio.create_task(stage.partitions.run())
+        await wait_until_idle()
+        assert not stage.clicks.is_leader
+        stage.partitions.resume(stage.image(1, 3))
+        await wait_until_idle()
+        assert stage.clicks.is_leader
+        assert stage.clicks.leader_epoch == 3
+        running.cancel()
+        await asyncio.wait((running,))
+
+    play(story)
+
+
+def test_the_log_of_a_broker_that_was_restarted_is_unknown():
+    async def story(stage: Stage) -> None:
+        await stage.apply(stage.image(1, 0))
+        fetch = FollowedRead(2, 12, 0, 0, -1, 0)
+        stage.clicks.read_for_follower(fetch, 1 << 20, min_one=True)
+        assert stage.clicks.broker_epoch_at_fetch(2) == 12
+        await stage.apply(stage.image(1, 0, epochs=(11, 20)))
+        assert stage.clicks.broker_epoch_at_fetch(2) == -1
+
+    play(story)
+
+
+def test_what_a_former_life_led_is_led_again_under_a_new_epoch_only():
+    async def story(stage: Stage) -> None:
+        former = stage.image(1, 4)
+        stage.partitions.refuse_former_epochs(former)
+        await stage.partitions.begin(former)
+        assert not stage.clicks.is_leader
+        assert stage.fetchers.followed == {}
+        await stage.apply(stage.image(1, 5))
+        assert stage.clicks.is_leader
+
+    play(story)
+
+
+def test_a_topic_that_is_made_again_has_no_past():
+    async def story(stage: Stage) -> None:
+        former = stage.image(1, 4)
+        stage.partitions.refuse_former_epochs(former)
+        await stage.partitions.begin(former)
+        await stage.apply(stage.image(1, 0, topic_id=SECOND))
+        assert stage.clicks.is_leader
+        assert stage.clicks.high_watermark == 0
+
+    play(story)
+
+
+def test_a_log_without_a_part_here_is_put_aside():
+    async def story(stage: Stage) -> None:
+        await stage.apply(stage.image(2, 0))
+        other = Partitions(
+            stage.store,
+            broker_id=1,
+            options=lambda: BrokerOptions.resolve({}),
+            clock=stage.clock,
+            workers=InlineWorkers(),
+            observer=Observer(),
+        )
+        await other.begin(stage.image(2, 0, replicas=(2, 3)))
+        assert CLICKS not in stage.store.logs
+
+    play(story)

@@ -1,0 +1,299 @@
+"""Followers copy, go back to where histories part, and write nothing that they did not check."""
+
+from moldau.replication.leadership import SUSPICIOUS_REPEATS
+from replication.replica_bench import Bench, run_story
+
+
+def test_a_follower_copies_and_hears_what_is_committed():
+    async def story(bench: Bench) -> None:
+        leader, follower = await bench.open(1, 2)
+        bench.elect(1, 0)
+        bench.copy(2, 1)
+        leader.produce(b"a", b"b")
+        leader.produce(b"c")
+        await bench.settle()
+        assert follower.values == leader.values == [b"a", b"b", b"c"]
+        assert leader.partition.high_watermark == follower.partition.high_watermark == 3
+        assert follower.partition.log.latest_epoch == 0
+
+    run_story(story)
+
+
+def test_replicas_are_equal_byte_for_byte():
+    async def story(bench: Bench) -> None:
+        leader, follower = await bench.open(1, 2)
+        bench.elect(1, 3)
+        bench.copy(2, 1)
+        for number in range(10):
+            leader.produce(b"%d" % number)
+        await bench.settle()
+        ours, theirs = (
+            one.partition.log.read(0, 1 << 20, end_offset=10, min_one=True).slice.read()
+            for one in (leader, follower)
+        )
+        assert ours == theirs
+
+    run_story(story)
+
+
+def test_a_former_leader_goes_back_to_where_its_history_parts():
+    async def story(bench: Bench) -> None:
+        first, second = await bench.open(1, 2)
+        bench.elect(1, 0)
+        bench.copy(2, 1)
+        first.produce(b"common")
+        await bench.settle()
+        bench.links[2].is_cut = True
+        await bench.settle()
+        first.produce(b"lost", acks=1)
+        first.produce(b"lost too", acks=1)
+        bench.elect(2, 1, isr=(2,))
+        second.produce(b"new")
+        bench.copy(1, 2)
+        await bench.settle()
+        assert first.values == second.values == [b"common", b"new"]
+        assert first.partition.log.latest_epoch == 1
+        assert bench.checkpoints[0] == 1
+
+    run_story(story)
+
+
+def test_records_that_are_committed_are_kept_by_a_follower_that_knows_less():
+    """Truncating to the high watermark, as Kafka once did, would lose the record here."""
+
+    async def story(bench: Bench) -> None:
+        first, second = await bench.open(1, 2)
+        bench.elect(1, 0)
+        bench.copy(2, 1)
+        first.produce(b"acknowledged")
+        await bench.settle()
+        second.partition.high_watermark = 0  # it has not heard yet
+        bench.elect(1, 1)
+        bench.copy(2, 1)
+        await bench.settle()
+        bench.elect(2, 2, isr=(2,))
+        assert second.values == [b"acknowledged"]
+
+    run_story(story)
+
+
+def test_histories_that_part_twice_meet_again():
+    async def story(bench: Bench) -> None:
+        first, second = await bench.open(1, 2)
+        bench.elect(1, 0)
+        bench.copy(2, 1)
+        first.produce(b"common")
+        await bench.settle()
+        bench.links[2].is_cut = True
+        await bench.settle()
+        for epoch in (2, 4):
+            bench.elect(1, epoch, isr=(1,))
+            first.produce(b"ours %d" % epoch)
+        for epoch in (5, 7):
+            bench.elect(2, epoch, isr=(2,))
+            second.produce(b"theirs %d" % epoch)
+        bench.copy(1, 2)
+        await bench.settle()
+        assert first.values == second.values == [b"common", b"theirs 5", b"theirs 7"]
+
+    run_story(story)
+
+
+def test_nothing_is_written_that_is_damaged_and_the_leader_hears_of_it():
+    async def story(bench: Bench) -> None:
+        leader, follower = await bench.open(1, 2)
+        bench.elect(1, 0)
+        link = bench.copy(2, 1)
+
+        def damage(data: bytearray) -> None:
+            if data:
+                data[-1] ^= 1
+
+        link.bend = damage
+        leader.produce(b"a")
+        await bench.settle()
+        assert follower.values == []
+        assert len(link.requests) >= SUSPICIOUS_REPEATS
+        assert leader.observer.suspicions[0] == 0
+        link.bend = lambda data: None
+        await bench.settle()
+        assert follower.values == [b"a"]
+
+    run_story(story)
+
+
+def test_a_length_that_is_damaged_is_no_reason_to_ask_without_a_pause():
+    async def story(bench: Bench) -> None:
+        leader, follower = await bench.open(1, 2)
+        bench.elect(1, 0)
+        link = bench.copy(2, 1)
+
+        def damage(data: bytearray) -> None:
+            if data:
+                data[8] = 0x7F
+
+        link.bend = damage
+        leader.produce(b"a")
+        await bench.settle(10)
+        assert follower.values == []
+        assert len(link.requests) < 30
+
+    run_story(story)
+
+
+def test_a_follower_behind_the_leaders_start_begins_anew_there():
+    async def story(bench: Bench) -> None:
+        leader, follower = await bench.open(1, 2)
+        bench.elect(1, 0, isr=(1,))
+        bench.copy(2, 1)
+        leader.produce(b"old")
+        await bench.settle()
+        bench.links[2].is_cut = True
+        await bench.settle()
+        leader.produce(b"gone")
+        leader.produce(b"kept")
+        leader.partition.delete_records(2)
+        bench.links[2].is_cut = False
+        await bench.settle(5)
+        assert follower.partition.log.log_start_offset == 2
+        assert follower.values == [b"kept"]
+        assert bench.checkpoints == [2]
+
+    run_story(story)
+
+
+def test_a_follower_behind_the_end_of_an_unclean_leader_goes_back_to_it():
+    async def story(bench: Bench) -> None:
+        first, second = await bench.open(1, 2)
+        bench.elect(1, 0, isr=(1,))
+        first.produce(b"a")
+        first.produce(b"b")
+        bench.elect(2, 1, isr=(2,))
+        bench.copy(1, 2)
+        await bench.settle()
+        assert first.values == second.values == []
+        assert first.partition.high_watermark == 0
+
+    run_story(story)
+
+
+def test_the_log_start_follows_the_leaders():
+    async def story(bench: Bench) -> None:
+        leader, follower = await bench.open(1, 2)
+        bench.elect(1, 0)
+        bench.copy(2, 1)
+        leader.produce(b"a")
+        leader.produce(b"b")
+        await bench.settle()
+        leader.partition.delete_records(1)
+        await bench.settle()
+        assert follower.partition.log.log_start_offset == 1
+
+    run_story(story)
+
+
+def test_an_answer_that_was_overtaken_by_an_election_is_thrown_away():
+    async def story(bench: Bench) -> None:
+        leader, follower = await bench.open(1, 2)
+        bench.elect(1, 0)
+        link = bench.copy(2, 1)
+
+        def overtake(data: bytearray) -> None:
+            if data:
+                follower.partition.apply_state(bench.state(2, 1))
+
+        link.bend = overtake
+        leader.produce(b"a")
+        await bench.settle()
+        assert follower.partition.is_leader
+        assert follower.values == []
+
+    run_story(story)
+
+
+def test_damaged_records_of_a_former_leader_are_copied_again():
+    async def story(bench: Bench) -> None:
+        first, second = await bench.open(1, 2)
+        bench.elect(1, 0)
+        bench.copy(2, 1)
+        first.produce(b"a")
+        first.produce(b"b")
+        await bench.settle()
+        first.partition.damaged_from = 1
+        bench.elect(2, 1, isr=(2,))
+        bench.copy(1, 2)
+        await bench.settle()
+        assert bench.checkpoints == [1]
+        assert first.values == second.values == [b"a", b"b"]
+        assert first.partition.damaged_from is None
+
+    run_story(story)
+
+
+def test_a_replica_in_sync_keeps_its_records_damaged_or_not():
+    async def story(bench: Bench) -> None:
+        first, _ = await bench.open(1, 2)
+        bench.elect(1, 0)
+        bench.copy(2, 1)
+        first.produce(b"a")
+        await bench.settle()
+        first.partition.damaged_from = 0
+        bench.elect(2, 1, isr=(2, 1))
+        bench.copy(1, 2)
+        await bench.settle()
+        assert bench.checkpoints == []
+        assert first.values == [b"a"]
+
+    run_story(story)
+
+
+def test_a_leader_that_cannot_be_reached_is_tried_again_with_pauses():
+    async def story(bench: Bench) -> None:
+        leader, follower = await bench.open(1, 2)
+        bench.elect(1, 0)
+        link = bench.copy(2, 1)
+        link.is_cut = True
+        leader.produce(b"a")
+        await bench.settle(10)
+        assert 5 <= len(link.requests) <= 20
+        link.is_cut = False
+        await bench.settle()
+        assert follower.values == [b"a"]
+
+    run_story(story)
+
+
+def test_many_batches_are_appended_with_a_turn_for_others_in_between():
+    async def story(bench: Bench) -> None:
+        leader, follower = await bench.open(1, 2)
+        bench.elect(1, 0)
+        for number in range(350):
+            leader.produce(b"%d" % number)
+        bench.copy(2, 1)
+        await bench.settle()
+        assert follower.values == leader.values
+        assert follower.partition.high_watermark == 350
+
+    run_story(story)
+
+
+def test_an_election_between_two_pieces_of_an_answer_ends_the_copying():
+    async def story(bench: Bench) -> None:
+        leader, follower = await bench.open(1, 2)
+        bench.elect(1, 0)
+        for number in range(350):
+            leader.produce(b"%d" % number)
+        append = follower.partition.append_as_follower
+
+        def append_and_elect(records: memoryview) -> None:
+            append(records)
+            follower.partition.apply_state(bench.state(2, 1))
+
+        follower.partition.append_as_follower = append_and_elect
+        bench.copy(2, 1)
+        await bench.settle()
+        assert follower.partition.is_leader
+        assert len(follower.values) == 100
+        assert follower.partition.high_watermark == 0
+
+    run_story(story)

@@ -1,0 +1,91 @@
+"""Programs in the background: found again by their pid file, and nobody else's is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from moldau.processes import BackgroundProcess, command_line_of, wait_until
+
+_OBEDIENT = "import sys, time; print('here', flush=True); time.sleep(600)"
+_STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);" + _OBEDIENT
+
+
+class Programs:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def find(self) -> BackgroundProcess:
+        """As another process would."""
+        return BackgroundProcess(
+            pid_file=self.folder / "program.pid",
+            log_file=self.folder / "program.log",
+            mark=str(self.folder),
+        )
+
+    def start(self, text: str, *, ends_with_parent: bool = False) -> BackgroundProcess:
+        process = self.find()
+        command = [sys.executable, "-c", text, str(self.folder)]
+        process.launch(command, ends_with_parent=ends_with_parent)
+        assert wait_until(lambda: process.last_lines() == "here", 30)
+        return process
+
+
+@pytest.fixture
+def programs(tmp_path: Path) -> Iterator[Programs]:
+    programs = Programs(tmp_path / "folder")
+    yield programs
+    programs.find().kill()
+
+
+def test_a_program_is_found_by_others_and_stopped_by_them(programs: Programs) -> None:
+    own, others = programs.start(_OBEDIENT), programs.find()
+    assert others.find_pid() == own.find_pid() is not None
+    own.send_signal(signal.SIGTERM)
+    assert wait_until(lambda: not own.is_running, 30)
+    assert not others.is_running
+    assert own.stop(0)
+    assert not own.pid_file.exists()
+
+
+def test_a_program_that_does_not_obey_is_killed(programs: Programs) -> None:
+    process = programs.start(_STUBBORN)
+    pid = process.find_pid()
+    assert pid is not None
+    assert not process.stop(0.1)
+    assert not process.is_running
+    assert not any(command_line_of(pid))
+
+
+def test_a_pid_that_now_belongs_to_another_program_is_left_alone(programs: Programs) -> None:
+    programs.folder.mkdir()
+    process = programs.find()
+    process.pid_file.write_text(str(os.getpid()))
+    assert process.find_pid() is None
+    process.kill()  # would end the test run
+
+
+@pytest.mark.parametrize("content", ["", "none", "999999999"])
+def test_a_pid_file_without_a_process_says_that_nothing_runs(
+    programs: Programs, content: str
+) -> None:
+    programs.folder.mkdir()
+    process = programs.find()
+    process.pid_file.write_text(content)
+    assert not process.is_running
+    assert process.stop(0)
+
+
+def test_a_guarded_program_ends_when_its_parent_is_gone(programs: Programs) -> None:
+    process = programs.start(_OBEDIENT, ends_with_parent=True)
+    guard, process._guard = process._guard, None
+    assert guard is not None
+    assert guard.stdin is not None
+    guard.stdin.close()  # what the end of the parent does
+    assert guard.wait(30) == 0
+    assert wait_until(lambda: not process.is_running, 30)

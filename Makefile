@@ -56,8 +56,9 @@ bench: $(VENV)/.dev ## Measure (some minutes; let nothing else run)
 campaign: $(VENV)/.core ## Run SEEDS=N simulated clusters with faults, the first with seed FIRST=K
 	$(BIN)/python -m moldau.testing.campaign --seeds $(SEEDS) --first $(FIRST)
 
-reference: $(VENV)/.core ## Write docs/configuration.md anew from the declarations
+reference: $(VENV)/.dev ## Write the option tables of the documentation anew from the declarations
 	$(BIN)/python -m moldau.config.reference docs/configuration.md
+	$(BIN)/python -m moldau.spark.reference docs/spark.md
 
 clean: ## Remove what make and the tests made
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

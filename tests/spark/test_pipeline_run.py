@@ -23,6 +23,8 @@ from support.topics import Topics, fresh_name
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+pytestmark = pytest.mark.timeout(600)  # a busy machine takes its time over Spark's first batches
+
 SHAPES = """
 from pyspark.sql import functions as F
 

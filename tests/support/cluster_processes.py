@@ -18,6 +18,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic
 from kazoo.client import KazooClient
+from kazoo.exceptions import NoNodeError
 from kazoo.retry import KazooRetry
 
 from support.broker_process import NOTHING, BrokerProcess, broker_process
@@ -166,12 +167,10 @@ class ClusterProcesses:
         }
 
     def _find(self, path: str) -> dict[str, Any] | None:
-        return self._zookeeper.retry(self._find_once, path)  # type: ignore[no-any-return]
-
-    def _find_once(self, path: str) -> dict[str, Any] | None:
-        if self._zookeeper.exists(path) is None:
+        try:
+            return dict(json.loads(self._zookeeper.retry(self._zookeeper.get, path)[0]))
+        except NoNodeError:
             return None
-        return dict(json.loads(self._zookeeper.get(path)[0]))
 
     def _children(self, path: str) -> list[str]:
         return list(self._zookeeper.retry(self._zookeeper.get_children, path))

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Self
 
-from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from support import confluent_client
 from support.cluster_processes import ClusterProcesses
@@ -28,6 +28,8 @@ _ABOUT_CONNECTIONS = (
     KafkaError._TIMED_OUT_QUEUE,
     KafkaError._RESOLVE,
 )
+_ANSWER_SECONDS = 5.0
+_PAUSE_SECONDS = 0.05
 _PATIENT = {"request_timeout_ms": 5_000, "message_timeout_ms": int(PATIENCE_SECONDS * 1000)}
 _QUICK = {
     "socket_timeout_ms": 5_000,
@@ -80,8 +82,8 @@ class MeasuredLoad(Load):
 class Committer:
     """One member of a group, which commits what it has read, batch by batch.
 
-    Whatever happens to the group, it is never given a record before an acknowledged commit, and
-    none is left out.
+    Whatever happens to the group: whenever partitions are given to it, their commits are asked
+    for, and are never before the last one that was acknowledged.
     """
 
     def __init__(
@@ -95,6 +97,7 @@ class Committer:
         self.group = fresh_name("group")
         self.positions = dict.fromkeys(range(partitions), 0)  # the next offset never seen
         self.committed = dict.fromkeys(range(partitions), 0)  # acknowledged
+        self._starts = dict.fromkeys(range(partitions), 0)  # what it was given to begin with
         self.failure: AssertionError | None = None
 
     def __enter__(self) -> Self:
@@ -107,9 +110,17 @@ class Committer:
 
     def wait_for_commits(self, ends: dict[int, int]) -> None:
         """Until everything up to these offsets is committed."""
+        self._wait_until(lambda: self.committed == ends, str(ends))
+
+    def wait_for_more(self) -> None:
+        """Until something more is committed."""
+        before = sum(self.committed.values())
+        self._wait_until(lambda: sum(self.committed.values()) > before, "more")
+
+    def _wait_until(self, is_so: Callable[[], bool], what: str) -> None:
         eventually(
-            lambda: self.failure or self.committed == ends,
-            lambda: f"commits {ends}, there are {self.committed}",
+            lambda: self.failure or is_so(),
+            lambda: f"commits: {what}, there are {self.committed}",
         )
         if self.failure is not None:
             raise self.failure
@@ -131,7 +142,7 @@ class Committer:
             error_cb=self._error_cb,
             **_QUICK,
         ) as client:
-            client.subscribe([self._topic])
+            client.subscribe([self._topic], on_assign=self._begin)
             while not self._stopping.is_set() and self.failure is None:
                 messages = client.consume(500, 0.1)
                 read = {m.partition() for m in messages if self._note(m)}
@@ -142,29 +153,48 @@ class Committer:
                 if offsets:
                     self._commit(client.commit, offsets)
 
+    def _begin(self, client: Consumer, partitions: list[TopicPartition]) -> None:
+        """In the thread that commits, so that no commit is under way while we ask."""
+        while not self._stopping.is_set():
+            try:
+                found = client.committed(partitions, _ANSWER_SECONDS)
+            except KafkaException:
+                continue
+            if not any(one.error for one in found):
+                break
+        else:
+            return
+        starts = [TopicPartition(one.topic, one.partition, max(one.offset, 0)) for one in found]
+        for one in starts:
+            if one.offset < self.committed[one.partition]:
+                self._fail(f"{self.committed} were committed, and {one} is what is left of it")
+            self._starts[one.partition] = one.offset
+        client.assign(starts)
+
     def _commit(
         self, commit: Callable[..., list[TopicPartition] | None], offsets: list[TopicPartition]
     ) -> None:
         try:
             done = commit(offsets=offsets, asynchronous=False) or ()
         except KafkaException:
-            return  # it may have happened or not; the records are read and committed again
+            self._stopping.wait(_PAUSE_SECONDS)
+            return  # it may have happened or not, and is tried again
         for one in done:
             if one.error is None:
                 self.committed[one.partition] = one.offset
 
     def _note(self, message: Message) -> bool:
         if message.error() is not None:
+            is_new = not any(self.positions.values())
+            if is_new and message.error().code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return False  # the broker that was asked does not know the topic yet
             if message.topic() is not None:
                 self._fail(str(message.error()))
             return False
         partition, offset = message.partition(), message.offset()
-        committed, position = self.committed[partition], self.positions[partition]
-        if not committed <= offset <= position:
-            self._fail(
-                f"offset {offset} of partition {partition}: {committed} was committed and "
-                f"{position} is the next"
-            )
+        start, position = self._starts[partition], self.positions[partition]
+        if not start <= offset <= position:
+            self._fail(f"offset {offset} of partition {partition}, not of {start} to {position}")
         self.positions[partition] = max(position, offset + 1)
         return True
 
@@ -201,12 +231,8 @@ class Traffic:
 
     def wait_until_it_flows(self) -> None:
         """Records are acknowledged, and commits too."""
-        before = sum(self.committer.committed.values())
         self.load.wait_for_more(300)
-        eventually(
-            lambda: self.committer.failure or sum(self.committer.committed.values()) > before,
-            lambda: f"more commits than {self.committer.committed}",
-        )
+        self.committer.wait_for_more()
 
     def finish(self) -> None:
         """Everything was kept, everywhere. All brokers must be running."""

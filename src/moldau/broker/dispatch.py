@@ -36,21 +36,12 @@ Values = Mapping[str, object]
 
 
 class Handler(Protocol):
-    """A module of `broker.handlers`."""
+    """A module of `broker.handlers`. One that reads and writes its frames itself has
+    `handle_frame(frame, position, context) -> Answer | Awaitable[Answer]` instead."""
 
     API: Api
 
     def handle(self, request: Any, context: RequestContext) -> Values | Awaitable[Values]: ...
-
-
-class HandlerByHand(Protocol):
-    """A handler that reads and writes its frames itself."""
-
-    API: Api
-
-    def handle_frame(
-        self, frame: memoryview, position: int, context: RequestContext
-    ) -> Answer | Awaitable[Answer]: ...
 
 
 class DispatchTable:

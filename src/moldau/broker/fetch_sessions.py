@@ -53,12 +53,13 @@ class SessionPartition:
         self._told_log_start = read.log_start_offset
         return news
 
-    def has_moved(self, read: PartitionRead) -> bool:
-        """Whether the offsets are others than those that were told."""
-        return (
-            read.high_watermark != self._told_high_watermark
-            or read.log_start_offset != self._told_log_start
-        )
+    def has_committed(self, read: PartitionRead) -> bool:
+        """Whether the high watermark is another than the one that was told."""
+        return read.high_watermark != self._told_high_watermark
+
+    def has_deleted(self, read: PartitionRead) -> bool:
+        """Whether the log start is another than the one that was told."""
+        return read.log_start_offset != self._told_log_start
 
     def forget_told(self) -> None:
         self._told_high_watermark = -1

@@ -17,7 +17,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ from moldau.coordination.port import (
     NoNodeError,
     SessionExpiredError,
 )
-from moldau.errors import StartupError, StorageError
+from moldau.errors import MoldauError, StorageError
 from moldau.model import TopicPartition
 from moldau.replication.partitions import Partitions
 from moldau.storage.files import Files
@@ -99,10 +100,10 @@ class Membership:
 
     async def join(self) -> None:
         """Come into the cluster: what the logs have lost is told, and the broker registered."""
-        note = await self._find_note()
+        notes = await self._find_notes()
         while True:
             try:
-                await self._come_back(note)
+                await self._come_back(notes)
                 await self._register()
                 break
             except (ConnectionLostError, NoNodeError) as error:
@@ -113,36 +114,38 @@ class Membership:
         if self._is_suspended:
             self._resume()
 
-    async def _come_back(self, note: PresenceNote | None) -> None:
-        if note is not None and note.session_id != self._coordination.session_id:
-            await self._registration.end_former_session(self._broker.id, note.session_id)
+    async def _come_back(self, notes: Mapping[Path, PresenceNote]) -> None:
+        for session_id in {note.session_id for note in notes.values()}:
+            if session_id != self._coordination.session_id:
+                await self._registration.end_former_session(self._broker.id, session_id)
         await self._registration.wait_until_free(self._broker.id, self._patience_seconds)
         self._partitions.refuse_former_epochs(self._publisher.image)
         await self._finish_deletions()
-        was_restarted = note is None or not self._boot_id or note.boot_id != self._boot_id
-        await self._write_until_done(lambda: self._plan_return(was_restarted))
+        noted = {folder for folder, note in notes.items() if note.boot_id == self._boot_id}
+        await self._write_until_done(lambda: self._plan_return(noted if self._boot_id else ()))
 
     @property
     def _patience_seconds(self) -> float:
         return _PATIENCE_FACTOR * self._options().zookeeper_session_timeout_ms / 1000
 
-    def _plan_return(self, machine_was_restarted: bool) -> list[PlannedState]:
+    def _plan_return(self, spared: Collection[Path]) -> list[PlannedState]:
+        """`spared` are the folders that were in use since the machine was started."""
+
         def condition_of(topic: TopicState, number: int) -> Condition:
-            return self._condition_of(topic, number, machine_was_restarted)
+            return self._condition_of(topic, number, spared)
 
         image = self._publisher.image
         return plan_return(image.topics.values(), self._broker.id, image.brokers, condition_of)
 
-    def _condition_of(
-        self, topic: TopicState, number: int, machine_was_restarted: bool
-    ) -> Condition:
+    def _condition_of(self, topic: TopicState, number: int, spared: Collection[Path]) -> Condition:
         key = TopicPartition(topic.name, number)
         log = self._log_store.logs.get(key)
         if log is None and self._log_store.has_offline_folder:
             return Condition.OFFLINE
         if log is None or log.topic_id not in (None, topic.topic_id):
             return Condition.HOLE
-        if log.has_lost_its_end or (machine_was_restarted and not self._log_store.was_closed(key)):
+        was_spared = log.directory.folder in spared or self._log_store.was_closed(key)
+        if log.has_lost_its_end or not was_spared:
             return Condition.HOLE
         return Condition.WHOLE
 
@@ -175,28 +178,28 @@ class Membership:
         _log.info("registered as broker %d, epoch %d", registered.id, registered.epoch)
 
     async def _write_note(self, note: PresenceNote) -> None:
-        folder = self._note_folder
-        if folder is None:
-            return
-        try:
-            await self._workers.run(lambda: write_presence_note(self._files, folder, note))
-        except OSError as error:  # the next start has to assume the worst, and that is safe
-            _log.error("cannot note the session in %s: %s", folder, error)
+        for folder in self._online_folders:
+            try:
+                await self._workers.run(partial(write_presence_note, self._files, folder, note))
+            except OSError as error:  # the next start has to assume the worst, and that is safe
+                _log.error("cannot note the session in %s: %s", folder, error)
 
     @property
-    def _note_folder(self) -> Path | None:
-        online = (one.folder for one in self._log_store.directories if one.failure is None)
-        return next(online, None)
+    def _online_folders(self) -> list[Path]:
+        return [one.folder for one in self._log_store.directories if one.failure is None]
 
-    async def _find_note(self) -> PresenceNote | None:
-        folder = self._note_folder
-        if folder is None:
-            return None
-        try:
-            return await self._workers.run(lambda: find_presence_note(self._files, folder))
-        except OSError as error:
-            _log.error("cannot read what was noted in %s: %s", folder, error)
-            return None
+    async def _find_notes(self) -> Mapping[Path, PresenceNote]:
+        """By folder: one that was offline when the machine started has an older one."""
+        notes = {}
+        for folder in self._online_folders:
+            try:
+                note = await self._workers.run(partial(find_presence_note, self._files, folder))
+            except OSError as error:
+                _log.error("cannot read what was noted in %s: %s", folder, error)
+            else:
+                if note is not None:
+                    notes[folder] = note
+        return notes
 
     # A lost session
 
@@ -223,9 +226,12 @@ class Membership:
                 patience_seconds = self._patience_seconds
                 await self._registration.wait_until_free(self._broker.id, patience_seconds)
                 await self._register()
+                # Others may have been elected while nobody saw this broker: from the registration
+                # on it is seen, and so what is read now is what it may act upon.
+                await self._publisher.read_again()
                 if not self._lost.is_set():
                     self._resume()
-            except (CoordinationError, StartupError) as error:
+            except (CoordinationError, MoldauError) as error:
                 _log.warning("joining the cluster again soon: %s", error)
                 self._lost.set()
                 await self._clock.sleep(_RETRY_SECONDS)
@@ -288,25 +294,28 @@ class Membership:
             return True
         return planned.state.leader in partition.caught_up_followers()
 
-    async def give_up_folder(self, folder: Path) -> None:
-        """A log directory failed: what was on it is left to others, as far as there are others."""
-        gone = {log.topic_partition for log in self._log_store.logs_in(folder)}
+    async def give_up_offline(self) -> None:
+        """A log directory failed: what was on it is left to others, as far as there are others.
 
-        def plan() -> list[PlannedState]:
-            image = self._publisher.image
-            return plan_hand_over(
-                image.topics.values(),
-                self._broker.id,
-                image.brokers,
-                lambda topic, number: TopicPartition(topic.name, number) in gone,
-            )
+        Nobody else would do it: to the cluster this broker is alive. So it is tried until it is
+        done, in the next session if need be.
+        """
+        while True:
+            try:
+                await self._write_until_done(self._plan_giving_up)
+                data = encode_log_dir_failure(self._broker.id)
+                await self._coordination.create(layout.LOG_DIR_EVENT_PREFIX, data, sequential=True)
+                return
+            except CoordinationError as error:
+                _log.warning("partitions on a failed disk are handed over soon: %s", error)
+                await self._clock.sleep(_RETRY_SECONDS)
 
-        try:
-            await self._write_until_done(plan)
-            data = encode_log_dir_failure(self._broker.id)
-            await self._coordination.create(layout.LOG_DIR_EVENT_PREFIX, data, sequential=True)
-        except CoordinationError as error:
-            _log.error("the partitions on %s could not be handed over: %s", folder, error)
+    def _plan_giving_up(self) -> list[PlannedState]:
+        def concerns(topic: TopicState, number: int) -> bool:
+            return self._partitions.is_offline(TopicPartition(topic.name, number))
+
+        image = self._publisher.image
+        return plan_hand_over(image.topics.values(), self._broker.id, image.brokers, concerns)
 
     async def _within(self, seconds: float, work: Coroutine[Any, Any, None]) -> None:
         """Wait for work, but not for longer than this; its failure is no reason to stay."""

@@ -1,4 +1,4 @@
-"""What a broker notes in its data folder about its presence in the cluster.
+"""What a broker notes in each of its data folders about its presence in the cluster.
 
     {"version":1,"session_id":72057594037927936,"boot_id":"0f1c…"}
 

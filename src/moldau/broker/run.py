@@ -25,18 +25,17 @@ from moldau.workers import ThreadWorkers, Workers
 
 _log = logging.getLogger(__name__)
 
-_WORKER_THREADS = 8
-
 
 def real_ports(clock: Clock | None = None, options: BrokerOptions | None = None) -> Ports:
     """This machine: its clock, files, sockets and threads, and the store that the options name."""
     clock = clock or SystemClock()
-    workers = ThreadWorkers(_WORKER_THREADS)
+    chosen = options or BrokerOptions.resolve({})
+    workers = ThreadWorkers(chosen.background_threads)
 
     def open_coordination(folder: Path) -> AbstractAsyncContextManager[Coordination]:
-        if options is None or options.zookeeper_connect is None:
+        if chosen.zookeeper_connect is None:
             return embedded_coordination(folder, clock, workers)
-        return zookeeper_coordination(options.zookeeper_connect, options, clock, workers)
+        return zookeeper_coordination(chosen.zookeeper_connect, chosen, clock, workers)
 
     return Ports(
         clock=clock,

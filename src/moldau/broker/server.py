@@ -156,6 +156,7 @@ class Broker:
             observer=events,
             lease_end=lambda: coordination.lease_end,
         )
+        partitions.on_offline = self._give_up_offline
         control = connect_control_plane(
             ports,
             current=self._current,
@@ -343,8 +344,12 @@ class Broker:
         )
         if self._services is not None:  # while it starts, no partition is served yet
             self._services.partitions.drop_offline(folder)
+        self._give_up_offline()
+
+    def _give_up_offline(self) -> None:
+        """Leave partitions that cannot be served here to other brokers."""
         if self._membership is not None:
-            self._supervisor.spawn("giving up of a disk", self._membership.give_up_folder(folder))
+            self._supervisor.spawn("giving up of a disk", self._membership.give_up_offline())
 
 
 def _deleted_topics(

@@ -91,12 +91,6 @@ class WaitingRoom:
             for waiter in kind.get(topic_partition, ()):
                 waiter.wake()
 
-    def wake_all(self) -> None:
-        for kind in self._kinds:
-            for waiters in kind.values():
-                for waiter in waiters:
-                    waiter.wake()
-
     # Waiting
 
     async def wait_for_bytes(

@@ -30,15 +30,23 @@ def elect(
     ],
     partitions: Annotated[
         list[str] | None,
-        typer.Argument(metavar="TOPIC-PARTITION", help="The partitions.", show_default=False),
+        typer.Argument(
+            metavar="TOPIC-PARTITION...",
+            help="Which partitions, like clicks-0.",
+            show_default=False,
+        ),
     ] = None,
-    everywhere: Annotated[
-        bool, typer.Option("--all", help="Every partition that needs it.")
-    ] = False,
+    everywhere: Annotated[bool, typer.Option("--all", help="All partitions that need it.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Elect the leaders of partitions, of those that are named or of all that need it."""
+    """Elect leaders of partitions: preferred ones, or unclean ones.
+
+    \b
+    For example:
+    moldau elect preferred --all
+    moldau elect unclean clicks-0 clicks-3
+    """
     from moldau.cli.output import note, print_document
     from moldau.cli.session import end_with, with_admin
     from moldau.client.admin_values import ElectionType

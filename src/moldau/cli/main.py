@@ -61,7 +61,7 @@ COMMANDS: dict[str, Command | Group] = {
         },
     ),
     "reassign": Group(
-        "Plan, execute, verify and cancel moves of partitions to other brokers.",
+        "Move partitions to other brokers, as a plan says.",
         {
             "plan": Command("moldau.cli.reassign.plan:plan"),
             "execute": Command("moldau.cli.reassign.execute:execute"),
@@ -77,7 +77,7 @@ COMMANDS: dict[str, Command | Group] = {
         {"dump": Command("moldau.cli.log.dump:dump")},
     ),
     "pipeline": Group(
-        "Run, check and watch pipelines from topics to topics and lakes, on Spark.",
+        "Run pipelines from topics to topics and lakes, on Spark.",
         {
             "run": Command("moldau.cli.pipeline.run:run"),
             "check": Command("moldau.cli.pipeline.check:check"),

@@ -95,7 +95,10 @@ def produce(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Send lines to a topic, each line a record: from stdin, a file, or typed at a prompt."""
+    """Send lines to a topic, each line a record.
+
+    From stdin, from a file, or typed at a prompt.
+    """
     from moldau.cli.json_lines import JsonLineParser
     from moldau.cli.line_parser import LineParser
     from moldau.cli.options import parse_pairs

@@ -19,11 +19,12 @@ from moldau.cli.pace import Pace
 from moldau.cli.produce_session import ProduceSession
 from moldau.cli.progress import Progress
 from moldau.cli.session import client_settings
-from moldau.client.batch_sender import ACKS_NONE, BatchSender, SendSettings
+from moldau.client.batch_sender import BatchSender, SendSettings
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.loop_thread import LoopThread
 from moldau.client.metadata import TopicMetadata
 from moldau.client.rules.partitioners import StickyPartitioner
+from moldau.config.client_options import ACKS_NONE
 from moldau.errors import UnknownTopicError
 from moldau.records.compression import Codec
 from moldau.records.record import Headers, NewRecord

@@ -8,6 +8,7 @@ from enum import IntEnum
 from uuid import UUID
 
 from moldau.client.metadata import Broker, TopicMetadata
+from moldau.config.operations import ConfigChange, ConfigOperation
 from moldau.model import TopicPartition
 
 BROKER_DEFAULT = -1
@@ -119,24 +120,6 @@ class ConfigEntry:
     @property
     def is_default(self) -> bool:
         return self.source is ConfigSource.DEFAULT
-
-
-class ConfigOperation(IntEnum):
-    """How to change a setting; the numbers of the protocol."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigChange:
-    """One change of one setting. Deleting has no value: the default applies again."""
-
-    name: str
-    value: str | None = None
-    operation: ConfigOperation = ConfigOperation.SET
 
 
 class ElectionType(IntEnum):

@@ -13,14 +13,17 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import TYPE_CHECKING, cast
 
 from kio.schema.errors import ErrorCode
 
 from moldau.client.broker_errors import error_for
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.connections import BrokerConnection
-from moldau.client.rules.versions import INIT_PRODUCER_ID, PRODUCE
+from moldau.client.producer_identity import ask_identity_once
+from moldau.client.rules.sequences import ProducerIdentity, add_to_sequence
+from moldau.client.rules.versions import PRODUCE
+from moldau.config.client_options import ACKS_ALL, ACKS_NONE
 from moldau.errors import DuplicateSequenceError, UnsupportedByBrokerError, UnsupportedVersionError
 from moldau.model import TopicPartition
 from moldau.records.batch_builder import NO_PRODUCER_EPOCH, build_batch
@@ -32,17 +35,11 @@ from moldau.wire.shape import fit
 from moldau.wire.versions import request_class
 
 if TYPE_CHECKING:
-    from kio.schema.init_producer_id.v5.response import InitProducerIdResponse
     from kio.schema.produce.v12.response import ProduceResponse
-
-ACKS_NONE = 0
-ACKS_LEADER = 1
-ACKS_ALL = -1
 
 UNKNOWN_OFFSET = -1
 _FIRST_WITH_ZSTD = 7
-_SEQUENCE_MASK = 0x7FFFFFFF  # sequences wrap from 2^31-1 to 0
-_INIT_DROPPABLE = frozenset({"producer_id", "producer_epoch"})
+_ANONYMOUS = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,24 +53,13 @@ class SendSettings:
     delivery_seconds: float = 120.0  # for one batch with all its attempts
 
 
-class _Producer(NamedTuple):
-    """Who the broker takes us for."""
-
-    id: int = NO_PRODUCER_ID
-    epoch: int = NO_PRODUCER_EPOCH
-
-    @property
-    def is_idempotent(self) -> bool:
-        return self.id != NO_PRODUCER_ID
-
-
 class BatchSender:
     """Sends through one client. `send` may be called while earlier ones are under way."""
 
     def __init__(self, client: ClusterClient, settings: SendSettings) -> None:
         self._client = client
         self._settings = settings
-        self._producer: _Producer | None = None  # None until the first batch
+        self._producer: ProducerIdentity | None = None  # None until the first batch
         self._introducing = asyncio.Lock()
         self._turns: defaultdict[TopicPartition, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._next_sequence: defaultdict[TopicPartition, int] = defaultdict(int)
@@ -96,14 +82,14 @@ class BatchSender:
                 patience_seconds=self._settings.delivery_seconds,
                 wait_for_cluster=True,
             )
-            after = self._next_sequence[partition] + len(records)
-            self._next_sequence[partition] = after & _SEQUENCE_MASK
+            after = add_to_sequence(self._next_sequence[partition], len(records))
+            self._next_sequence[partition] = after
             return base_offset
 
     def _build(
-        self, partition: TopicPartition, records: Sequence[RecordRow], producer: _Producer
+        self, partition: TopicPartition, records: Sequence[RecordRow], producer: ProducerIdentity
     ) -> bytes:
-        sequence = self._next_sequence[partition] if producer.is_idempotent else NO_SEQUENCE
+        sequence = self._next_sequence[partition] if producer != _ANONYMOUS else NO_SEQUENCE
         return bytes(
             build_batch(
                 records,
@@ -146,32 +132,21 @@ class BatchSender:
             ],
         }
 
-    async def _introduce(self) -> _Producer:
+    async def _introduce(self) -> ProducerIdentity:
         """Get a producer id, once; batches that nobody confirms fully go without."""
         async with self._introducing:
             if self._producer is None:
                 if self._settings.acks != ACKS_ALL:
-                    self._producer = _Producer()
+                    self._producer = _ANONYMOUS
                 else:
-                    self._producer = await self._client.retry(self._ask_producer_id)
+                    self._producer = await self._client.retry(self._ask_identity)
             return self._producer
 
-    async def _ask_producer_id(self) -> _Producer:
-        connection = await self._client.pool.to_any()
-        values = {
-            "transactional_id": None,
-            "transaction_timeout": 0,
-            "producer_id": NO_PRODUCER_ID,
-            "producer_epoch": NO_PRODUCER_EPOCH,
-        }
+    async def _ask_identity(self) -> ProducerIdentity:
         try:
-            answer = await connection.call(INIT_PRODUCER_ID, values, _INIT_DROPPABLE)
+            return await ask_identity_once(self._client)
         except UnsupportedByBrokerError:
-            return _Producer()
-        given = cast("InitProducerIdResponse", answer)
-        if given.error_code is not ErrorCode.none:
-            raise error_for(given.error_code, None, "producer id")
-        return _Producer(given.producer_id, given.producer_epoch)
+            return _ANONYMOUS
 
 
 def _read_offset(partition: TopicPartition, answer: ProduceResponse) -> int:

@@ -26,6 +26,7 @@ from moldau.client.rules.delivery import Chunk, Position
 from moldau.client.rules.fetched_batches import split_batches
 from moldau.client.rules.offset_positions import Need, PartitionState, PartitionTable
 from moldau.client.rules.versions import FETCH
+from moldau.config.client_consumer_options import ConsumerOptions
 from moldau.errors import ClientError, ErrorCode, KafkaError, MalformedFrameError
 from moldau.model import TopicPartition
 from moldau.tasks import TaskSupervisor
@@ -73,13 +74,25 @@ _SESSION_LOST: Final = frozenset(
 class FetcherSettings:
     """Kafka's `fetch.*` settings of a consumer."""
 
-    max_wait_ms: int = 500
-    min_bytes: int = 1
-    max_bytes: int = 50 * 1024 * 1024
-    partition_max_bytes: int = 1024 * 1024
-    read_committed: bool = False
-    rack: str = ""
-    replica_seconds: float = 300.0  # how long a near replica is read before the leader is asked
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    partition_max_bytes: int
+    read_committed: bool
+    rack: str
+    replica_seconds: float  # how long a near replica is read before the leader is asked
+
+    @classmethod
+    def of(cls, options: ConsumerOptions) -> FetcherSettings:
+        return cls(
+            max_wait_ms=options.fetch_max_wait_ms,
+            min_bytes=options.fetch_min_bytes,
+            max_bytes=options.fetch_max_bytes,
+            partition_max_bytes=options.max_partition_fetch_bytes,
+            read_committed=options.isolation_level == "read_committed",
+            rack=options.client_rack,
+            replica_seconds=options.metadata_max_age_ms / 1000,
+        )
 
 
 class _Asked(NamedTuple):

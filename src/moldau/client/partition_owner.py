@@ -198,13 +198,9 @@ class PartitionOwner:
 
     async def _let_go(self, handover: _Handover) -> None:
         leaving = handover.partitions
-        settled = {
-            state.partition: state.position
-            for state in self._table
-            if state.partition in leaving and state.position is not None
-        }
+        settled = self._table.settled_positions
         if self.commits is not None and self.commits.is_automatic and not handover.is_lost:
-            await self.commits.try_commit(settled)
+            await self.commits.try_commit({p: at for p, at in settled.items() if p in leaving})
         listener = self._listeners.on_revoked
         if handover.is_lost and self._listeners.on_lost is not None:
             listener = self._listeners.on_lost

@@ -9,16 +9,14 @@ import random
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from moldau import __version__
 from moldau.client.batch_promises import BatchPromise
-from moldau.client.cluster_client import ClientSettings, ClusterClient
-from moldau.client.connections import ConnectionSettings
+from moldau.client.cluster_client import ClusterClient
 from moldau.client.intake import Intake
+from moldau.client.option_settings import client_settings
 from moldau.client.producer_topics import ProducerTopics
 from moldau.client.producer_values import Interceptor
 from moldau.client.record_preparer import RecordPreparer, Serializer
 from moldau.client.rules.accumulator import Accumulator, BatchLimits
-from moldau.client.rules.backoff import Backoff
 from moldau.client.rules.batch_delivery import BatchDelivery
 from moldau.client.rules.partitioners import (
     Partitioner,
@@ -73,9 +71,8 @@ class ProducerCore:
         self.custom_partitioner = partitioner if callable(partitioner) else None
         self._schedule = schedule
         self.is_awake = False  # whether the sender will look around soon anyway
-        client = ClusterClient(
-            bootstrap, _client_settings(options), network=network, clock=self.clock
-        )
+        settings = client_settings(options, patience_ms=options.max_block_ms)
+        client = ClusterClient(bootstrap, settings, network=network, clock=self.clock)
         self.accumulator: Accumulator[BatchPromise] = Accumulator(_limits(options), make_promise)
         self.intake = Intake(self.accumulator, self.clock, self.wake)
         self.topics = ProducerTopics(
@@ -148,22 +145,6 @@ class ProducerCore:
 
     def fail(self, error: MoldauError) -> None:
         self._sender.fail(error)
-
-
-def _client_settings(options: ProducerOptions) -> ClientSettings:
-    return ClientSettings(
-        connection=ConnectionSettings(
-            client_id=options.client_id,
-            client_version=__version__,
-            connect_seconds=options.socket_connection_setup_timeout_ms / 1000,
-            request_seconds=options.request_timeout_ms / 1000,
-        ),
-        patience_seconds=options.max_block_ms / 1000,
-        backoff=Backoff(
-            first_seconds=options.retry_backoff_ms / 1000,
-            max_seconds=max(options.retry_backoff_max_ms, options.retry_backoff_ms) / 1000,
-        ),
-    )
 
 
 def _limits(options: ProducerOptions) -> BatchLimits:

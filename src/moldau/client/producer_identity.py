@@ -25,12 +25,13 @@ async def ask_identity(client: ClusterClient) -> ProducerIdentity:
     """Raises only what does not pass by itself: no permission, a broker that is too old."""
 
     async def ask() -> ProducerIdentity:
-        return await _ask_once(client)
+        return await ask_identity_once(client)
 
     return await client.retry(ask, patience_seconds=_AS_LONG_AS_IT_TAKES, wait_for_cluster=True)
 
 
-async def _ask_once(client: ClusterClient) -> ProducerIdentity:
+async def ask_identity_once(client: ClusterClient) -> ProducerIdentity:
+    """Raises whatever goes wrong with this one attempt."""
     connection = await client.pool.to_any()
     values = {
         "transactional_id": None,

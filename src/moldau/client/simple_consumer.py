@@ -17,11 +17,11 @@ from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self, cast
 
-from moldau import __version__
 from moldau.client.broker_errors import error_for, read_code
-from moldau.client.connections import BrokerConnection, ConnectionSettings, open_connection
+from moldau.client.connections import BrokerConnection, open_connection
 from moldau.client.consumer_setup import read_time_ms
 from moldau.client.loop_thread import LoopThread
+from moldau.client.option_settings import connection_settings
 from moldau.client.rules.addresses import parse_address
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.client.rules.fetched_batches import decode_batch, split_batches
@@ -203,13 +203,7 @@ class AsyncSimpleConsumer:
             raise ClosedClientError("the consumer is closed")
         async with self._connecting:
             if self._connection is None or not self._connection.is_open:
-                options = self._options
-                settings = ConnectionSettings(
-                    client_id=options.client_id,
-                    client_version=__version__,
-                    connect_seconds=options.socket_connection_setup_timeout_ms / 1000,
-                    request_seconds=options.request_timeout_ms / 1000,
-                )
+                settings = connection_settings(self._options)
                 self._connection = await open_connection(
                     self._network, self._clock, self._address, settings
                 )

@@ -82,7 +82,9 @@ class ChangeNotifications(Generic[T]):
         self._purged_ms = now_ms
         paths = [f"{self._folder}/{name}" for name in names]
         nodes = await self._coordination.get_many(paths)
+        # By the store's own time: a broker whose clock is ahead would take away what is new.
+        newest_ms = max((node.modified_ms for node in nodes if node is not None), default=0)
         for path, node in zip(paths, nodes, strict=True):
-            if node is not None and node.modified_ms < now_ms - EXPIRY_MS:
+            if node is not None and node.modified_ms < newest_ms - EXPIRY_MS:
                 with contextlib.suppress(NoNodeError):  # another broker was faster
                     await self._coordination.delete(path)

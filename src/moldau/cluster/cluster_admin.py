@@ -22,7 +22,6 @@ from moldau.cluster.cluster_identity import new_topic_id
 from moldau.cluster.config_writer import BrokerConfigRules, ConfigRules, ConfigWriter
 from moldau.cluster.controllership import Controllership, Term
 from moldau.cluster.metadata_publisher import MetadataPublisher
-from moldau.cluster.rules.config_changes import ConfigChange
 from moldau.cluster.rules.leader_election import PlannedState, first_state
 from moldau.cluster.rules.metadata_image import (
     NO_TOPIC_ID,
@@ -40,6 +39,7 @@ from moldau.cluster.rules.topic_creation import (
 )
 from moldau.cluster.state_writer import MAX_WRITE_BYTES, StateWriter
 from moldau.cluster.topic_deletion import TopicDeletion
+from moldau.config.operations import ConfigChange
 from moldau.coordination.port import (
     BadVersionError,
     ConnectionLostError,
@@ -50,6 +50,7 @@ from moldau.coordination.port import (
     SessionExpiredError,
 )
 from moldau.errors import (
+    InvalidReplicationFactorError,
     NotControllerError,
     RequestTimedOutError,
     TopicExistsError,
@@ -96,7 +97,7 @@ class ClusterAdmin:
         """The topic as it was made; with `validate_only` as it would be, without an id."""
         with kafka_errors():
             term = self._controllership.require_term()
-            topic = self._plan_topic(spec, term)
+            topic = await self._plan_topic_anew(spec, term)
             if validate_only:
                 return replace(topic, topic_id=NO_TOPIC_ID)
             return await self._retrying(topic.name, lambda: self._write_topic(term, topic))
@@ -159,6 +160,15 @@ class ClusterAdmin:
             return await self._retrying(
                 None, lambda: self._configs.replace_broker(broker_id, configs, validate_only)
             )
+
+    async def _plan_topic_anew(self, spec: TopicSpec, term: Term) -> TopicState:
+        """As `_plan_topic`; before too few brokers are blamed, they are counted again: the news of
+        one that already serves may be on its way."""
+        try:
+            return self._plan_topic(spec, term)
+        except InvalidReplicationFactorError:
+            await self._publisher.refresh_brokers()
+            return self._plan_topic(spec, term)
 
     def _plan_topic(self, spec: TopicSpec, term: Term) -> TopicState:
         image = self._publisher.image

@@ -14,12 +14,9 @@ from dataclasses import dataclass
 from moldau.cluster import layout
 from moldau.cluster.layout import ConfigEntity
 from moldau.cluster.metadata_publisher import MetadataPublisher
-from moldau.cluster.rules.config_changes import (
-    ConfigChange,
-    FindListDefault,
-    apply_config_changes,
-)
+from moldau.cluster.rules.config_changes import FindListDefault, apply_config_changes
 from moldau.cluster.rules.topic_creation import CheckConfigs
+from moldau.config.operations import ConfigChange
 from moldau.coordination.port import (
     ANY_VERSION,
     Check,

@@ -45,7 +45,7 @@ from moldau.coordination.port import (
     Watch,
 )
 from moldau.errors import KafkaError, MalformedNodeError, NotControllerError
-from moldau.model import BrokerId, TopicId
+from moldau.model import TopicId
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +113,6 @@ class Controller:
         self._woken = asyncio.Event()
         self._topics: set[str] = set()  # to be looked at
         self._touched: set[str] = set()  # to be read again
-        self._restarted: set[BrokerId] = set()  # to be elected anew where they lead
         self._has_reassignment = False  # asked for by the old tool, and not done yet
         self._watches: list[Watch] = []
         self._topic_watches: dict[str, Watch] = {}  # while the term lasts
@@ -121,13 +120,8 @@ class Controller:
 
     # Life
 
-    async def start(self, restarted: Collection[BrokerId] = ()) -> Term | None:
-        """Become the controller if nobody is, and put the cluster in order.
-
-        `restarted` are brokers that have just come and have not written a new epoch themselves:
-        what they led, they lead under a new one.
-        """
-        self._restarted.update(restarted)
+    async def start(self) -> Term | None:
+        """Become the controller if nobody is, and put the cluster in order."""
         self._publisher.subscribe(self._on_image)
         self._watch()
         self._mark(Duty.CLAIM)
@@ -135,8 +129,6 @@ class Controller:
             await self._do_what_is_due()
         except (KafkaError, CoordinationError) as error:
             logger.warning("the controller's duties wait: %s", error)
-        if self._controllership.find_term() is None:
-            self._restarted.clear()  # that is for the other controller to see
         return self._controllership.find_term()
 
     async def run(self) -> None:
@@ -149,11 +141,6 @@ class Controller:
         finally:
             self._end_watches()
             await self._controllership.resign()
-
-    async def elect_leaders(self, *, restarted: Collection[BrokerId] = ()) -> None:
-        """Elect for each partition whose leader is gone, missing or restarted."""
-        term = self._controllership.require_term()
-        await self.elections.elect(term, self._publisher.image.topics.keys(), restarted)
 
     # What is due
 
@@ -219,8 +206,9 @@ class Controller:
             logger.warning("the controller's duties wait: %s", error)
             await self._publisher.clock.sleep(RETRY_SECONDS)
             self._woken.set()
-        except KafkaError as error:
-            logger.error("the controller leaves something undone: %s", error)
+        except Exception:  # of one duty, which comes after the others from now on
+            logger.exception("the controller could not do something, and tries again soon")
+            await self._publisher.clock.sleep(RETRY_SECONDS)
             self._woken.set()
 
     async def _do_what_is_due(self) -> None:
@@ -229,7 +217,7 @@ class Controller:
             del self._due[duty]
             try:
                 await self._do(duty)
-            except (NotControllerError, CoordinationError):
+            except Exception:
                 self._due[duty] = None
                 raise
 
@@ -266,7 +254,11 @@ class Controller:
 
     async def _read_touched_topics(self, term: Term) -> None:
         touched, self._touched = self._touched, set()
-        await self._publisher.refresh_topics(touched)
+        try:
+            await self._publisher.refresh_topics(touched)
+        except BaseException:
+            self._touched |= touched
+            raise
 
     async def _look_at_deletions(self, term: Term) -> None:
         is_enabled = self._settings().deletes_topics
@@ -280,15 +272,13 @@ class Controller:
 
     async def _look_at_topics(self, term: Term) -> None:
         names, self._topics = self._topics, set()
-        restarted, self._restarted = self._restarted, set()
         try:
             self._watch_topics(names)
             await self._name_topics(term, names)
-            await self.elections.elect(term, names, restarted)
+            await self.elections.elect(term, names)
             await self.reassignments.advance(term, names)
         except BaseException:
             self._topics |= names
-            self._restarted |= restarted
             raise
         if self._has_reassignment:
             self._mark(Duty.REASSIGNMENT)  # something may have arrived

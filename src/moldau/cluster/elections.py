@@ -50,16 +50,13 @@ class Elections:
         self._states = states
         self._unclean_allowed = unclean_allowed
 
-    async def elect(
-        self, term: Term, names: Collection[str], restarted: Collection[BrokerId] = ()
-    ) -> None:
-        """Elect for each partition of these topics whose leader is gone, missing or restarted."""
+    async def elect(self, term: Term, names: Collection[str]) -> None:
+        """Elect for each partition of these topics whose leader is gone or missing."""
         for _ in range(ATTEMPTS):
             image = self._publisher.image
             plan = plan_elections(
                 [image.topics[name] for name in sorted(names) if name in image.topics],
                 image.brokers.keys(),
-                restarted=restarted,
                 unclean_allowed=self._unclean_allowed,
                 controller_epoch=term.epoch,
             )

@@ -32,11 +32,12 @@ from moldau.cluster.rules.metadata_image import (
     newest_states,
 )
 from moldau.coordination.port import (
-    ConnectionLostError,
     Coordination,
+    CoordinationError,
     SessionExpiredError,
     Watch,
 )
+from moldau.errors import MoldauError
 from moldau.model import BrokerId, TopicId, TopicPartition
 from moldau.tasks import TaskSupervisor
 
@@ -231,7 +232,9 @@ class MetadataPublisher:
                 self._dirty.remove(source)
                 try:
                     await self._refresh_source(source)
-                except ConnectionLostError as error:
+                except SessionExpiredError:
+                    raise
+                except (CoordinationError, MoldauError) as error:
                     logger.warning("metadata may be old, reading it again soon: %s", error)
                     self._dirty.add(source)
                     await self.clock.sleep(RETRY_SECONDS)
@@ -305,6 +308,10 @@ class MetadataPublisher:
             await self._refresh_broker_config(broker_id)
         for change in changes:
             self._untold_configs.pop(change, None)
+
+    async def refresh_brokers(self) -> None:
+        """Read who lives again now, for somebody who misses a broker that has just come."""
+        await self._refresh_source(_Source.BROKERS)
 
     async def refresh_topics(self, names: Collection[str]) -> None:
         """Read these topics again now, for a writer that was overtaken by another one."""

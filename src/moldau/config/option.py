@@ -68,6 +68,7 @@ class Option(Generic[V]):
         "documentation",
         "falls_back_to",
         "importance",
+        "is_ignored",
         "is_internal",
         "is_sensitive",
         "kind",
@@ -96,6 +97,7 @@ class Option(Generic[V]):
         self.kind = kind
         self.default = default
         self.documentation = f"{documentation} {_IGNORED}" if ignored else documentation
+        self.is_ignored = ignored
         self.rule = rule
         self.reload = reload
         self.importance = importance

@@ -88,6 +88,7 @@ class Shard:
         self._patience: ClockTimer | None = None  # for the first of them
         self._timers: dict[Timer, ClockTimer] = {}
         self._is_loaded = False
+        self._is_refused = False  # the last write to the log did not succeed
         self._is_closed = False
         log.on_commit = self._release
 
@@ -216,7 +217,7 @@ class Shard:
         for request, answer in outcome.replies:
             final = answer if error is None else refusal_like(answer, error)
             if not is_committed:
-                self._hold(partial(self._let_go, request, final))
+                self._hold(partial(self._let_go, request, final, bool(outcome.records)))
             elif request == own_request:
                 own_answer = final
             else:
@@ -230,8 +231,11 @@ class Shard:
         try:
             self._log.append(records)
         except KafkaError as error:
-            _log.error("cannot write to %s: %s", self.name, error)
+            if not self._is_refused:  # once: members repeat their requests many times a second
+                _log.error("cannot write to %s: %s", self.name, error)
+            self._is_refused = True
             return _APPEND_ERRORS.get(error.code, error.code)
+        self._is_refused = False
         for record in records:
             self._groups.apply(record)
         return None
@@ -264,7 +268,11 @@ class Shard:
         if future is not None and not future.done():
             future.set_result(answer)
 
-    def _let_go(self, request: int, answer: Answer, error: ErrorCode | None) -> None:
+    def _let_go(
+        self, request: int, answer: Answer, has_written: bool, error: ErrorCode | None
+    ) -> None:
+        if error is None and has_written and not self._log.is_safe:
+            error = ErrorCode.coordinator_not_available  # too few replicas have it: as a produce
         self._deliver(request, answer if error is None else refusal_like(answer, error))
 
     def _hold(self, let_go: Callable[[ErrorCode | None], None]) -> None:

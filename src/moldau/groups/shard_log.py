@@ -45,6 +45,11 @@ class ShardLog(Protocol):
         """All before it is there to stay: every in-sync replica has it."""
         ...
 
+    @property
+    def is_safe(self) -> bool:
+        """Whether so many replicas are in sync that what is committed may be acknowledged."""
+        ...
+
     def append(self, records: Sequence[Record]) -> None:
         """Append at once; raises `KafkaError` when that is not possible."""
         ...
@@ -87,6 +92,10 @@ class PartitionLog:
     def committed_offset(self) -> int:
         committed = self._partition.high_watermark
         return committed if self._unflushed_from is None else min(committed, self._unflushed_from)
+
+    @property
+    def is_safe(self) -> bool:
+        return self._partition.has_enough_in_sync
 
     def append(self, records: Sequence[Record]) -> None:
         log = self._partition.log

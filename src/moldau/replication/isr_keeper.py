@@ -19,7 +19,7 @@ from moldau.clock import Clock
 from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.config.broker_options import BrokerOptions
-from moldau.coordination.port import ConnectionLostError, SessionExpiredError
+from moldau.coordination.port import ConnectionLostError, CoordinationError, SessionExpiredError
 from moldau.model import BrokerId
 from moldau.replication.partition import Partition
 
@@ -33,7 +33,10 @@ class StateWrites(Protocol):
     """Writes states by compare-and-set (`cluster.state_writer.StateWriter`)."""
 
     async def find_overtaken(self, plan: Sequence[PlannedState]) -> list[PlannedState]:
-        """Write; returns those that surely were not written, since somebody else was faster."""
+        """Write; returns those that somebody else was faster with, or wrote over at once.
+
+        The image shows what the store holds of them then.
+        """
         ...
 
 
@@ -114,6 +117,9 @@ class IsrKeeper:
             _log.warning("cannot change in-sync sets: %s", error)
             self._withdraw(proposals)
             return False
+        except CoordinationError as error:  # nobody knows; until a newer state, both sets count
+            _log.error("in-sync sets that were proposed are left open: %s", error)
+            return False
 
     def _propose(self, candidates: Iterable[Partition]) -> list[_Proposal]:
         image = self._image()
@@ -163,9 +169,21 @@ class IsrKeeper:
                 list(one.planned.state.isr),
             )
         overtaken = await self._writes.find_overtaken([one.planned for one in proposals])
-        lost = {id(planned) for planned in overtaken}
+        lost = {id(planned) for planned in overtaken if self._is_in_force(planned)}
         self._withdraw([one for one in proposals if id(one.planned) in lost])
         return not overtaken
+
+    def _is_in_force(self, planned: PlannedState) -> bool:
+        """Whether the store, as it was read again, still has what the proposal was made over.
+
+        A newer state may be the proposal itself, of which no answer came, or what another has
+        written over it since. So it is left pending, and decided when that state is applied.
+        """
+        topic = self._image().topics.get(planned.topic.name)
+        if topic is None or topic.topic_id != planned.topic.topic_id:
+            return False  # the partition goes, too
+        state = topic.find_partition(planned.partition)
+        return state is not None and state.version == planned.former.version
 
     def _withdraw(self, proposals: Iterable[_Proposal]) -> None:
         for one in proposals:

@@ -7,7 +7,7 @@ the followers (ISR-2).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from moldau.cluster.rules.metadata_image import PartitionState
@@ -29,6 +29,7 @@ from moldau.replication.rules.isr import (
     plan_shrink,
     proposed_isr,
 )
+from moldau.replication.rules.read_replica import ReadableReplica
 
 SUSPICIOUS_REPEATS = 3
 """So often has a follower asked for the same records when their bytes are looked at."""
@@ -69,9 +70,10 @@ class Leadership:
     def update(self, state: PartitionState, now: float) -> None:
         """A newer state of the same epoch: whatever was proposed is decided (ISR-3).
 
-        Who was taken out has to fetch again before it may come in: it may have left by itself.
+        Who is not in the set has to fetch again before it may come in: it may have left by itself,
+        or it was no replica for a while, and so has thrown its log away.
         """
-        for broker in self.state.isr:
+        for broker in tuple(self.progress):
             if broker not in state.isr:
                 self.forget(broker)
         self.state = state
@@ -174,6 +176,21 @@ class Leadership:
             if self._broker_epoch_of(broker) != -1
         ]
         return min(own_log_start_offset, *starts) if starts else own_log_start_offset
+
+    def readable_followers(
+        self, racks: Mapping[BrokerId, str | None]
+    ) -> dict[BrokerId, ReadableReplica]:
+        """The followers that consumers may read from; `racks` has the living brokers."""
+        return {
+            broker: ReadableReplica(
+                rack=racks[broker],
+                log_start_offset=known.log_start_offset,
+                log_end_offset=known.log_end_offset,
+                caught_up_at=known.caught_up_at,
+            )
+            for broker, known in self.progress.items()
+            if broker in racks and broker in self.isr.isr
+        }
 
     # The in-sync set
 

@@ -26,18 +26,16 @@ from moldau.errors import (
 from moldau.model import BrokerId, Offset, TopicId, TopicPartition
 from moldau.records.batch_header import BatchHeader, read_header
 from moldau.records.compression import Codec
+from moldau.replication.append_options import level_of, limits_of
 from moldau.replication.leadership import Leadership
 from moldau.replication.replica import PartitionRead, Replica, ReplicaObserver
 from moldau.replication.rules.acknowledgement import Acknowledgement, decide_acknowledgement
 from moldau.replication.rules.follower_progress import FollowerFetch
-from moldau.replication.rules.high_watermark import (
-    advance_high_watermark,
-)
-from moldau.replication.rules.read_replica import ReadableReplica, choose_read_replica
+from moldau.replication.rules.high_watermark import advance_high_watermark
+from moldau.replication.rules.read_replica import choose_read_replica
 from moldau.storage.log import AppendResult, Log
 from moldau.storage.log_reader import LogRead
 from moldau.storage.rules.append_checks import (
-    AppendLimits,
     check_batch,
     check_records,
     check_records_if_quick,
@@ -125,7 +123,7 @@ class Partition(Replica):
         self._joining: Timer | None = None  # ends the wait for a follower that comes into the set
         self._has_followers = False
         self._smallest_isr_size = 0
-        self._limits = _limits_of(log.options)
+        self._limits = limits_of(log.options)
 
     def __repr__(self) -> str:
         role = "leader" if self.is_leader else f"follower of {self.leader_id}"
@@ -217,12 +215,20 @@ class Partition(Replica):
 
     @property
     def holds_lease(self) -> bool:
-        """Whether this broker leads, and nobody else can lead yet (REP-4)."""
-        return self.is_leader and self._clock.monotonic() < self._lease_end()
+        """Whether this broker leads, and nobody else can lead yet (REP-4).
+
+        Somebody else may, from the moment in which a leader that hands over refuses records.
+        """
+        return self._is_accepting and self._clock.monotonic() < self._lease_end()
+
+    @property
+    def has_enough_in_sync(self) -> bool:
+        """Whether `min.insync.replicas` are in the smallest set that may be in force."""
+        return self._smallest_isr_size >= self.log.options.min_insync_replicas
 
     def update_options(self, options: TopicOptions) -> None:
         self.log.update_options(options)
-        self._limits = _limits_of(options)
+        self._limits = limits_of(options)
 
     # Produce
 
@@ -248,7 +254,7 @@ class Partition(Replica):
         limits = self._limits
         header = check_batch(records, limits, now_ms)
         codec = self._rewrite_codec(header)
-        level = None if codec is None else _level_of(codec, self.log.options)
+        level = None if codec is None else level_of(codec, self.log.options)
 
         def look_inside() -> memoryview | bytearray:
             check_records(records, header, limits)
@@ -470,19 +476,11 @@ class Partition(Replica):
         leadership = self._leadership
         if leadership is None or not self._has_followers:
             return None
-        followers = {
-            broker: ReadableReplica(
-                rack=racks[broker],
-                log_start_offset=known.log_start_offset,
-                log_end_offset=known.log_end_offset,
-                caught_up_at=known.caught_up_at,
-            )
-            for broker, known in leadership.progress.items()
-            if broker in racks and broker in leadership.isr.isr
-        }
-        leader_rack = racks.get(self._broker_id)
         return choose_read_replica(
-            followers, client_rack=client_rack, leader_rack=leader_rack, fetch_offset=offset
+            leadership.readable_followers(racks),
+            client_rack=client_rack,
+            leader_rack=racks.get(self._broker_id),
+            fetch_offset=offset,
         )
 
     # Deleting
@@ -504,27 +502,3 @@ class Partition(Replica):
         """Before it, records are deleted in every replica whose broker lives."""
         start = self.log.log_start_offset
         return start if self._leadership is None else self._leadership.low_watermark(start)
-
-
-def _level_of(codec: Codec, options: TopicOptions) -> int | None:
-    match codec:
-        case Codec.GZIP:
-            return options.compression_gzip_level
-        case Codec.LZ4:
-            return options.compression_lz4_level
-        case Codec.ZSTD:
-            return options.compression_zstd_level
-        case Codec.NONE | Codec.SNAPPY:
-            return None
-
-
-def _limits_of(options: TopicOptions) -> AppendLimits:
-    return AppendLimits(
-        max_message_bytes=options.max_message_bytes,
-        segment_bytes=options.segment_bytes,
-        compacted="compact" in options.cleanup_policy,
-        log_append_time=options.message_timestamp_type == "LogAppendTime",
-        timestamp_before_max_ms=options.message_timestamp_before_max_ms,
-        timestamp_after_max_ms=options.message_timestamp_after_max_ms,
-        inspect_records=options.record_validation == "full",
-    )

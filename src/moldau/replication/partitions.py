@@ -27,6 +27,9 @@ from moldau.workers import Workers
 
 _log = logging.getLogger(__name__)
 
+_TOPICS_PER_TURN = 100
+"""Applied before somebody else may use the loop."""
+
 
 class Partitions:
     """Every replica here, by topic and number."""
@@ -52,9 +55,11 @@ class Partitions:
         self._fetchers: ReplicaFetchers | None = None
         self._partitions: dict[TopicPartition, Partition] = {}
         self._offline: set[TopicPartition] = set()  # ours, but their log directory failed
+        self.on_offline: Callable[[], None] | None = None  # told when more of them were found
         self._image: MetadataImage | None = None
         self._former_epochs: Mapping[TopicPartition, LeaderEpoch] = {}
         self._is_suspended = False
+        self._resumed_version = -1  # of the image that was read when the present session began
         self._waiting: asyncio.Queue[tuple[MetadataImage, frozenset[str]]] = asyncio.Queue()
         self._has_begun = False
         self._applied_version = -1
@@ -121,6 +126,7 @@ class Partitions:
         part here is what a reassignment leaves. It is put aside and not deleted, since the
         metadata may be what is wrong, after a restore for example.
         """
+        self._forget_waiting()  # all of them are older, and may know topics that are no more
         unknown = [
             topic_partition
             for topic_partition in self._log_store.logs
@@ -142,18 +148,26 @@ class Partitions:
     def suspend(self) -> None:
         """The session is over: lead and follow nothing, at once, until `resume`."""
         self._is_suspended = True
-        while not self._waiting.empty():
-            self._waiting.get_nowait()
+        self._forget_waiting()
         if self._fetchers is not None:
             self._fetchers.forget_all()
         for topic_partition, partition in tuple(self._partitions.items()):
             partition.suspend()
             self._observer.on_change(topic_partition)
 
+    def _forget_waiting(self) -> None:
+        while not self._waiting.empty():
+            self._waiting.get_nowait()
+
     def resume(self, image: MetadataImage) -> None:
         """There is a session again, and this image was read in it."""
         self._is_suspended = False
+        self._resumed_version = image.version
         self._waiting.put_nowait((image, frozenset(image.topics) | self._topics_here()))
+
+    def _is_obsolete(self, image: MetadataImage) -> bool:
+        """Whether an image is of a session that has ended, and there is another one."""
+        return image.version < self._resumed_version
 
     def _topics_here(self) -> frozenset[str]:
         return frozenset(key.topic for key in self._partitions)
@@ -172,14 +186,26 @@ class Partitions:
         """Make the replicas here what the image says of these topics."""
         former, self._image = self._image, image
         if former is not None and former.brokers is not image.brokers:
-            self._forget_restarted(former, image)
-        for name in sorted(changed_topics):
-            await self._apply_topic(name, image.topics.get(name))
+            self._forget_restarted(former)
+        former_offline = frozenset(self._offline)
+        names = sorted(changed_topics)
+        held = self._held_of(names)
+        for count, name in enumerate(names, start=1):
+            if self._is_obsolete(image):
+                return
+            if count % _TOPICS_PER_TURN == 0:
+                await self._clock.sleep(0)
+            try:
+                await self._apply_topic(name, image, held[name])
+            except Exception:  # noqa: BLE001 a bug costs one topic, the others are served
+                _log.exception("topic %s is not as the metadata says", name)
+        if self.on_offline is not None and not self._offline <= former_offline:
+            self.on_offline()
         async with self._applied:
             self._applied_version = max(self._applied_version, image.version)
             self._applied.notify_all()
 
-    def _forget_restarted(self, former: MetadataImage, image: MetadataImage) -> None:
+    def _forget_restarted(self, former: MetadataImage) -> None:
         """What a follower's log held before its broker went says nothing about it now (ISR-2)."""
         changed = [
             broker.id
@@ -190,29 +216,39 @@ class Partitions:
             for broker_id in changed:
                 partition.forget_follower(broker_id)
 
-    async def _apply_topic(self, name: str, topic: TopicState | None) -> None:
-        for topic_partition in [key for key in self._partitions if key.topic == name]:
-            held = self._partitions[topic_partition]
-            state = None if topic is None else topic.find_partition(topic_partition.partition)
-            if topic is None or held.topic_id != topic.topic_id or not self._has_part(state):
-                await self._drop(topic_partition)
+    def _held_of(self, names: Iterable[str]) -> dict[str, list[Partition]]:
+        """The replicas here of these topics, found in one go: it may be all of them."""
+        held: dict[str, list[Partition]] = {name: [] for name in names}
+        for key, partition in self._partitions.items():
+            if key.topic in held:
+                held[key.topic].append(partition)
+        return held
+
+    async def _apply_topic(
+        self, name: str, image: MetadataImage, held: Iterable[Partition]
+    ) -> None:
+        topic = image.topics.get(name)
+        for partition in held:
+            key = partition.topic_partition
+            state = None if topic is None else topic.find_partition(key.partition)
+            is_other = topic is None or partition.topic_id != topic.topic_id
+            if self._partitions.get(key) is partition and (is_other or not self._has_part(state)):
+                await self._drop(key)
         if topic is None:
+            self._offline = {key for key in self._offline if key.topic != name}
             return
         options = TopicOptions.resolve(topic.configs, self._options())
         for number, state in enumerate(topic.partitions):
-            if self._has_part(state):
-                await self._apply_partition(TopicPartition(name, number), topic, state, options)
+            if self._has_part(state) and not self._is_obsolete(image):
+                await self._apply_partition(number, topic, image, options)
 
     def _has_part(self, state: PartitionState | None) -> bool:
         return state is not None and self._broker_id in state.replicas
 
     async def _apply_partition(
-        self,
-        topic_partition: TopicPartition,
-        topic: TopicState,
-        state: PartitionState,
-        options: TopicOptions,
+        self, number: int, topic: TopicState, image: MetadataImage, options: TopicOptions
     ) -> None:
+        topic_partition = TopicPartition(topic.name, number)
         partition = self._partitions.get(topic_partition)
         if partition is None:
             partition = await self._open(topic_partition, topic, options)
@@ -221,9 +257,10 @@ class Partitions:
         else:
             partition.update_options(options)
         async with partition.truncating:  # nobody leads before a truncation is written down
-            if self._is_suspended or topic_partition not in self._partitions:
+            is_gone = topic_partition not in self._partitions
+            if self._is_suspended or self._is_obsolete(image) or is_gone:
                 return
-            is_news = partition.apply_state(state)
+            is_news = partition.apply_state(topic.partitions[number])
         if is_news:
             self._follow(partition)
             self._observer.on_change(topic_partition)
@@ -246,8 +283,10 @@ class Partitions:
                 await self._log_store.delete_log(topic_partition)
                 log = None
             if log is None:
+                # What was offline when the broker began, is it still: an empty log would lead on.
+                is_new = self._has_begun and topic_partition not in self._offline
                 log = await self._log_store.create_log(
-                    topic_partition, topic.topic_id, options, is_new=self._has_begun
+                    topic_partition, topic.topic_id, options, is_new=is_new
                 )
             else:
                 log.directory.require_online()  # its log may outlive it in the store's table
@@ -279,6 +318,10 @@ class Partitions:
             await self._log_store.delete_log(topic_partition)
         except StorageError as error:
             _log.error("cannot delete %s: %s", topic_partition, error)
+
+    def is_offline(self, topic_partition: TopicPartition) -> bool:
+        """Whether a replica belongs here and cannot be served, since its disk failed."""
+        return topic_partition in self._offline
 
     def drop_offline(self, folder: Path) -> None:
         """A log directory failed: its replicas are not served any more."""

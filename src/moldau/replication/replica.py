@@ -267,7 +267,7 @@ class Replica:
 
     def append_as_follower(self, records: memoryview) -> None:
         """Append what the leader sent; it is checked batch by batch before (REP-5)."""
-        self.log.append_replicated(records)
+        self.log.append_replicated(records, newest_epoch=self.leader_epoch)
 
     def follow_offsets(self, high_watermark: int, log_start_offset: int) -> None:
         """Take over what the leader says of the log, as far as it reaches here."""

@@ -245,12 +245,12 @@ class ReplicaFetcher:
         error = task.exception()
         if error is None:
             await self._use(task.result())
-        elif isinstance(error, ClientError | MalformedFrameError):
-            await self._pause(error)
         else:
-            raise error
+            await self._pause(error)
 
-    async def _pause(self, error: Exception) -> None:
+    async def _pause(self, error: BaseException) -> None:
+        if not isinstance(error, ClientError | MalformedFrameError):
+            _log.error("a fetch from broker %d failed", self.leader_id, exc_info=error)
         self._session.start_over()
         if self._failures == 0:
             _log.warning("cannot copy from broker %d: %s", self.leader_id, error)
@@ -296,6 +296,9 @@ class ReplicaFetcher:
                 await self._append(followed, position, row)
         except KafkaError as error:  # mostly a damaged batch, or a disk that failed
             self._put_off(followed, str(error))
+        except Exception as error:  # noqa: BLE001 a bug holds up one partition, not all of them
+            _log.exception("%s cannot be copied", partition.topic_partition)
+            self._put_off(followed, repr(error))
 
     async def _append(
         self, followed: _Followed, position: FollowPosition, row: AnsweredPartition

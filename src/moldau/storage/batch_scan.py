@@ -51,10 +51,15 @@ def walk_batches(file: File, start: int, end: int) -> Iterator[tuple[int, BatchH
         position += size_bytes
 
 
-def walk_valid_batches(file: File, end: int) -> Iterator[tuple[int, BatchHeader]]:
+def walk_valid_batches(
+    file: File, end: int, leader_epoch: int = -1
+) -> Iterator[tuple[int, BatchHeader]]:
     """Position and header of each batch from the file's beginning, up to the first damaged one.
 
-    A batch is sound when it is whole, its CRC matches and its offsets come after those before it.
+    A batch is sound when it is whole, its CRC matches, its offsets come after those before it, and
+    its leader epoch is not smaller. A smaller one is what a truncation took away: after a power
+    loss, bytes behind those that were written in their place may be there again. `leader_epoch` is
+    that of the last batch before the file.
     """
     position, chunk_start, chunk = 0, 0, memoryview(b"")
     next_offset = -1
@@ -71,11 +76,12 @@ def walk_valid_batches(file: File, end: int) -> Iterator[tuple[int, BatchHeader]
                 return
             continue
         header = read_header(chunk, at)
-        if not _is_sound(chunk[at : at + wanted], header, next_offset):
+        is_left_over = header.leader_epoch < leader_epoch
+        if is_left_over or not _is_sound(chunk[at : at + wanted], header, next_offset):
             _refuse_old_format(file, position, end)
             return
         yield position, header
-        next_offset = header.next_offset
+        next_offset, leader_epoch = header.next_offset, header.leader_epoch
         position += wanted
 
 

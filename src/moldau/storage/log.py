@@ -8,8 +8,7 @@ belongs to the log.
 
 A shell, owned by the event loop: a change of state has no `await` in its middle. What would block
 (fsync, snapshots, removing files) runs in a worker. `find_offset_by_timestamp` and
-`max_timestamp_offset` may be called from a worker: they look at the tuple of segments, which is
-replaced and never changed.
+`max_timestamp_offset` may be called from a worker (`log_lookups`).
 
 Invariants: log start offset <= log end offset; recovery point <= log end offset; no segment but
 the last is appended to; what is in the file behind a segment's size is not part of the log.
@@ -17,12 +16,12 @@ the last is appended to; what is in the file behind a segment's size is not part
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from moldau.config.topic_options import TopicOptions
-from moldau.errors import KafkaError, OffsetOutOfRangeError, StorageError
+from moldau.errors import OffsetOutOfRangeError, StorageError
 from moldau.model import Offset, TopicId, TopicPartition
 from moldau.records.batch_header import (
     CONTROL_FLAG,
@@ -32,15 +31,9 @@ from moldau.records.batch_header import (
 )
 from moldau.storage.log_directory import LogDirectory
 from moldau.storage.log_flush import LogFlush
+from moldau.storage.log_lookups import LogLookups
 from moldau.storage.log_ranges import LogRanges
-from moldau.storage.log_reader import (
-    LogRead,
-    TimestampedOffset,
-    find_aborted,
-    find_max_timestamp,
-    find_offset_by_timestamp,
-    segment_index,
-)
+from moldau.storage.log_reader import LogRead, TimestampedOffset, find_aborted, segment_index
 from moldau.storage.producer_replay import apply_marker, read_marker, rebuild_producers
 from moldau.storage.producer_state import ProducerState
 from moldau.storage.replicated_batches import check_replicated
@@ -110,6 +103,7 @@ class Log:
         self._active = segments[-1]
         self._ranges = LogRanges(self)
         self._flush = LogFlush(self, recovery_point, snapshots, stored_epochs)
+        self._lookups = LogLookups(self, self._flush)
         self.update_options(options)
 
     def __repr__(self) -> str:
@@ -194,16 +188,18 @@ class Log:
             base_offset, last_offset, log_append_time_ms, self.log_start_offset, False
         )
 
-    def append_replicated(self, records: memoryview) -> Offset:
+    def append_replicated(self, records: memoryview, newest_epoch: int | None = None) -> Offset:
         """Append batches that have their offsets, as the leader wrote them; returns the new end.
 
-        All are checked before the first is written. A batch that is cut short at the end of the
-        records is left for the next fetch.
+        All are checked before the first is written; none may be of a later epoch than
+        `newest_epoch`. A batch that is cut short at the end of the records is left for the next
+        fetch.
         """
         if self.is_closed or self.directory.failure is not None:
             raise self._refusal()
         now_ms = self.directory.clock.now_ms()
-        batches = check_replicated(records, self.log_end_offset, self.topic_partition)
+        end_offset = self.log_end_offset
+        batches = check_replicated(records, end_offset, self.topic_partition, newest_epoch)
         for position, header in batches:
             size_bytes = header.batch_length + LOG_OVERHEAD_BYTES
             batch = records[position : position + size_bytes]
@@ -352,13 +348,11 @@ class Log:
 
     def find_offset_by_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
         """The first record that is not older than a timestamp. Any thread; may read files."""
-        return self._look_up(
-            lambda segments: find_offset_by_timestamp(segments, self.log_start_offset, timestamp_ms)
-        )
+        return self._lookups.find_offset_by_timestamp(timestamp_ms)
 
     def max_timestamp_offset(self) -> TimestampedOffset | None:
         """The first of the youngest records. Any thread; may read files."""
-        return self._look_up(lambda segments: find_max_timestamp(segments, self.log_start_offset))
+        return self._lookups.find_max_timestamp()
 
     def aborted_transactions(
         self, start_offset: int, end_offset: int
@@ -370,28 +364,6 @@ class Log:
             return find_aborted(self.segments, start_offset, end_offset)
         except OSError as error:
             raise self.directory.judge(error) from error
-
-    def _look_up(
-        self, find: Callable[[Sequence[Segment]], TimestampedOffset | None]
-    ) -> TimestampedOffset | None:
-        """Run a lookup on the segments as they are; again when the log changed under it."""
-        while True:
-            self.require_usable()
-            segments, truncations = self.segments, self._flush.truncations
-            try:
-                found = find(segments)
-            except FileNotFoundError as error:
-                if segments is self.segments and self._flush.is_undisturbed(truncations):
-                    self.require_usable()  # a deleted log takes its files along
-                    raise self.directory.fail(error) from error
-            except OSError as error:
-                raise self.directory.judge(error) from error
-            except KafkaError:  # what was read may be half of one batch and half of another
-                if self._flush.is_undisturbed(truncations):
-                    raise
-            else:
-                if self._flush.is_undisturbed(truncations):
-                    return found
 
     # Flushing
 

@@ -141,9 +141,9 @@ class Maintenance:
                 await self._store.write_checkpoints(directory)
 
     async def expire_producers(self) -> None:
-        now_ms = self._clock.now_ms()
+        expiration_ms, now_ms = self._options().producer_id_expiration_ms, self._clock.now_ms()
         for number, log in enumerate(tuple(self._store.logs.values()), start=1):
-            log.producers.remove_expired(now_ms)
+            log.producers.remove_expired(expiration_ms, now_ms)
             if number % _LOGS_PER_TURN == 0:
                 await asyncio.sleep(0)
 

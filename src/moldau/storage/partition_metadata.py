@@ -41,11 +41,6 @@ def _parse_id(text: str) -> UUID:
         return _ZERO
 
 
-def write_partition_metadata(files: Files, path: Path, topic_id: TopicId) -> None:
-    """Blocks until it is on disk: call it in a worker."""
-    files.replace(path, encode_partition_metadata(topic_id))
-
-
 def read_partition_metadata(files: Files, path: Path) -> TopicId | None:
     """None when there is no such file."""
     return decode_partition_metadata(files.read(path)) if files.exists(path) else None

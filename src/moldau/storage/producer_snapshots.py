@@ -56,11 +56,6 @@ def decode_snapshot(data: bytes) -> list[ProducerEntry]:
     return [_decode_entry(row) for row in _ENTRY.iter_unpack(body[_COUNT.size :])]
 
 
-def write_snapshot(files: Files, path: Path, entries: Collection[ProducerEntry]) -> None:
-    """Blocks until it is on disk: call it in a worker."""
-    files.replace(path, encode_snapshot(entries))
-
-
 def read_snapshot(files: Files, path: Path) -> list[ProducerEntry]:
     return decode_snapshot(files.read(path))
 

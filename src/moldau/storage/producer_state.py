@@ -117,8 +117,10 @@ class ProducerState:
             return first_completed if first_open is None else first_open
         return min(first_open, first_completed)
 
-    def remove_expired(self, now_ms: int) -> int:
-        """Forget producers that have been quiet for `producer.id.expiration.ms`; say how many."""
+    def remove_expired(self, expiration_ms: int, now_ms: int) -> int:
+        """Forget producers that have been quiet for `producer.id.expiration.ms`, which may have
+        changed; say how many."""
+        self._expiration_ms = expiration_ms
         expired = [
             producer_id
             for producer_id, entry in self._entries.items()
@@ -127,9 +129,6 @@ class ProducerState:
         for producer_id in expired:
             del self._entries[producer_id]
         return len(expired)
-
-    def set_expiration_ms(self, expiration_ms: int) -> None:
-        self._expiration_ms = expiration_ms
 
     def reset(self, end_offset: int) -> None:
         """Forget everything, before the log is read again from this offset."""

@@ -245,6 +245,7 @@ class _Loader:
         scanned = self._plan_scan()
         if not scanned:
             return
+        self._last_epoch = -1
         first = len(self._segments) - len(scanned)
         self._rebuild_until(self._producers, self._segments[:first], scanned[0])
         for number in range(first, len(self._segments)):
@@ -259,7 +260,7 @@ class _Loader:
     def _recover_in_order(self, number: int) -> bool:
         """Check one segment; False when what is behind it cannot be part of the log."""
         segment = self._segments[number]
-        cut_bytes = self._recover(segment, self._producers)
+        cut_bytes = self._recover(segment, self._producers, self._last_epoch)
         if cut_bytes:
             _log.warning("cut %d damaged bytes off %s", cut_bytes, segment.path)
             return False
@@ -282,7 +283,7 @@ class _Loader:
             or self._has_gaps
         )
 
-    def _recover(self, segment: Segment, producers: ProducerState) -> int:
+    def _recover(self, segment: Segment, producers: ProducerState, leader_epoch: int = -1) -> int:
         def on_batch(position: int, header: BatchHeader) -> None:
             if header.record_count <= header.last_offset_delta:
                 self._has_gaps = True
@@ -290,8 +291,9 @@ class _Loader:
             if marker is not None:
                 apply_marker(producers, segment, header, header.base_offset, marker)
             self._note_epoch(header)
+            self._last_epoch = header.leader_epoch
 
-        return segment.recover(on_batch, self._options.index_interval_bytes)
+        return segment.recover(on_batch, self._options.index_interval_bytes, leader_epoch)
 
     def _remove(self, segments: Sequence[Segment]) -> None:
         for segment in segments:
@@ -340,6 +342,10 @@ class _Loader:
                 self._note_epoch(header)
 
     def _note_epoch(self, header: BatchHeader) -> None:
+        known = self._epochs.find_epoch_at(header.base_offset)
+        if known is not None and 0 <= header.leader_epoch < known:
+            # The file is older than a truncation, and what that epoch had written is gone.
+            self._epochs = self._epochs.truncate_from_end(header.base_offset)
         latest_epoch = self._epochs.latest_epoch
         if header.leader_epoch > (-1 if latest_epoch is None else latest_epoch):
             self._epochs = self._epochs.assign(header.leader_epoch, header.base_offset)

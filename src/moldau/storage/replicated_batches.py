@@ -12,11 +12,16 @@ from moldau.records.crc import crc_matches
 
 
 def check_replicated(
-    records: memoryview, next_offset: int, topic_partition: TopicPartition
+    records: memoryview,
+    next_offset: int,
+    topic_partition: TopicPartition,
+    newest_epoch: int | None = None,
 ) -> list[tuple[int, BatchHeader]]:
     """Positions and headers of the whole batches; one that is cut short at the end is left out.
 
     Offsets grow from `next_offset` on. Gaps are what compaction leaves, overlaps are a fault.
+    A batch of a later epoch than the leader's own was copied by it after it had stopped to lead,
+    over what it was about to send: what lies before it may differ from ours.
     """
     batches = list(walk_headers(records))
     for position, header in batches:
@@ -30,6 +35,11 @@ def check_replicated(
             raise CorruptBatchError(
                 f"the leader of {topic_partition} sent a batch at offset "
                 f"{header.base_offset}, {next_offset} is next"
+            )
+        if newest_epoch is not None and header.leader_epoch > newest_epoch:
+            raise CorruptBatchError(
+                f"the leader of {topic_partition} in epoch {newest_epoch} sent a batch of epoch "
+                f"{header.leader_epoch} at offset {header.base_offset}"
             )
         next_offset = header.next_offset
     return batches

@@ -236,11 +236,15 @@ class Segment:
         self.first_timestamp = self.find_first_timestamp()
 
     def recover(
-        self, on_batch: Callable[[int, BatchHeader], None], index_interval_bytes: int
+        self,
+        on_batch: Callable[[int, BatchHeader], None],
+        index_interval_bytes: int,
+        leader_epoch: int = -1,
     ) -> int:
         """Check every batch, cut the file behind the last sound one, and rebuild the indexes.
 
-        Returns the number of bytes cut off. Blocks.
+        `leader_epoch` is that of the batch before this segment, if it is known. Returns the number
+        of bytes cut off. Blocks.
         """
         file = self.opened()
         found_bytes = file.size()
@@ -249,7 +253,7 @@ class Segment:
         self._max_timestamp_known = True
         self._bytes_since_entry = 0
         valid_bytes = 0
-        for position, header in walk_valid_batches(file, found_bytes):
+        for position, header in walk_valid_batches(file, found_bytes, leader_epoch):
             if not self._holds(header):
                 break
             size_bytes = header.batch_length + LOG_OVERHEAD_BYTES
@@ -339,11 +343,6 @@ class Segment:
         for _, header in walk_batches(self.opened(), 0, self.size_bytes):
             return header.max_timestamp
         return UNKNOWN
-
-    def largest_timestamp_offset(self) -> int:
-        if not self._max_timestamp_known:
-            self._load_max_timestamp()
-        return self.max_timestamp_offset
 
     def _load_max_timestamp(self) -> None:
         """A sealed segment ends its time index with its youngest timestamp."""

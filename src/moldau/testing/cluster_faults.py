@@ -236,7 +236,16 @@ class ClusterFaults:
         self._world.service.drop(self._machines[fault.broker].host)
 
     def _expire(self, fault: PlannedFault) -> None:
-        self._world.service.expire_sessions_of(self._machines[fault.broker].host)
+        """The session ends before its time, and its client is told at once.
+
+        Not while it could not be told: then only the time-out, which the lease knows, ends it.
+        """
+        machine, service = self._machines[fault.broker], self._world.service
+        is_held = machine.process is None or machine.process.is_paused
+        if is_held or self._world.network.is_cut(service.host, machine.host):
+            self._world.log.note("not now: it cannot be told")
+        else:
+            service.expire_sessions_of(machine.host)
 
     def _coordination_outage(self, fault: PlannedFault) -> None:
         self._world.network.isolate(self._world.service.host)

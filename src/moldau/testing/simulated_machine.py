@@ -232,20 +232,20 @@ class SimulatedMachine:
             if not isinstance(error, _EXPECTED):
                 self.failures.append("".join(traceback.format_exception(error)))
             self._world.log.note(f"did not start: {type(error).__name__}: {error}")
-            self._world.clock.call_later(0, lambda: self._ended(process, again=True))
+            self._world.clock.call_later(0, lambda: self._ended(process))
             return
         self.broker = broker
         self._world.log.note("serves")
         await stopping.wait()
         await broker.stop()
         self._world.log.note("stopped")
-        self._world.clock.call_later(0, lambda: self._ended(process, again=False))
+        self._world.clock.call_later(0, lambda: self._ended(process))
 
-    def _ended(self, process: SimulatedProcess, *, again: bool) -> None:
+    def _ended(self, process: SimulatedProcess) -> None:
+        """It could not start, or has stopped; it may have been wanted again meanwhile."""
         if self.process is process:
             self._kill()
-            if again:
-                self._world.clock.call_later(_PAUSE_BEFORE_RESTART, self._start_if_wanted)
+            self._world.clock.call_later(_PAUSE_BEFORE_RESTART, self._start_if_wanted)
 
     def _start_if_wanted(self) -> None:
         if self._is_wanted:

@@ -80,7 +80,7 @@ class Waiting:
             clock=clock,
             fetch_sessions=FetchSessions(lambda: 0, lambda: 1),
             image=SimpleNamespace(topics_by_id=dict[UUID, object]()),
-            options=SimpleNamespace(fetch_max_bytes=1 << 20),
+            options=SimpleNamespace(fetch_max_bytes=1 << 20, replica_selector_class=None),
             partitions=SimpleNamespace(require_replica=lambda topic, index: self.partition),
             waiting_room=self.room,
         )

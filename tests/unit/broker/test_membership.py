@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import errno
 import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from moldau.broker.boot_id import read_boot_id
-from moldau.broker.presence_note import FILE_NAME
-from moldau.cluster.rules.metadata_image import NO_BROKER
+from moldau.broker.presence_note import FILE_NAME, PresenceNote, write_presence_note
+from moldau.cluster.layout import encode_partition_state, partition_state_path
+from moldau.cluster.rules.metadata_image import NO_BROKER, BrokerState, MetadataImage
+from moldau.coordination.port import Operation, SessionExpiredError
 from moldau.errors import StartupError
 from moldau.testing.manual_clock import wait_until_idle
 
@@ -89,6 +94,38 @@ def test_a_broker_whose_session_is_lost_comes_back_by_itself() -> None:
         note = json.loads(two.files.read(DATA / FILE_NAME))
         assert note == {"version": 1, "session_id": two.session.session_id, "boot_id": "first"}
         assert three.image.controller_id == 1
+
+    play(story)
+
+
+def test_who_was_elected_before_the_broker_was_back_is_not_overlooked() -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two, _ = await cluster.start(1, 2, 3)
+        await cluster.create(one, "clicks", [2, 1, 3])
+        assert two.broker is not None
+        assert two.session is not None
+        registration = two.broker._membership._registration
+        register = registration.register
+
+        async def elect_and_register(broker: BrokerState) -> BrokerState:
+            registration.register = register
+            await cluster.clock.sleep(1.0)  # until all that the new session was told of is read
+            elected = replace(one.state("clicks"), leader=3, leader_epoch=9, isr=(1, 3))
+            data = encode_partition_state(elected)
+            await cluster.store.session().set(partition_state_path("clicks", 0), data)
+            return await register(broker)  # and nothing has told anybody of it yet
+
+        def resume(image: MetadataImage) -> None:
+            resumed.append(image)
+            resume_all(image)
+
+        resumed: list[MetadataImage] = []
+        partitions = two.services.partitions
+        resume_all, partitions.resume = partitions.resume, resume
+        registration.register = elect_and_register
+        two.session.expire()
+        await cluster.until(lambda: bool(resumed))
+        assert resumed[0].find_partition("clicks", 0).leader_epoch == 9
 
     play(story)
 
@@ -193,9 +230,11 @@ def test_a_broker_without_an_id_gets_one_that_nobody_had_and_keeps_it() -> None:
 # Coming back
 
 
-async def killed_alone_in_sync(cluster: Cluster) -> tuple[Machine, Machine]:
+async def killed_alone_in_sync(cluster: Cluster, *earlier: str) -> tuple[Machine, Machine]:
     """Broker 1 was the last one in sync when it was killed; broker 2 is back before it."""
     one, two = await cluster.start(1, 2)
+    for topic in earlier:
+        await cluster.create(one, topic, [1, 2])
     await cluster.create(one, "clicks", [1, 2])
     await two.stop()
     await cluster.until(lambda: one.led("clicks") == (1, (1,), 0))
@@ -234,6 +273,22 @@ def test_a_replica_that_may_have_a_hole_does_not_lead_even_as_the_last_one() -> 
         await cluster.until(lambda: set(two.state("clicks").isr) == {1, 2})
 
     play(story)
+
+
+def test_a_disk_that_was_away_when_the_machine_came_back_may_have_a_hole_as_well() -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two = await killed_alone_in_sync(cluster, "earlier")
+        assert one.files.exists(DATA / "clicks-0")
+        # The machine was restarted, and the broker was once started without that disk.
+        note = PresenceNote(session_id=1, boot_id="second")
+        write_presence_note(one.files, Path("/other"), note)
+        one.boot_id = "second"
+        await one.start()
+        await cluster.clock.advance(60.0)
+        await wait_until_idle()
+        assert two.led("clicks")[:2] == (NO_BROKER, ())
+
+    play(story, log_dirs=f"/other,{DATA}")
 
 
 def test_a_replica_whose_log_is_missing_does_not_lead_even_as_the_last_one() -> None:
@@ -318,6 +373,35 @@ def test_the_partitions_of_a_failed_disk_are_handed_over() -> None:
         await cluster.until(lambda: three.led("clicks") == (3, (3,), 1))
         assert one.led("alone") == (2, (2,), 0)
         assert set(one.image.brokers) == {1, 2, 3}
+
+    play(story)
+
+
+def test_a_broker_without_a_disk_leads_no_new_partition_for_long() -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two, three = await cluster.start(1, 2, 3)
+        two.services.log_store.directories[0].fail(OSError(errno.EIO, "the disk is dead"))
+        await cluster.until(lambda: not two.services.partitions.high_watermarks())
+        await cluster.create(one, "clicks", [2, 3])
+        await cluster.until(lambda: three.led("clicks") == (3, (3,), 1))
+
+    play(story)
+
+
+def test_a_failed_disk_is_given_up_in_the_next_session_if_not_in_this_one() -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two, three = await cluster.start(1, 2, 3)
+        await cluster.create(one, "clicks", [2, 3])
+        assert two.session is not None
+        transact = two.session.transact
+
+        async def lose(operations: Sequence[Operation]) -> Sequence[str]:
+            two.session.transact = transact
+            raise SessionExpiredError("over")
+
+        two.session.transact = lose
+        two.services.log_store.directories[0].fail(OSError(errno.EIO, "the disk is dead"))
+        await cluster.until(lambda: three.led("clicks") == (3, (3,), 1))
 
     play(story)
 

@@ -87,16 +87,6 @@ def test_a_cancelled_fetch_leaves_nothing_behind():
     run(story)
 
 
-def test_all_can_be_woken_at_the_end():
-    async def story(clock, room):
-        waiting = [start(room, [CLICKS]), start(room, [ORDERS])]
-        await wait_until_idle()
-        room.wake_all()
-        await asyncio.gather(*waiting)
-
-    run(story)
-
-
 def test_followers_leave_with_what_was_appended_and_consumers_with_what_is_committed():
     async def story(clock, room):
         consumer = start(room, [CLICKS], missing_bytes=1)

@@ -18,14 +18,8 @@ from client.scripted_broker import (
     Stage,
     metadata,
 )
-from moldau.client.batch_sender import (
-    ACKS_ALL,
-    ACKS_LEADER,
-    ACKS_NONE,
-    UNKNOWN_OFFSET,
-    BatchSender,
-    SendSettings,
-)
+from moldau.client.batch_sender import UNKNOWN_OFFSET, BatchSender, SendSettings
+from moldau.config.client_options import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from moldau.errors import BatchTooLargeError, NotLeaderError, UnsupportedVersionError
 from moldau.model import TopicPartition
 from moldau.records.batch_header import BatchHeader, read_header

@@ -17,6 +17,7 @@ from moldau.cluster.controller import Controller, ControllerSettings
 from moldau.cluster.controllership import Controllership
 from moldau.cluster.leadership_admin import LeadershipAdmin
 from moldau.cluster.metadata_publisher import MetadataPublisher
+from moldau.cluster.rules.departure import Condition, plan_return
 from moldau.cluster.rules.metadata_image import (
     BrokerState,
     Endpoint,
@@ -95,6 +96,7 @@ class Member:
         )
         self.states = StateWriter(self.session, self.publisher)
         await self.publisher.start()
+        await self._come_back()
         endpoint = Endpoint(listener_name="PLAINTEXT", host=f"host{self.id}", port=9092)
         registration = BrokerRegistration(self.session, self.clock, self.publisher)
         self.broker = await registration.register(
@@ -102,8 +104,19 @@ class Member:
         )
         self.publisher.subscribe(lambda *change: self.seen.append(change))
 
+    async def _come_back(self) -> None:
+        """As a broker whose logs have lost nothing: what it led, it leads under a new epoch."""
+        plan = plan_return(
+            self.image.topics.values(), self.id, self.image.brokers, lambda *_: Condition.WHOLE
+        )
+        assert not await self.states.find_overtaken(plan)
+
     async def lead(self) -> None:
-        await self.controller.start(restarted={self.id})
+        await self.controller.start()
+
+    async def elect_leaders(self) -> None:
+        term = self.controllership.require_term()
+        await self.controller.elections.elect(term, self.image.topics.keys())
 
     async def serve(self) -> None:
         """Claim the controllership whenever it is free, and do its duties."""

@@ -8,9 +8,9 @@ from uuid import UUID
 import pytest
 
 from moldau.cluster import cluster_identity, layout
-from moldau.cluster.rules.config_changes import ConfigChange, ConfigOperation
 from moldau.cluster.rules.metadata_image import NO_TOPIC_ID
 from moldau.cluster.rules.topic_creation import TopicSpec
+from moldau.config.operations import ConfigChange, ConfigOperation
 from moldau.coordination.port import (
     BadVersionError,
     ConnectionLostError,
@@ -518,7 +518,8 @@ def test_configs_of_one_broker_and_of_all_are_kept_apart() -> None:
         assert broker.image.broker_configs == {1: {"a": "one"}}
         assert await broker.session.children("/config/brokers") == ["1", "<default>"]
         await broker.admin.replace_broker_configs(BrokerId(1), {})
-        assert broker.image.dynamic_broker_config(BrokerId(1)) == {"a": "all"}
+        assert broker.image.broker_config(BrokerId(1)) == {}
+        assert broker.image.broker_config(None) == {"a": "all"}
 
     play(story)
 

@@ -11,10 +11,10 @@ import pytest
 from moldau.cluster import layout
 from moldau.cluster.cluster_identity import ensure_layout
 from moldau.cluster.controller import ControllerSettings
-from moldau.cluster.rules.config_changes import ConfigChange
 from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.metadata_image import NO_BROKER, NO_TOPIC_ID
 from moldau.cluster.rules.topic_creation import TopicSpec
+from moldau.config.operations import ConfigChange
 from moldau.coordination.port import ConnectionLostError, Operation
 from moldau.errors import (
     ElectionNotNeededError,
@@ -66,6 +66,25 @@ async def set_isr(member: Member, *isr: int, partition: int = 0) -> None:
 
 
 # Brokers and the controller
+
+
+def test_a_duty_that_fails_does_not_end_the_controller() -> None:
+    async def story(stage: Stage) -> None:
+        one, two, _ = await stage.cluster(1, 2, 3)
+        await make(one, [2, 3, 1])
+        elections = one.controller.elections
+        elect = elections.elect
+
+        async def stumble(*_: object) -> None:
+            elections.elect = elect
+            raise ValueError("a bug")
+
+        elections.elect = stumble
+        await end(two)
+        await stage.clock.advance(1.0)
+        assert leaders(one) == [(3, (3, 1), 1)]
+
+    play(story)
 
 
 def test_leaders_of_a_dead_broker_are_replaced_and_it_leaves_the_other_sets() -> None:

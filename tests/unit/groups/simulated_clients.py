@@ -46,6 +46,7 @@ class Client:
         self.forget()
         self.metadata = b""
         self.request: int | None = None  # parked
+        self.acted_ms = 0  # when it sent its last request
         self.is_alive = True
         self.errors: list[ErrorCode] = []
 
@@ -204,10 +205,11 @@ class Simulation:
         self.now_ms = end_ms
 
     def wait_with_heartbeats(self, milliseconds: int) -> None:
-        """Time passes, and whoever is alive and not waiting says so."""
+        """Time passes, and whoever is alive and not waiting says so, or goes on in good time."""
         self.wait(milliseconds)
         for client in self.clients:
-            if client.is_settled:
+            is_late = bool(client.member_id) and self.now_ms - client.acted_ms > SESSION_MS // 3
+            if client.is_settled or is_late:
                 self.act(client)
 
     def settle(self, rounds: int = 60) -> None:
@@ -223,6 +225,7 @@ class Simulation:
     def _submit(self, event: Event, client: Client) -> None:
         request = next(self._requests)
         client.request = request
+        client.acted_ms = self.now_ms
         self._waiting[request] = client
         self._perform(self.groups.handle(event, self.now_ms, request))
 

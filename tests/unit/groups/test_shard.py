@@ -36,6 +36,7 @@ class FakeLog:
         self.records = list(records)
         self.follows = follows
         self.committed_offset = len(self.records)
+        self.is_safe = True
         self.on_commit: Callable[[], None] | None = None
         self.failure: KafkaError | None = None
 
@@ -148,6 +149,21 @@ def test_a_commit_is_answered_when_the_replicas_have_it() -> None:
         assert not answer.done()
         bench.log.catch_up()
         assert await now(answer) == PartitionsAnswer(errors=(ErrorCode.none,))
+
+    run(story())
+
+
+def test_a_commit_that_too_few_replicas_have_is_no_success() -> None:
+    async def story() -> None:
+        bench = Bench(FakeLog(follows=False))
+        bench.shard.load_nothing()
+        answer = bench.shard.submit(commit())
+        asked = bench.shard.ask(len)
+        bench.log.is_safe = False  # the others have left the in-sync set meanwhile
+        bench.log.catch_up()
+        assert (await now(answer)).error is ErrorCode.coordinator_not_available
+        assert isinstance(asked, asyncio.Future)
+        assert await asked == 1
 
     run(story())
 

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from moldau.cluster.rules.leader_election import PlannedState
-from moldau.cluster.rules.metadata_image import MetadataImage, TopicState
+from moldau.cluster.rules.metadata_image import MetadataImage, PartitionState, TopicState
 from moldau.coordination.port import ConnectionLostError, SessionExpiredError
 from moldau.replication.isr_keeper import IsrKeeper
 from replication.replica_bench import CLICKS, TOPIC_ID, Bench, run_story
@@ -41,17 +41,16 @@ class Store:
 
 
 class Kept:
-    """A keeper at work."""
+    """A keeper at work. `state` is what was read last."""
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: Bench, state: PartitionState) -> None:
         self.bench = bench
+        self.state = state
         self.store = Store(bench)
         partition = bench.replicas[1].partition
-        topic = TopicState(name=CLICKS.topic, topic_id=TOPIC_ID, partitions=())
-        image = MetadataImage(cluster_id="c", topics={CLICKS.topic: topic})
         self.keeper = IsrKeeper(
             partitions=[partition],
-            image=lambda: image,
+            image=self._image,
             writes=self.store,
             read_broker_epochs=self.store.read_broker_epochs,
             clock=bench.clock,
@@ -59,6 +58,10 @@ class Kept:
         )
         bench.replicas[1].observer.on_catch_up = self.keeper.on_catch_up
         self._task = asyncio.create_task(self.keeper.run())
+
+    def _image(self) -> MetadataImage:
+        topic = TopicState(name=CLICKS.topic, topic_id=TOPIC_ID, partitions=(self.state,))
+        return MetadataImage(cluster_id="c", topics={CLICKS.topic: topic})
 
     async def close(self) -> None:
         self._task.cancel()
@@ -68,8 +71,7 @@ class Kept:
 def run_kept(story, isr: tuple[int, ...]) -> None:
     async def run(bench: Bench) -> None:
         await bench.open(1, 2)
-        bench.elect(1, 0, isr=isr)
-        kept = Kept(bench)
+        kept = Kept(bench, bench.elect(1, 0, isr=isr))
         try:
             await bench.clock.advance(1)
             await story(bench, kept)
@@ -121,6 +123,24 @@ def test_a_proposal_that_was_overtaken_is_made_again_over_what_is_there_then():
         kept.store.is_overtaken = False
         await bench.clock.advance(16)
         assert bench.replicas[1].partition.in_sync == (1, 2)
+
+    run_kept(story, isr=(1,))
+
+
+def test_a_proposal_that_was_written_and_written_over_at_once_is_not_withdrawn():
+    async def story(bench: Bench, kept: Kept) -> None:
+        kept.store.is_overtaken = True
+        # The answer to our write was lost; another one followed it, and neither is applied yet.
+        kept.state = replace(kept.state, isr=(1, 2), version=kept.state.version + 2)
+        fetch(bench, 1, 2, 0)
+        await bench.clock.advance(0.01)
+        assert len(kept.store.plans) == 1
+        leader = bench.replicas[1]
+        leader.produce(b"a")
+        assert leader.partition.high_watermark == 0  # broker 2 may be elected, and lacks it
+        leader.partition.apply_state(kept.state)
+        fetch(bench, 1, 2, 1)
+        assert leader.partition.high_watermark == 1
 
     run_kept(story, isr=(1,))
 

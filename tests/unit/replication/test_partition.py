@@ -224,7 +224,9 @@ def test_a_leader_that_hands_over_takes_no_records_and_is_still_read_from():
         leader, _ = await bench.open(1, 2)
         bench.elect(1, 0)
         end = leader.produce(b"a")
+        assert leader.partition.holds_lease
         leader.partition.stop_accepting()
+        assert not leader.partition.holds_lease  # the next one may be leading already
         with pytest.raises(NotLeaderError):
             leader.produce(b"b")
         assert leader.partition.caught_up_followers() == ()
@@ -320,6 +322,23 @@ def test_who_was_taken_out_has_to_fetch_again_before_it_comes_in():
         fetch(bench, 1, 2, 0)
         _, proposed = leader.partition.propose_isr(30.0)
         assert proposed.isr == (1, 2)
+
+    run_story(story)
+
+
+def test_who_may_have_been_no_replica_for_a_while_has_to_fetch_again_before_it_comes_in():
+    async def story(bench: Bench) -> None:
+        leader, *_ = await bench.open(1, 2, 3)
+        bench.elect(1, 0, isr=(1, 2))
+        leader.produce(b"a")
+        fetch(bench, 1, 2, 1)
+        fetch(bench, 1, 3, 1)  # and then it is taken away and given back, with an empty log
+        leader.partition.apply_state(bench.state(1, 0, isr=(1, 2)))
+        assert leader.partition.propose_isr(30.0) is None
+        fetch(bench, 1, 3, 0)
+        assert leader.partition.propose_isr(30.0) is None
+        fetch(bench, 1, 3, 1)
+        assert leader.partition.propose_isr(30.0) is not None
 
     run_story(story)
 

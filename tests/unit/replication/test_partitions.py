@@ -1,7 +1,9 @@
 """The replicas of a broker follow the metadata, and nothing else while there is no session."""
 
 import asyncio
+import errno
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID
 
@@ -14,7 +16,7 @@ from moldau.cluster.rules.metadata_image import (
     TopicState,
 )
 from moldau.config.broker_options import BrokerOptions
-from moldau.errors import NotLeaderError, UnknownTopicError
+from moldau.errors import NotLeaderError, StorageError, UnknownTopicError
 from moldau.model import TopicPartition
 from moldau.replication.partition import FollowedRead, Partition
 from moldau.replication.partitions import Partitions
@@ -49,9 +51,10 @@ class Stage:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
+        self.failed: list[Path] = []
         options = BrokerOptions.resolve({})
         self.store = LogStore(
-            [Path("/data")],
+            [Path("/data"), Path("/more")],
             files=MemoryFiles(self.clock),
             clock=self.clock,
             workers=InlineWorkers(),
@@ -71,7 +74,7 @@ class Stage:
         self._version = 0
 
     def directory_failed(self, folder: Path, error: OSError) -> None:
-        raise AssertionError(f"{folder} failed: {error}")
+        self.failed.append(folder)
 
     def image(
         self,
@@ -181,6 +184,51 @@ def test_an_image_that_is_being_applied_when_the_session_ends_makes_no_leader():
     play(story)
 
 
+def test_an_image_of_a_former_session_makes_no_leader_in_the_next_one():
+    async def story(stage: Stage) -> None:
+        former = stage.image(1, 0)
+        await stage.apply(former)
+        async with stage.clicks.truncating:
+            applying = asyncio.create_task(stage.apply(former))
+            await wait_until_idle()
+            stage.partitions.suspend()
+            stage.partitions.resume(stage.image(2, 1))  # waits for its turn
+        await applying
+        assert not stage.clicks.is_leader
+
+    play(story)
+
+
+def test_a_topic_that_cannot_be_applied_holds_up_no_other():
+    async def story(stage: Stage) -> None:
+        image = stage.image(1, 0)
+        bad = replace(image.topics["clicks"], name="bad", configs={"retention.ms": "never"})
+        stage.partitions.on_image(replace(image, topics={"bad": bad}), ["bad"])
+        stage.partitions.on_image(image, ["clicks"])
+        running = asyncio.create_task(stage.partitions.run())
+        await wait_until_idle()
+        assert stage.clicks.is_leader
+        running.cancel()
+        await asyncio.wait((running,))
+
+    play(story)
+
+
+def test_images_from_before_the_beginning_are_not_applied_after_it():
+    async def story(stage: Stage) -> None:
+        stage.partitions.on_image(stage.image(1, 0, topic_id=FIRST), ["clicks"])
+        await stage.partitions.begin(stage.image(1, 0, topic_id=SECOND))
+        begun = stage.clicks
+        running = asyncio.create_task(stage.partitions.run())
+        await wait_until_idle()
+        assert stage.clicks is begun
+        assert stage.clicks.topic_id == SECOND
+        running.cancel()
+        await asyncio.wait((running,))
+
+    play(story)
+
+
 def test_images_that_wait_when_the_session_ends_are_not_applied():
     async def story(stage: Stage) -> None:
         await stage.apply(stage.image(2, 0))
@@ -233,6 +281,25 @@ def test_a_topic_that_is_made_again_has_no_past():
         await stage.apply(stage.image(1, 0, topic_id=SECOND))
         assert stage.clicks.is_leader
         assert stage.clicks.high_watermark == 0
+
+    play(story)
+
+
+def test_a_log_that_may_be_on_a_dead_disk_is_not_begun_anew_elsewhere():
+    async def story(stage: Stage) -> None:
+        told: list[bool] = []
+        stage.partitions.on_offline = lambda: told.append(stage.partitions.is_offline(CLICKS))
+        stage.store.directories[0].fail(OSError(errno.EIO, "dead"))
+        await stage.partitions.begin(stage.image(1, 4))
+        assert told == [True]
+        await stage.apply(stage.image(1, 5))
+        assert CLICKS not in stage.store.logs  # an empty log would lead, and others follow it
+        with pytest.raises(StorageError):
+            stage.partitions.require_leader("clicks", 0)
+        await stage.apply(MetadataImage(cluster_id="c", version=99))
+        await stage.apply(stage.image(1, 0, topic_id=SECOND))
+        assert stage.clicks.is_leader
+        assert told == [True]
 
     play(story)
 

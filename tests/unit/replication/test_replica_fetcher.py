@@ -1,5 +1,6 @@
 """Followers copy, go back to where histories part, and write nothing that they did not check."""
 
+from moldau.records.batch_header import stamp
 from moldau.replication.leadership import SUSPICIOUS_REPEATS
 from replication.replica_bench import Bench, run_story
 
@@ -207,6 +208,45 @@ def test_an_answer_that_was_overtaken_by_an_election_is_thrown_away():
         await bench.settle()
         assert follower.partition.is_leader
         assert follower.values == []
+
+    run_story(story)
+
+
+def test_what_a_former_leader_copied_itself_is_not_taken_from_it():
+    """It went back and copied while its answer was on the way, from where our histories part."""
+
+    async def story(bench: Bench) -> None:
+        leader, follower = await bench.open(1, 2)
+        bench.elect(1, 0)
+        link = bench.copy(2, 1)
+
+        def replace_by_later(data: bytearray) -> None:
+            if data:
+                stamp(data, 0, 1)
+
+        link.bend = replace_by_later
+        leader.produce(b"a")
+        await bench.settle()
+        assert follower.values == []
+
+    run_story(story)
+
+
+def test_a_fault_in_one_answer_does_not_end_the_copying():
+    async def story(bench: Bench) -> None:
+        leader, follower = await bench.open(1, 2)
+        bench.elect(1, 0)
+        bench.copy(2, 1)
+        append = follower.partition.append_as_follower
+
+        def stumble(records: memoryview) -> None:
+            follower.partition.append_as_follower = append
+            raise ValueError("a bug")
+
+        follower.partition.append_as_follower = stumble
+        leader.produce(b"a")
+        await bench.settle()
+        assert follower.values == [b"a"]
 
     run_story(story)
 

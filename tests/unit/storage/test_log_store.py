@@ -45,14 +45,17 @@ class Bench:
     def directory_failed(self, folder: Path, error: OSError) -> None:
         self.failed.append(folder)
 
+    def resolve_options(self) -> None:
+        self.options = BrokerOptions.resolve(self.settings)
+
     def a_store(self) -> LogStore:
-        options = BrokerOptions.resolve(self.settings)
+        self.resolve_options()
         return LogStore(
             self.folders,
             files=self.files,
             clock=self.clock,
             workers=InlineWorkers(),
-            options=lambda: options,
+            options=lambda: self.options,
             failures=self,
             random=Random(1),
         )

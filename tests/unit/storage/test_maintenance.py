@@ -180,3 +180,17 @@ def test_an_idle_store_arms_a_handful_of_timers():
         assert bench.clock.pending_timers <= 5
 
     run(story)
+
+
+def test_producers_are_forgotten_after_the_time_that_the_option_says_now():
+    async def story(bench: Bench, store: LogStore, log: Log) -> None:
+        now_ms = bench.clock.now_ms()
+        append(bench, log, timestamp_ms=now_ms, producer_id=7, producer_epoch=0, base_sequence=0)
+        await bench.clock.advance(3)
+        assert [entry.producer_id for entry in log.active_producers()] == [7]
+        bench.settings["producer.id.expiration.ms"] = "2000"  # it was a day
+        bench.resolve_options()
+        await bench.clock.advance(1)
+        assert not log.active_producers()
+
+    run(story, {"producer.id.expiration.check.interval.ms": "1000"})

@@ -14,7 +14,6 @@ from moldau.storage.partition_metadata import (
     decode_partition_metadata,
     encode_partition_metadata,
     read_partition_metadata,
-    write_partition_metadata,
 )
 
 TOPIC_ID = UUID(bytes=bytes(range(16)))
@@ -53,5 +52,5 @@ def test_the_id_goes_through_a_file(tmp_path):
     path = tmp_path / "partition.metadata"
 
     assert read_partition_metadata(RealFiles(), path) is None
-    write_partition_metadata(RealFiles(), path, TOPIC_ID)
+    path.write_bytes(encode_partition_metadata(TOPIC_ID))
     assert read_partition_metadata(RealFiles(), path) == TOPIC_ID

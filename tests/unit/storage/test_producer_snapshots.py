@@ -15,7 +15,6 @@ from moldau.storage.producer_snapshots import (
     decode_snapshot,
     encode_snapshot,
     read_snapshot,
-    write_snapshot,
 )
 from moldau.storage.rules.producer_sequences import ProducerEntry, RememberedBatch
 
@@ -87,6 +86,6 @@ def test_a_snapshot_goes_through_a_file(tmp_path):
     path = tmp_path / "00000000000000000041.snapshot"
     written = [ProducerEntry(1, 0, (RememberedBatch(3, 40, 5, 6000),), 6000)]
 
-    write_snapshot(RealFiles(), path, written)
+    path.write_bytes(encode_snapshot(written))
 
     assert read_snapshot(RealFiles(), path) == written

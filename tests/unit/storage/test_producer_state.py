@@ -119,7 +119,8 @@ def test_quiet_producers_are_forgotten_but_not_those_in_a_transaction():
     state.apply(a_header(2, timestamp_ms=2000), 1)
     state.apply(a_header(3, timestamp_ms=1000, transactional=True), 2)
 
-    assert state.remove_expired(now_ms=1500) == 1
+    assert state.remove_expired(DAY_MS, now_ms=1500) == 0
+    assert state.remove_expired(500, now_ms=1500) == 1
     assert {entry.producer_id for entry in state} == {2, 3}
     assert state.check(a_header(1, sequence=8)) is ACCEPTED
 

@@ -350,6 +350,21 @@ def test_open_and_aborted_transactions_are_known_after_a_restart(bench: LogBench
 # Epochs, identity
 
 
+def test_an_epoch_whose_records_were_truncated_does_not_come_back(bench: LogBench):
+    log = bench.create()
+    bench.append(log, 2, leader_epoch=2)
+    bench.append(log, 2, leader_epoch=3)
+    asyncio.run(log.flush())
+    log.truncate_to(2)
+    bench.append(log, 2, leader_epoch=2)
+    bench.append(log, 2, leader_epoch=5)
+    epochs = log.epochs
+    log.close()
+    recovered = bench.load(recovery_point=2)
+    assert recovered.epochs == epochs
+    assert recovered.epochs.find_epoch_at(3) == 2
+
+
 def test_epochs_are_rebuilt_from_the_batches_when_the_file_is_lost_or_damaged(bench: LogBench):
     log = bench.create()
     for epoch in (1, 1, 4):

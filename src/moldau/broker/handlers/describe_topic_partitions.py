@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
 API = serves("describe_topic_partitions", first=0, last=0)
 
-_MOST_PARTITIONS = 2_000
-"""Kafka's `max.request.partition.size.limit`."""
-
 
 def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> dict[str, object]:
     image = context.services.image
@@ -34,7 +31,8 @@ def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> 
     first_name, first_partition = "", 0
     if request.cursor is not None:
         first_name, first_partition = request.cursor.topic_name, request.cursor.partition_index
-    left = max(1, min(request.response_partition_limit, _MOST_PARTITIONS))
+    most = context.services.options.max_request_partition_size_limit
+    left = max(1, min(request.response_partition_limit, most))
     topics: list[TopicValues] = []
     for name in names:
         if name < first_name:

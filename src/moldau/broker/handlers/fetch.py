@@ -87,7 +87,7 @@ def handle_frame(
         size_bytes >= request.min_bytes
         or request.max_wait_ms <= 0
         or not results
-        or _must_be_told(results, plan, request)
+        or _must_be_told(results, plan, request, context)
     ):
         return _answer(plan, results, context)
     return _wait(plan, request, context)
@@ -107,7 +107,11 @@ async def _wait(plan: _Plan, request: FetchRequest, context: RequestContext) -> 
     while True:
         results, size_bytes = _read(plan, request, context, is_first=False)
         left_ms = (deadline - clock.monotonic()) * 1000
-        if size_bytes >= request.min_bytes or left_ms <= 0 or _must_be_told(results, plan, request):
+        if (
+            size_bytes >= request.min_bytes
+            or left_ms <= 0
+            or _must_be_told(results, plan, request, context)
+        ):
             return _answer(plan, results, context)
         await context.services.waiting_room.wait_for_bytes(
             watched,
@@ -117,13 +121,23 @@ async def _wait(plan: _Plan, request: FetchRequest, context: RequestContext) -> 
         )
 
 
-def _must_be_told(results: list[_Result], plan: _Plan, request: FetchRequest) -> bool:
-    """Whether there is something that no client should wait for."""
+def _must_be_told(
+    results: list[_Result], plan: _Plan, request: FetchRequest, context: RequestContext
+) -> bool:
+    """Whether there is something that no client should wait for.
+
+    A follower hears of a new high watermark with its next records, or when its wait is over; only
+    where consumers read from followers is it told at once. Otherwise each batch would cost every
+    follower one more fetch.
+    """
     is_following = request.replica_id >= 0 and plan.is_incremental
+    is_read_from = context.services.options.replica_selector_class is not None
     for wanted, read, _, preferred_replica in results:
         if read is None or read.diverging_epoch is not None or preferred_replica >= 0:
             return True
-        if is_following and wanted.has_moved(read):
+        if is_following and (
+            wanted.has_deleted(read) or (is_read_from and wanted.has_committed(read))
+        ):
             return True
     return False
 
@@ -218,6 +232,7 @@ def _read_for_consumer(
         partition = partitions.require_leader(name, partition_request.partition)
     else:
         partition = partitions.require_replica(name, partition_request.partition)
+    _check_topic(partition, wanted.topic)
     partition.check_epoch(partition_request.current_leader_epoch)
     read = partition.read(
         partition_request.fetch_offset,
@@ -256,6 +271,7 @@ def _read_for_follower(
     name = _require_name(wanted.topic, context)
     services = context.services
     partition = services.partitions.require_leader(name, partition_request.partition)
+    _check_topic(partition, wanted.topic)
     replica = BrokerId(request.replica_id)
     is_held_back = services.leader_quota.holds_back(partition, replica)
     read = partition.read_for_follower(
@@ -281,6 +297,12 @@ def _require_name(topic: TopicReference, context: RequestContext) -> str:
     if name is None:
         raise UnknownTopicIdError(f"there is no topic with id {topic}")
     return name
+
+
+def _check_topic(partition: Partition, topic: TopicReference) -> None:
+    """A topic that was made again under its name may not be the one that is open here yet."""
+    if not isinstance(topic, str) and partition.topic_id != topic:
+        raise UnknownTopicIdError(f"{partition.topic_partition} is about to be opened as {topic}")
 
 
 # The answer

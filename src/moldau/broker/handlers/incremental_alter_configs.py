@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from moldau.broker.api import serves
 from moldau.broker.config_resources import BrokerResource, TopicResource, alter_resource
 from moldau.broker.request_context import RequestContext
-from moldau.cluster.rules.config_changes import ConfigChange, ConfigOperation
+from moldau.config.operations import ConfigChange, ConfigOperation
 from moldau.errors import InvalidRequestError
 
 if TYPE_CHECKING:

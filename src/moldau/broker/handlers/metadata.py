@@ -75,7 +75,7 @@ async def handle(request: MetadataRequest, context: RequestContext) -> dict[str,
         ],
         "cluster_id": image.cluster_id,
         "controller_id": image.controller_id,
-        "topics": _answer_topics(wanted, image, context.version),
+        "topics": _answer_topics(wanted, image),
     }
     if context.version >= 13:
         values["error_code"] = ErrorCode.none
@@ -89,9 +89,7 @@ def _wanted_topics(request: MetadataRequest, version: int) -> list[Wanted] | Non
     return [(topic.name, getattr(topic, "topic_id", None)) for topic in request.topics]
 
 
-def _answer_topics(
-    wanted: list[Wanted] | None, image: MetadataImage, version: int
-) -> list[TopicValues]:
+def _answer_topics(wanted: list[Wanted] | None, image: MetadataImage) -> list[TopicValues]:
     if wanted is None:
         return [topic_values(topic, image) for topic in image.topics.values()]
     return [_answer_topic(name, topic_id, image) for name, topic_id in wanted]

@@ -95,11 +95,12 @@ def handle_frame(
             place = len(answers)
             try:
                 name = topic.name
-                if name is None:
-                    name = _require_name(topic.topic_id, context)
+                name = _require_name(topic.topic_id, context) if name is None else name
                 if name in INTERNAL_TOPICS:
                     raise InvalidTopicError(f"topic {name!r} is written by the broker alone")
                 partition = context.services.partitions.require_leader(name, index)
+                if topic.name is None and partition.topic_id != topic.topic_id:
+                    raise UnknownTopicIdError(f"{name!r} is about to be opened as another topic")
                 batch = _require_batch(records, request, context.version)
                 result = partition.append_as_leader(batch, acks)
                 if result is None:

@@ -17,14 +17,16 @@ def start(
     brokers: Annotated[
         int | None,
         typer.Option(
-            min=1, max=MAX_BROKERS, metavar="N", help="How many brokers.", show_default="3"
+            min=1,
+            max=MAX_BROKERS,
+            metavar="N",
+            help="How many brokers.",
+            show_default="3, or as before",
         ),
     ] = None,
     data_dir: Annotated[
         Path,
-        typer.Option(
-            file_okay=False, help="Where everything is kept.", show_default="./moldau-cluster"
-        ),
+        typer.Option(file_okay=False, help="Where everything is kept."),
     ] = DEFAULT_FOLDER,
     base_port: Annotated[
         int | None,
@@ -33,13 +35,17 @@ def start(
             max=60_000,
             metavar="P",
             help="Of the first broker; the others count on, ZooKeeper is 100 above.",
-            show_default="9092",
+            show_default="9092, or as before",
         ),
     ] = None,
     zookeeper_nodes: Annotated[
         int | None,
         typer.Option(
-            min=1, max=9, metavar="N", help="1, or 3 to survive the loss of one.", show_default="1"
+            min=1,
+            max=9,
+            metavar="N",
+            help="1, or 3 to survive the loss of one.",
+            show_default="1, or as before",
         ),
     ] = None,
     to_set: Annotated[
@@ -49,11 +55,17 @@ def start(
         ),
     ] = None,
 ) -> None:
-    """Start ZooKeeper and several brokers on this machine, in the background.
+    """Start ZooKeeper and brokers on this machine, in the background.
 
     Returns when every broker serves. Topics get three replicas, of which two must have a record
     before it is acknowledged (acks=all), as far as there are brokers; --set says otherwise. In a
-    folder where a cluster was stopped, or lost a process, what is missing is started again.
+    folder where a cluster was stopped, or lost a process, what is missing is started again; with
+    more --brokers than before, the cluster grows. ZooKeeper needs Java 17 and moldau[spark].
+
+    \b
+    For example:
+    moldau cluster start --brokers 3
+    moldau cluster start --set log.retention.hours=24 --data-dir /srv/moldau
     """
     from moldau.cli.cluster.local_cluster import LocalCluster
     from moldau.cli.cluster.plan import ClusterPlan

@@ -20,18 +20,17 @@ if TYPE_CHECKING:
 def status(
     data_dir: Annotated[
         Path,
-        typer.Option(
-            file_okay=False, help="Where it was started.", show_default="./moldau-cluster"
-        ),
+        typer.Option(file_okay=False, help="Where it was started."),
     ] = DEFAULT_FOLDER,
     internal: Annotated[
         bool, typer.Option("--internal", help="Show internal topics, too.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Show brokers, controller, and of every partition leader, replicas and who is in sync.
+    """Show the brokers, the controller and every partition of a cluster.
 
-    Fails unless all processes run and all brokers are in the cluster.
+    Of each partition: its leader, its replicas and who is in sync. Fails unless all processes run
+    and all brokers are in the cluster.
     """
     from moldau.cli.cluster.local_cluster import LocalCluster
     from moldau.cli.cluster.plan import ClusterPlan

@@ -34,7 +34,10 @@ def run(
     bootstrap: PipelineBootstrap = None,
     as_json: AsJson = False,
 ) -> None:
-    """Run a pipeline: until Ctrl-C, or with --once until everything there is has been read."""
+    """Run a pipeline, until Ctrl-C or until all is read (--once).
+
+    Needs moldau[spark] and Java 17. Started again, it goes on where it was.
+    """
     from moldau.cli.output import print_document
     from moldau.cli.pipeline.display import watching
     from moldau.spark.pipeline.file import load_pipeline

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 def status(
     file: PipelineFile, bootstrap: PipelineBootstrap = None, as_json: AsJson = False
 ) -> None:
-    """Show whether a pipeline runs, how far it has read, and how far it is behind."""
+    """Show whether a pipeline runs, and how far it is behind.
+
+    Reads its checkpoint and asks the brokers; needs no Spark.
+    """
     from moldau.cli.output import print_document
     from moldau.spark.pipeline.file import load_pipeline
     from moldau.spark.pipeline.status import read_status

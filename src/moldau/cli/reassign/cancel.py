@@ -26,7 +26,10 @@ def cancel(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Cancel those moves of a plan that are under way: the partitions stay where they were."""
+    """Cancel the moves of a plan that are under way.
+
+    These partitions stay where they were, or go back there. Moves that are done stay done.
+    """
     from moldau.cli.output import note, print_document
     from moldau.cli.reassign.plan_file import read_plan
     from moldau.cli.session import end_with, with_admin

@@ -32,7 +32,11 @@ def execute(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Begin to move partitions as a plan says. `moldau reassign verify` tells when all is done."""
+    """Begin to move partitions as a plan says.
+
+    Returns when the moves have begun; `moldau reassign verify` tells when all are done, and then
+    removes the throttle.
+    """
     from moldau.cli.output import note, print_document
     from moldau.cli.reassign.plan_file import read_plan
     from moldau.cli.session import end_with, with_admin

@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 
 def plan(
     topics: Annotated[
-        list[str], typer.Argument(metavar="TOPIC", help="The topics to move.", show_default=False)
+        list[str],
+        typer.Argument(metavar="TOPIC...", help="The topics to move.", show_default=False),
     ],
     brokers: Annotated[
-        str,
+        str | None,
         typer.Option(metavar="ID,...", help="The brokers to spread them over.", show_default=False),
-    ],
+    ] = None,
     replication_factor: Annotated[
         int | None,
         typer.Option(min=1, metavar="N", help="Copies of each partition.", show_default="as it is"),
@@ -30,15 +31,25 @@ def plan(
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Print a plan that spreads topics evenly over brokers and their racks.
+    """Print a plan that spreads topics evenly over brokers.
 
-    Nothing is changed. Write it to a file and give it to `moldau reassign execute`.
+    Replicas of a partition are in different racks where there are enough. Nothing is changed: write
+    the plan to a file, look at it, and give it to `moldau reassign execute`.
+
+    \b
+    For example:
+    moldau reassign plan clicks --current > back.json
+    moldau reassign plan clicks --brokers 1,2,3 > plan.json
+    moldau reassign execute --plan plan.json --throttle 50000000
+    moldau reassign verify --plan plan.json
     """
     from moldau.cli.output import print_document
     from moldau.cli.reassign.plan_file import to_document
     from moldau.cli.session import with_admin
 
-    wanted = _parse_brokers(brokers)
+    if brokers is None and not current:
+        raise typer.BadParameter("say over which ones, like 1,2,3", param_hint="--brokers")
+    wanted = _parse_brokers(brokers) if brokers is not None else []
     made = with_admin(
         bootstrap, lambda admin: _plan(admin, topics, wanted, replication_factor, current)
     )

@@ -26,9 +26,9 @@ def verify(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Tell how far the moves of a plan are, and remove their throttle when all are done.
+    """Tell how far the moves of a plan are.
 
-    Succeeds when all are done.
+    When all are done, it removes their throttle and succeeds; until then it fails (exit code 1).
     """
     from moldau.cli.output import Column, print_document, print_table
     from moldau.cli.reassign.plan_file import read_plan

@@ -11,7 +11,7 @@ from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 
 def delete(
     names: Annotated[
-        list[str], typer.Argument(metavar="NAME", help="The topics.", show_default=False)
+        list[str], typer.Argument(metavar="NAME...", help="The topics.", show_default=False)
     ],
     if_exists: Annotated[
         bool, typer.Option("--if-exists", help="Succeed when a topic is not there.")

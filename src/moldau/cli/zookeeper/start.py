@@ -19,9 +19,7 @@ _LOOK_EVERY_SECONDS = 0.5
 def start(
     data_dir: Annotated[
         Path,
-        typer.Option(
-            file_okay=False, help="Where its data is kept.", show_default="./moldau-zookeeper"
-        ),
+        typer.Option(file_okay=False, help="Where its data is kept."),
     ] = DEFAULT_FOLDER,
     port: Annotated[
         int,

@@ -25,9 +25,7 @@ _FACTS = {
 def status(
     data_dir: Annotated[
         Path,
-        typer.Option(
-            file_okay=False, help="Where it was started.", show_default="./moldau-zookeeper"
-        ),
+        typer.Option(file_okay=False, help="Where it was started."),
     ] = DEFAULT_FOLDER,
     port: Annotated[
         int | None,
@@ -44,7 +42,12 @@ def status(
     ] = 1,
     as_json: AsJson = False,
 ) -> None:
-    """Show the nodes of a ZooKeeper on this machine; fails unless all of them serve."""
+    """Show the nodes of a ZooKeeper on this machine.
+
+    Fails unless all of them serve. Knows those that `moldau zookeeper start` and `moldau cluster
+    start` have started in a folder (for a cluster: --data-dir moldau-cluster/zookeeper); others are
+    asked by their --port.
+    """
     from moldau.cli.output import Column, print_document, print_table
     from moldau.coordination.zookeeper_server import ZookeeperEnsemble
 

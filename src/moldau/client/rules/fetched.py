@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from moldau.errors import BatchTooLargeError, CorruptBatchError, UnsupportedForMessageFormatError
+from moldau.client.rules.fetched_batches import explain_no_batch, require_current_format
+from moldau.errors import CorruptBatchError
 from moldau.records.batch_header import (
-    CURRENT_MAGIC,
     LOG_OVERHEAD_BYTES,
-    MAGIC_AT,
     BatchHeader,
     Buffer,
-    read_size,
     walk_headers,
 )
 from moldau.records.batch_reader import records_of
@@ -47,7 +45,7 @@ def decode_fetched(data: Buffer, from_offset: int) -> Decoded:
         if not header.is_control:
             records += _from(records_of(batch, header), from_offset)
     if not batch_count and len(view) > LOG_OVERHEAD_BYTES:
-        _explain_no_batch(view)
+        explain_no_batch(view)
     return Decoded(records, next_offset)
 
 
@@ -58,20 +56,6 @@ def _from(records: list[Record], offset: int) -> list[Record]:
 
 
 def _require_sound(batch: memoryview, header: BatchHeader) -> None:
-    if header.magic != CURRENT_MAGIC:
-        raise UnsupportedForMessageFormatError(
-            f"the batch at offset {header.base_offset} has format {header.magic}; only 2 is read"
-        )
+    require_current_format(header)
     if not crc_matches(batch, header):
         raise CorruptBatchError(f"the batch at offset {header.base_offset} fails its CRC")
-
-
-def _explain_no_batch(view: memoryview) -> None:
-    """Bytes came, but no whole batch: older formats are shorter than a header, or it was cut."""
-    if len(view) > MAGIC_AT and view[MAGIC_AT] < CURRENT_MAGIC:
-        raise UnsupportedForMessageFormatError(
-            f"the records have format {view[MAGIC_AT]}; only 2 is read"
-        )
-    raise BatchTooLargeError(
-        f"a batch of {read_size(view)} bytes was cut to {len(view)}; fetch with a higher limit"
-    )

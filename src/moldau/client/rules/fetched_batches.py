@@ -56,7 +56,7 @@ def split_batches(
     is_aborted = _AbortedFilter(aborted).is_aborted if aborted else _never
     found_any = False
     for position, header in walk_headers(data):
-        _require_current_format(header)
+        require_current_format(header)
         found_any = True
         batch = data[position : position + header.batch_length + LOG_OVERHEAD_BYTES]
         left_out = is_aborted(batch, header) or header.is_control
@@ -66,7 +66,7 @@ def split_batches(
         if not left_out:
             batches.append(FetchedBatch(batch, header))
     if not found_any and len(data) > LOG_OVERHEAD_BYTES:
-        _explain_no_batch(data)
+        explain_no_batch(data)
     return FetchedBatches(batches, next_offset, leader_epoch)
 
 
@@ -127,14 +127,14 @@ def _never(batch: Buffer, header: BatchHeader) -> bool:
     return False
 
 
-def _require_current_format(header: BatchHeader) -> None:
+def require_current_format(header: BatchHeader) -> None:
     if header.magic != CURRENT_MAGIC:
         raise UnsupportedForMessageFormatError(
             f"the batch at offset {header.base_offset} has format {header.magic}; only 2 is read"
         )
 
 
-def _explain_no_batch(data: memoryview) -> None:
+def explain_no_batch(data: memoryview) -> None:
     """Bytes came, but no whole batch: older formats are shorter than a header, or it was cut."""
     if len(data) > MAGIC_AT and data[MAGIC_AT] < CURRENT_MAGIC:
         raise UnsupportedForMessageFormatError(

@@ -134,6 +134,11 @@ class PartitionTable:
     def paused(self) -> frozenset[TopicPartition]:
         return frozenset(state.partition for state in self if state.is_paused)
 
+    @property
+    def settled_positions(self) -> dict[TopicPartition, Position]:
+        """Behind all that the program has dealt with for sure."""
+        return {state.partition: state.position for state in self if state.position is not None}
+
     # Coming and going
 
     def add(self, partitions: Iterable[TopicPartition], *, held: bool = False) -> None:

@@ -9,32 +9,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from enum import IntEnum
 
 from moldau.config.changes import append_to_list, subtract_from_list
+from moldau.config.operations import ConfigChange, ConfigOperation
 from moldau.errors import InvalidConfigError, InvalidRequestError
 
 FindListDefault = Callable[[str], str | None]
 """The default of a list option, its items joined by commas; None when the option is no list."""
-
-
-class ConfigOperation(IntEnum):
-    """Numbered as on the wire."""
-
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigChange:
-    """One change. DELETE needs no value; the others do."""
-
-    name: str
-    value: str | None = None
-    operation: ConfigOperation = ConfigOperation.SET
 
 
 def apply_config_changes(

@@ -78,12 +78,8 @@ def decide_state(
     *,
     unclean_allowed: bool,
     controller_epoch: int,
-    force: bool = False,
 ) -> PartitionState | None:
-    """The next state of a partition, or None when it stays as it is.
-
-    A living leader stays unless `force` is set, as it is for one that was restarted.
-    """
+    """The next state of a partition, or None when it stays as it is. A living leader stays."""
     if state.version == NO_NODE:
         first = replace(
             first_state(state.replicas, alive, controller_epoch),
@@ -91,7 +87,7 @@ def decide_state(
             removing_replicas=state.removing_replicas,
         )
         return None if first.leader == NO_BROKER else first
-    if state.leader in alive and not force:
+    if state.leader in alive:
         return _without_the_dead(state, alive, controller_epoch)
     election = elect(state.replicas, state.isr, alive, unclean_allowed=unclean_allowed)
     if election is None and state.leader == NO_BROKER:
@@ -118,48 +114,33 @@ def plan_elections(
     topics: Iterable[TopicState],
     alive: Collection[BrokerId],
     *,
-    restarted: Collection[BrokerId],
     unclean_allowed: Callable[[TopicState], bool],
     controller_epoch: int,
 ) -> list[PlannedState]:
-    """Every partition whose leader is gone, missing or `restarted`, and every one with a replica
-    in its in-sync set that is gone, each with its next state.
+    """Every partition whose leader is gone or missing, and every one with a replica in its in-sync
+    set that is gone, each with its next state.
 
-    A leader that was restarted leads again under a new epoch: what it lost from the end of its
-    log, if anything, cannot be taken for what it appends now. `unclean_allowed` is asked only
-    where nobody else can lead.
+    `unclean_allowed` is asked only where nobody else can lead. A leader that was restarted, and so
+    lives, has written its new epoch itself (`departure.plan_return`).
     """
     plan = []
     for topic in topics:
         for partition, former in enumerate(topic.partitions):
-            if former.leader in alive and former.leader not in restarted:
-                state = _without_the_dead(former, alive, controller_epoch)
-            else:
-                force = former.leader in restarted
-                state = _elect_anew(topic, former, alive, force, unclean_allowed, controller_epoch)
+            state = _decide_state(topic, former, alive, unclean_allowed, controller_epoch)
             if state is not None:
                 plan.append(PlannedState(topic, partition, former, state))
     return plan
 
 
-def _elect_anew(
+def _decide_state(
     topic: TopicState,
     former: PartitionState,
     alive: Collection[BrokerId],
-    force: bool,
     unclean_allowed: Callable[[TopicState], bool],
     controller_epoch: int,
 ) -> PartitionState | None:
-    state = decide_state(
-        former,
-        alive,
-        unclean_allowed=False,
-        controller_epoch=controller_epoch,
-        force=force,
-    )
+    state = decide_state(former, alive, unclean_allowed=False, controller_epoch=controller_epoch)
     led = former if state is None else state
     if led.leader != NO_BROKER or not unclean_allowed(topic):
         return state
-    return decide_state(
-        former, alive, unclean_allowed=True, controller_epoch=controller_epoch, force=force
-    )
+    return decide_state(former, alive, unclean_allowed=True, controller_epoch=controller_epoch)

@@ -137,16 +137,6 @@ class MetadataImage:
             return self.default_broker_config
         return self.broker_configs.get(broker_id, {})
 
-    def dynamic_broker_config(self, broker_id: BrokerId) -> Mapping[str, str]:
-        """What was set for every broker, overridden by what was set for this one."""
-        return {**self.default_broker_config, **self.broker_config(broker_id)}
-
-    def with_topic(self, topic: TopicState) -> MetadataImage:
-        return self.with_topics((topic,))
-
-    def without_topic(self, name: str) -> MetadataImage:
-        return self.with_topics((), removed=(name,))
-
     def with_topics(
         self,
         changed: Iterable[TopicState],
@@ -185,12 +175,6 @@ class MetadataImage:
         """These brokers are alive, and no others."""
         alive = {broker.id: broker for broker in brokers}
         return replace(self, brokers=alive, version=self.version + 1)
-
-    def with_broker(self, broker: BrokerState) -> MetadataImage:
-        return self.with_brokers((*self.brokers.values(), broker))
-
-    def without_broker(self, broker_id: BrokerId) -> MetadataImage:
-        return self.with_brokers(b for b in self.brokers.values() if b.id != broker_id)
 
     def with_controller(self, controller_id: BrokerId) -> MetadataImage:
         return replace(self, controller_id=controller_id, version=self.version + 1)

@@ -25,6 +25,7 @@ class CleanerOptions(OptionSet):
         "Workers that compact logs.",
         at_least(0),
         reload=_DYNAMIC,
+        ignored=True,
     )
     log_cleaner_io_max_bytes_per_second = option(
         "log.cleaner.io.max.bytes.per.second",

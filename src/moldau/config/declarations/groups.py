@@ -45,6 +45,7 @@ class GroupOptions(OptionSet):
         ("classic", "consumer"),
         "The group protocols that are served.",
         any_of("classic", "consumer", "share", "streams"),
+        ignored=True,
     )
     group_consumer_session_timeout_ms = option(
         "group.consumer.session.timeout.ms",
@@ -52,6 +53,7 @@ class GroupOptions(OptionSet):
         45_000,
         "With the consumer protocol, how long a silent member is kept.",
         at_least(1),
+        ignored=True,
     )
     group_consumer_min_session_timeout_ms = option(
         "group.consumer.min.session.timeout.ms",
@@ -59,6 +61,7 @@ class GroupOptions(OptionSet):
         45_000,
         "With the consumer protocol, the shortest session time-out of a group.",
         at_least(1),
+        ignored=True,
     )
     group_consumer_max_session_timeout_ms = option(
         "group.consumer.max.session.timeout.ms",
@@ -66,6 +69,7 @@ class GroupOptions(OptionSet):
         60_000,
         "With the consumer protocol, the longest session time-out of a group.",
         at_least(1),
+        ignored=True,
     )
     group_consumer_heartbeat_interval_ms = option(
         "group.consumer.heartbeat.interval.ms",
@@ -73,6 +77,7 @@ class GroupOptions(OptionSet):
         5_000,
         "With the consumer protocol, how often members are told to report.",
         at_least(1),
+        ignored=True,
     )
     group_consumer_min_heartbeat_interval_ms = option(
         "group.consumer.min.heartbeat.interval.ms",
@@ -80,6 +85,7 @@ class GroupOptions(OptionSet):
         5_000,
         "With the consumer protocol, the shortest heartbeat interval of a group.",
         at_least(1),
+        ignored=True,
     )
     group_consumer_max_heartbeat_interval_ms = option(
         "group.consumer.max.heartbeat.interval.ms",
@@ -87,6 +93,7 @@ class GroupOptions(OptionSet):
         15_000,
         "With the consumer protocol, the longest heartbeat interval of a group.",
         at_least(1),
+        ignored=True,
     )
     group_consumer_max_size = option(
         "group.consumer.max.size",
@@ -94,6 +101,7 @@ class GroupOptions(OptionSet):
         MAX_INT,
         "With the consumer protocol, the most members that a group may have.",
         at_least(1),
+        ignored=True,
     )
     group_consumer_assignors = option(
         "group.consumer.assignors",
@@ -101,6 +109,7 @@ class GroupOptions(OptionSet):
         ("uniform", "range"),
         "With the consumer protocol, the assignors on the broker; the first is the default.",
         any_of("uniform", "range"),
+        ignored=True,
     )
     offsets_topic_num_partitions = option(
         "offsets.topic.num.partitions",

@@ -252,6 +252,7 @@ class LogOptions(OptionSet):
         "How long after the start the periodic work on logs begins. Meant for tests.",
         at_least(0),
         importance=Importance.LOW,
+        ignored=True,
     )
     num_recovery_threads_per_data_dir = option(
         "num.recovery.threads.per.data.dir",

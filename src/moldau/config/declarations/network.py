@@ -109,17 +109,19 @@ class NetworkOptions(OptionSet):
         "socket.send.buffer.bytes",
         INT,
         100 << 10,
-        "The send buffer of each connection (SO_SNDBUF); -1 leaves it to the operating system.",
+        "The send buffer of each connection (SO_SNDBUF). The operating system decides.",
         _BUFFER,
         importance=Importance.HIGH,
+        ignored=True,
     )
     socket_receive_buffer_bytes = option(
         "socket.receive.buffer.bytes",
         INT,
         100 << 10,
-        "The receive buffer of each connection (SO_RCVBUF); -1 leaves it to the operating system.",
+        "The receive buffer of each connection (SO_RCVBUF). The operating system decides.",
         _BUFFER,
         importance=Importance.HIGH,
+        ignored=True,
     )
     socket_listen_backlog_size = option(
         "socket.listen.backlog.size",
@@ -128,6 +130,7 @@ class NetworkOptions(OptionSet):
         "How many connections may wait to be accepted. The operating system has a limit of its "
         "own (somaxconn on Linux).",
         at_least(1),
+        ignored=True,
     )
     max_connections = option(
         "max.connections",
@@ -177,6 +180,7 @@ class NetworkOptions(OptionSet):
         "How long a connection stays open after a failed authentication, to slow down guessing.",
         at_least(0),
         importance=Importance.LOW,
+        ignored=True,
     )
     queued_max_requests = option(
         "queued.max.requests",
@@ -216,6 +220,7 @@ class NetworkOptions(OptionSet):
         30_000,
         "The longest wait for a connection to another broker after repeated failures.",
         at_least(1),
+        ignored=True,
     )
     fetch_max_bytes = option(
         "fetch.max.bytes",
@@ -265,7 +270,7 @@ class NetworkOptions(OptionSet):
         INT,
         10,
         "Worker threads for what would block the event loop: flushing, recovery, compression. "
-        "A new value counts from the next start.",
+        "What the file or the command line says counts; a dynamic value has no effect.",
         at_least(1),
         reload=Reload.CLUSTER_WIDE,
         importance=Importance.HIGH,

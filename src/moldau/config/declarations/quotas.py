@@ -19,6 +19,7 @@ class QuotaOptions(OptionSet):
         _WINDOW_NUMBER.format("client quotas"),
         at_least(1),
         importance=Importance.LOW,
+        ignored=True,
     )
     quota_window_size_seconds = option(
         "quota.window.size.seconds",
@@ -27,6 +28,7 @@ class QuotaOptions(OptionSet):
         _WINDOW_SIZE.format("client quotas"),
         at_least(1),
         importance=Importance.LOW,
+        ignored=True,
     )
     replication_quota_window_num = option(
         "replication.quota.window.num",
@@ -35,6 +37,7 @@ class QuotaOptions(OptionSet):
         _WINDOW_NUMBER.format("replication quotas"),
         at_least(1),
         importance=Importance.LOW,
+        ignored=True,
     )
     replication_quota_window_size_seconds = option(
         "replication.quota.window.size.seconds",
@@ -43,6 +46,7 @@ class QuotaOptions(OptionSet):
         _WINDOW_SIZE.format("replication quotas"),
         at_least(1),
         importance=Importance.LOW,
+        ignored=True,
     )
     alter_log_dirs_replication_quota_window_num = option(
         "alter.log.dirs.replication.quota.window.num",
@@ -69,6 +73,7 @@ class QuotaOptions(OptionSet):
         _WINDOW_NUMBER.format("quotas on the creation and deletion of topics"),
         at_least(1),
         importance=Importance.LOW,
+        ignored=True,
     )
     controller_quota_window_size_seconds = option(
         "controller.quota.window.size.seconds",
@@ -77,6 +82,7 @@ class QuotaOptions(OptionSet):
         _WINDOW_SIZE.format("quotas on the creation and deletion of topics"),
         at_least(1),
         importance=Importance.LOW,
+        ignored=True,
     )
     client_quota_callback_class = optional(
         "client.quota.callback.class",

@@ -69,6 +69,7 @@ class ReplicationOptions(OptionSet):
         64 << 10,
         "The receive buffer of a follower's connection.",
         importance=Importance.HIGH,
+        ignored=True,
     )
     replica_high_watermark_checkpoint_interval_ms = option(
         "replica.high.watermark.checkpoint.interval.ms",
@@ -167,6 +168,7 @@ class ReplicationOptions(OptionSet):
         5_000,
         "How long to wait before the hand-over is tried again.",
         at_least(0),
+        ignored=True,
     )
     controller_socket_timeout_ms = option(
         "controller.socket.timeout.ms",
@@ -174,6 +176,7 @@ class ReplicationOptions(OptionSet):
         30_000,
         "How long the controller waits for a broker's answer.",
         at_least(1),
+        ignored=True,
     )
     leader_replication_throttled_rate = option(
         "leader.replication.throttled.rate",

@@ -34,6 +34,7 @@ class TransactionOptions(OptionSet):
         "How long a transactional id without a transaction is remembered.",
         at_least(1),
         importance=Importance.HIGH,
+        ignored=True,
     )
     transaction_max_timeout_ms = option(
         "transaction.max.timeout.ms",
@@ -43,6 +44,7 @@ class TransactionOptions(OptionSet):
         "every read_committed reader of its partitions.",
         at_least(1),
         importance=Importance.HIGH,
+        ignored=True,
     )
     transaction_abort_timed_out_transaction_cleanup_interval_ms = option(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
@@ -51,6 +53,7 @@ class TransactionOptions(OptionSet):
         "How often the broker looks for transactions to abort.",
         at_least(1),
         importance=Importance.LOW,
+        ignored=True,
     )
     transaction_remove_expired_transaction_cleanup_interval_ms = option(
         "transaction.remove.expired.transaction.cleanup.interval.ms",
@@ -59,6 +62,7 @@ class TransactionOptions(OptionSet):
         "How often the broker looks for transactional ids to forget.",
         at_least(1),
         importance=Importance.LOW,
+        ignored=True,
     )
     transaction_partition_verification_enable = option(
         "transaction.partition.verification.enable",
@@ -67,6 +71,7 @@ class TransactionOptions(OptionSet):
         "Take transactional records only for partitions that were added to the transaction.",
         reload=Reload.CLUSTER_WIDE,
         importance=Importance.LOW,
+        ignored=True,
     )
     transaction_state_log_num_partitions = option(
         "transaction.state.log.num.partitions",
@@ -76,6 +81,7 @@ class TransactionOptions(OptionSet):
         "exist.",
         at_least(1),
         importance=Importance.HIGH,
+        ignored=True,
     )
     transaction_state_log_replication_factor = option(
         "transaction.state.log.replication.factor",
@@ -85,6 +91,7 @@ class TransactionOptions(OptionSet):
         "alone cannot give; Moldau's is 1. Set 3 in a cluster.",
         at_least(1),
         importance=Importance.HIGH,
+        ignored=True,
     )
     transaction_state_log_min_isr = option(
         "transaction.state.log.min.isr",
@@ -94,6 +101,7 @@ class TransactionOptions(OptionSet):
         "cannot give; Moldau's is 1. Set 2 in a cluster.",
         at_least(1),
         importance=Importance.HIGH,
+        ignored=True,
     )
     transaction_state_log_segment_bytes = option(
         "transaction.state.log.segment.bytes",
@@ -102,6 +110,7 @@ class TransactionOptions(OptionSet):
         "The segment size of __transaction_state; small segments are compacted and loaded sooner.",
         at_least(1),
         importance=Importance.HIGH,
+        ignored=True,
     )
     transaction_state_log_load_buffer_size = option(
         "transaction.state.log.load.buffer.size",
@@ -111,4 +120,5 @@ class TransactionOptions(OptionSet):
         "transactions.",
         at_least(1),
         importance=Importance.HIGH,
+        ignored=True,
     )

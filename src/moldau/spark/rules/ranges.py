@@ -73,10 +73,6 @@ def clip(wanted: PartitionRange, *, start_offset: int, end_offset: int) -> Parti
     return PartitionRange(wanted.partition, start, max(start, min(wanted.end_offset, end_offset)))
 
 
-def total_size(ranges: tuple[PartitionRange, ...] | list[PartitionRange]) -> int:
-    return sum(one.size for one in ranges)
-
-
 def count_backlog(starts: Offsets, ends: Offsets) -> Mapping[TopicPartition, int]:
     """How many offsets of each partition are still to be read; nothing counts as negative."""
     return {one: max(end - starts.get(one, 0), 0) for one, end in ends.items()}

@@ -22,12 +22,6 @@ class TriggerLimits:
     max_delay_ms: int = 15 * 60 * 1000
     max_bytes: int | None = None
 
-    @property
-    def are_set(self) -> bool:
-        return not (
-            self.max_offsets is None and self.min_offsets is None and self.max_bytes is None
-        )
-
 
 def may_wait(
     starts: Offsets, ends: Offsets, limits: TriggerLimits, waited_ms: float | None

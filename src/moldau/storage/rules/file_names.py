@@ -95,11 +95,6 @@ def stray_folder_name(partition: TopicPartition, unique_id: str) -> str:
     return _capped_folder_name(partition, unique_id, FolderKind.STRAY)
 
 
-def future_folder_name(partition: TopicPartition, unique_id: str) -> str:
-    """A replica on its way from one log directory to another."""
-    return f"{partition_folder_name(partition)}.{unique_id}-{FolderKind.FUTURE.value}"
-
-
 def find_partition_folder(name: str) -> PartitionFolder | None:
     """What a folder holds; None when it is not one of ours."""
     kind = FolderKind.CURRENT

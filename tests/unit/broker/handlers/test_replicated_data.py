@@ -1,6 +1,7 @@
 """Produce, Fetch and their kin on three brokers: who answers what, and when."""
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -95,6 +96,56 @@ def test_what_is_acknowledged_by_all_is_in_every_log() -> None:
         assert answer.error_code is ErrorCode.none
         assert [replica(each).log.log_end_offset for each in machines] == [1, 1, 1]
         assert values_of(await fetch(cluster, machines[0], 0)) == [b"a"]
+
+    play(story)
+
+
+def test_a_topic_made_again_is_not_taken_for_the_one_that_is_still_open() -> None:
+    async def story(cluster: Cluster) -> None:
+        (machine,) = await cluster.start(1)
+        await cluster.create(machine, "t", [1])
+        partition, topic_id = replica(machine), machine.image.topics["t"].topic_id
+        partition.topic_id = UUID(int=7)  # that of the former topic of this name
+        batch = build_batch([(cluster.clock.now_ms(), None, b"a", ())])
+        produced = await cluster.ask(
+            machine,
+            PRODUCE,
+            13,
+            transactional_id=None,
+            acks=-1,
+            timeout=1500,
+            topic_data=[
+                {"topic_id": topic_id, "partition_data": [{"index": 0, "records": bytes(batch)}]}
+            ],
+        )
+        answer = produced.responses[0].partition_responses[0]
+        assert answer.error_code is ErrorCode.unknown_topic_id
+        assert partition.log.log_end_offset == 0
+        wanted = {
+            "partition": 0,
+            "current_leader_epoch": -1,
+            "fetch_offset": 0,
+            "last_fetched_epoch": -1,
+            "log_start_offset": -1,
+            "partition_max_bytes": 1 << 20,
+        }
+        fetched = await cluster.ask(
+            machine,
+            FETCH,
+            13,
+            replica_id=-1,
+            max_wait=100,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            isolation_level=0,
+            session_id=0,
+            session_epoch=-1,
+            topics=[{"topic_id": topic_id, "partitions": [wanted]}],
+            forgotten_topics_data=[],
+            rack_id="",
+            cluster_id=None,
+        )
+        assert fetched.responses[0].partitions[0].error_code is ErrorCode.unknown_topic_id
 
     play(story)
 

@@ -84,12 +84,6 @@ def test_a_living_leader_stays() -> None:
     assert decide_state(state, ids(1, 2), unclean_allowed=True, controller_epoch=4) is None
 
 
-def test_a_restarted_leader_leads_again_under_a_new_epoch() -> None:
-    state = partition(1, ids(1), ids(1))
-    decided = decide_state(state, ids(1), unclean_allowed=False, controller_epoch=4, force=True)
-    assert decided == replace(state, leader_epoch=LeaderEpoch(6), controller_epoch=4)
-
-
 def test_a_dead_leader_is_replaced_under_a_new_epoch() -> None:
     state = partition(1, ids(1, 2), ids(1, 2))
     decided = decide_state(state, ids(2), unclean_allowed=False, controller_epoch=4)
@@ -120,13 +114,12 @@ def test_a_partition_without_a_state_gets_its_first_one() -> None:
     assert decide_state(state, ids(3), unclean_allowed=False, controller_epoch=4) is None
 
 
-def test_a_plan_names_the_partitions_whose_leader_is_gone_or_restarted() -> None:
-    one = topic("one", partition(1, ids(1), ids(1)), partition(2, ids(2), ids(2)))
+def test_a_plan_names_the_partitions_whose_leader_is_gone() -> None:
+    one = topic("one", partition(3, ids(3, 1), ids(3, 1)), partition(2, ids(2), ids(2)))
     two = topic("two", partition(3, ids(3, 2), ids(3, 2)))
     plan = plan_elections(
         [one, two],
         ids(1, 2),
-        restarted=ids(1),
         unclean_allowed=lambda _: False,
         controller_epoch=9,
     )
@@ -142,7 +135,6 @@ def test_unclean_election_is_decided_topic_by_topic() -> None:
     plan = plan_elections(
         [brave, careful],
         ids(2),
-        restarted=(),
         unclean_allowed=lambda topic: topic.name == "brave",
         controller_epoch=9,
     )
@@ -205,7 +197,6 @@ def test_whether_unclean_is_allowed_is_asked_only_where_nobody_else_can_lead() -
     plan_elections(
         [topic("t", partition(1, ids(1, 2), ids(1, 2)), partition(3, ids(3, 2), ids(3, 2)))],
         ids(1, 2),
-        restarted=(),
         unclean_allowed=allowed,
         controller_epoch=4,
     )
@@ -217,7 +208,6 @@ def plan(
     return plan_elections(
         [topic("t", state)],
         alive,
-        restarted=(),
         unclean_allowed=lambda _: unclean,
         controller_epoch=4,
     )

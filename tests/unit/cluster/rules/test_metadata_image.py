@@ -40,23 +40,25 @@ def test_an_image_begins_empty_and_without_a_controller() -> None:
 
 def test_a_topic_is_found_by_its_name_and_by_its_id() -> None:
     clicks = topic("clicks", 1)
-    image = EMPTY.with_topic(clicks)
+    image = EMPTY.with_topics([clicks])
     assert image.topics["clicks"] is clicks
     assert image.topics_by_id[UUID(int=1)] is clicks
     assert not EMPTY.topics
 
 
 def test_a_topic_made_again_is_not_found_by_its_former_id() -> None:
-    image = EMPTY.with_topic(topic("clicks", 1)).with_topic(topic("clicks", 2))
+    image = EMPTY.with_topics([topic("clicks", 1)]).with_topics([topic("clicks", 2)])
     assert set(image.topics_by_id) == {UUID(int=2)}
     assert image.topics["clicks"].topic_id == UUID(int=2)
 
 
 def test_a_topic_that_went_is_found_no_more() -> None:
-    image = EMPTY.with_topics([topic("clicks", 1), topic("views", 2)]).without_topic("clicks")
+    image = EMPTY.with_topics([topic("clicks", 1), topic("views", 2)]).with_topics(
+        [], removed=["clicks"]
+    )
     assert set(image.topics) == {"views"}
     assert set(image.topics_by_id) == {UUID(int=2)}
-    assert image.without_topic("clicks").topics == image.topics
+    assert image.with_topics([], removed=["clicks"]).topics == image.topics
 
 
 def test_topics_without_an_id_do_not_share_one() -> None:
@@ -68,10 +70,9 @@ def test_topics_without_an_id_do_not_share_one() -> None:
 def test_every_change_makes_a_higher_version() -> None:
     image = EMPTY
     for changed in (
-        image.with_topic(topic("clicks", 1)),
-        image.without_topic("clicks"),
-        image.with_broker(broker(1)),
-        image.without_broker(BrokerId(1)),
+        image.with_topics([topic("clicks", 1)]),
+        image.with_topics([], removed=["clicks"]),
+        image.with_brokers([broker(1)]),
         image.with_controller(BrokerId(1)),
         image.with_broker_config(None, {}),
         image.with_broker_config(BrokerId(1), {"a": "b"}),
@@ -80,30 +81,30 @@ def test_every_change_makes_a_higher_version() -> None:
 
 
 def test_what_did_not_change_is_shared() -> None:
-    image = EMPTY.with_topic(topic("clicks", 1)).with_broker(broker(1))
+    image = EMPTY.with_topics([topic("clicks", 1)]).with_brokers([broker(1)])
     assert image.with_controller(BrokerId(1)).topics is image.topics
-    assert image.with_topic(topic("views", 2)).topics["clicks"] is image.topics["clicks"]
+    assert image.with_topics([topic("views", 2)]).topics["clicks"] is image.topics["clicks"]
 
 
-def test_a_broker_that_comes_again_replaces_its_former_self() -> None:
-    image = EMPTY.with_broker(broker(1, 1)).with_broker(broker(2)).with_broker(broker(1, 2))
-    assert image.brokers == {1: broker(1, 2), 2: broker(2)}
-    assert set(image.without_broker(BrokerId(1)).brokers) == {2}
+def test_brokers_are_those_that_were_named_last() -> None:
+    image = EMPTY.with_brokers([broker(1, 1), broker(2)])
+    assert image.with_brokers([broker(1, 2)]).brokers == {1: broker(1, 2)}
 
 
 def test_partitions_are_found_by_number() -> None:
-    image = EMPTY.with_topic(topic("clicks", 1, partitions=2))
+    image = EMPTY.with_topics([topic("clicks", 1, partitions=2)])
     assert image.find_partition("clicks", 1) is image.topics["clicks"].partitions[1]
     assert image.find_partition("clicks", 2) is None
     assert image.find_partition("clicks", -1) is None
     assert image.find_partition("views", 0) is None
 
 
-def test_what_is_set_for_one_broker_overrides_what_is_set_for_all() -> None:
+def test_what_is_set_for_one_broker_and_for_all_is_kept_apart() -> None:
     image = EMPTY.with_broker_config(None, {"a": "all", "b": "all"})
     image = image.with_broker_config(BrokerId(1), {"a": "one"})
-    assert image.dynamic_broker_config(BrokerId(1)) == {"a": "one", "b": "all"}
-    assert image.dynamic_broker_config(BrokerId(2)) == {"a": "all", "b": "all"}
+    assert image.broker_config(BrokerId(1)) == {"a": "one"}
+    assert image.broker_config(BrokerId(2)) == {}
+    assert image.broker_config(None) == {"a": "all", "b": "all"}
     assert image.with_broker_config(BrokerId(1), {}).broker_configs == {}
 
 
@@ -122,8 +123,8 @@ def test_a_topic_that_is_being_deleted_is_no_topic_but_its_name_is_known() -> No
     assert set(image.topics_by_id) == {UUID(int=2)}
     assert image.deleting == {"clicks": UUID(int=1)}
     assert not image.with_topics((), removed=("clicks",)).deleting
-    assert not image.with_topic(topic("clicks", 3)).deleting
-    assert image.with_topic(topic("more", 4)).deleting == image.deleting
+    assert not image.with_topics([topic("clicks", 3)]).deleting
+    assert image.with_topics([topic("more", 4)]).deleting == image.deleting
 
 
 # States do not go back

@@ -19,7 +19,6 @@ from moldau.storage.rules.file_names import (
     deleted_folder_name,
     find_partition_folder,
     find_segment_file,
-    future_folder_name,
     partition_folder_name,
     segment_file_name,
     stray_folder_name,
@@ -75,13 +74,12 @@ def test_folder_names_are_kafkas():
     assert partition_folder_name(partition) == "clicks-3"
     assert deleted_folder_name(partition, UNIQUE_ID) == f"clicks-3.{UNIQUE_ID}-delete"
     assert stray_folder_name(partition, UNIQUE_ID) == f"clicks-3.{UNIQUE_ID}-stray"
-    assert future_folder_name(partition, UNIQUE_ID) == f"clicks-3.{UNIQUE_ID}-future"
 
 
 @given(partitions)
 def test_folder_names_are_read_back(partition):
     current = find_partition_folder(partition_folder_name(partition))
-    future = find_partition_folder(future_folder_name(partition, UNIQUE_ID))
+    future = find_partition_folder(f"{partition_folder_name(partition)}.{UNIQUE_ID}-future")
 
     assert current == PartitionFolder(partition, FolderKind.CURRENT)
     assert future == PartitionFolder(partition, FolderKind.FUTURE)

@@ -1,0 +1,30 @@
+"""From the options of a client to what its connections and attempts need. Values in, values out."""
+
+from __future__ import annotations
+
+from moldau import __version__
+from moldau.client.cluster_client import ClientSettings
+from moldau.client.connections import ConnectionSettings
+from moldau.client.rules.backoff import Backoff
+from moldau.config.client_options import ClientOptions
+
+
+def connection_settings(options: ClientOptions) -> ConnectionSettings:
+    return ConnectionSettings(
+        client_id=options.client_id,
+        client_version=__version__,
+        connect_seconds=options.socket_connection_setup_timeout_ms / 1000,
+        request_seconds=options.request_timeout_ms / 1000,
+    )
+
+
+def client_settings(options: ClientOptions, *, patience_ms: int) -> ClientSettings:
+    """Patience is for one operation with all its attempts."""
+    return ClientSettings(
+        connection=connection_settings(options),
+        patience_seconds=patience_ms / 1000,
+        backoff=Backoff(
+            first_seconds=options.retry_backoff_ms / 1000,
+            max_seconds=max(options.retry_backoff_max_ms, options.retry_backoff_ms) / 1000,
+        ),
+    )

@@ -1,0 +1,24 @@
+"""A change of a dynamic config, as clients ask for it and clusters apply it. Values only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class ConfigOperation(IntEnum):
+    """How to change a setting; the numbers of the protocol."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigChange:
+    """One change of one setting. DELETE has no value: the default applies again."""
+
+    name: str
+    value: str | None = None
+    operation: ConfigOperation = ConfigOperation.SET

@@ -13,6 +13,7 @@ MB = 1e6
 GB = 1e9
 
 Key = TypeVar("Key")
+Round = TypeVar("Round")
 
 
 class Measured(NamedTuple):
@@ -57,15 +58,15 @@ def measure(
 
 
 def take_turns(
-    rounds: int, subjects: Mapping[Key, Callable[[], Measured]]
-) -> dict[Key, Sequence[Measured]]:
+    rounds: int, subjects: Mapping[Key, Callable[[], Round]]
+) -> dict[Key, Sequence[Round]]:
     """Measure each subject in each round, so that what disturbs the machine disturbs all alike.
 
     Every subject runs once before, to be warm; the order turns around from round to round.
     """
     for run in subjects.values():
         run()
-    found: dict[Key, list[Measured]] = {key: [] for key in subjects}
+    found: dict[Key, list[Round]] = {key: [] for key in subjects}
     order = list(subjects)
     for _ in range(rounds):
         for key in order:

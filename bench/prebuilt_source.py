@@ -1,7 +1,8 @@
 """A Spark data source that gives the same Arrow batch over and over: the ceiling of the API.
 
 What it reaches, Spark's Python data sources can reach at all: a worker that does nothing but write
-batches to the JVM, and a JVM that takes them. Imported by Spark's workers.
+batches to the JVM, and a JVM that takes them. Written to, it drops what it is given: a JVM that
+gives batches, and a worker that does nothing but take them. Imported by Spark's workers.
 """
 
 from __future__ import annotations
@@ -9,7 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceReader,
+    InputPartition,
+    WriterCommitMessage,
+)
 
 from moldau.spark.columns import arrow_schema, source_schema
 
@@ -31,6 +38,9 @@ class PrebuiltSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         numbers = (int(self.options[name]) for name in ("tasks", "batches", "rows", "bytes"))
         return PrebuiltReader(schema, *numbers)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
+        return DroppingWriter()
 
 
 class PrebuiltReader(DataSourceReader):
@@ -67,3 +77,12 @@ class PrebuiltReader(DataSourceReader):
             pa.array([0] * rows, pa.int32()),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=arrow_schema(self._schema))
+
+
+class DroppingWriter(DataSourceArrowWriter):
+    """Takes every batch and keeps none."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        for _ in iterator:
+            pass
+        return WriterCommitMessage()

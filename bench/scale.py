@@ -33,6 +33,10 @@ class Scale:
     """How many partitions the full broker of `growth` has."""
     client_bytes: int
     """What one round with a real client moves."""
+    spark_sinks: tuple[str, ...]
+    """Where Spark writes what it has read."""
+    spark_connector: bool
+    """Whether Spark's own connector is looked for, which may ask Maven's repository."""
 
 
 DEFAULT = Scale(
@@ -47,6 +51,8 @@ DEFAULT = Scale(
     log_bytes=2 * GIB,
     partitions=2_000,
     client_bytes=64 * MIB,
+    spark_sinks=("noop", "parquet", "topic"),
+    spark_connector=True,
 )
 FULL = Scale(
     batch_sizes=(16 * KIB, 128 * KIB, MIB),
@@ -60,6 +66,8 @@ FULL = Scale(
     log_bytes=10 * GIB,
     partitions=2_000,
     client_bytes=128 * MIB,
+    spark_sinks=("noop", "parquet", "topic"),
+    spark_connector=True,
 )
 TINY = Scale(
     batch_sizes=(16 * KIB,),
@@ -73,4 +81,6 @@ TINY = Scale(
     log_bytes=8 * MIB,
     partitions=12,
     client_bytes=MIB,
+    spark_sinks=("noop",),
+    spark_connector=False,
 )

@@ -1,40 +1,53 @@
-"""Topics into Spark: rows per second from a topic to a sink that drops them.
+"""Topics through Spark: rows per second from a topic to nowhere, to Parquet, to another topic.
 
-Beside it, in the same session and turn by turn, a source that gives prebuilt Arrow batches: what
-the API of Python data sources can do at best. Planning a query starts Python processes, which takes
-about as long for no rows as for many; a query that reads nothing shows how long.
+In the same session and turn by turn: Moldau's source and sink; prebuilt Arrow batches, which are
+what the API of Python data sources can do at best; and, where its jars can be had, Spark's own
+connector (see `bench.spark_connector`). Planning a query starts Python processes, which takes about
+as long for no rows as for many; queries that read nothing show how long.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.frames import Batch, make_batch, produce
-from bench.measure import MB_PER_SECOND, REQUESTS_PER_SECOND, Measured, most, take_turns
-from bench.processes import ServerProcess, running_broker
-from bench.raw_client import RawClient
-from bench.report import Outcome, Table
+from bench.measure import MB, take_turns
+from bench.processes import running_broker, temporary_folder
+from bench.report import Cell, Goal, Outcome, Table
 from bench.scale import KIB, Scale
-from bench.throughput import PRODUCE_IN_FLIGHT, record_name
+from bench.spark_connector import ConnectorUnavailableError, require_connector
+from bench.spark_jobs import (
+    CONNECTOR,
+    EMPTY_TOPIC,
+    MOLDAU,
+    NOOP,
+    PARTITIONS,
+    PREBUILT,
+    Jobs,
+    Query,
+    SparkRound,
+    fill_topic,
+)
+from bench.spark_steps import add_steps, make_table
+from bench.throughput import record_name
 from moldau.errors import StartupError
 from moldau.spark.session_factory import require_java
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-_BATCH_BYTES = 128 * KIB
-_PARTITIONS = 4
-_ROWS_OF_A_BATCH = 20_000
 _ROOT = Path(__file__).parents[1]
+_CORES = 2
+_MILLION = 1e6
+_GOAL_RECORD_BYTES = 100
+_VALUE_ONLY = f"{MOLDAU}, value only"
 
-Subjects = dict[str, Callable[[], Measured]]
+Found = Mapping[str, Sequence[SparkRound]]
 
 
 def run(scale: Scale) -> Outcome:
@@ -47,115 +60,214 @@ def run(scale: Scale) -> Outcome:
         return Outcome(
             tables=[Table(title="Spark: skipped", columns=("why",), rows=[(str(error),)])]
         )
-    return Outcome(tables=[_measure(scale)])
-
-
-def _measure(scale: Scale) -> Table:
-    table = Table(
-        title=f"Spark on local[2]: a topic of {_PARTITIONS} partitions to a noop sink",
-        columns=("records", "source", "M rows/s", "MB/s", "net of planning", "of the ceiling"),
-        note="net of planning: M rows/s without the time that a query of no rows takes; "
-        "of the ceiling: of that.",
-    )
-    with _session() as spark:
+    jars, remark = _find_connector(scale)
+    with (
+        temporary_folder() as folder,
+        _session(folder, jars) as spark,
+        running_broker() as broker,
+    ):
+        sources = (MOLDAU, PREBUILT, CONNECTOR) if jars else (MOLDAU, PREBUILT)
+        report = _Report(sources, remark)
+        jobs = Jobs(spark, broker, folder)
+        for sink in scale.spark_sinks:
+            report.add_planning(sink, _measure_nothing(jobs, sources, sink, _rounds(scale, sink)))
         for record_bytes in scale.record_sizes:
-            batch = make_batch(_BATCH_BYTES, record_bytes)
-            with running_broker() as broker:
-                rows = _fill(broker, batch, 2 * scale.round_bytes)
-                found = take_turns(scale.rounds, _subjects(spark, broker, batch, rows))
-            planning = {
-                name: min(one.seconds for one in found[f"{name}, nothing"])
-                for name in ("moldau", "prebuilt")
+            many, some = f"many-{record_bytes}", f"some-{record_bytes}"
+            rows = {
+                many: fill_topic(broker, many, record_bytes, 2 * scale.round_bytes),
+                some: fill_topic(broker, some, record_bytes, scale.round_bytes // 2),
             }
-            ceiling = _net(found["prebuilt"], planning["prebuilt"])
-            for name in ("moldau", "moldau, value only", "prebuilt"):
-                net = _net(found[name], planning[name.partition(",")[0]])
-                table.add(
-                    record_name(record_bytes),
-                    name,
-                    most(found[name], REQUESTS_PER_SECOND) / 1e6,
-                    most(found[name], MB_PER_SECOND),
-                    net,
-                    net / ceiling,
-                )
-    return table
+            for sink in scale.spark_sinks:
+                topic = many if sink == NOOP else some
+                queries = _queries(sources, sink, topic, rows[topic], record_bytes)
+                report.add(sink, record_bytes, _measure(jobs, queries, _rounds(scale, sink)))
+            add_steps(report.steps, broker, some, record_bytes, scale.rounds)
+    return report.outcome()
 
 
-def _net(rounds: Sequence[Measured], planning_seconds: float) -> float:
-    """Millions of rows for each second that was not planning; in the best round."""
-    return max(
-        one.requests / max(one.seconds - planning_seconds, one.seconds / 100) / 1e6
-        for one in rounds
-    )
+def _rounds(scale: Scale, sink: str) -> int:
+    """Queries take seconds: fewer rounds than elsewhere, fewest where rows are written."""
+    return (scale.rounds + 1) // 2 if sink == NOOP else max(scale.rounds // 2, 1)
+
+
+def _find_connector(scale: Scale) -> tuple[list[Path], str]:
+    """Its jars, and a sentence about it."""
+    if not scale.spark_connector:
+        return [], f"{CONNECTOR}, Spark's own connector, is not measured in a run of this size."
+    try:
+        jars = require_connector()
+    except ConnectorUnavailableError as error:
+        return [], f"{CONNECTOR}, Spark's own connector, was not measured: {error}."
+    return jars, f"{CONNECTOR}: Spark's own connector, {', '.join(jar.stem for jar in jars)}."
 
 
 @contextlib.contextmanager
-def _session() -> Iterator[SparkSession]:
+def _session(folder: Path, jars: Sequence[Path]) -> Iterator[SparkSession]:
     from bench.prebuilt_source import PrebuiltSource
     from moldau.spark import session
 
-    # Spark's workers import the source of prebuilt batches from here.
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        filter(None, (str(_ROOT), os.environ.get("PYTHONPATH")))
-    )
-    with tempfile.TemporaryDirectory(prefix="moldau-bench-", ignore_cleanup_errors=True) as folder:
-        spark = session(
-            "local[2]",
-            **{
-                "spark.local.dir": folder,
-                "spark.sql.warehouse.dir": f"{folder}/warehouse",
-                "spark.driver.memory": "1g",
-            },
-        )
-        try:
-            spark.sparkContext.setLogLevel("OFF")
-            spark.dataSource.register(PrebuiltSource)
-            yield spark
-        finally:
-            spark.stop()
-
-
-def _fill(broker: ServerProcess, batch: Batch, total_bytes: int) -> int:
-    """How many rows the topic has then."""
-    count = max(1, total_bytes // _PARTITIONS // len(batch.data))
-    with RawClient(broker) as client:
-        client.create_topic("rows", partitions=_PARTITIONS)
-        client.create_topic("none", partitions=_PARTITIONS)
-        for partition in range(_PARTITIONS):
-            prepared = produce("rows", batch, partition=partition)
-            client.repeat(prepared, count, PRODUCE_IN_FLIGHT)
-    return _PARTITIONS * count * batch.record_count
-
-
-def _subjects(spark: SparkSession, broker: ServerProcess, batch: Batch, rows: int) -> Subjects:
-    def topic(name: str, schema: str | None = None) -> DataFrame:
-        reader = spark.read.format("moldau").option("subscribe", name)
-        reader = reader.option("kafka.bootstrap.servers", broker.bootstrap)
-        return (reader if schema is None else reader.schema(schema)).load()
-
-    def prebuilt(batches: int) -> DataFrame:
-        options = {
-            "tasks": _PARTITIONS,
-            "batches": batches,
-            "rows": _ROWS_OF_A_BATCH,
-            "bytes": batch.record_bytes,
-        }
-        return spark.read.format("prebuilt").options(**options).load()
-
-    batches = max(1, rows // _PARTITIONS // _ROWS_OF_A_BATCH)
-    size = batch.record_bytes
-    return {
-        "moldau": partial(_drop, partial(topic, "rows"), rows, size),
-        "moldau, value only": partial(_drop, partial(topic, "rows", "value BINARY"), rows, size),
-        "moldau, nothing": partial(_drop, partial(topic, "none"), 0, size),
-        "prebuilt": partial(
-            _drop, partial(prebuilt, batches), _PARTITIONS * batches * _ROWS_OF_A_BATCH, size
-        ),
-        "prebuilt, nothing": partial(_drop, partial(prebuilt, 0), 0, size),
+    _prepare_environment_of_workers(folder)
+    settings = {
+        "spark.local.dir": folder / "spark",
+        "spark.sql.warehouse.dir": folder / "warehouse",
+        "spark.driver.memory": "1g",
     }
+    if jars:
+        settings["spark.jars"] = ",".join(map(str, jars))
+    spark = session(f"local[{_CORES}]", **settings)
+    try:
+        spark.sparkContext.setLogLevel("OFF")
+        spark.dataSource.register(PrebuiltSource)
+        yield spark
+    finally:
+        spark.stop()
 
 
-def _drop(frame: Callable[[], DataFrame], rows: int, record_bytes: int) -> Measured:
-    before = time.perf_counter()
-    frame().write.format("noop").mode("overwrite").save()
-    return Measured(time.perf_counter() - before, 0.0, rows, rows * record_bytes)
+def _prepare_environment_of_workers(folder: Path) -> None:
+    """As it is for users: compiled modules are kept, and nobody has installed the tests' packages.
+
+    kio imports hypothesis where there is one, in every process that Spark starts for a query. The
+    source of prebuilt batches is imported from this repository.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    blocked = folder / "blocked"
+    blocked.mkdir()
+    (blocked / "hypothesis.py").write_text('raise ImportError("blocked")\n', encoding="utf-8")
+    given = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(blocked), str(_ROOT), given)))
+
+
+# --- measuring --------------------------------------------------------------------------------
+
+
+def _queries(
+    sources: Sequence[str], sink: str, topic: str, rows: int, record_bytes: int
+) -> dict[str, Query]:
+    found = {
+        source: Query(source=source, sink=sink, topic=topic, rows=rows, record_bytes=record_bytes)
+        for source in sources
+    }
+    if sink == NOOP:
+        found[_VALUE_ONLY] = dataclasses.replace(found[MOLDAU], schema="value BINARY")
+    return found
+
+
+def _measure(jobs: Jobs, queries: Mapping[str, Query], rounds: int) -> Found:
+    subjects = {name: partial(jobs.measure, query) for name, query in queries.items()}
+    found = take_turns(rounds, subjects)
+    for query in queries.values():
+        jobs.require_all_written(query)
+    return found
+
+
+def _measure_nothing(jobs: Jobs, sources: Sequence[str], sink: str, rounds: int) -> Found:
+    queries = _queries(sources, sink, EMPTY_TOPIC, rows=0, record_bytes=KIB)
+    queries.pop(_VALUE_ONLY, None)
+    return _measure(jobs, queries, rounds)
+
+
+# --- reporting --------------------------------------------------------------------------------
+
+
+class _Report:
+    """Gathers the rounds and makes tables of them."""
+
+    def __init__(self, sources: Sequence[str], remark: str) -> None:
+        self.steps = make_table()
+        self._sources = sources
+        self._nothing: dict[tuple[str, str], SparkRound] = {}
+        self._goals: list[Goal] = []
+        self._rates = Table(
+            title=f"Spark on local[{_CORES}]: from a topic of {PARTITIONS} partitions",
+            columns=(
+                "records",
+                "to",
+                "source",
+                "M rows/s",
+                "MB/s",
+                "net M rows/s",
+                f"net / {PREBUILT}",
+                f"net / {CONNECTOR}",
+            ),
+            note="net: without the time that the same query takes for no rows. "
+            f"{PREBUILT}: the ceiling, Arrow batches made beforehand; to a topic: to a Python sink "
+            f"that drops them. {remark}",
+        )
+        self._planning = Table(
+            title="A query of no rows: planning, and the Python processes it needs",
+            columns=("to", "source", "seconds", "CPU s"),
+        )
+        self._cpu = Table(
+            title="Where the time goes, from a topic to noop: CPU seconds for a million rows",
+            columns=(
+                "records",
+                "source",
+                "broker",
+                "Python",
+                "JVM",
+                "all",
+                f"{_CORES} cores: M rows/s at most",
+                "cores busy",
+            ),
+            note="Without what a query of no rows takes. At most: if the cores were never idle.",
+        )
+
+    def add_planning(self, sink: str, found: Found) -> None:
+        for source, rounds in found.items():
+            best = min(rounds, key=lambda one: one.seconds)
+            self._nothing[source, sink] = best
+            self._planning.add(sink, source, best.seconds, best.cpu and best.cpu.total)
+
+    def add(self, sink: str, record_bytes: int, found: Found) -> None:
+        best = {name: min(rounds, key=lambda one: one.seconds) for name, rounds in found.items()}
+        net = {name: self._net_rate(name, sink, one) for name, one in best.items()}
+        for name, one in best.items():
+            self._rates.add(
+                record_name(record_bytes),
+                sink,
+                name,
+                one.rows / one.seconds / _MILLION,
+                one.payload_bytes / one.seconds / MB,
+                net[name],
+                net[name] / net[PREBUILT],
+                net[name] / net[CONNECTOR] if CONNECTOR in net else None,
+            )
+            if sink == NOOP:
+                self._cpu.add(record_name(record_bytes), name, *self._cpu_cells(name, one))
+        if sink == NOOP and record_bytes == _GOAL_RECORD_BYTES:
+            self._add_goal(best[MOLDAU])
+
+    def outcome(self) -> Outcome:
+        tables = [self._rates, self._planning, self._cpu, self.steps]
+        return Outcome(tables=[table for table in tables if table.rows], goals=self._goals)
+
+    def _planned(self, name: str, sink: str) -> SparkRound:
+        return self._nothing[name.partition(",")[0], sink]
+
+    def _net_seconds(self, name: str, sink: str, one: SparkRound) -> float:
+        """Not less than a hundredth of it: a small query may be faster than one of no rows."""
+        return max(one.seconds - self._planned(name, sink).seconds, one.seconds / 100)
+
+    def _net_rate(self, name: str, sink: str, one: SparkRound) -> float:
+        return one.rows / self._net_seconds(name, sink, one) / _MILLION
+
+    def _cpu_cells(self, name: str, one: SparkRound) -> Sequence[Cell]:
+        planned = self._planned(name, NOOP)
+        if one.cpu is None or planned.cpu is None:
+            return [None] * 6
+        millions = one.rows / _MILLION
+        used = one.cpu.since(planned.cpu)
+        at_most = _CORES / used.total * millions if used.total > 0 else None
+        busy = used.total / self._net_seconds(name, NOOP, one)
+        return [*(part / millions for part in used), used.total / millions, at_most, busy]
+
+    def _add_goal(self, one: SparkRound) -> None:
+        size = record_name(_GOAL_RECORD_BYTES)
+        self._goals.append(
+            Goal(
+                figure=f"Spark, M rows/s of {size} from a topic to noop, planning included",
+                to_reach=1.0,
+                measured=one.rows / one.seconds / _MILLION,
+                at_most=False,
+            )
+        )

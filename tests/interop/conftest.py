@@ -1,14 +1,8 @@
-"""Spark's own Kafka connector, fetched by Maven into a cache; without it the tests are skipped.
-
-Which repository is asked is Maven's business: its settings, or its default. The connector is that
-of the Spark that is installed; `MOLDAU_SPARK_CONNECTOR` names other artifacts, separated by commas.
-"""
+"""Spark's own Kafka connector; where it cannot be had, the tests are skipped."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,12 +11,14 @@ import pytest
 
 import moldau.testing
 
+# The benchmarks measure the connector as well, and know where it comes from. They are not
+# installed, and only `python -m pytest` finds them by itself.
+sys.path.append(str(Path(__file__).parents[2]))
+
+from bench.spark_connector import ConnectorUnavailableError, require_connector
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-KAFKA_CLIENTS = "org.apache.kafka:kafka-clients:3.9.1"
-POOL = "org.apache.commons:commons-pool2:2.12.0"
-MAVEN_SECONDS = 100
 
 PYSPARKS_OWN_WARNINGS = (
     "ignore:PySpark does not yet fully support pandas:FutureWarning",
@@ -43,42 +39,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def connector() -> list[Path]:
     """The jars of the connector, or a skip with the reason."""
-    maven = shutil.which("mvn")
-    if maven is None:
-        pytest.skip("there is no mvn to fetch Spark's Kafka connector with")
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "moldau" / "jars"
-    return [_fetch(maven, artifact, cache) for artifact in _artifacts()]
-
-
-def _artifacts() -> list[str]:
-    given = os.environ.get("MOLDAU_SPARK_CONNECTOR")
-    if given:
-        return given.split(",")
-    pyspark = pytest.importorskip("pyspark")
-    names = ("spark-sql-kafka-0-10_2.13", "spark-token-provider-kafka-0-10_2.13")
-    own = [f"org.apache.spark:{name}:{pyspark.__version__}" for name in names]
-    return [*own, KAFKA_CLIENTS, POOL]
-
-
-def _fetch(maven: str, artifact: str, cache: Path) -> Path:
-    _, name, version = artifact.split(":")
-    jar = cache / f"{name}-{version}.jar"
-    if jar.exists():
-        return jar
-    command = [maven, "-q", "-B", "dependency:copy", f"-Dartifact={artifact}"]
+    pytest.importorskip("pyspark")
     try:
-        done = subprocess.run(
-            [*command, f"-DoutputDirectory={cache}"],
-            capture_output=True,
-            text=True,
-            timeout=MAVEN_SECONDS,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        pytest.skip(f"Maven did not fetch {artifact} within {MAVEN_SECONDS} seconds")
-    if done.returncode or not jar.exists():
-        pytest.skip(f"Maven cannot fetch {artifact}: it is not in the repository, or out of reach")
-    return jar
+        return require_connector()
+    except ConnectorUnavailableError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")

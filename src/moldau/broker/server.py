@@ -82,7 +82,7 @@ class Ports:
 
 
 class Broker:
-    """One broker. `start` once, `stop` once; `wait_until_failed` tells when it cannot go on."""
+    """One broker. `start` once, `stop` once."""
 
     def __init__(self, static: Mapping[str, str], ports: Ports) -> None:
         self._static = static

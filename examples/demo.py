@@ -211,7 +211,8 @@ class _Running(threading.Thread):
 
 @contextmanager
 def _session(pipeline: Pipeline, bootstrap: str) -> Iterator[SparkSession]:
-    options = RunOptions(bootstrap=bootstrap, master=_MASTER, once=False)
+    log_file = Path(pipeline.folder) / "spark.log"
+    options = RunOptions(bootstrap=bootstrap, master=_MASTER, once=False, log_file=log_file)
     spark = open_session(pipeline, options)
     try:
         yield spark

@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from moldau.cli.main import run
+from moldau.cli.pipeline.display import tell_name, tell_query
 from moldau.errors import ConfigurationError
 from moldau.spark.pipeline.file import load_pipeline
 from moldau.spark.pipeline.model import LakeSink, PythonTransform, SqlTransform, TopicSink
+from moldau.spark.pipeline.rules.progress import QueryProgress
 
 WHOLE = """
 name = "clicks"
@@ -143,6 +145,24 @@ def test_yaml_says_the_same(tmp_path: Path) -> None:
         ),
         (
             'topic = "clicks"',
+            'topic = "clicks"\nformat = "avro"\nschema = \'"string"\'',
+            'sources.clicks.schema: is not the schema of a record; write it like {"type": "record"',
+        ),
+        (
+            'topic = "clicks"',
+            'topic = "clicks"\nformat = "avro"\n'
+            'schema = \'{"type": "record", "name": "C", "fields": [{"name": "user"}]}\'',
+            "sources.clicks.schema: the field 'user' has no type; add one",
+        ),
+        (
+            'topic = "clicks"',
+            'topic = "clicks"\noptions = { maxOffsetsPerTriger = 10 }',
+            "sources.clicks.options.maxOffsetsPerTriger: maxoffsetspertriger is not an option of "
+            "reading with format moldau; did you mean maxOffsetsPerTrigger?",
+        ),
+        ('topic = "clicks"', "topics = []", "sources.clicks.topics: names nothing"),
+        (
+            'topic = "clicks"',
             'topic = "clicks"\ndead_letter = "clicks"\nformat = "text"',
             "sources.clicks.dead_letter: 'clicks' is read by this source",
         ),
@@ -182,6 +202,11 @@ def test_yaml_says_the_same(tmp_path: Path) -> None:
         ),
         (
             'topic = "copied"',
+            'topic = "copied"\noptions = { kafka.lingr.ms = 5 }',
+            "sinks.copy.options.kafka.lingr.ms: the producer has no such option",
+        ),
+        (
+            'topic = "copied"',
             'parquet = "l"\ntarget_file_size = "big"',
             "sinks.copy.target_file_size: 'big' is no size; give one like 128MB",
         ),
@@ -196,7 +221,7 @@ def test_a_fault_is_a_sentence_with_file_key_and_remedy(
     tmp_path: Path, before: str, after: str, sentence: str
 ) -> None:
     said = faults(tmp_path, SMALL.replace(before, after))
-    assert said.startswith("FILE: ")
+    assert said.startswith("FILE")
     assert sentence in said
 
 
@@ -215,10 +240,12 @@ def test_a_faulty_transform_is_named(tmp_path: Path, transform: str, sentence: s
 
 def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
     said = faults(tmp_path, '[sources.clicks]\nformat = "json"\n')
-    assert [line.split(": ")[1] for line in said.splitlines()] == [
-        "sources.clicks.schema",
-        "sources.clicks.topic",
-        "sinks",
+    first, *sentences = said.splitlines()
+    assert first == "FILE has 3 faults:"
+    assert [sentence.split(": ")[0] for sentence in sentences] == [
+        "  sources.clicks.schema",
+        "  sources.clicks.topic",
+        "  sinks",
     ]
 
 
@@ -268,3 +295,15 @@ def test_run_says_what_to_install_where_there_is_no_spark(
     monkeypatch.setattr("moldau.spark.pipeline.needs.find_spec", lambda name: None)
     assert run(["pipeline", "run", str(write(tmp_path, SMALL))]) == 1
     assert "pip install 'moldau[spark]'" in capsys.readouterr().err
+
+
+def test_what_a_query_has_done_is_told_in_a_line() -> None:
+    extra = {"loaded_rows": 1200, "loaded_bytes": 2_500_000, "late_rows": 3, "merged_files": 2}
+    lake = QueryProgress(name="lake", batches=2, input_rows=1201, extra=extra)
+    assert tell_query(lake) == (
+        "1,201 records read in 2 batches; 1,200 rows loaded (2.5 MB), 3 of them late; "
+        "2 files fewer after merging"
+    )
+    letters = QueryProgress(name="dead-letters-clicks", batches=1, input_rows=7)
+    assert tell_name(letters.name) == "dead letters of clicks"
+    assert tell_query(letters) == "7 records looked at in 1 batch"

@@ -196,9 +196,9 @@ def test_a_delta_table_takes_each_batch_once(tmp_path: Path) -> None:
     from moldau.spark.pipeline.delta_lake import DeltaLake
 
     def open_delta() -> DeltaLake:
-        state = LakeState(tmp_path, QUERY)
-        state.begin(has_progress=True)
-        return DeltaLake(state, target_bytes=1_000_000)
+        lake = DeltaLake(LakeState(tmp_path, QUERY), target_bytes=1_000_000)
+        lake.begin(has_progress=True)
+        return lake
 
     lake = open_delta()
     for batch_id in (0, 1, 1, 0):
@@ -216,6 +216,8 @@ def test_a_delta_table_takes_each_batch_once(tmp_path: Path) -> None:
     assert sorted(found.column_names) == ["date", "hour", "m", "n"]
     assert again.compact((), is_closed=True) == 4
     assert deltalake.DeltaTable(tmp_path).to_pyarrow_table().num_rows == 12
+    with pytest.raises(ConfigurationError, match=r"batches up to 2 .* checkpoint is empty"):
+        again.begin(has_progress=False)
 
 
 # The checkpoint

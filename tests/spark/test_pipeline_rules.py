@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from moldau.errors import ConfigurationError, InvariantViolation
 from moldau.model import TopicPartition
-from moldau.spark.pipeline.model import LakeSink, TopicSink
+from moldau.spark.pipeline.model import LakeSink, Pipeline, TopicSink
 from moldau.spark.pipeline.rules.compaction_plan import FileSize, plan_compaction
+from moldau.spark.pipeline.rules.declaration import read_pipeline
 from moldau.spark.pipeline.rules.failures import explain_failure
 from moldau.spark.pipeline.rules.journal import JournalEntry, decode_entry, encode_entry
 from moldau.spark.pipeline.rules.lag import partition_lags, total_lag
@@ -32,6 +33,7 @@ from moldau.spark.pipeline.rules.progress import (
     parse_offset_log,
 )
 from moldau.spark.pipeline.rules.quantities import parse_size_bytes, parse_span_ms, spark_interval
+from moldau.spark.pipeline.rules.query_groups import with_groups_of
 from moldau.spark.pipeline.rules.schema_growth import grow_columns
 from moldau.spark.pipeline.rules.sink_columns import folder_columns, topic_columns
 
@@ -297,3 +299,24 @@ def test_a_failure_is_one_sentence(said: str, sentence: str) -> None:
     explained = explain_failure("q", said)
     assert explained.startswith(sentence)
     assert "\n" not in explained
+
+
+# Groups
+
+
+def test_each_query_has_a_group_and_that_of_the_first_sink_is_the_one_named() -> None:
+    document = {
+        "sources": {"a": {"topic": "a"}, "b": {"topic": "b", "group": "own"}},
+        "sinks": {"first": {"topic": "x"}, "second": {"topic": "y"}},
+    }
+    pipeline = read_pipeline(document, default_name="p", folder="", option_fault=lambda *_: None)
+    assert isinstance(pipeline, Pipeline)
+    found = {
+        query: [one.group for one in with_groups_of(pipeline, query).sources]
+        for query in ("first", "second", "dead-letters-a")
+    }
+    assert found == {
+        "first": ["pipeline-p", "own"],
+        "second": ["pipeline-p-second", "own-second"],
+        "dead-letters-a": ["pipeline-p-dead-letters-a", "own-dead-letters-a"],
+    }

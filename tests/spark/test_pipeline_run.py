@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +15,9 @@ from moldau.cli.main import run as run_command
 from moldau.errors import ConfigurationError
 from moldau.spark.pipeline.file import load_pipeline
 from moldau.spark.pipeline.progress_files import RunReport
-from moldau.spark.pipeline.run import PipelineFailedError, RunOptions, run_pipeline
+from moldau.spark.pipeline.run import PipelineFailedError
 from moldau.spark.pipeline.status import read_status
+from support.pipelines import run_file, send
 from support.topics import Topics, fresh_name
 
 if TYPE_CHECKING:
@@ -38,11 +38,6 @@ def click(number: int) -> bytes:
     return json.dumps({"user": f"u{number}", "page": f"/p{number % 5}", "at": at}).encode()
 
 
-def send(bootstrap: str, topic: str, values: Iterable[bytes | None]) -> None:
-    with moldau.Producer(bootstrap) as producer:
-        producer.send_many(topic, list(values)).result()
-
-
 def declare(folder: Path, source: str, sinks: str, *, more: str = "") -> Path:
     (folder / "shapes.py").write_text(SHAPES)
     path = folder / "pipeline.toml"
@@ -58,24 +53,6 @@ def declare(folder: Path, source: str, sinks: str, *, more: str = "") -> Path:
         """
     )
     return path
-
-
-def run_file(
-    spark: SparkSession,
-    bootstrap: str,
-    path: Path,
-    *,
-    until: Callable[[RunReport], bool] | None = None,
-) -> RunReport:
-    """Run a pipeline once, or until the figures of its run are so."""
-    stop = threading.Event()
-
-    def look(report: RunReport) -> None:
-        if until is not None and until(report):
-            stop.set()
-
-    options = RunOptions(bootstrap=bootstrap, master="local[2]", once=until is None)
-    return run_pipeline(load_pipeline(path), options, stop=stop, on_report=look, spark=spark)
 
 
 def users_in_topic(bootstrap: str, topic: str) -> list[str]:

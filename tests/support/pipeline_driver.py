@@ -41,8 +41,9 @@ def pipeline_driver(
 
 
 def log_of(path: Path) -> str:
-    """What the drivers of a pipeline file have said."""
-    return (path.parent / _LOG).read_text()
+    """What the drivers of a pipeline file have said, and Spark in the last of them."""
+    logs = [path.parent / _LOG, *path.parent.glob("checkpoints/*/spark.log")]
+    return "\n".join(log.read_text(errors="replace") for log in logs)
 
 
 def started_by(process: subprocess.Popen[bytes], word: bytes = b"") -> list[int]:

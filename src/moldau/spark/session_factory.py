@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -42,13 +43,18 @@ LOCAL_DEFAULTS: Final[dict[str, str]] = {
 
 
 def session(
-    master: str = DEFAULT_MASTER, *, app_name: str = "moldau", **conf: object
+    master: str = DEFAULT_MASTER,
+    *,
+    app_name: str = "moldau",
+    log_file: Path | None = None,
+    **conf: object,
 ) -> SparkSession:
     """A Spark session for the source `moldau`, made or, where one is running, taken over.
 
     `master` is any Spark master: `local[*]`, `local-cluster[2,1,1024]`, `spark://…`, `yarn`,
     `k8s://…`. Further settings are keyword arguments, with double underscores for dots:
     `spark__sql__shuffle__partitions=4`; or `**{"spark.sql.shuffle.partitions": 4}`.
+    With `log_file`, what Java and the workers say goes there instead of to the terminal.
     Raises MissingExtraError without pyspark, StartupError without a Java that Spark can use.
     """
     builder = _require_pyspark().builder.master(master).appName(app_name)
@@ -56,9 +62,30 @@ def session(
     use_this_python(master)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
-    for name, value in settings_for(master, conf).items():
+    settings = settings_for(master, conf)
+    if log_file is not None:
+        _start_java({"spark.master": master, "spark.app.name": app_name, **settings}, log_file)
+    for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()
+
+
+def _start_java(settings: Mapping[str, str], log_file: Path) -> None:
+    """Start Spark with its words going to a file; nothing is done where it is running."""
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.java_gateway import launch_gateway
+
+    if SparkContext._gateway is not None:
+        return
+    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    with log_file.open("wb") as log:
+        try:
+            gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+        except PySparkRuntimeError as fault:
+            raise StartupError(f"Spark does not start; {log_file} has its reasons") from fault
+    SparkContext(conf=conf, gateway=gateway)
 
 
 def settings_for(master: str, conf: dict[str, object]) -> dict[str, str]:

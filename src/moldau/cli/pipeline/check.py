@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -52,14 +53,24 @@ def _plan(pipeline: Pipeline, bootstrap: str) -> None:
     from moldau.spark.pipeline.needs import require_spark
 
     require_spark()
+    import shutil
+    import tempfile
+
     from moldau.spark.pipeline.run import RunOptions, open_session, plan
 
-    options = RunOptions(bootstrap=bootstrap, master=DEFAULT_MASTER, once=True)
+    log_folder = Path(tempfile.mkdtemp(prefix="moldau-check-"))
+    options = RunOptions(
+        bootstrap=bootstrap,
+        master=DEFAULT_MASTER,
+        once=True,
+        log_file=log_folder / "spark.log",
+    )
     spark = open_session(pipeline, options)
     try:
         plan(spark, pipeline, options)
     finally:
         spark.stop()
+        shutil.rmtree(log_folder)  # where Spark did not start, it is kept: it says why
 
 
 def _to_document(pipeline: Pipeline) -> dict[str, object]:

@@ -8,11 +8,16 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rich.progress import ProgressColumn
+
     from moldau.spark.pipeline.model import Pipeline
     from moldau.spark.pipeline.progress_files import RunReport
+    from moldau.spark.pipeline.rules.progress import QueryProgress
     from moldau.spark.pipeline.run import RunOptions
 
 Show = Callable[["RunReport"], None]
+
+_DEAD_LETTERS = "dead-letters-"
 
 
 @contextmanager
@@ -22,38 +27,69 @@ def watching(pipeline: Pipeline, options: RunOptions) -> Iterator[Show]:
         yield _show_nothing
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+    from rich.progress import Progress
 
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[figures]}"),
-    )
-    totals = _count_waiting(pipeline, options) if options.once else {}
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        names = [sink.name for sink in pipeline.sinks]
-        starting = "Spark is starting"
-        lines = {
-            name: bars.add_task(name, total=totals.get(name), figures=starting) for name in names
+    waiting = _count_waiting(pipeline, options)
+    columns = _columns(has_end=options.once)
+    with Progress(*columns, console=Console(stderr=True), transient=True) as lines:
+        tasks = {
+            name: lines.add_task(tell_name(name), total=count, figures="Spark is starting")
+            for name, count in waiting.items()
         }
 
         def show(report: RunReport) -> None:
             for query in report.queries:
-                if query.name not in lines:
-                    lines[query.name] = bars.add_task(query.name, total=None, figures="")
-                figures = f"{query.input_rows:,} records, {query.rows_per_second:,.0f}/s"
-                bars.update(lines[query.name], completed=query.input_rows, figures=figures)
+                done, figures = query.input_rows, _tell_pace(query)
+                lines.update(tasks[query.name], completed=done, figures=figures)
 
         yield show
+
+
+def _columns(*, has_end: bool) -> list[ProgressColumn]:
+    """A bar tells how much is left, so there is none where there is always more to come."""
+    from rich.progress import BarColumn, SpinnerColumn, TextColumn
+
+    bars: list[ProgressColumn] = [BarColumn()] if has_end else []
+    figures = TextColumn("{task.fields[figures]}")
+    return [SpinnerColumn(finished_text="✓"), TextColumn("{task.description}"), *bars, figures]
 
 
 def _show_nothing(report: RunReport) -> None:
     """Nobody looks."""
 
 
-def _count_waiting(pipeline: Pipeline, options: RunOptions) -> dict[str, int]:
-    """How many records each query has before it."""
+def _count_waiting(pipeline: Pipeline, options: RunOptions) -> dict[str, int | None]:
+    """All queries, and how many records each has before it, where that has an end."""
     from moldau.spark.pipeline.status import read_status
 
-    return {query.name: query.lag for query in read_status(pipeline, options.bootstrap).queries}
+    queries = read_status(pipeline, options.bootstrap).queries
+    return {query.name: query.lag if options.once else None for query in queries}
+
+
+def _tell_pace(query: QueryProgress) -> str:
+    if not query.batches:
+        return "no batch is done yet"
+    return f"{query.input_rows:,} records, {query.rows_per_second:,.0f}/s"
+
+
+def tell_name(query: str) -> str:
+    """The name of a query for people."""
+    source = query.removeprefix(_DEAD_LETTERS)
+    return query if source == query else f"dead letters of {source}"
+
+
+def tell_query(query: QueryProgress) -> str:
+    """What a query has done, in a line."""
+    word = "looked at" if query.name.startswith(_DEAD_LETTERS) else "read"
+    batches = "1 batch" if query.batches == 1 else f"{query.batches:,} batches"
+    parts = [f"{query.input_rows:,} records {word} in {batches}"]
+    rows, late = query.extra.get("loaded_rows", 0), query.extra.get("late_rows", 0)
+    if rows:
+        megabytes = query.extra.get("loaded_bytes", 0) / 1e6
+        told_late = f", {late:,} of them late" if late else ""
+        parts.append(f"{rows:,} rows loaded ({megabytes:,.1f} MB){told_late}")
+    if fewer := query.extra.get("merged_files", 0):
+        parts.append(f"{fewer:,} files fewer after merging")
+    if query.dropped_late_rows:
+        parts.append(f"{query.dropped_late_rows:,} rows came after their window was closed")
+    return "; ".join(parts)

@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,7 +30,10 @@ def run(
     master: Master = DEFAULT_MASTER,
     once: Annotated[bool, typer.Option("--once", help="Read what is there now, then end.")] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", help="Show Spark's own warnings and errors.")
+        bool,
+        typer.Option(
+            "--verbose", help="Show what Spark says, rather than keep it in the checkpoint."
+        ),
     ] = False,
     bootstrap: PipelineBootstrap = None,
     as_json: AsJson = False,
@@ -40,6 +44,7 @@ def run(
     """
     from moldau.cli.output import print_document
     from moldau.cli.pipeline.display import watching
+    from moldau.spark.pipeline.checkpoint import Checkpoint
     from moldau.spark.pipeline.file import load_pipeline
     from moldau.spark.pipeline.needs import require_spark
 
@@ -51,7 +56,7 @@ def run(
         bootstrap=choose_bootstrap(bootstrap, pipeline.bootstrap),
         master=master,
         once=once or pipeline.mode == "once",
-        is_verbose=verbose,
+        log_file=None if verbose else Checkpoint(Path(pipeline.checkpoint)).log_file,
     )
     with _stopping() as stop, watching(pipeline, options) as show:
         report = run_pipeline(pipeline, options, stop=stop, on_report=show)
@@ -81,12 +86,10 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def _print(report: RunReport) -> None:
+    from moldau.cli.pipeline.display import tell_name, tell_query
+
     typer.echo(f"{report.pipeline}: {report.state}")
-    for query in report.queries:
-        text = f"  {query.name:<24}{query.input_rows:,} records in {query.batches:,} batches"
-        for name, count in query.extra.items():
-            if count:
-                text += f", {name.replace('_', ' ')} {count:,}"
-        if query.dropped_late_rows:
-            text += f", {query.dropped_late_rows:,} rows came after their window was closed"
-        typer.echo(text)
+    names = [tell_name(query.name) for query in report.queries]
+    width = max(map(len, names), default=0)
+    for name, query in zip(names, report.queries, strict=True):
+        typer.echo(f"  {name:<{width}}  {tell_query(query)}")

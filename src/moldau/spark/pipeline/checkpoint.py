@@ -3,6 +3,8 @@
 lock             held by the process that runs the pipeline
 progress.json    the figures of the last run
 progress.prom    the same for Prometheus
+spark.log        what Spark said in the last run
+starts-NAME.json where a source is read from by queries that have not begun
 NAME/            Spark's checkpoint of the query of one sink, or of one dead-letter topic
 NAME/moldau-query.json
                  the identity that the query's lakes know it by
@@ -23,6 +25,7 @@ from moldau.spark.pipeline.durable_files import create_whole, find_text
 from moldau.spark.pipeline.rules.progress import merge_positions, parse_offset_log
 
 _LOCK = "lock"
+_LOG = "spark.log"
 _IDENTITY = "moldau-query.json"
 _DEAD_LETTERS = "dead-letters-"
 
@@ -47,6 +50,10 @@ class Checkpoint:
             file.write(str(os.getpid()))
             file.flush()
             yield
+
+    @property
+    def log_file(self) -> Path:
+        return self.folder / _LOG
 
     def find_runner(self) -> int | None:
         """The process that runs the pipeline now, or None."""

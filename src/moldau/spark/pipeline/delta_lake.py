@@ -8,16 +8,16 @@ loaded again; files of an attempt that never committed are no part of the table.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import pyarrow as pa
 
 from moldau.errors import MissingExtraError
-from moldau.spark.pipeline.durable_files import sync_files
+from moldau.spark.pipeline.durable_files import sync_files, sync_folder
 from moldau.spark.pipeline.lake_state import LakeState, Staging
 from moldau.spark.pipeline.parquet_files import count_rows, read_columns
 from moldau.spark.pipeline.parquet_lake import Loaded, inspect_staged
-from moldau.spark.pipeline.rules.lake_layout import Move, partition_values
+from moldau.spark.pipeline.rules.lake_layout import NO_VALUE, Move, partition_values
 
 try:
     import deltalake
@@ -35,9 +35,15 @@ class DeltaLake:
         self.state = state
         self._target_bytes = target_bytes
 
+    def begin(self, *, has_progress: bool) -> None:
+        """Take the table; raises ConfigurationError."""
+        self.state.begin(has_progress=has_progress)
+        version = self._find_version()
+        if version is not None and not has_progress:
+            self.state.refuse_empty_checkpoint(version)
+
     def is_loaded(self, batch_id: int) -> bool:
-        table = self._find_table()
-        version = None if table is None else table.transaction_version(self.state.query_id)
+        version = self._find_version()
         return version is not None and version >= batch_id
 
     def load(self, batch_id: int, staging: Staging) -> Loaded:
@@ -47,6 +53,8 @@ class DeltaLake:
             sync_files(self.state.folder / move.staged for move in moves)
             table = self._require_table(moves[0])
             actions: list[AddAction | RemoveAction] = [self._place(move) for move in moves]
+            for folder in {(self.state.folder / move.published).parent for move in moves}:
+                sync_folder(folder)
             transaction = deltalake.Transaction(self.state.query_id, batch_id)
             table.create_write_transaction(
                 actions,
@@ -77,11 +85,16 @@ class DeltaLake:
         return AddAction(
             path=move.published,
             size=details.st_size,
-            partition_values=partition_values(move.published),
+            partition_values=_null_where_missing(partition_values(move.published)),
             modification_time=int(details.st_mtime * 1000),
             data_change=True,
             stats=json.dumps({"numRecords": count_rows(path)}),
         )
+
+    def _find_version(self) -> int | None:
+        """The last batch of this query that the table has."""
+        table = self._find_table()
+        return None if table is None else table.transaction_version(self.state.query_id)
 
     def _find_table(self) -> deltalake.DeltaTable | None:
         folder = str(self.state.folder)
@@ -105,3 +118,8 @@ class DeltaLake:
         if new:
             table.alter.add_columns(new)
         return table
+
+
+def _null_where_missing(values: Mapping[str, str]) -> dict[str, str | None]:
+    """Rows without a time are in folders that Spark gives a name; in a table it is null."""
+    return {name: None if value == NO_VALUE else value for name, value in values.items()}

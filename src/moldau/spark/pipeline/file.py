@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from moldau.errors import ConfigurationError, MissingExtraError
+from moldau.spark.options import BOOTSTRAP, SourceOptions
 from moldau.spark.pipeline.model import LakeSink, Pipeline, Sink
 from moldau.spark.pipeline.rules.declaration import read_pipeline
 
@@ -22,14 +23,31 @@ def load_pipeline(path: Path) -> Pipeline:
     """The pipeline that a file declares; raises ConfigurationError with all that is wrong."""
     document = _load_document(path)
     folder = path.resolve().parent
-    read = read_pipeline(document, default_name=path.stem, folder=str(folder))
+    read = read_pipeline(
+        document, default_name=path.stem, folder=str(folder), option_fault=_find_option_fault
+    )
     if isinstance(read, tuple):
-        raise ConfigurationError("\n".join(f"{path}: {sentence}" for sentence in read))
+        raise ConfigurationError(_tell(path, read))
     return dataclasses.replace(
         read,
         checkpoint=str(folder / read.checkpoint),
         sinks=tuple(_with_folder(sink, folder) for sink in read.sinks),
     )
+
+
+def _tell(path: Path, sentences: tuple[str, ...]) -> str:
+    if len(sentences) == 1:
+        return f"{path}: {sentences[0]}"
+    return "\n  ".join([f"{path} has {len(sentences)} faults:", *sentences])
+
+
+def _find_option_fault(name: str, value: str) -> str | None:
+    """What the source itself would say, once Spark has started."""
+    try:
+        SourceOptions.read({BOOTSTRAP: "-", "subscribe": "-", name: value}).require_stream()
+    except ConfigurationError as fault:
+        return str(fault)
+    return None
 
 
 def _with_folder(sink: Sink, folder: Path) -> Sink:

@@ -11,6 +11,7 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from moldau.errors import ConfigurationError
 from moldau.spark.pipeline.durable_files import (
@@ -67,11 +68,7 @@ class LakeState:
         self._require_own()
         entries = self._batch_entries()
         if entries and not has_progress:
-            raise ConfigurationError(
-                f"{self.folder} has batches up to {max(entries)} of this pipeline, and the "
-                "pipeline's checkpoint is empty: everything would be loaded a second time; put the "
-                "checkpoint back, or load into another folder"
-            )
+            self.refuse_empty_checkpoint(max(entries))
         self._finish_compaction()
         for batch_id in entries:
             self._apply(self._read(batch_entry(batch_id)))
@@ -88,6 +85,14 @@ class LakeState:
                 "its records would be loaded a second time; put that checkpoint back, or load into "
                 f"another folder. To add to what is there all the same, remove {owner}"
             )
+
+    def refuse_empty_checkpoint(self, last_batch_id: int) -> NoReturn:
+        """Batches are numbered anew from an empty checkpoint: they would count twice, or not."""
+        raise ConfigurationError(
+            f"{self.folder} has batches up to {last_batch_id} of this pipeline, and the pipeline's "
+            "checkpoint is empty: what is loaded and what is not could not be told apart; put the "
+            "checkpoint back, or load into another folder"
+        )
 
     def grow(self, columns: Mapping[str, str]) -> None:
         """Note the columns of what will be written; raises ConfigurationError."""

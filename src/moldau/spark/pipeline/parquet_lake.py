@@ -66,6 +66,10 @@ class ParquetLake:
         self._target_bytes = target_bytes
         self._min_files = min_files
 
+    def begin(self, *, has_progress: bool) -> None:
+        """Take the folder, and finish what an earlier run left; raises ConfigurationError."""
+        self.state.begin(has_progress=has_progress)
+
     def is_loaded(self, batch_id: int) -> bool:
         return self.state.is_loaded(batch_id)
 

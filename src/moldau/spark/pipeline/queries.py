@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from moldau.spark.pipeline.checkpoint import Checkpoint
 from moldau.spark.pipeline.frames import build_dead_letters, build_frames, columns_of
 from moldau.spark.pipeline.lake_loader import LakeLoader, open_lake, system_now
-from moldau.spark.pipeline.model import LakeSink, Pipeline, Source, TopicSink
+from moldau.spark.pipeline.model import LakeSink, Pipeline, TopicSink
+from moldau.spark.pipeline.rules.query_groups import with_groups_of
 from moldau.spark.pipeline.rules.sink_columns import folder_columns, topic_columns
 
 if TYPE_CHECKING:
@@ -53,20 +54,23 @@ class _Planner:
 
     def plan_sinks(self) -> Iterator[PlannedQuery]:
         for sink in self._pipeline.sinks:
-            frames = build_frames(self._new_session(), self._pipeline, self._bootstrap)
+            pipeline = with_groups_of(self._pipeline, sink.name)
+            frames = build_frames(self._new_session(), pipeline, self._bootstrap)
             if isinstance(sink, TopicSink):
                 yield self._plan_topic(sink, frames[sink.input])
             else:
                 yield self._plan_lake(sink, frames[sink.input])
 
     def plan_dead_letters(self) -> Iterator[PlannedQuery]:
-        for source in self._pipeline.sources:
+        for place, source in enumerate(self._pipeline.sources):
             if source.dead_letter is None:
                 continue
-            session = self._new_session()
-            frame = build_dead_letters(session, source, self._pipeline, self._bootstrap)
+            name = self._checkpoint.dead_letter_query(source.name)
+            own = with_groups_of(self._pipeline, name).sources[place]
+            frame = build_dead_letters(self._new_session(), own, self._pipeline, self._bootstrap)
             if frame is not None:
-                yield self._plan_dead_letter(source, source.dead_letter, frame)
+                writer = self._to_topic(frame, source.dead_letter, name, None)
+                yield PlannedQuery(name=name, start=writer.start)
 
     def _plan_topic(self, sink: TopicSink, frame: DataFrame) -> PlannedQuery:
         records = frame.selectExpr(*topic_columns(sink, frame.columns))
@@ -91,11 +95,6 @@ class _Planner:
 
         return append
 
-    def _plan_dead_letter(self, source: Source, topic: str, frame: DataFrame) -> PlannedQuery:
-        name = self._checkpoint.dead_letter_query(source.name)
-        writer = self._to_topic(frame, topic, name, None)
-        return PlannedQuery(name=name, start=writer.start)
-
     def _plan_lake(self, sink: LakeSink, frame: DataFrame) -> PlannedQuery:
         folders = folder_columns(sink, frame.columns)
         # The lake is taken when the query starts: until then nothing is made or changed.
@@ -106,7 +105,7 @@ class _Planner:
 
         def start() -> StreamingQuery:
             lake = open_lake(sink, self._checkpoint.query_id(sink.name))
-            lake.state.begin(has_progress=self._checkpoint.has_progress(sink.name))
+            lake.begin(has_progress=self._checkpoint.has_progress(sink.name))
             lake.state.grow(columns)
             loader.take(lake)
             return writer.start()

@@ -22,6 +22,7 @@ from moldau.spark.pipeline.progress_files import RunReport, RunState, write_repo
 from moldau.spark.pipeline.queries import PlannedQuery, plan_queries
 from moldau.spark.pipeline.rules.failures import explain_failure
 from moldau.spark.pipeline.rules.progress import BatchReport, QueryProgress, add_reports
+from moldau.spark.pipeline.starts import fix_starts
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,7 +51,8 @@ class RunOptions:
     bootstrap: str
     master: str
     once: bool
-    is_verbose: bool = False
+    log_file: Path | None = None
+    """Where Spark's own words go, if not to the terminal."""
 
 
 OnReport = Callable[[RunReport], None]
@@ -62,9 +64,9 @@ def open_session(pipeline: Pipeline, options: RunOptions) -> SparkSession:
 
     # Said once for every session, about things that no pipeline uses.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
-    loud = {"spark.log.level": "WARN"} if options.is_verbose else {"spark.log.level": "FATAL"}
-    conf: dict[str, object] = {**loud, **_settings(pipeline, options)}
-    return session(options.master, app_name=f"moldau pipeline {pipeline.name}", **conf)
+    conf: dict[str, object] = {"spark.log.level": "WARN", **_settings(pipeline, options)}
+    name = f"moldau pipeline {pipeline.name}"
+    return session(options.master, app_name=name, log_file=options.log_file, **conf)
 
 
 def _settings(pipeline: Pipeline, options: RunOptions) -> dict[str, str]:
@@ -116,7 +118,8 @@ def run_pipeline(
     checkpoint = Checkpoint(Path(pipeline.checkpoint))
     with checkpoint.locked(), _session(pipeline, options, spark) as own:
         run = _Run(pipeline, options, on_report)
-        return run.run(plan(own, pipeline, options), stop)
+        begun = fix_starts(pipeline, options.bootstrap)
+        return run.run(plan(own, begun, options), stop)
 
 
 @contextlib.contextmanager

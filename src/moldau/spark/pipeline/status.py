@@ -5,8 +5,7 @@ Needs neither Spark nor Java: Spark's checkpoint is a folder of small texts.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -15,9 +14,10 @@ from moldau.client.blocking import Admin
 from moldau.errors import KafkaError
 from moldau.model import TopicPartition
 from moldau.spark.pipeline.checkpoint import Checkpoint
-from moldau.spark.pipeline.model import Pipeline
+from moldau.spark.pipeline.model import Pipeline, Source
 from moldau.spark.pipeline.progress_files import RunReport, find_report
 from moldau.spark.pipeline.rules.lag import PartitionLag, partition_lags, total_lag
+from moldau.spark.pipeline.source_topics import find_partitions
 
 Bounds = Mapping[TopicPartition, tuple[int, int]]
 
@@ -65,14 +65,12 @@ def read_status(pipeline: Pipeline, bootstrap: str) -> PipelineStatus:
     """Look at the checkpoint, and ask the brokers where topics begin and end."""
     checkpoint = Checkpoint(Path(pipeline.checkpoint))
     with Admin(bootstrap) as admin:
-        bounds = _read_bounds(admin, _read_topics(admin, pipeline))
-    names = [sink.name for sink in pipeline.sinks]
-    queries = [_read_query(checkpoint, name, bounds) for name in names]
+        by_source = {one.name: _read_bounds(admin, one) for one in pipeline.sources}
+    queries = [_read_sink(checkpoint, sink.name, by_source) for sink in pipeline.sinks]
     for source in pipeline.sources:
         if source.dead_letter is not None:
             name = checkpoint.dead_letter_query(source.name)
-            own = {one: place for one, place in bounds.items() if _reads(source.topics, one.topic)}
-            queries.append(_read_query(checkpoint, name, own))
+            queries.append(_read_query(checkpoint, name, by_source[source.name]))
     return PipelineStatus(
         pipeline=pipeline.name,
         runner=checkpoint.find_runner(),
@@ -81,30 +79,25 @@ def read_status(pipeline: Pipeline, bootstrap: str) -> PipelineStatus:
     )
 
 
+def _read_sink(checkpoint: Checkpoint, name: str, by_source: Mapping[str, Bounds]) -> QueryStatus:
+    """A sink need not read every source; which ones it does is known once it has begun."""
+    positions = checkpoint.find_positions(name)
+    read = [
+        bounds
+        for bounds in by_source.values()
+        if not positions or any(one.topic in positions for one in bounds)
+    ]
+    merged = {one: place for bounds in read for one, place in bounds.items()}
+    return _read_query(checkpoint, name, merged)
+
+
 def _read_query(checkpoint: Checkpoint, name: str, bounds: Bounds) -> QueryStatus:
     lags = partition_lags(checkpoint.find_positions(name), bounds)
     return QueryStatus(name=name, partitions=lags)
 
 
-def _reads(topics: Collection[str], topic: str) -> bool:
-    return not topics or topic in topics
-
-
-def _read_topics(admin: Admin, pipeline: Pipeline) -> dict[str, int]:
-    """The topics of the sources, as far as they are there, and their numbers of partitions."""
-    there = admin.list_topics()
-    wanted = {topic for source in pipeline.sources for topic in source.topics}
-    for source in pipeline.sources:
-        if source.topic_pattern is not None:
-            pattern = re.compile(source.topic_pattern)
-            wanted |= {name for name in there if pattern.fullmatch(name)}
-    return {name: len(there[name].partitions) for name in sorted(wanted) if name in there}
-
-
-def _read_bounds(admin: Admin, topics: Mapping[str, int]) -> Bounds:
-    partitions = [
-        TopicPartition(topic, index) for topic, count in topics.items() for index in range(count)
-    ]
+def _read_bounds(admin: Admin, source: Source) -> Bounds:
+    partitions = find_partitions(admin, source)
     starts = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST))
     ends = admin.list_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
     return {one: (_offset(starts[one]), _offset(ends[one])) for one in partitions}

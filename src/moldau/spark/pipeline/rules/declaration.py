@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from moldau.spark.pipeline.model import Pipeline, Sink, Source, Transform
 from moldau.spark.pipeline.rules.section import Faults, Section
 from moldau.spark.pipeline.rules.sink_declaration import read_sink
-from moldau.spark.pipeline.rules.source_declaration import read_source
+from moldau.spark.pipeline.rules.source_declaration import OptionFault, read_source
 from moldau.spark.pipeline.rules.transform_declaration import read_transform
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -21,7 +21,7 @@ _VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 def read_pipeline(
-    document: Mapping[str, object], *, default_name: str, folder: str
+    document: Mapping[str, object], *, default_name: str, folder: str, option_fault: OptionFault
 ) -> Pipeline | tuple[str, ...]:
     """The pipeline that a document declares, or sentences that say what is wrong with it."""
     faults = Faults()
@@ -29,7 +29,7 @@ def read_pipeline(
     name = root.find_text("name") or default_name
     if not _NAME.fullmatch(name):
         root.fault("name", f"{name!r} is no name; use letters, digits, dots, dashes, underscores")
-    sources = _read_sources(root, name)
+    sources = _read_sources(root, name, option_fault)
     transforms = _read_transforms(root, [one.name for one in sources])
     pipeline = Pipeline(
         name=name,
@@ -47,11 +47,15 @@ def read_pipeline(
     return tuple(faults.sentences) or pipeline
 
 
-def _read_sources(root: Section, pipeline_name: str) -> tuple[Source, ...]:
+def _read_sources(
+    root: Section, pipeline_name: str, option_fault: OptionFault
+) -> tuple[Source, ...]:
     sections = root.sections("sources")
     if not sections and not root.has("sources"):
         root.fault("sources", "there is none; add a table such as [sources.clicks]")
-    return tuple(read_source(name, section, pipeline_name) for name, section in sections)
+    return tuple(
+        read_source(name, section, pipeline_name, option_fault) for name, section in sections
+    )
 
 
 def _read_transforms(root: Section, sources: list[str]) -> tuple[Transform, ...]:

@@ -24,6 +24,8 @@ COMMON_METADATA = "_common_metadata"
 COMPACTION_ENTRY = "compact.json"
 DATE_COLUMN = "date"
 HOUR_COLUMN = "hour"
+NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+"""What Spark puts in the name of a folder where a row has no value for it."""
 
 _QUERY_DIGITS = 8
 _BATCH_ENTRY = re.compile(r"batch-(\d{10,})\.json")

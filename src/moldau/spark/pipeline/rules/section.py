@@ -70,15 +70,21 @@ class Section:
             return ()
         found = [value] if isinstance(value, str) else value
         if not isinstance(found, list) or not all(isinstance(one, str) and one for one in found):
-            self.fault(key, f"{_show(value)} is not a text, nor a list of texts")
+            self.fault(
+                key, f"{_show(value)} is not a text, nor a list of texts; put each in quotes"
+            )
             return ()
+        if not found:
+            self.fault(key, "names nothing; put something in it, or remove it")
         return tuple(found)
 
     def flag(self, key: str, default: bool) -> bool:
         value = self._take(key)
         if value is None or isinstance(value, bool):
             return default if value is None else value
-        self.fault(key, f"{_show(value)} is neither true nor false")
+        self.fault(
+            key, f"{_show(value)} is neither true nor false; write one of them, without quotes"
+        )
         return default
 
     def number(self, key: str, default: int, lowest: int) -> int:
@@ -86,7 +92,7 @@ class Section:
         if value is None:
             return default
         if not isinstance(value, int) or isinstance(value, bool) or value < lowest:
-            self.fault(key, f"{_show(value)} is not a whole number of {lowest} or more")
+            self.fault(key, f"{_show(value)} is not a whole number of {lowest} or more; write one")
             return default
         return value
 
@@ -98,7 +104,9 @@ class Section:
             if value == one:
                 return one
         hint = suggest(value, allowed) if isinstance(value, str) else ""
-        self.fault(key, f"{_show(value)} is not one of {', '.join(allowed)}{hint}")
+        self.fault(
+            key, f"{_show(value)} is not one of {', '.join(allowed)}{hint or '; choose one'}"
+        )
         return default
 
     def parsed(self, key: str, default: T, parse: Callable[[str], T]) -> T:

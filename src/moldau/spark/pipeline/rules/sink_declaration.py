@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from moldau.errors import ConfigurationError
 from moldau.spark.pipeline.model import LakeSink, OutputMode, PartitionBy, Sink, Source, TopicSink
 from moldau.spark.pipeline.rules.quantities import parse_size_bytes, parse_span_ms, spark_interval
 from moldau.spark.pipeline.rules.section import Section
 from moldau.spark.pipeline.rules.source_declaration import check_topic
 from moldau.spark.pipeline.rules.transform_declaration import check_known
+from moldau.spark.rules.write_options import read_write_options
 
 _KINDS = ("topic", "parquet", "delta")
 _MODES: tuple[OutputMode, ...] = ("append", "update", "complete")
@@ -20,6 +22,8 @@ _MEGABYTE = 1_000_000
 _TARGET_BYTES = 128 * _MEGABYTE
 _LAKE_TRIGGER_MS = 60_000
 _COMPACT_MIN_FILES = 8
+_OWN_OPTIONS = {"topic": "topic", "kafka.bootstrap.servers": "bootstrap at the top of the file"}
+_NO_OPTION = "the producer has no such option; they are called as in Kafka, such as kafka.linger.ms"
 
 
 def read_sink(
@@ -50,7 +54,9 @@ def _read_topic_sink(
         check_topic(section, "topic", topic)
     if any(topic in one.topics for one in sources):
         section.fault(
-            "topic", f"{topic!r} is a source as well: its records would go round for ever"
+            "topic",
+            f"{topic!r} is a source as well: its records would go round for ever; "
+            "choose another topic",
         )
     return TopicSink(
         name=name,
@@ -69,13 +75,27 @@ def _read_topic_sink(
 def _read_options(section: Section) -> tuple[tuple[str, str], ...]:
     options = section.pairs("options")
     for key, value in options:
-        if key.lower() == "exactlyonce" and value.lower() == "true":
-            section.fault(
-                f"options.{key}",
-                "needs transactions, which this version of Moldau does not have; a topic is "
-                "written at least once",
-            )
+        fault = _find_option_fault(key, value)
+        if fault is not None:
+            section.fault(f"options.{key}", fault)
     return options
+
+
+def _find_option_fault(key: str, value: str) -> str | None:
+    own = _OWN_OPTIONS.get(key.lower())
+    if own is not None:
+        return f"set it with {own} instead"
+    if key.lower() == "exactlyonce" and value.lower() == "true":
+        return (
+            "needs transactions, which this version of Moldau does not have; remove it: a topic is "
+            "written at least once"
+        )
+    try:
+        unknown = read_write_options({"kafka.bootstrap.servers": "-", key: value}).unknown
+    except ConfigurationError as fault:
+        return str(fault)
+    is_known = not unknown and (key.lower() == "exactlyonce" or key.lower().startswith("kafka."))
+    return None if is_known else _NO_OPTION
 
 
 def _read_lake_sink(name: str, section: Section, source: str, kind: str) -> LakeSink:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 
 from moldau.model.topic_names import find_name_fault
 from moldau.spark.pipeline.model import Source, ValueFormat, Watermark
+from moldau.spark.pipeline.rules.avro_schema import find_schema_fault
 from moldau.spark.pipeline.rules.quantities import parse_span_ms, spark_interval
 from moldau.spark.pipeline.rules.section import Section
 
@@ -17,11 +18,18 @@ _OWN_OPTIONS = {
     "startingoffsets": "starting_offsets",
     "includeheaders": "headers",
     "groupid": "group",
+    "kafka.group.id": "group",
     "kafka.bootstrap.servers": "bootstrap at the top of the file",
 }
 
 
-def read_source(name: str, section: Section, pipeline_name: str) -> Source:
+OptionFault = Callable[[str, str], str | None]
+"""What is wrong with an option of `format("moldau")` and its value, in a sentence; or None."""
+
+
+def read_source(
+    name: str, section: Section, pipeline_name: str, option_fault: OptionFault
+) -> Source:
     """The source; what is wrong goes to the section's faults."""
     value_format: ValueFormat = section.choice("format", "binary", _FORMATS)
     topics = _read_topics(section)
@@ -36,9 +44,9 @@ def read_source(name: str, section: Section, pipeline_name: str) -> Source:
         include_headers=section.flag("headers", default=False),
         watermark=_read_watermark(section),
         group=section.find_text("group") or f"pipeline-{pipeline_name}",
-        options=_read_options(section),
+        options=_read_options(section, option_fault),
     )
-    if bool(source.topics) == bool(source.topic_pattern):
+    if sum(map(section.has, ("topic", "topics", "topic_pattern"))) != 1:
         section.fault(
             "topic", "give exactly one of topic, topics and topic_pattern, to say what is read"
         )
@@ -48,8 +56,6 @@ def read_source(name: str, section: Section, pipeline_name: str) -> Source:
 
 def _read_topics(section: Section) -> tuple[str, ...]:
     one, many = section.find_text("topic"), section.find_texts("topics")
-    if one and many:
-        section.fault("topics", "topic is given as well; keep one of them")
     topics = (one,) if one else many
     for topic in topics:
         check_topic(section, "topic" if one else "topics", topic)
@@ -81,10 +87,9 @@ def _check_avro(section: Section, schema: str | None) -> None:
     if schema is None:
         section.fault("schema", "is missing; Avro values need their schema, as JSON")
         return
-    try:
-        json.loads(schema)
-    except ValueError as fault:
-        section.fault("schema", f"an Avro schema is JSON, and this is none: {fault}")
+    fault = find_schema_fault(schema)
+    if fault is not None:
+        section.fault("schema", fault)
 
 
 def _read_dead_letter(
@@ -107,7 +112,8 @@ def _read_starting_offsets(section: Section) -> str:
         return text
     section.fault(
         "starting_offsets",
-        f"{text!r} is not one of earliest, latest, group, nor JSON of topics and offsets",
+        f"{text!r} is not one of earliest, latest, group, nor JSON of offsets such as "
+        '{"clicks": {"0": 23}}; choose one of them',
     )
     return "earliest"
 
@@ -124,10 +130,11 @@ def _read_watermark(section: Section) -> Watermark | None:
     return Watermark(column=column, delay=spark_interval(max(delay_ms, 0)))
 
 
-def _read_options(section: Section) -> tuple[tuple[str, str], ...]:
+def _read_options(section: Section, option_fault: OptionFault) -> tuple[tuple[str, str], ...]:
     options = section.pairs("options")
-    for name, _ in options:
+    for name, value in options:
         own = _OWN_OPTIONS.get(name.lower())
-        if own is not None:
-            section.fault(f"options.{name}", f"set it with {own} instead")
+        fault = option_fault(name, value) if own is None else f"set it with {own} instead"
+        if fault is not None:
+            section.fault(f"options.{name}", fault)
     return options

@@ -1,0 +1,26 @@
+"""The topics that a source reads, as far as they are there. A shell."""
+
+from __future__ import annotations
+
+import re
+
+from moldau.client.blocking import Admin
+from moldau.client.metadata import TopicMetadata
+from moldau.model import TopicPartition
+from moldau.spark.pipeline.model import Source
+
+
+def find_partitions(admin: Admin, source: Source) -> list[TopicPartition]:
+    """All partitions of a source's topics, in order."""
+    return sorted(
+        TopicPartition(topic.name, row.index)
+        for topic in admin.list_topics().values()
+        if _is_read(source, topic)
+        for row in topic.partitions
+    )
+
+
+def _is_read(source: Source, topic: TopicMetadata) -> bool:
+    if source.topic_pattern is None:
+        return topic.name in source.topics
+    return not topic.is_internal and re.fullmatch(source.topic_pattern, topic.name) is not None

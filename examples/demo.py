@@ -27,6 +27,7 @@ from moldau.client.read_table import read_table
 from moldau.spark.pipeline.file import load_pipeline
 from moldau.spark.pipeline.progress_files import RunReport
 from moldau.spark.pipeline.run import RunOptions, open_session, run_pipeline
+from moldau.spark.session_factory import stop_quietly
 from moldau.testing import broker
 
 if TYPE_CHECKING:
@@ -217,7 +218,7 @@ def _session(pipeline: Pipeline, bootstrap: str) -> Iterator[SparkSession]:
     try:
         yield spark
     finally:
-        spark.stop()
+        stop_quietly(spark)
 
 
 def _say(text: str) -> None:

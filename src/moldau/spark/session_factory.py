@@ -138,6 +138,15 @@ def _java_version(java: str) -> int | None:
     return None if found is None else int(found.group(1))
 
 
+def stop_quietly(spark: SparkSession) -> None:
+    """End a session and its Java. PySpark's listener for accumulators takes the end of Java for a
+    failure and prints a traceback that means nothing to anybody."""
+    server = getattr(spark.sparkContext, "_accumulatorServer", None)
+    if server is not None:
+        server.handle_error = lambda request, client_address: None
+    spark.stop()
+
+
 def _require_pyspark() -> type[SparkSession]:
     try:
         from pyspark.sql import SparkSession

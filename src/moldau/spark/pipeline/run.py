@@ -23,6 +23,7 @@ from moldau.spark.pipeline.queries import PlannedQuery, plan_queries
 from moldau.spark.pipeline.rules.failures import explain_failure
 from moldau.spark.pipeline.rules.progress import BatchReport, QueryProgress, add_reports
 from moldau.spark.pipeline.starts import fix_starts
+from moldau.spark.session_factory import stop_quietly
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -133,7 +134,7 @@ def _session(
     try:
         yield made
     finally:
-        made.stop()
+        stop_quietly(made)
 
 
 class _Run:

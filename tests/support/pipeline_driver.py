@@ -23,13 +23,20 @@ def pipeline_driver(
 ) -> Iterator[subprocess.Popen[bytes]]:
     """A running pipeline; whatever is left of it is gone at the end."""
     command = [sys.executable, "-m", "moldau", "pipeline", "run", str(path), *more]
+    scratch = path.parent / "scratch"  # a process that is killed leaves its temporary files behind
+    scratch.mkdir(exist_ok=True)
+    places = {
+        "SPARK_LOCAL_DIRS": str(scratch),
+        "JAVA_TOOL_OPTIONS": f"-Djava.io.tmpdir={scratch}",
+        "TMPDIR": str(scratch),
+    }
     with (path.parent / _LOG).open("ab") as log:
         process = subprocess.Popen(
             [*command, "--bootstrap", bootstrap],
             stdout=log,
             stderr=log,
             start_new_session=True,
-            env={**os.environ, **environment},
+            env={**os.environ, **places, **environment},
         )
     try:
         yield process

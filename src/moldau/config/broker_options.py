@@ -24,6 +24,7 @@ from moldau.config.listeners import Listener, parse_listeners, parse_protocol_ma
 from moldau.config.option import OptionSet, Reload
 from moldau.config.resolve import Layers, Source, resolve_values
 from moldau.config.spelling import suggest
+from moldau.config.unserved import find_unserved
 from moldau.errors import ConfigurationError, InvalidConfigError
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -86,6 +87,10 @@ class BrokerOptions(
         conflict = find_conflict(options)
         if conflict is not None:
             raise ConfigurationError(_placed(layers, conflict.name, conflict.sentence))
+        unserved = find_unserved(static, options)
+        if unserved:
+            lines = (_placed(layers, one.name, f"{one.name} {one.sentence}") for one in unserved)
+            raise ConfigurationError("\n".join(lines))
         return options
 
     @classmethod

@@ -46,8 +46,10 @@ from
 
 An option that changes *per broker* or *cluster-wide* can be given new values while the broker runs,
 for one broker or for all; a *read-only* one needs a restart. Names that are not on this page are
-reported at the start and have no effect; a wrong value stops the start and names its line. In each
-section the options that matter most come first.
+reported at the start and have no effect, unless they ask for protection or for copies that Moldau
+cannot give (an authorizer, keystores, SASL, a quorum of controllers, remote storage): those stop
+the start and say what to do, as a wrong value does. In each section the options that matter most
+come first.
 """
 
 _TYPE_WORDS = {

@@ -9,6 +9,7 @@ from moldau.config.broker_options import BrokerOptions
 from moldau.config.spelling import suggest
 from moldau.config.static import origin_of
 from moldau.config.topic_options import TopicOptions
+from moldau.config.unserved import find_missing
 
 RETIRED: Mapping[str, str] = {
     "port": "is no longer an option; set listeners=PLAINTEXT://host:port",
@@ -42,12 +43,15 @@ class UnknownOption:
 
 
 def find_unknown(settings: Mapping[str, str]) -> list[UnknownOption]:
-    """Every setting of a broker whose name nobody declares, in the order of the settings."""
+    """Every setting of a broker whose name nobody declares, in the order of the settings.
+
+    Those that stop the start (`unserved`) are left out: there is more to say of them.
+    """
     known = BrokerOptions.declarations()
     return [
         UnknownOption(name=name, origin=origin_of(settings, name), advice=_advise(name))
-        for name in settings
-        if name not in known
+        for name, value in settings.items()
+        if name not in known and find_missing(name, value) is None
     ]
 
 

@@ -44,5 +44,6 @@ def test_an_option_is_used_or_said_to_be_ignored(owner: type[OptionSet]) -> None
         and one.name not in named
         and not one.is_ignored
         and "only false is taken" not in one.documentation
+        and "stops the start" not in one.documentation
     ]
     assert idle == []

@@ -107,10 +107,9 @@ class IdentityOptions(OptionSet):
         LIST,
         (),
         "What this process is in a cluster with Kafka's own quorum. Every Moldau broker can be "
-        "the controller.",
+        "the controller. Without zookeeper.connect, one of the two roles alone stops the start.",
         any_of("broker", "controller"),
         importance=Importance.HIGH,
-        ignored=True,
     )
     controller_listener_names = option(
         "controller.listener.names",
@@ -123,17 +122,17 @@ class IdentityOptions(OptionSet):
         "controller.quorum.voters",
         LIST,
         (),
-        "The voters of Kafka's own quorum.",
+        "The voters of Kafka's own quorum. Without zookeeper.connect, more than one stops the "
+        "start: brokers are joined by ZooKeeper.",
         importance=Importance.HIGH,
-        ignored=True,
     )
     controller_quorum_bootstrap_servers = option(
         "controller.quorum.bootstrap.servers",
         LIST,
         (),
-        "Where to find the voters of Kafka's own quorum.",
+        "Where to find the voters of Kafka's own quorum. Without zookeeper.connect, more than one "
+        "stops the start: brokers are joined by ZooKeeper.",
         importance=Importance.HIGH,
-        ignored=True,
     )
     metadata_log_dir = optional(
         "metadata.log.dir",

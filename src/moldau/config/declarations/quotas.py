@@ -87,9 +87,8 @@ class QuotaOptions(OptionSet):
     client_quota_callback_class = optional(
         "client.quota.callback.class",
         CLASS,
-        "A Java class that decides on quotas.",
+        "A Java class that decides on quotas. Moldau cannot load it, so a value stops the start.",
         importance=Importance.LOW,
-        ignored=True,
     )
 
 

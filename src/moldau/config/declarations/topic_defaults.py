@@ -60,16 +60,16 @@ class TopicDefaultOptions(OptionSet):
     create_topic_policy_class_name = optional(
         "create.topic.policy.class.name",
         CLASS,
-        "A Java class that decides which topics may be created.",
+        "A Java class that decides which topics may be created. Moldau cannot load it, so a "
+        "value stops the start.",
         importance=Importance.LOW,
-        ignored=True,
     )
     alter_config_policy_class_name = optional(
         "alter.config.policy.class.name",
         CLASS,
-        "A Java class that decides which configs may be changed.",
+        "A Java class that decides which configs may be changed. Moldau cannot load it, so a "
+        "value stops the start.",
         importance=Importance.LOW,
-        ignored=True,
     )
     message_max_bytes = option(
         "message.max.bytes",

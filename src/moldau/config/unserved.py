@@ -1,0 +1,136 @@
+"""Settings that ask for protection or for copies that this broker cannot give.
+
+A file that was written for another broker may say who may connect, who may read, where the other
+copies are. Whoever passes over such a line serves everybody, or keeps the only copy, and nobody
+knows. So these stop the start, each with what to do instead; options whose loss costs nothing are
+only warned of (`unknown`). An empty value asks for nothing. Rule: values in, values out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from moldau.config.broker_options import BrokerOptions
+
+
+class Unserved(NamedTuple):
+    """A setting and the rest of the sentence that begins with its name."""
+
+    name: str
+    sentence: str
+
+
+_NOT_ENCRYPTED: Final = (
+    "asks for TLS, and Moldau serves PLAINTEXT only: put a TLS proxy in front of the broker, or "
+    "remove the line if everybody on the network may listen"
+)
+_NOT_AUTHENTICATED: Final = (
+    "asks clients to say who they are, and Moldau serves everybody who can connect: keep others "
+    "off the port, and remove the line"
+)
+_NOT_AUTHORIZED: Final = (
+    "asks for access control, and Moldau lets everybody who can connect read, write and delete: "
+    "keep others off the port, and remove the line"
+)
+_NO_PLUGIN: Final = (
+    "names a class of Java that limits what clients may do, and Moldau cannot load it: remove the "
+    "line if they may do all of it"
+)
+_NOT_REMOTE: Final = (
+    "asks for a copy of closed segments in another store, and Moldau keeps them on this disk only: "
+    "remove the line if that is enough"
+)
+_ZOOKEEPER_NOT_ENCRYPTED: Final = (
+    "asks for TLS to ZooKeeper, and Moldau speaks to it in the clear: remove the line if the "
+    "network between them is yours"
+)
+
+_PATTERNS: Final[tuple[tuple[str, str], ...]] = (
+    ("authorizer.class.name", _NOT_AUTHORIZED),
+    ("ssl.keystore.*", _NOT_ENCRYPTED),
+    ("ssl.truststore.*", _NOT_ENCRYPTED),
+    ("ssl.client.auth", _NOT_AUTHENTICATED),
+    ("listener.name.*.ssl.*", _NOT_ENCRYPTED),
+    ("listener.name.*.sasl.*", _NOT_AUTHENTICATED),
+    ("listener.name.*.*.sasl.*", _NOT_AUTHENTICATED),
+    ("sasl.enabled.mechanisms", _NOT_AUTHENTICATED),
+    ("sasl.jaas.config", _NOT_AUTHENTICATED),
+    ("sasl.mechanism.inter.broker.protocol", _NOT_AUTHENTICATED),
+    ("sasl.oauthbearer.*", _NOT_AUTHENTICATED),
+    ("sasl.server.callback.handler.class", _NOT_AUTHENTICATED),
+    ("principal.builder.class", _NOT_AUTHENTICATED),
+    ("delegation.token.*key", _NOT_AUTHENTICATED),
+    ("create.topic.policy.class.name", _NO_PLUGIN),
+    ("alter.config.policy.class.name", _NO_PLUGIN),
+    ("client.quota.callback.class", _NO_PLUGIN),
+    ("remote.log.storage.system.enable", _NOT_REMOTE),
+    ("zookeeper.ssl.client.enable", _ZOOKEEPER_NOT_ENCRYPTED),
+    ("zookeeper.ssl.keystore.*", _ZOOKEEPER_NOT_ENCRYPTED),
+)
+"""Names, with `*` for any text, and what is missing. Kafka's defaults of them protect nothing."""
+
+_HARMLESS: Final = frozenset({"", "none", "false"})
+"""Values that ask for nothing: `ssl.client.auth=none`, `remote.log.storage.system.enable=false`."""
+
+
+def find_unserved(settings: Mapping[str, str], options: BrokerOptions) -> list[Unserved]:
+    """Everything in what a broker is started with that it must not be started with."""
+    named = ((name, find_missing(name, value)) for name, value in settings.items())
+    found = (unserved for check in _CHECKS if (unserved := check(options)) is not None)
+    return [*(Unserved(name, missing) for name, missing in named if missing), *found]
+
+
+def find_missing(name: str, value: str) -> str | None:
+    """What a setting asks for in vain; None when it asks for nothing that would be missed."""
+    if value.strip().lower() in _HARMLESS:
+        return None
+    return next((missing for pattern, missing in _PATTERNS if fnmatchcase(name, pattern)), None)
+
+
+def _check_quorum(options: BrokerOptions) -> Unserved | None:
+    """Several controllers mean several brokers that share their topics. Here each would be alone
+    with topics of its own, and acks=all would be one copy."""
+    if options.zookeeper_connect is not None:
+        return None
+    for name, members in (
+        ("controller.quorum.voters", options.controller_quorum_voters),
+        ("controller.quorum.bootstrap.servers", options.controller_quorum_bootstrap_servers),
+    ):
+        if len(members) > 1:
+            return Unserved(
+                name,
+                f"names {len(members)} controllers, and Moldau has no quorum of its own: this "
+                "broker would be alone, with copies nowhere else. Join brokers by a ZooKeeper "
+                "(zookeeper.connect=host:port, or moldau start --zookeeper host:port), or remove "
+                "the line for a broker alone",
+            )
+    return None
+
+
+def _check_roles(options: BrokerOptions) -> Unserved | None:
+    roles = options.process_roles
+    if options.zookeeper_connect is not None or not roles or {"broker", "controller"} <= set(roles):
+        return None
+    (role,) = set(roles)
+    if role == "controller":
+        return Unserved(
+            "process.roles",
+            "asks for a controller without a broker, and every Moldau broker can be the "
+            "controller: start the brokers only",
+        )
+    return Unserved(
+        "process.roles",
+        "asks for a broker whose controller is another process, and Moldau has no quorum of its "
+        "own: this broker would be alone, with copies nowhere else. Join brokers by a ZooKeeper "
+        "(zookeeper.connect=host:port, or moldau start --zookeeper host:port), or set "
+        "process.roles=broker,controller for a broker alone",
+    )
+
+
+_CHECKS: Final[tuple[Callable[[BrokerOptions], Unserved | None], ...]] = (
+    _check_quorum,
+    _check_roles,
+)

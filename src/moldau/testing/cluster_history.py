@@ -11,6 +11,9 @@ notes a `Violation` where a promise of `docs/replication.md` was broken:
 - there is one leader for each epoch of a partition, and epochs grow (REP-1);
 - two replicas have the same bytes where they have the same offset and epoch, and everywhere
   below the high watermark (REP-2).
+
+Partitions come and go: one that was never heard of has an empty history, `forget_topic` ends those
+of a topic that is deleted, and `delete_before` tells that records may be gone up to an offset.
 """
 
 from __future__ import annotations
@@ -50,6 +53,7 @@ class _PartitionHistory:
     newest_epoch: int = -1
     batches: dict[tuple[int, int], bytes] = field(default_factory=dict)  # by offset and epoch
     promised_end: int = 0  # behind the last record that was acknowledged or seen
+    deleted_before: int = 0  # records before this offset may be gone
 
 
 @dataclass(slots=True)
@@ -74,6 +78,18 @@ class ClusterHistory:
 
     def _of(self, partition: TopicPartition) -> _PartitionHistory:
         return self._partitions.setdefault(partition, _PartitionHistory())
+
+    # Told by operators
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic is deleted; one of the same name that is made later is another one."""
+        for partition in [each for each in self._partitions if each.topic == topic]:
+            del self._partitions[partition]
+
+    def delete_before(self, partition: TopicPartition, offset: int) -> None:
+        """Somebody asks to delete the records before an offset; tell it before it is asked."""
+        history = self._of(partition)
+        history.deleted_before = max(history.deleted_before, offset)
 
     # Told by clients
 
@@ -187,6 +203,7 @@ class ClusterHistory:
     ) -> None:
         """`values` is what can be read now, by offset, from `start` on."""
         history = self._of(partition)
+        start = max(start, history.deleted_before)
         for told, by in ((history.acknowledged, "acknowledged"), (history.seen, "seen")):
             for offset, value in told.items():
                 if offset >= start and values.get(offset) != value:

@@ -42,6 +42,7 @@ class ClusterObserver:
         """`find_log_end` looks into the log of a broker, whether it runs or not."""
         self.states: dict[TopicPartition, ObservedState] = {}
         self.replicas: dict[TopicPartition, tuple[int, ...]] = {}
+        self.moving: set[TopicPartition] = set()  # that are being reassigned
         self.registered: set[int] = set()
         self.controller: int | None = None
         self._lost: set[int] = set()  # brokers that lost data and have not registered since
@@ -92,9 +93,28 @@ class ClusterObserver:
                 self._history.see_in_sync(partition, broker_id, end_offset)
 
     def _on_topic(self, topic: str, data: bytes | None) -> None:
-        if data is not None:
-            for number, replicas in json.loads(data)["partitions"].items():
-                self.replicas[TopicPartition(topic, int(number))] = tuple(replicas)
+        if data is None:
+            self._forget_topic(topic)
+            return
+        fields = json.loads(data)
+        on_their_way = {*fields["adding_replicas"], *fields["removing_replicas"]}
+        for number, replicas in fields["partitions"].items():
+            partition = TopicPartition(topic, int(number))
+            if self.replicas.get(partition) != tuple(replicas):
+                self._log.note(f"{partition}: replicas {replicas}")
+            self.replicas[partition] = tuple(replicas)
+            if number in on_their_way:
+                self.moving.add(partition)
+            else:
+                self.moving.discard(partition)
+
+    def _forget_topic(self, topic: str) -> None:
+        """Its node is gone: whatever was promised of it is void."""
+        for partition in [each for each in self.replicas if each.topic == topic]:
+            del self.replicas[partition]
+            self.states.pop(partition, None)
+            self.moving.discard(partition)
+        self._history.forget_topic(topic)
 
     def _on_broker(self, broker_id: int, *, is_there: bool) -> None:
         self._log.note(f"broker {broker_id} {'is registered' if is_there else 'is gone'}")
@@ -161,6 +181,8 @@ class ClusterObserver:
             state = self.states.get(partition)
             if state is None or state.leader < 0:
                 return f"{partition} has no leader"
+            if partition in self.moving:
+                return f"{partition} is still on its way to some of {replicas}"
             if set(state.in_sync) != set(replicas):
                 return f"{partition} is in sync on {state.in_sync} only, of {replicas}"
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,13 @@ from moldau.testing.cluster_history import StoredBatch
 from moldau.testing.memory_files import MemoryFiles
 
 _LOG_SUFFIX = ".log"
+_PARTITION_FOLDER = re.compile(r"(.+)-(\d+)")  # not those renamed to be deleted, or set aside
+
+
+def list_logs(files: MemoryFiles, folder: Path) -> list[TopicPartition]:
+    """The partitions that have a log there, in the order of their names."""
+    matches = (_PARTITION_FOLDER.fullmatch(name) for name in sorted(files.peek_folder(folder)))
+    return [TopicPartition(match[1], int(match[2])) for match in matches if match is not None]
 
 
 def read_log(files: MemoryFiles, folder: Path, partition: TopicPartition) -> list[StoredBatch]:

@@ -17,6 +17,7 @@ Or a story of one's own:
 
     SimulatedCluster(seed=7, brokers=3).run(story)
 
+Operators move partitions about meanwhile, elect leaders, add partitions (`cluster_operations`).
 Clients produce with acks=all and acks=1, read and commit all the while; `cluster_history` says
 what they must never see, and at the end everything that was promised is looked up.
 """
@@ -35,8 +36,10 @@ from moldau.model import TopicPartition
 from moldau.testing.cluster_faults import ClusterFaults
 from moldau.testing.cluster_history import ClusterHistory
 from moldau.testing.cluster_observer import ClusterObserver, describe_states
+from moldau.testing.cluster_operations import ClusterOperations
 from moldau.testing.fault_plan import FaultKind, PlannedFault, draw_plan
-from moldau.testing.replica_logs import read_log
+from moldau.testing.operation_plan import PlannedOperation
+from moldau.testing.replica_logs import list_logs, read_log
 from moldau.testing.simulated_clients import (
     ALL,
     Client,
@@ -52,6 +55,7 @@ from moldau.testing.simulated_machine import (
     SimulatedMachine,
     World,
 )
+from moldau.testing.simulated_operator import OperationFamily
 from moldau.testing.simulated_wire import Address, SimulatedWire
 from moldau.testing.virtual_loop import ProcessClock, SimulatedProcess, StuckError
 
@@ -148,10 +152,12 @@ class SimulatedCluster:
         options: Mapping[str, str] | None = None,
         partitions: int = 2,
         kinds: Sequence[FaultKind] | None = None,
+        operations: Sequence[OperationFamily] | None = None,
     ) -> None:
         """Without a number, the seed decides between three, four and five brokers.
 
-        `kinds` are the faults that the seed may choose from; without them, all.
+        `kinds` are the faults that the seed may choose from; without them, all. `operations` are
+        the families of operations that it has; without them, it chooses from all, or has none.
         """
         self.seed = seed
         self.world = World(seed, SESSION_SECONDS)
@@ -170,14 +176,15 @@ class SimulatedCluster:
             **(options or {}),
         }
         self._replicas = int(static["default.replication.factor"])
-        self._min_in_sync = int(static["min.insync.replicas"])
+        self.min_in_sync = int(static["min.insync.replicas"])
         self.machines = {
             broker_id: SimulatedMachine(self.world, broker_id, static)
             for broker_id in self.broker_ids
         }
         self.partitions = [TopicPartition(TOPIC, number) for number in range(partitions)]
+        self.operations = ClusterOperations(self, operations)
         self.faults = ClusterFaults(self.world, self.machines, self.observer, self.history)
-        self.plan: list[PlannedFault] = []
+        self.plan: list[PlannedFault | PlannedOperation] = []
         self.kinds = kinds
         self._clients: list[Client] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -218,6 +225,7 @@ class SimulatedCluster:
         """Let go of all that lived, while the loop keeps its destructors quiet."""
         for machine in self.machines.values():
             machine.forget()
+        self.operations.forget()
         self._clients.clear()
         self._tasks.clear()
         self.world.close()
@@ -254,21 +262,37 @@ class SimulatedCluster:
         for machine in self.machines.values():
             machine.start()
         await self._wait_until_whole("after the first start")
-        maker = TopicMaker("maker", self._wire("maker"), self.history, self._random("maker"))
+        maker = TopicMaker("maker", self.open_wire("maker"), self.history, self._random("maker"))
         await self._within(
             _HEALING_SECONDS,
-            maker.make(TOPIC, len(self.partitions), self._replicas, self._min_in_sync),
+            maker.make(TOPIC, len(self.partitions), self._replicas, self.min_in_sync),
             "the topic is not made",
         )
         for partition in self.partitions:
-            self._add(self._producer(f"a{partition.partition}", partition, ALL))
-            self._add(self._consumer(f"c{partition.partition}", partition))
+            self._serve(partition)
         self._add(self._producer("b0", self.partitions[-1], 1))
         committer = Committer(
-            "g0", self._wire("g0"), self.history, self._random("g0"), partition=self.partitions[0]
+            "g0",
+            self.open_wire("g0"),
+            self.history,
+            self._random("g0"),
+            partition=self.partitions[0],
         )
         self._add(committer)
         self.world.story.kept.append(self.world.story.spawn(self._look_now_and_then()))
+
+    def serve(self, partition: TopicPartition) -> None:
+        """Let clients work on a partition that was added, or made anew; also for operations."""
+        if partition not in self.partitions:
+            self.partitions.append(partition)
+            self._serve(partition)
+
+    def _serve(self, partition: TopicPartition) -> None:
+        suffix = str(partition.partition)
+        if partition.topic != TOPIC:
+            suffix = f"-{partition}"
+        self._add(self._producer(f"a{suffix}", partition, ALL))
+        self._add(self._consumer(f"c{suffix}", partition))
 
     def rest(self, is_resting: bool = True) -> None:
         """Let producers send nothing new for a while."""
@@ -278,21 +302,31 @@ class SimulatedCluster:
     async def heal(self) -> None:
         """End all faults and wait until the cluster is whole."""
         self.faults.end_all()
+        await self._within(
+            _HEALING_SECONDS, self.operations.wait_until_done(), "an operation has no end"
+        )
         await self._wait_until_whole("after healing")
 
     async def finish(self) -> None:
         """Let the clients come to an end, and look up everything that was promised."""
         for client in self._clients:
+            await self._within(
+                _ENDING_SECONDS, self._wait_for_progress(client), f"{client.name} does nothing"
+            )
+        for client in self._clients:
             client.is_stopping = True
         for client, task in zip(self._clients, self._tasks, strict=True):
             await self._within(_ENDING_SECONDS, task, f"{client.name} does not come to its end")
-            if not client.progress:
-                self.history.report("LIVE", f"{client.name} has done nothing in all the time")
         await self._wait_until_whole("at the end")
         if self.history.violations:
             return
         await self._within(_ENDING_SECONDS, self._read_everything(), "the logs cannot be read")
         self._compare_replicas()
+
+    async def _wait_for_progress(self, client: Client) -> None:
+        """One that came late has to do something before the end, too."""
+        while not client.progress:
+            await self.sleep(0.1)
 
     async def _read_everything(self) -> None:
         for partition in self.partitions:
@@ -326,8 +360,16 @@ class SimulatedCluster:
                 )
                 raise _GivenUpError
             await self.sleep(0.1)
-            flaw = self.observer.find_flaw(self.broker_ids)
+            flaw = self.observer.find_flaw(self.broker_ids) or self._find_leftover()
         self.world.log.note(f"whole {when}")
+
+    def _find_leftover(self) -> str | None:
+        """A log on a disk whose broker holds no replica of it (any more)."""
+        for broker_id, machine in self.machines.items():
+            for partition in list_logs(machine.files, DATA_FOLDER):
+                if broker_id not in self.observer.replicas.get(partition, ()):
+                    return f"{machine.host} has a log of {partition}, and no replica"
+        return None
 
     async def _within(
         self, seconds: float, work: Coroutine[Any, Any, None] | asyncio.Task[None], complaint: str
@@ -359,7 +401,7 @@ class SimulatedCluster:
     def _random(self, name: str) -> Random:
         return self.world.streams.stream(f"client {name}")
 
-    def _wire(self, name: str) -> SimulatedWire:
+    def open_wire(self, name: str) -> SimulatedWire:
         process = SimulatedProcess(name, self.world.loop)
         self.world.story.kept.append(process)
         clock = ProcessClock(self.world.loop, process, start_ms=self.world.clock.now_ms())
@@ -370,7 +412,7 @@ class SimulatedCluster:
     def _producer(self, name: str, partition: TopicPartition, acks: int) -> Producer:
         return Producer(
             name,
-            self._wire(name),
+            self.open_wire(name),
             self.history,
             self._random(name),
             partition=partition,
@@ -381,7 +423,7 @@ class SimulatedCluster:
 
     def _consumer(self, name: str, partition: TopicPartition) -> Consumer:
         return Consumer(
-            name, self._wire(name), self.history, self._random(name), partition=partition
+            name, self.open_wire(name), self.history, self._random(name), partition=partition
         )
 
     def _add(self, client: Producer | Consumer | Committer) -> None:
@@ -398,17 +440,23 @@ async def _seeds_own(cluster: SimulatedCluster) -> None:
     await cluster.begin()
     await cluster.sleep(_QUIET_SECONDS)
     start = cluster.world.loop.time()
-    cluster.plan = draw_plan(
+    end = start + _FAULTY_SECONDS
+    faults = draw_plan(
         cluster.world.streams.stream("plan"),
         cluster.broker_ids,
         start_seconds=start,
-        end_seconds=start + _FAULTY_SECONDS,
+        end_seconds=end,
         session_seconds=SESSION_SECONDS,
         kinds=cluster.kinds,
     )
-    for fault in cluster.plan:
-        await cluster.sleep(max(0.0, fault.at_seconds - cluster.world.loop.time()))
-        cluster.faults.strike(fault)
+    operations = cluster.operations.draw(start, end)
+    cluster.plan = sorted((*faults, *operations), key=lambda each: each.at_seconds)
+    for planned in cluster.plan:
+        await cluster.sleep(max(0.0, planned.at_seconds - cluster.world.loop.time()))
+        if isinstance(planned, PlannedFault):
+            cluster.faults.strike(planned)
+        else:
+            cluster.operations.begin(planned)
     await cluster.sleep(1.0)
     await cluster.heal()
     await cluster.sleep(0.5)

@@ -7,8 +7,10 @@ answer to one client must not end the others. Here each failure is reported to t
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class TaskSupervisor:
@@ -39,3 +41,22 @@ class TaskSupervisor:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks)
+
+
+async def finish_first(work: Awaitable[T]) -> T:
+    """Await work that has to come to its end: who cancels the caller meanwhile waits for it.
+
+    The cancellation takes effect then, whatever came of the work.
+    """
+    inner = asyncio.ensure_future(work)
+    cancellation: asyncio.CancelledError | None = None
+    while not inner.done():
+        try:
+            await asyncio.wait([inner])
+        except asyncio.CancelledError as error:
+            cancellation = error
+    if cancellation is not None:
+        if not inner.cancelled():
+            inner.exception()  # seen: nobody is left to raise it to
+        raise cancellation
+    return inner.result()

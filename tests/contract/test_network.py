@@ -48,6 +48,7 @@ class Receiver:
     ) -> None:
         self.connection = connection
         self.frames: list[bytes] = []
+        self.gone = 0
         self.closed = 0
         self.happened = asyncio.Event()
         self._answer = answer
@@ -71,12 +72,22 @@ class Receiver:
         self._waiting = False
         self.connection.skip_answer()
 
+    def on_client_gone(self) -> None:
+        assert not self.closed, "the client's end was told after the connection's"
+        self.gone += 1
+        self.happened.set()
+
     def on_closed(self) -> None:
         self.closed += 1
         self.happened.set()
 
     async def wait_for_frames(self, count: int) -> None:
         while len(self.frames) < count:
+            self.happened.clear()
+            await self.happened.wait()
+
+    async def wait_until_gone(self) -> None:
+        while not self.gone:
             self.happened.clear()
             await self.happened.wait()
 
@@ -675,8 +686,10 @@ def test_an_answer_after_the_end_is_no_error(perform: Perform) -> None:
         await channel.send(framed(b"?"))
         await receiver.wait_for_frames(1)
         await channel.close()
-        await receiver.wait_until_closed()
+        await receiver.wait_until_gone()
         receiver.answer(b"nobody hears it")
+        await receiver.wait_until_closed()
+        receiver.answer(b"nor this")
         receiver.connection.skip_answer()
         await wait_until_idle()
         assert receiver.closed == 1
@@ -699,6 +712,43 @@ def test_frames_sent_before_the_client_closed_are_still_handed_over(perform: Per
             receiver.skip()
         await receiver.wait_until_closed()
         assert (receiver.frames, receiver.closed) == ([b"1", b"2", b"3"], 1)
+
+    perform(story)
+
+
+def test_a_client_that_goes_while_its_request_is_worked_on_is_noticed_once(
+    perform: Perform,
+) -> None:
+    async def story(stage: Stage) -> None:
+        await stage.listen()
+        channel, receiver = await stage.connect_and_accept()
+        await channel.send([*framed(b"1"), *framed(b"2")])
+        await receiver.wait_for_frames(1)
+        await channel.close()
+        await receiver.wait_until_gone()
+        await wait_until_idle()
+        assert (receiver.frames, receiver.gone, receiver.closed) == ([b"1"], 1, 0)
+        receiver.answer(b"nobody hears it")
+        await receiver.wait_for_frames(2)
+        receiver.answer(b"nor this")
+        await receiver.wait_until_closed()
+        assert (receiver.frames, receiver.gone, receiver.closed) == ([b"1", b"2"], 1, 1)
+
+    perform(story)
+
+
+def test_frames_behind_answers_that_nobody_reads_are_still_handed_over(perform: Perform) -> None:
+    """The first answer to a client that is gone ends in a reset; what it sent counts."""
+
+    async def story(stage: Stage) -> None:
+        stage.answer = echo
+        await stage.listen()
+        channel, receiver = await stage.connect_and_accept()
+        sent = [b"%03d" % number * 300 for number in range(60)]
+        await channel.send([chunk for data in sent for chunk in framed(data)])
+        await channel.close()
+        await receiver.wait_until_closed()
+        assert receiver.frames == sent
 
     perform(story)
 

@@ -68,7 +68,16 @@ class DispatchTable:
 class RequestPump:
     """The receiver behind one connection; it answers one request at a time."""
 
-    __slots__ = ("_connection", "_held", "_is_held", "_services", "_supervisor", "_table", "_task")
+    __slots__ = (
+        "_client_is_gone",
+        "_connection",
+        "_held",
+        "_is_held",
+        "_services",
+        "_supervisor",
+        "_table",
+        "_task",
+    )
 
     def __init__(
         self,
@@ -82,6 +91,7 @@ class RequestPump:
         self._services = services
         self._supervisor = supervisor
         self._task: asyncio.Task[None] | None = None  # the answer under way, if it has to wait
+        self._client_is_gone = False  # nobody waits for answers; what was sent is still done
         self._is_held = False
         self._held: memoryview | None = None  # one at most: no second frame before an answer
 
@@ -129,25 +139,39 @@ class RequestPump:
             self._task = self._supervisor.spawn(
                 f"{module.API.name} of {connection.id}", self._finish(answer)
             )
+            if self._client_is_gone:
+                self._end_task()
 
     async def _finish(self, answer: Awaitable[Answer]) -> None:
+        chunks: Answer = None
         try:
             chunks = await answer
         except asyncio.CancelledError:
+            self._task = None
+            self._connection.skip_answer()  # frames that came before the client went may follow
             raise
         except Exception:  # noqa: BLE001 as above
             _log.exception("a request of %s failed", self._connection.id)
             self._connection.close("internal error")
             return
         finally:
-            self._task = None
+            if self._task is asyncio.current_task():
+                self._task = None
         if chunks is None:
             self._connection.skip_answer()
         else:
             self._connection.send(chunks)
 
+    def on_client_gone(self) -> None:
+        self._client_is_gone = True
+        self._end_task()
+
     def on_closed(self) -> None:
         self._held = None
+        self._end_task()
+
+    def _end_task(self) -> None:
+        """Nobody waits for the answer. A handler that has to finish its work first does so."""
         if self._task is not None:
             # Not before its first step, which is scheduled already: a handler that has never
             # begun could not clean up after itself.

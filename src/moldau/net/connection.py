@@ -12,6 +12,7 @@ of `os.sendfile` (see docs/decisions/0003-own-connection.md).
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import struct
@@ -38,6 +39,7 @@ BYTES_PER_TURN: Final = 4 << 20
 
 _MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)  # Linux: one TCP segment for header and records
 _MAX_GATHER: Final = 64
+_PEER_IS_GONE: Final = (errno.EPIPE, errno.ECONNRESET)
 _BYTES_TYPES: Final = (bytes, bytearray, memoryview)
 
 
@@ -51,6 +53,7 @@ class SocketConnection:
         "_descriptor",
         "_end",
         "_ended",
+        "_is_unheard",
         "_limits",
         "_loop",
         "_on_gone",
@@ -108,6 +111,7 @@ class SocketConnection:
         self._reading = False
         self._writing = False
         self._ended = False  # the client has closed; frames it sent before are still to come
+        self._is_unheard = False  # answers cannot be sent any more, and are dropped
         self._closed = False
 
     @property
@@ -144,7 +148,7 @@ class SocketConnection:
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
-            self.close(f"receive failed: {error.strerror}")
+            self._on_end(f"receive failed: {error.strerror}")
             return
         if not count:
             self._on_end()
@@ -153,14 +157,16 @@ class SocketConnection:
         if not self._busy:
             self._process()
 
-    def _on_end(self) -> None:
+    def _on_end(self, reason: str = "closed by the client") -> None:
         """The client has closed. What it sent before counts: acks=0 means send and go."""
-        is_held_up = self._busy or self._output_bytes >= OUTPUT_PAUSE_BYTES
-        if is_held_up and self._start < self._end:
-            self._ended = True
-            self._disarm_reader()
-        else:
-            self.close("closed by the client")
+        has_frames = self._output_bytes >= OUTPUT_PAUSE_BYTES and self._start < self._end
+        if not self._busy and not has_frames:
+            self.close(reason)
+            return
+        self._ended = True
+        self._disarm_reader()
+        if self._busy and self._receiver is not None:
+            self._receiver.on_client_gone()
 
     def _receive_limit(self) -> int:
         """How far to fill the buffer: a frame that needs most of it is read exactly to its end."""
@@ -218,7 +224,8 @@ class SocketConnection:
             # come; the other connections get their turn before them.
             self._loop.call_soon(self._process)
         elif self._ended:
-            self.close("closed by the client")
+            if not self._output:  # a client that has shut down its side may still read answers
+                self.close("closed by the client")
         else:
             self._make_room()
             self._arm_reader()
@@ -265,6 +272,8 @@ class SocketConnection:
     def send(self, chunks: Sequence[Chunk]) -> None:
         if self._closed:
             return
+        if self._is_unheard:
+            chunks = ()
         for chunk in chunks:
             if isinstance(chunk, _BYTES_TYPES):
                 self._output.append(memoryview(chunk))
@@ -299,10 +308,20 @@ class SocketConnection:
         except (BlockingIOError, InterruptedError):
             pass
         except OSError as error:
-            self.close(f"send failed: {error.strerror}")
+            self._on_unsendable(error)
             return
         if self._output:
             self._arm_writer()
+
+    def _on_unsendable(self, error: OSError) -> None:
+        """Nobody reads the answers. What the client sent before it went is still handled."""
+        has_more = self._reading or self._ended or self._start < self._end
+        if error.errno not in _PEER_IS_GONE or not has_more:
+            self.close(f"send failed: {error.strerror}")
+            return
+        self._is_unheard = True
+        self._output.clear()
+        self._output_bytes = 0
 
     def _send_views(self) -> int:
         output = self._output

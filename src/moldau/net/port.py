@@ -11,6 +11,8 @@ Rules that every implementation keeps, and the broker relies on:
    that does not read its answers is not read from.
 2. The frame is a writable view that stays valid until that call; afterwards it must not be used.
 3. `on_closed` is called exactly once, and nothing is called after it.
+4. What a client sent before it closed counts: its frames are still handed over, one after the
+   other, and answers to it are dropped (NET-4). `on_client_gone` says that this has begun.
 """
 
 from __future__ import annotations
@@ -69,6 +71,14 @@ class FrameReceiver(Protocol):
 
     def on_frame(self, frame: memoryview) -> None:
         """One whole request, without its length."""
+        ...
+
+    def on_client_gone(self) -> None:
+        """The client has closed while a frame was worked on: nobody waits for an answer.
+
+        The frame ends with `send` or `skip_answer` as ever; frames that came before the end follow.
+        At most once, and before `on_closed`.
+        """
         ...
 
     def on_closed(self) -> None: ...

@@ -212,6 +212,9 @@ class _HeldReceiver:
     def on_frame(self, frame: memoryview) -> None:
         self._network.take(self._connection, frame, self._receiver)
 
+    def on_client_gone(self) -> None:
+        self._receiver.on_client_gone()
+
     def on_closed(self) -> None:
         self._network.forget(self._connection)
         self._receiver.on_closed()

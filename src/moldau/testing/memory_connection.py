@@ -84,6 +84,7 @@ class MemoryConnection:
         self._frame: bytearray | None = None  # with the receiver, until it answers
         self._advancing = False  # guards against re-entry when `send` is called inside `on_frame`
         self._outgoing: deque[memoryview | Range] = deque()
+        self._is_client_gone = False  # and the receiver was told
         self._closed = False
 
     @property
@@ -174,11 +175,14 @@ class MemoryConnection:
 
     def _maybe_end(self) -> None:
         """The client has closed: the frames it sent before are handed over first."""
-        if not self._inbound.has_ended:
+        if not self._inbound.has_ended or self._closed:
             return
-        waits_for_bytes = self._frame is None and not self._outgoing
-        if waits_for_bytes or not self._reader.has_unread:
-            self.close("closed by the client")
+        if self._frame is None:
+            if not self._outgoing or not self._reader.has_unread:
+                self.close("closed by the client")
+        elif not self._is_client_gone and self._receiver is not None:
+            self._is_client_gone = True
+            self._receiver.on_client_gone()
 
     def close(self, reason: str) -> None:
         if self._closed:

@@ -21,7 +21,7 @@ from moldau.records.batch_reader import records_of
 from moldau.testing import ManualClock, MemoryFiles, MemoryNetwork
 from moldau.wire.messages import encode_request, parse_response
 from moldau.wire.shape import fit
-from moldau.workers import InlineWorkers
+from moldau.workers import InlineWorkers, Workers
 
 HOUR_MS = 3_600_000
 
@@ -45,12 +45,15 @@ class World:
         yield session
         await session.close()
 
+    def make_workers(self) -> Workers:
+        return InlineWorkers()
+
     async def start(self) -> Broker:
         ports = Ports(
             clock=self.clock,
             files=self.files,
             network=self.network.host("broker"),
-            workers=InlineWorkers(),
+            workers=self.make_workers(),
             open_coordination=self.coordination,
         )
         static = {

@@ -133,6 +133,9 @@ class _Receiver:
     def on_frame(self, frame: memoryview) -> None:
         self._broker.answer(self._connection, frame)
 
+    def on_client_gone(self) -> None:
+        self._connection.close("nobody waits for an answer")
+
     def on_closed(self) -> None:
         """Nothing to clear up."""
 

@@ -40,6 +40,9 @@ class Receiver:
         answer = struct.pack(">i", correlation_id) + data[8:]
         self._connection.send([struct.pack(">i", len(answer)) + answer])
 
+    def on_client_gone(self) -> None:
+        self._connection.close("nobody waits for an answer")
+
     def on_closed(self) -> None:
         self._server.closed += 1
 

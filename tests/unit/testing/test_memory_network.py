@@ -43,6 +43,9 @@ class Echo:
         if self._at_once:
             self.connection.send(framed(bytes(frame)))
 
+    def on_client_gone(self) -> None:
+        self.connection.close("nobody waits for an answer")
+
     def on_closed(self) -> None:
         self.closed += 1
 

@@ -45,6 +45,7 @@ from moldau.records.compression import Codec
 from moldau.replication.partition import ALL_IN_SYNC, Partition
 from moldau.replication.rules.acknowledgement import Acknowledgement
 from moldau.storage.log import AppendResult
+from moldau.tasks import finish_first
 from moldau.wire.produce_frame import (
     ProducedPartition,
     ProduceRequest,
@@ -192,7 +193,8 @@ async def _finish(
     context: RequestContext,
 ) -> list[Chunk] | None:
     deadline = context.services.clock.monotonic() + request.timeout_ms / 1000
-    finished = await asyncio.gather(*(one.work for one in unfinished))
+    # NET-4: it is appended also when the client closes its connection meanwhile.
+    finished = await finish_first(asyncio.gather(*(one.work for one in unfinished)))
     for (answers, place, _), (answer, later) in zip(unfinished, finished, strict=True):
         answers[place] = answer
         if later is not None:

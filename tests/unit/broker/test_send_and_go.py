@@ -1,0 +1,190 @@
+"""A producer with acks=0 sends and goes: what it sent is appended, in order (NET-4).
+
+Compressed and large batches are looked at by a worker, and the connection is gone before the worker
+has finished. On real sockets with threads, and in memory with a worker that waits for the test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from random import Random
+from typing import TypeVar
+
+from kio.index import load_request_schema
+from tests.support.waiting import eventually
+from tests.support.wire_client import WireClient
+from tests.unit.broker.test_broker_in_memory import World
+
+import moldau.testing
+from moldau.broker.server import Broker
+from moldau.records.batch_builder import build_batch
+from moldau.records.compression import Codec
+from moldau.testing.manual_clock import wait_until_idle
+from moldau.wire.messages import encode_request
+from moldau.wire.shape import fit
+from moldau.workers import InlineWorkers
+
+T = TypeVar("T")
+
+BATCHES = 40
+RECORDS = 125
+PRODUCE, FETCH, LIST_OFFSETS, CREATE_TOPICS = 0, 1, 2, 19
+
+
+def produce_frame(number: int, acks: int = 0) -> bytes:
+    """Every second batch is work for a worker: more than 64 KB under zstd."""
+    size = 1_000 if number % 2 else 10
+    noise = Random(number)
+    rows = [(1_700_000_000_000, None, noise.randbytes(size), ()) for _ in range(RECORDS)]
+    batch = build_batch(rows, codec=Codec.ZSTD if number % 2 else Codec.NONE)
+    data = [{"name": "t", "partition_data": [{"index": 0, "records": bytes(batch)}]}]
+    return request(PRODUCE, 8, transactional_id=None, acks=acks, timeout=60_000, topic_data=data)
+
+
+def request(key: int, version: int, **values: object) -> bytes:
+    return bytes(encode_request(fit(load_request_schema(key, version), values), 1, "test"))
+
+
+def first_values(numbers: range) -> list[bytes]:
+    """The first value of each of those batches."""
+    return [Random(number).randbytes(1_000 if number % 2 else 10) for number in numbers]
+
+
+# Real sockets and threads
+
+
+def test_what_was_sent_with_acks_0_before_closing_is_appended_on_real_sockets() -> None:
+    with moldau.testing.broker({"num.partitions": "1"}) as broker:
+        port = int(broker.bootstrap.rsplit(":", 1)[1])
+        with WireClient(port) as client:
+            topic = {
+                "name": "t",
+                "num_partitions": 1,
+                "replication_factor": 1,
+                "assignments": [],
+                "configs": [],
+            }
+            values = {"topics": [topic], "timeout": 60_000, "validate_only": False}
+            client.ask(fit(load_request_schema(CREATE_TOPICS, 5), values))
+        with socket.create_connection(("127.0.0.1", port)) as sender:
+            sender.sendall(b"".join(produce_frame(number) for number in range(BATCHES)))
+        with WireClient(port) as client:
+            eventually(
+                lambda: end_offset(client) == BATCHES * RECORDS,
+                lambda: f"{end_offset(client)} of {BATCHES * RECORDS} records arrived",
+                20,
+            )
+
+
+def end_offset(client: WireClient) -> int:
+    wanted = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
+    topics = [{"name": "t", "partitions": [wanted]}]
+    values = {"replica_id": -1, "isolation_level": 0, "topics": topics}
+    answer = client.ask(fit(load_request_schema(LIST_OFFSETS, 5), values))
+    offset: int = answer.topics[0].partitions[0].offset
+    return offset
+
+
+# In memory
+
+
+class PatientWorkers(InlineWorkers):
+    """Begins its work when the test says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.may_work = asyncio.Event()
+        self.may_work.set()
+
+    async def run(self, work: Callable[[], T]) -> T:
+        await self.may_work.wait()
+        return await super().run(work)
+
+
+class PatientWorld(World):
+    def make_workers(self) -> PatientWorkers:
+        self.workers = PatientWorkers()
+        return self.workers
+
+
+def tell(story: Callable[[PatientWorld, Broker], object]) -> None:
+    async def run() -> None:
+        world = PatientWorld()
+        broker = await world.start()
+        await world.create("t")
+        await story(world, broker)  # type: ignore[misc]
+        await broker.stop()
+
+    asyncio.run(run())
+
+
+def test_batches_with_a_worker_are_appended_in_order_after_the_client_has_gone() -> None:
+    async def story(world: PatientWorld, broker: Broker) -> None:
+        world.workers.may_work.clear()
+        channel = await world.network.host("client").connect("broker", 9092, timeout=5)
+        await channel.send([produce_frame(1), produce_frame(2), produce_frame(3)])
+        await channel.close()
+        await wait_until_idle()
+        assert await world.offsets("t") == (0, 0)
+        world.workers.may_work.set()
+        await wait_until_idle()
+        values = await world.values("t")
+        assert values[::RECORDS] == first_values(range(1, 4))
+
+    tell(story)
+
+
+def test_a_wait_for_records_ends_with_its_client_and_what_it_sent_behind_is_appended() -> None:
+    async def story(world: PatientWorld, broker: Broker) -> None:
+        wanted = {
+            "partition": 0,
+            "current_leader_epoch": -1,
+            "fetch_offset": 0,
+            "log_start_offset": -1,
+            "partition_max_bytes": 1 << 20,
+        }
+        fetch = request(
+            FETCH,
+            11,
+            replica_id=-1,
+            max_wait=600_000,
+            min_bytes=1 << 20,
+            max_bytes=1 << 20,
+            isolation_level=0,
+            session_id=0,
+            session_epoch=-1,
+            topics=[{"topic": "t", "partitions": [wanted]}],
+            forgotten_topics_data=[],
+            rack_id="",
+        )
+        channel = await world.network.host("client").connect("broker", 9092, timeout=5)
+        await channel.send([fetch, produce_frame(1), produce_frame(2)])
+        await wait_until_idle()
+        assert await world.offsets("t") == (0, 0)
+        await channel.close()
+        await wait_until_idle()
+        assert await world.offsets("t") == (0, 2 * RECORDS)
+
+    tell(story)
+
+
+def test_a_broker_that_stops_appends_what_is_with_a_worker() -> None:
+    async def story() -> None:
+        world = PatientWorld()
+        broker = await world.start()
+        await world.create("t")
+        world.workers.may_work.clear()
+        channel = await world.network.host("client").connect("broker", 9092, timeout=5)
+        await channel.send([produce_frame(1)])
+        await wait_until_idle()
+        stopping = asyncio.ensure_future(broker.stop())
+        await wait_until_idle()
+        world.workers.may_work.set()
+        await stopping
+        again = await world.start()
+        assert await world.offsets("t") == (0, RECORDS)
+        await again.stop()
+
+    asyncio.run(story())

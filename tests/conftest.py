@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import settings
+
+from support.ctrl_c import ctrl_c_heard
 
 # No deadline: a busy machine is no failure. In CI the examples are the same in every run, so that
 # a change is judged by its own tests; at home they differ, and find what nobody thought of.
@@ -14,6 +16,13 @@ settings.register_profile("moldau", deadline=None, derandomize=os.environ.get("C
 settings.load_profile("moldau")
 
 _FIGURE = "figure"
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """SIGINT arrives, also where the test run was started in the background."""
+    with ctrl_c_heard():
+        yield
 
 
 @pytest.fixture

@@ -30,6 +30,17 @@ def wait_until(ask: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
+def stop_signals() -> tuple[signal.Signals, ...]:
+    """What asks this program to end: SIGTERM, and Ctrl-C unless it was started to ignore it.
+
+    A script's shell lets what it starts with `&` ignore SIGINT, so that Ctrl-C ends the script and
+    not the servers behind it; `nohup` and CI servers do the same. A handler would undo that.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        return (signal.SIGTERM,)
+    return (signal.SIGTERM, signal.SIGINT)
+
+
 class BackgroundProcess:
     """A program with a pid file. `mark` is an argument that no other program has."""
 

@@ -55,6 +55,7 @@ def test_a_benchmark_runs_and_keeps_its_numbers(name: str, tmp_path: Path) -> No
     assert list(data.iterdir()) == []
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupted_benchmark_ends_its_broker_and_removes_its_data(tmp_path: Path) -> None:
     with bench("latency", folder=tmp_path) as process:
         eventually(

@@ -358,6 +358,7 @@ def test_a_reader_that_has_enough_ends_consuming_quietly(
     assert err == b""
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_ends_consuming_quietly(
     shared: RunningBroker, cli: Cli, topic: str, tmp_path: Path
 ) -> None:
@@ -389,6 +390,7 @@ def started_broker(
         yield running, line.removeprefix("listening on ").strip()
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_broker_says_where_it_listens_and_stops_when_told(
     number: signal.Signals, tmp_path: Path, capsysbinary: pytest.CaptureFixture[bytes]

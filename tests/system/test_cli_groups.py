@@ -303,6 +303,7 @@ def read_lines(stream: IO[bytes] | None, count: int) -> set[str]:
     return {stream.readline().decode().strip() for _ in range(count)}
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_commits_what_was_printed_and_leaves(
     cli: Cli, bootstrap: str, topic: str, group: str
 ) -> None:
@@ -317,6 +318,7 @@ def test_ctrl_c_commits_what_was_printed_and_leaves(
     assert committed(cli, group) == {0: 10, 1: 5}
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_the_command_shares_a_topic_with_another_client(
     cli: Cli, bootstrap: str, topic: str, group: str
 ) -> None:

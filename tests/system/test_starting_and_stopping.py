@@ -13,6 +13,7 @@ import pytest
 
 from support import confluent_client
 from support.broker_process import BrokerProcess, broker_process, free_port, moldau_command
+from support.ctrl_c import ctrl_c_ignored
 from support.load import Load, assert_log_is_what_was_sent
 from support.requests import full_request, minimal_request
 from support.rows import numbered_rows, rows_of
@@ -23,6 +24,7 @@ from support.wire_client import WireClient, request_frame
 CLEAN_MARKER = ".kafka_cleanshutdown"
 
 
+@pytest.mark.usefixtures("ctrl_c")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
 def test_a_stop_is_clean_and_the_restart_has_everything(broker: BrokerProcess, number: int) -> None:
     rows = numbered_rows(1_000)
@@ -41,6 +43,7 @@ def test_a_stop_is_clean_and_the_restart_has_everything(broker: BrokerProcess, n
     assert confluent_client.produce(broker.bootstrap, topic, rows[:1], partition=1) == [1_000]
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_a_stop_under_load_loses_nothing(broker: BrokerProcess) -> None:
     broker.start()
     topic = Topics(broker.bootstrap).create(2, {"internal.segment.bytes": "50000"})
@@ -72,12 +75,24 @@ def test_clients_that_wait_do_not_hold_up_a_stop(broker: BrokerProcess) -> None:
         assert waiting.is_closed_by_broker()
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_two_signals_are_as_good_as_one(broker: BrokerProcess) -> None:
     broker.start()
     for _ in range(3):
         with contextlib.suppress(ProcessLookupError):
             broker.send_signal(signal.SIGINT)
     assert broker.wait() == 0
+
+
+def test_a_broker_behind_a_script_outlives_its_ctrl_c_and_stops_when_told(
+    broker: BrokerProcess,
+) -> None:
+    with ctrl_c_ignored():
+        broker.start()
+    broker.send_signal(signal.SIGINT)
+    topic = Topics(broker.bootstrap).create()
+    confluent_client.produce(broker.bootstrap, topic, numbered_rows(1))
+    assert broker.stop() == 0
 
 
 def test_after_a_clean_stop_nothing_is_scanned(broker: BrokerProcess) -> None:

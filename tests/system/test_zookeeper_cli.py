@@ -35,6 +35,7 @@ def started(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         process.communicate()
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_an_ensemble_says_where_it_listens_and_stops_cleanly(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

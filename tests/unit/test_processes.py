@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from moldau.processes import BackgroundProcess, command_line_of, wait_until
+from moldau.processes import BackgroundProcess, command_line_of, stop_signals, wait_until
+from support.ctrl_c import ctrl_c_heard, ctrl_c_ignored
 
 _OBEDIENT = "import sys, time; print('here', flush=True); time.sleep(600)"
 _STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN);" + _OBEDIENT
@@ -89,3 +90,10 @@ def test_a_guarded_program_ends_when_its_parent_is_gone(programs: Programs) -> N
     guard.stdin.close()  # what the end of the parent does
     assert guard.wait(30) == 0
     assert wait_until(lambda: not process.is_running, 30)
+
+
+def test_ctrl_c_that_was_ignored_from_the_start_stays_ignored() -> None:
+    with ctrl_c_heard():
+        assert stop_signals() == (signal.SIGTERM, signal.SIGINT)
+    with ctrl_c_ignored():
+        assert stop_signals() == (signal.SIGTERM,)

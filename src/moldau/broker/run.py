@@ -9,7 +9,6 @@ import asyncio
 import contextlib
 import logging
 import resource
-import signal
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -20,6 +19,7 @@ from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.embedded import FILE_NAME, EmbeddedStore
 from moldau.coordination.port import Coordination
 from moldau.net.sockets import SocketNetwork
+from moldau.processes import stop_signals
 from moldau.storage.files import RealFiles
 from moldau.workers import ThreadWorkers, Workers
 
@@ -85,12 +85,12 @@ async def zookeeper_coordination(
 
 
 async def run_broker(static: Mapping[str, str], on_ready: Callable[[Broker], None]) -> None:
-    """Serve until SIGTERM or SIGINT, then stop cleanly."""
+    """Serve until SIGTERM or Ctrl-C, then stop cleanly."""
     _raise_open_files_limit()
     ports = real_ports(options=BrokerOptions.resolve(static))
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in stop_signals():
         loop.add_signal_handler(number, stopping.set)
     try:
         broker = Broker(static, ports)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -252,18 +253,21 @@ def test_commits_in_the_background_tell_how_it_went(bootstrap: str, topic: str) 
         assert found.offset == 10
 
 
+@pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupted_wait_leaves_a_usable_consumer(bootstrap: str, topic: str) -> None:
     """As Ctrl-C does: an exception arrives in the middle of a poll."""
     with make(bootstrap, auto_offset_reset="latest") as consumer:
         zero = TopicPartition(topic, 0)
         consumer.assign([zero])
         consumer.position(zero)
-        main = threading.main_thread().ident
-        assert main is not None
-        timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), 2))
-        timer.start()
-        with pytest.raises(KeyboardInterrupt):
+        timer = threading.Timer(0.3, lambda: os.kill(os.getpid(), signal.SIGINT))
+
+        def poll() -> None:
+            timer.start()
             consumer.poll(PATIENCE_SECONDS)
+
+        with pytest.raises(KeyboardInterrupt):
+            poll()
         timer.join()
         consumer.seek(zero, 99)
         assert [record.offset for record in consumer.poll(PATIENCE_SECONDS)] == [99]

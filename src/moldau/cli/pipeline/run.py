@@ -20,6 +20,7 @@ from moldau.cli.pipeline.options import (
     PipelineFile,
     choose_bootstrap,
 )
+from moldau.processes import stop_signals
 
 if TYPE_CHECKING:
     from moldau.spark.pipeline.progress_files import RunReport
@@ -74,15 +75,12 @@ def _stopping() -> Iterator[threading.Event]:
     def on_signal(number: int, frame: FrameType | None) -> None:
         stop.set()
 
-    before = {number: signal.signal(number, on_signal) for number in _SIGNALS}
+    before = {number: signal.signal(number, on_signal) for number in stop_signals()}
     try:
         yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def _print(report: RunReport) -> None:

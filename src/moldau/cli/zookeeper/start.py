@@ -63,8 +63,10 @@ def _serve(ensemble: ZookeeperEnsemble) -> None:
     import signal
     import threading
 
+    from moldau.processes import stop_signals
+
     stopping = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in stop_signals():
         signal.signal(number, lambda *_: stopping.set())
     ensemble.start()
     try:

@@ -105,6 +105,7 @@ class Stage:
         self.network = make_network(self.clock)
         self.limits = Limits()
         self.receivers: list[Receiver] = []
+        self.accepted = asyncio.Event()
         self.answer: Callable[[Connection, memoryview], None] | None = None
         self.server: Server | None = None
         self.channels: list[Channel] = []
@@ -118,6 +119,7 @@ class Stage:
     def _accept(self, connection: Connection) -> Receiver:
         receiver = Receiver(connection, self.answer)
         self.receivers.append(receiver)
+        self.accepted.set()
         return receiver
 
     async def connect(self) -> Channel:
@@ -128,10 +130,9 @@ class Stage:
 
     async def connect_and_accept(self) -> tuple[Channel, Receiver]:
         """A connection on which one request has been exchanged, so both ends know of it."""
-        before = len(self.receivers)
+        self.accepted.clear()
         channel = await self.connect()
-        while len(self.receivers) == before:
-            await asyncio.sleep(0)
+        await self.accepted.wait()
         return channel, self.receivers[-1]
 
     async def close(self) -> None:
@@ -224,15 +225,14 @@ def test_the_view_stays_valid_until_the_answer_while_more_frames_arrive(perform:
         kept: list[memoryview] = []
         stage.answer = lambda _, frame: kept.append(frame)
         await stage.listen()
-        channel = await stage.connect()
+        channel, receiver = await stage.connect_and_accept()
         for frame in frames:
             await channel.send(framed(frame))
         for number, frame in enumerate(frames):
-            while len(kept) <= number:
-                await asyncio.sleep(0)
+            await receiver.wait_for_frames(number + 1)
             await wait_until_idle()
             assert kept[number] == frame
-            stage.receivers[0].answer(bytes(kept[number]))
+            receiver.answer(bytes(kept[number]))
             assert await channel.receive() == frame
 
     perform(story)
@@ -773,7 +773,7 @@ def test_sending_to_a_closed_peer_fails_in_the_end(perform: Perform) -> None:
         receiver.connection.close("gone")
 
         async def send_on() -> None:
-            while True:
+            for _ in range(100_000):  # more than any buffers hold
                 await channel.send(framed(b"x" * 10_000))
                 await asyncio.sleep(0)
 

@@ -62,6 +62,28 @@ async def patiently(ask: Callable[[], Awaitable[Any]]) -> Any:
             await asyncio.sleep(0.01)
 
 
+class Watcher:
+    """Looks at a node whenever its watch is told: of its creation too, on a server that lags."""
+
+    def __init__(self, session: ZookeeperSession, path: str) -> None:
+        self._session = session
+        self._path = path
+        self._told = asyncio.Event()
+        session.watch_data(path, self._told.set)
+
+    async def wait_until_present(self) -> None:
+        while await self._session.get(self._path) is None:
+            await self._next()
+
+    async def wait_until_gone(self) -> None:
+        while await self._session.get(self._path) is not None:
+            await self._next()
+
+    async def _next(self) -> None:
+        await self._told.wait()
+        self._told.clear()
+
+
 def find_node(session: ZookeeperSession, servers: Zookeeper) -> ZookeeperNode | None:
     """The one that the session is connected to."""
     connection = session._link._handler._socket
@@ -269,16 +291,15 @@ def test_the_lease_of_a_session_that_is_cut_off_ends_before_others_see_it_end(
         clock, path = SystemClock(), servers.fresh_path()
         async with (
             strait_to(node.port) as strait,
-            session_with(strait.address + path, session_timeout_ms=2 * TICK_MS) as session,
+            session_with(strait.address + path, session_timeout_ms=6 * TICK_MS) as session,
             session_with(servers.connect + path) as other,
         ):
-            ended, gone = asyncio.Event(), asyncio.Event()
+            ended, watcher = asyncio.Event(), Watcher(other, "/mine")
             session.on_session_end(ended.set)
             await session.create("/mine", ephemeral=True)
-            other.watch_data("/mine", gone.set)
-            assert await other.get("/mine") is not None
+            await watcher.wait_until_present()
             strait.close()
-            await gone.wait()
+            await watcher.wait_until_gone()
             assert session.lease_end < clock.monotonic()
             assert not ended.is_set()  # it cannot know yet
             strait.open()
@@ -328,14 +349,13 @@ def test_a_session_that_cannot_be_renewed_yet_can_be_later(zookeeper: Zookeeper)
             ) as session,
             session_with(zookeeper.connect + path) as other,
         ):
-            ended, gone, told = asyncio.Event(), asyncio.Event(), asyncio.Event()
+            ended, told, watcher = asyncio.Event(), asyncio.Event(), Watcher(other, "/mine")
             session.on_session_end(ended.set)
             session.watch_data("/watched", told.set)
             await session.create("/mine", ephemeral=True)
-            other.watch_data("/mine", gone.set)
-            assert await other.get("/mine") is not None
+            await watcher.wait_until_present()
             strait.close()
-            await gone.wait()
+            await watcher.wait_until_gone()
             strait.open()
             await ended.wait()
             strait.close()

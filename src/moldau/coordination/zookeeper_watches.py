@@ -2,7 +2,9 @@
 
 The order is the point: a watch that went off is armed again first, and its callbacks are called
 when the server has said so. So whoever is called reads what is new, and what changes after that
-reading is told again. Watches on the same thing share one at the server.
+reading is told again. That holds too when the watch has gone off once more by then, since the
+request that arms it again is sent before what the callbacks ask: so a place that changes without
+pause is told of without pause. Watches on the same thing share one at the server.
 
 While there is no connection the server's watches are gone too. When there is one again each is
 armed anew, and told if the node differs from what it was when it was armed last. In a renewed
@@ -70,7 +72,7 @@ class _Sentry:
     def __init__(self, table: ZookeeperWatches, place: _Place) -> None:
         self._table = table
         self._place = place
-        self._arming = 0  # counts the requests; only the last one speaks for the place
+        self._arming = 0  # counts the requests; only the last one's watch is armed again
         self._seen: _Seen | None = None  # never armed yet
         self._owes = False  # something to tell, as soon as it is armed
         self.watches: list[ZookeeperWatch] = []
@@ -91,10 +93,10 @@ class _Sentry:
         else:
             children = _watch_children(link, path, event)
             see = functools.partial(self._see_children, link, event, children)
-        self._table.tasks.spawn("watch", self._finish_arming(link, self._arming, see))
+        self._table.tasks.spawn("watch", self._finish_arming(link, see))
 
     async def _finish_arming(
-        self, link: Link, arming: int, see: Callable[[], Coroutine[None, None, _Seen]]
+        self, link: Link, see: Callable[[], Coroutine[None, None, _Seen]]
     ) -> None:
         try:
             seen = await see()
@@ -105,7 +107,7 @@ class _Sentry:
             return
         self._owes |= self._seen not in (None, seen)
         self._seen = seen
-        if arming == self._arming and self._owes and link is self._table.link:
+        if self._owes and link is self._table.link:
             self._owes = False
             self._tell()
 

@@ -6,9 +6,10 @@ BIN := $(VENV)/bin
 JOBS ?= auto
 SEEDS ?= 1000
 FIRST ?= 1
+MUTANTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help start demo interop test lint format bench campaign reference clean
+.PHONY: help start demo interop test lint format bench campaign mutants reference clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -55,6 +56,9 @@ bench: $(VENV)/.dev ## Measure (some minutes; let nothing else run)
 
 campaign: $(VENV)/.core ## Run SEEDS=N simulated clusters with faults, the first with seed FIRST=K
 	$(BIN)/python -m moldau.testing.campaign --seeds $(SEEDS) --first $(FIRST)
+
+mutants: $(VENV)/.dev ## Break each rule on purpose and see who notices; MUTANTS='*lead*' some, SEEDS=N counts
+	@set -f; PYTHONPATH=tests $(BIN)/python -m mutants $(MUTANTS) $(if $(filter command environment,$(firstword $(origin SEEDS))),--seeds $(SEEDS))
 
 reference: $(VENV)/.dev ## Write the option tables of the documentation anew from the declarations
 	$(BIN)/python -m moldau.config.reference docs/configuration.md

@@ -470,6 +470,25 @@ def test_records_are_deleted_when_every_living_replica_has_deleted_them():
     run_story(story)
 
 
+def test_what_is_not_committed_is_not_deleted():
+    async def story(bench: Bench) -> None:
+        leader, follower = await bench.open(1, 2)
+        bench.elect(1, 0)
+        leader.produce(b"a")
+        leader.produce(b"b")
+        fetch(bench, 1, 2, 1)
+        with pytest.raises(OffsetOutOfRangeError):
+            leader.partition.delete_records(2)
+        assert leader.partition.delete_records(-1) == 1
+        bench.copy(2, 1)
+        await bench.settle()
+        follower.partition.high_watermark = 1
+        follower.partition.follow_offsets(high_watermark=1, log_start_offset=2)
+        assert follower.partition.log.log_start_offset == 1
+
+    run_story(story)
+
+
 def test_a_consumer_is_sent_to_the_follower_in_its_rack():
     async def story(bench: Bench) -> None:
         leader, *_ = await bench.open(1, 2, 3)

@@ -212,6 +212,25 @@ def test_an_answer_that_was_overtaken_by_an_election_is_thrown_away():
     run_story(story)
 
 
+def test_an_answer_of_a_former_leader_is_not_used_under_the_next_one():
+    async def story(bench: Bench) -> None:
+        leader, follower, _ = await bench.open(1, 2, 3)
+        bench.elect(1, 0)
+        link = bench.copy(2, 1)
+
+        def overtake(data: bytearray) -> None:
+            if data:
+                follower.partition.apply_state(bench.state(3, 1))
+
+        link.bend = overtake
+        leader.produce(b"a")
+        await bench.settle()
+        assert follower.partition.is_following
+        assert follower.values == []
+
+    run_story(story)
+
+
 def test_what_a_former_leader_copied_itself_is_not_taken_from_it():
     """It went back and copied while its answer was on the way, from where our histories part."""
 

@@ -145,6 +145,17 @@ def test_a_sync_that_began_before_a_truncation_proves_nothing(bench: LogBench):
     asyncio.run(story())
 
 
+def test_what_takes_the_place_of_truncated_batches_is_not_flushed_yet(bench: LogBench):
+    log = bench.create()
+    for _ in range(3):
+        bench.append(log)
+    asyncio.run(log.flush())
+    log.truncate_to(1)
+    assert log.recovery_point == 1
+    bench.append(log)
+    assert log.recovery_point == 1
+
+
 def test_a_flush_of_a_flushed_log_does_nothing(bench: LogBench):
     async def story() -> None:
         log, workers = held(bench)

@@ -183,6 +183,10 @@ def test_the_last_one_in_sync_is_never_taken_out() -> None:
     assert plan(one.state, alive=ids(2)) == []
 
 
+def test_a_leader_that_is_not_in_the_set_itself_empties_it_neither() -> None:
+    assert plan(partition(1, ids(2), ids(1, 2)), alive=ids(1)) == []
+
+
 def test_an_empty_in_sync_set_elects_nobody_but_by_an_unclean_election() -> None:
     state = partition(-1, (), ids(1, 2))
     assert plan(state, alive=ids(1, 2)) == []

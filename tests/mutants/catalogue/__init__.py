@@ -1,0 +1,23 @@
+"""Every rule that is broken on purpose, by room."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mutants.catalogue import cluster, groups, replicas, replication, storage
+from mutants.mutant import Mutant
+
+MUTANTS: Final[tuple[Mutant, ...]] = (
+    *replication.MUTANTS,
+    *replicas.MUTANTS,
+    *cluster.MUTANTS,
+    *storage.MUTANTS,
+    *groups.MUTANTS,
+)
+
+
+def find_mutant(name: str) -> Mutant:
+    for mutant in MUTANTS:
+        if mutant.name == name:
+            return mutant
+    raise KeyError(f"there is no mutant {name!r}")

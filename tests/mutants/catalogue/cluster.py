@@ -1,0 +1,308 @@
+"""Elections, departures, moves, the controller's term, and coming back into the cluster."""
+
+from __future__ import annotations
+
+from mutants.mutant import Edit, Mutant, Seeds
+
+_ELECTION = "moldau.cluster.rules.leader_election"
+_DEPARTURE = "moldau.cluster.rules.departure"
+_REASSIGNMENT = "moldau.cluster.rules.reassignment"
+_PREFERRED = "moldau.cluster.rules.preferred_leaders"
+_CONTROLLERSHIP = "moldau.cluster.controllership"
+_WRITER = "moldau.cluster.state_writer"
+_MEMBERSHIP = "moldau.broker.membership"
+_RULES = "unit/cluster/rules"
+_UNIT = "unit/cluster"
+
+_NO_NEW_EPOCH = Edit(
+    _DEPARTURE,
+    "    if state.leader != broker:\n        return None\n    return replace(state, leader_epoch",
+    "    if state.leader != broker or broker >= 0:\n        return None\n"
+    "    return replace(state, leader_epoch",
+)
+
+_PUBLISH_WHAT_WAS_WRITTEN_OVER = Edit(
+    _WRITER, "if present.version >= _next_version(planned):", "if present.version < -1:"
+)
+_PUBLISH_WHAT_WAS_READ_EARLIER = Edit(
+    "moldau.cluster.rules.metadata_image",
+    "if ours is None or ours.version <= theirs.version:",
+    "if ours is None or ours.version != theirs.version:",
+)
+
+MUTANTS = (
+    # Elections
+    Mutant(
+        name="elect-whoever-lives",
+        rule="CTL-2",
+        breaks="a replica that is not in sync leads though unclean election is not allowed",
+        edits=(
+            Edit(
+                _ELECTION,
+                "    if unclean_allowed:\n        for broker in replicas:",
+                "    if True:\n        for broker in replicas:",
+            ),
+        ),
+        seeds=Seeds(),
+        tests=(
+            f"{_RULES}/test_leader_election.py::test_nobody_leads_when_no_replica_in_sync_is_alive",
+        ),
+    ),
+    Mutant(
+        name="elect-under-the-same-epoch",
+        rule="REP-1",
+        breaks="an election does not raise the leader epoch",
+        edits=(
+            Edit(
+                _ELECTION,
+                "        leader_epoch=LeaderEpoch(state.leader_epoch + 1),\n",
+                "",
+            ),
+        ),
+        seeds=Seeds(kinds=("CRASH", "POWER_LOSS"), by=("REP-1",)),
+        tests=(
+            f"{_RULES}/test_leader_election.py::test_a_dead_leader_is_replaced_under_a_new_epoch",
+        ),
+        is_sample=True,
+    ),
+    Mutant(
+        name="forget-who-was-in-sync",
+        rule="CTL-2",
+        breaks="the in-sync set is emptied when nobody in it lives",
+        edits=(
+            Edit(
+                _ELECTION,
+                "isr=state.isr if election is None else election.isr,",
+                "isr=() if election is None else election.isr,",
+            ),
+        ),
+        tests=(
+            f"{_RULES}/test_leader_election.py::"
+            "test_when_nobody_may_lead_the_in_sync_set_is_remembered",
+        ),
+    ),
+    Mutant(
+        name="the-last-member-leaves-by-the-controller",
+        rule="CTL-2",
+        breaks="the controller takes the last one out of an in-sync set",
+        edits=(
+            Edit(
+                _ELECTION,
+                "if not in_sync or in_sync == state.isr:",
+                "if in_sync == state.isr:",
+            ),
+        ),
+        tests=(
+            f"{_RULES}/test_leader_election.py::"
+            "test_a_leader_that_is_not_in_the_set_itself_empties_it_neither",
+        ),
+    ),
+    Mutant(
+        name="the-last-member-leaves-by-itself",
+        rule="CTL-2",
+        breaks="a broker that stops leaves an in-sync set as the last one",
+        edits=(
+            Edit(
+                _DEPARTURE,
+                "gone = broker in state.isr and bool(remaining)",
+                "gone = broker in state.isr",
+            ),
+        ),
+        tests=(f"{_RULES}/test_departure.py::test_what_nobody_can_take_stays",),
+    ),
+    Mutant(
+        name="prefer-a-replica-that-is-not-in-sync",
+        rule="CTL-2",
+        breaks="the preferred replica takes over without having everything",
+        edits=(
+            Edit(
+                _PREFERRED,
+                "if preferred not in alive or preferred not in state.isr:",
+                "if preferred not in alive:",
+            ),
+        ),
+        tests=(
+            f"{_RULES}/test_preferred_leaders.py::"
+            "test_a_first_replica_that_is_not_in_sync_or_not_alive_does_not_take_over",
+        ),
+    ),
+    # Departures and returns
+    Mutant(
+        name="hand-over-under-the-same-epoch",
+        rule="REP-1",
+        breaks="a leader that stops hands over without a new epoch",
+        edits=(
+            Edit(
+                _DEPARTURE,
+                "        leader=election.leader,\n"
+                "        leader_epoch=LeaderEpoch(state.leader_epoch + 1),\n",
+                "        leader=election.leader,\n",
+            ),
+        ),
+        seeds=Seeds(kinds=("STOP",), by=("REP-1",)),
+    ),
+    Mutant(
+        name="stay-in-sync-after-a-power-loss",
+        rule="REP-6",
+        breaks="a broker that comes back takes its logs for whole",
+        edits=(
+            Edit(
+                _MEMBERSHIP,
+                "        key = TopicPartition(topic.name, number)\n        log = ",
+                "        return Condition.WHOLE\n"
+                "        key = TopicPartition(topic.name, number)\n        log = ",
+            ),
+        ),
+        seeds=Seeds(kinds=("POWER_LOSS", "EMPTY_DISK"), by=("REP-6",)),
+        is_sample=True,
+    ),
+    Mutant(
+        name="any-boot-is-the-same-boot",
+        rule="REP-6",
+        breaks="a folder counts as spared though the machine was started since",
+        edits=(Edit(_MEMBERSHIP, "if note.boot_id == self._boot_id}", "if note.boot_id}"),),
+        seeds=Seeds(kinds=("POWER_LOSS",), by=("REP-6",)),
+    ),
+    Mutant(
+        name="a-hole-outside-the-set-is-not-told",
+        rule="REP-6",
+        breaks="a leader that is about to add a replica with a hole wins the race",
+        edits=(
+            Edit(
+                _DEPARTURE,
+                "return _confessed(state, broker)\n",
+                "return _confessed(state, broker) if broker in state.isr else None\n",
+            ),
+        ),
+        tests=(
+            f"{_RULES}/test_departure.py::test_a_state_is_written_anew_for_a_hole_outside_the_set",
+        ),
+    ),
+    Mutant(
+        name="no-new-epoch-after-a-restart",
+        rule="REP-1",
+        breaks="a broker that is back keeps the epoch that it led in",
+        edits=(_NO_NEW_EPOCH,),
+        seeds=Seeds(kinds=("CRASH", "CRASH_ALL"), by=("LIVE",)),
+        tests=(f"{_RULES}/test_departure.py::test_a_whole_replica_leads_again_under_a_new_epoch",),
+    ),
+    Mutant(
+        name="lead-on-after-a-restart",
+        rule="REP-1",
+        breaks="a broker that is back keeps the epoch that it led in, and leads in it",
+        edits=(
+            _NO_NEW_EPOCH,
+            Edit(
+                "moldau.replication.partition",
+                "if state.leader != self._broker_id or state.leader_epoch <= self._refused_epoch:",
+                "if state.leader != self._broker_id:",
+            ),
+        ),
+        seeds=Seeds(kinds=("CRASH", "CRASH_ALL"), by=("REP-1",)),
+    ),
+    Mutant(
+        name="register-before-telling-of-holes",
+        rule="REP-6",
+        breaks="a broker registers before it has left the in-sync sets",
+        edits=(
+            Edit(
+                _MEMBERSHIP,
+                "                await self._come_back(notes)\n"
+                "                await self._register()\n",
+                "                await self._register()\n"
+                "                await self._come_back(notes)\n",
+            ),
+        ),
+        seeds=Seeds(kinds=("POWER_LOSS", "EMPTY_DISK"), by=("REP-6",)),
+    ),
+    # Moves
+    Mutant(
+        name="a-move-ends-too-early",
+        rule="REP-3",
+        breaks="a partition settles on new replicas of which not all are in sync",
+        edits=(
+            Edit(
+                _REASSIGNMENT,
+                "if not is_moving(state) or not set(target) <= set(state.isr):",
+                "if not is_moving(state) or not set(target) & set(state.isr):",
+            ),
+        ),
+        tests=(
+            f"{_RULES}/test_reassignment.py::test_a_move_waits_until_every_new_replica_is_in_sync",
+        ),
+    ),
+    Mutant(
+        name="a-move-drops-who-is-in-sync",
+        rule="REP-3",
+        breaks="a second move drops replicas of the first that alone have everything",
+        edits=(
+            Edit(
+                _REASSIGNMENT,
+                "tuple(dict.fromkeys((*target, *original, *kept)))",
+                "tuple(dict.fromkeys((*target, *original)))",
+            ),
+        ),
+        tests=(
+            f"{_RULES}/test_reassignment.py::"
+            "test_a_replica_in_sync_of_a_former_move_stays_until_the_end",
+        ),
+    ),
+    # The controller
+    Mutant(
+        name="a-controller-without-a-fence",
+        rule="CTL-1",
+        breaks="a controller whose term is over goes on writing",
+        edits=(
+            Edit(_CONTROLLERSHIP, "    if term is None:\n", "    if term is None or term.epoch:\n"),
+        ),
+        tests=(
+            f"{_UNIT}/test_state_writer.py::test_a_controller_whose_term_is_over_writes_nothing",
+        ),
+    ),
+    Mutant(
+        name="take-a-lost-answer-for-a-yes",
+        rule="ISR-3",
+        breaks="a write whose answer was lost counts as done, whoever wrote",
+        edits=(
+            Edit(
+                _WRITER,
+                "if not await self._is_written(part):",
+                "if not await self._is_written(part) and not part:",
+            ),
+        ),
+        tests=(
+            f"{_UNIT}/test_state_writer.py::"
+            "test_who_was_overtaken_has_written_nothing_and_knows_what_is_there",
+        ),
+    ),
+    Mutant(
+        name="publish-what-was-written-over",
+        rule="META-1",
+        breaks="a state that was written is published over one that was written later",
+        edits=(_PUBLISH_WHAT_WAS_WRITTEN_OVER,),
+        seeds=Seeds(count=6),
+        redundant=(
+            "an image takes no state whose node's version is older than the one it has "
+            "(publish-what-was-read-earlier)"
+        ),
+        caught_with="publish-anything",
+    ),
+    Mutant(
+        name="publish-what-was-read-earlier",
+        rule="META-1",
+        breaks="a state that was read is published over one of a later version",
+        edits=(_PUBLISH_WHAT_WAS_READ_EARLIER,),
+        tests=(
+            f"{_UNIT}/test_state_writer.py::test_a_published_state_never_goes_back_to_an_older_one",
+        ),
+    ),
+    Mutant(
+        name="publish-anything",
+        rule="META-1",
+        breaks="states are published in whatever order they come",
+        edits=(_PUBLISH_WHAT_WAS_WRITTEN_OVER, _PUBLISH_WHAT_WAS_READ_EARLIER),
+        tests=(
+            f"{_UNIT}/test_state_writer.py::test_a_published_state_never_goes_back_to_an_older_one",
+        ),
+    ),
+)

@@ -1,0 +1,138 @@
+"""Groups: when a commit is acknowledged, what a position may show, and when it goes."""
+
+from __future__ import annotations
+
+from mutants.mutant import Edit, Mutant, Seeds
+
+_SHARD = "moldau.groups.shard"
+_UNIT = "unit/groups"
+_STORIES = "scenarios/test_group_stories.py"
+
+MUTANTS = (
+    Mutant(
+        name="a-commit-is-acknowledged-early",
+        rule="GRP-8",
+        breaks="an offset commit is answered before its record is committed",
+        edits=(
+            Edit(
+                _SHARD,
+                "is_committed = self._log.end_offset <= self._log.committed_offset",
+                "is_committed = True",
+            ),
+        ),
+        seeds=Seeds(),
+        tests=(f"{_UNIT}/test_shard.py::test_a_commit_is_answered_when_the_replicas_have_it",),
+    ),
+    Mutant(
+        name="a-commit-that-too-few-have-is-a-success",
+        rule="GRP-8",
+        breaks="`min.insync.replicas` is not asked when a commit is answered",
+        edits=(
+            Edit(
+                _SHARD,
+                "if error is None and has_written and not self._log.is_safe:",
+                "if error is None and not self._log:",
+            ),
+        ),
+        tests=(f"{_UNIT}/test_shard.py::test_a_commit_that_too_few_replicas_have_is_no_success",),
+    ),
+    Mutant(
+        name="a-position-that-may-be-lost-is-shown",
+        rule="GRP-8",
+        breaks="OffsetFetch answers with a position that is not committed",
+        edits=(
+            Edit(
+                _SHARD,
+                "        if self._log.end_offset <= self._log.committed_offset:\n"
+                "            return found\n",
+                "        if self._log.end_offset >= 0:\n            return found\n",
+            ),
+        ),
+        seeds=Seeds(),
+        tests=(f"{_UNIT}/test_shard.py::test_nothing_overtakes_what_is_not_committed_yet",),
+    ),
+    Mutant(
+        name="a-new-coordinator-knows-nothing",
+        rule="GRP-8",
+        breaks="a coordinator answers without having read its log",
+        edits=(
+            Edit(
+                "moldau.groups.coordinator",
+                "if partition.log.log_start_offset == partition.log.log_end_offset:",
+                "if partition.log.log_start_offset <= partition.log.log_end_offset:",
+            ),
+        ),
+        seeds=Seeds(kinds=("CRASH", "STOP", "EXPIRE"), by=("GRP",)),
+    ),
+    Mutant(
+        name="coordinate-without-a-session",
+        rule="REP-4",
+        breaks="a coordinator answers after the end of its lease",
+        edits=(
+            Edit(
+                "moldau.groups.coordinator",
+                "if not lead.partition.holds_lease:",
+                "if lead.partition is None:",
+            ),
+        ),
+        tests=(
+            "unit/broker/test_replicated_groups.py::"
+            "test_a_coordinator_whose_lease_is_over_says_nothing",
+        ),
+    ),
+    Mutant(
+        name="coordinate-before-the-log-is-committed",
+        rule="GRP-8",
+        breaks="a new coordinator shows positions that its followers may not have",
+        edits=(
+            Edit(
+                "moldau.groups.coordinator",
+                "if partition is not None and partition.is_settled:",
+                "if partition is not None and partition.is_leader:",
+            ),
+        ),
+        tests=(
+            "unit/broker/test_replicated_groups.py::"
+            "test_a_new_coordinator_shows_nothing_before_all_it_has_is_committed",
+        ),
+    ),
+    Mutant(
+        name="a-former-generation-commits",
+        rule="GRP-6",
+        breaks="a member of a former generation changes positions",
+        edits=(
+            Edit(
+                "moldau.groups.rules.commits",
+                "    if event.generation != group.generation:\n",
+                "    if event.generation > group.generation:\n",
+            ),
+        ),
+        tests=(f"{_STORIES}",),
+    ),
+    Mutant(
+        name="positions-of-a-group-at-work-expire",
+        rule="KIP-211",
+        breaks="positions of topics that a group reads expire",
+        edits=(
+            Edit(
+                "moldau.groups.rules.expiry",
+                "        if not group.is_subscribed_to(topic)\n        and _has_expired",
+                "        if _has_expired",
+            ),
+        ),
+        tests=(f"{_STORIES}",),
+    ),
+    Mutant(
+        name="positions-expire-from-their-commit-on",
+        rule="KIP-211",
+        breaks="positions of a group that has just lost its members count as old",
+        edits=(
+            Edit(
+                "moldau.groups.rules.expiry",
+                "return _since_commit if since_ms == NO_TIMESTAMP else lambda _: since_ms",
+                "return _since_commit",
+            ),
+        ),
+        tests=(f"{_STORIES}",),
+    ),
+)

@@ -1,0 +1,282 @@
+"""Following and holding: truncation, copying, sessions that end, what is opened and dropped."""
+
+from __future__ import annotations
+
+from mutants.mutant import Edit, Mutant, Seeds
+
+_REPLICA = "moldau.replication.replica"
+_PARTITION = "moldau.replication.partition"
+_PARTITIONS = "moldau.replication.partitions"
+_FETCHER = "moldau.replication.replica_fetcher"
+_TRUNCATION = "moldau.replication.rules.truncation"
+_BATCHES = "moldau.storage.replicated_batches"
+_UNIT = "unit/replication"
+
+_NOTHING_IS_OBSOLETE = Edit(
+    _PARTITIONS, "return image.version < self._resumed_version", "return False"
+)
+_APPLY_WHAT_WAITED = Edit(
+    _PARTITIONS,
+    "        self._is_suspended = True\n        self._forget_waiting()\n",
+    "        self._is_suspended = True\n",
+)
+
+MUTANTS = (
+    Mutant(
+        name="truncate-to-the-high-watermark",
+        rule="REP-3",
+        breaks="a follower of a new leader throws away what may be the last copies",
+        edits=(
+            Edit(
+                _PARTITION,
+                "            self._resign()\n        elif was_leader",
+                "            self._resign()\n            if self.is_following:\n"
+                "                self.truncate(self.high_watermark)\n        elif was_leader",
+            ),
+        ),
+        seeds=Seeds(kinds=("CRASH", "STOP", "EXPIRE"), by=("REP-3",)),
+        is_sample=True,
+    ),
+    Mutant(
+        name="truncate-by-the-leaders-word-alone",
+        rule="REP-2",
+        breaks="a follower keeps what lies behind its own end of the epoch in common",
+        edits=(
+            Edit(
+                _TRUNCATION,
+                "Offset(min(diverging_end_offset, own_end_offset, log_end_offset))",
+                "Offset(min(diverging_end_offset, log_end_offset))",
+            ),
+        ),
+        tests=(
+            f"{_UNIT}/rules/test_truncation.py::"
+            "test_the_leader_has_more_of_an_epoch_that_we_left_earlier",
+            f"{_UNIT}/rules/test_truncation.py::"
+            "test_the_logs_meet_at_the_end_of_what_they_have_in_common",
+        ),
+    ),
+    Mutant(
+        name="never-truncate",
+        rule="REP-2",
+        breaks="a follower whose history parts from its leader's keeps it",
+        edits=(
+            Edit(
+                _FETCHER,
+                "                partition.truncate_at_divergence(*diverging_epoch)\n",
+                "",
+            ),
+        ),
+        seeds=Seeds(kinds=("CRASH", "PAUSE", "ISOLATE")),
+        tests=(
+            f"{_UNIT}/test_replica_fetcher.py::"
+            "test_a_former_leader_goes_back_to_where_its_history_parts",
+        ),
+    ),
+    Mutant(
+        name="the-checkpoint-after-a-truncation-not-written",
+        rule="LOG-7",
+        breaks="a follower goes on behind a recovery point that lies past its log's new end",
+        edits=(
+            Edit(
+                _FETCHER,
+                "                partition.truncate_at_divergence(*diverging_epoch)\n"
+                "                await self._write_checkpoints(partition.log.directory)\n",
+                "                partition.truncate_at_divergence(*diverging_epoch)\n",
+            ),
+        ),
+        tests=(
+            f"{_UNIT}/test_replica_fetcher.py::"
+            "test_a_former_leader_goes_back_to_where_its_history_parts",
+        ),
+    ),
+    Mutant(
+        name="lead-before-a-truncation-is-written-down",
+        rule="LOG-7",
+        breaks="a follower becomes the leader while its checkpoints speak of the former log",
+        edits=(
+            Edit(
+                _PARTITIONS,
+                "async with partition.truncating:  # nobody leads before a truncation is written "
+                "down",
+                "async with asyncio.Lock():",
+            ),
+        ),
+        tests=(
+            f"{_UNIT}/test_partitions.py::test_nobody_leads_before_a_truncation_is_written_down",
+        ),
+    ),
+    Mutant(
+        name="use-an-answer-of-a-former-epoch",
+        rule="REP-5",
+        breaks="a follower appends what a former leader has sent",
+        edits=(
+            Edit(
+                _REPLICA,
+                "            and position.leader_epoch == self.leader_epoch\n",
+                "",
+            ),
+        ),
+        tests=(
+            f"{_UNIT}/test_replica_fetcher.py::"
+            "test_an_answer_of_a_former_leader_is_not_used_under_the_next_one",
+        ),
+    ),
+    Mutant(
+        name="use-an-answer-for-another-offset",
+        rule="REP-5",
+        breaks="a follower uses an answer though its log has moved meanwhile",
+        edits=(
+            Edit(
+                _REPLICA,
+                "            and position.offset == self.log.log_end_offset\n",
+                "",
+            ),
+        ),
+        seeds=Seeds(count=8),
+        redundant=(
+            "what was sent must begin at the log's end in any case (copy-what-overlaps), and an "
+            "answer with nothing in it moves the high watermark as far as the log reaches only"
+        ),
+    ),
+    Mutant(
+        name="copy-without-crc",
+        rule="REP-5",
+        breaks="a follower writes what it was sent, damaged or not",
+        edits=(
+            Edit(
+                _BATCHES,
+                "if header.magic != CURRENT_MAGIC or not crc_matches(batch, header):",
+                "if header.magic != CURRENT_MAGIC:",
+            ),
+        ),
+        tests=(
+            "unit/storage/test_log_append.py::"
+            "test_a_damaged_batch_among_good_ones_is_refused_with_all_of_them",
+            f"{_UNIT}/test_replica_fetcher.py::"
+            "test_nothing_is_written_that_is_damaged_and_the_leader_hears_of_it",
+        ),
+    ),
+    Mutant(
+        name="copy-what-overlaps",
+        rule="REP-5",
+        breaks="a follower writes a batch whose offsets its log has already",
+        edits=(
+            Edit(
+                _BATCHES,
+                "if header.base_offset < next_offset or header.last_offset_delta < 0:",
+                "if header.last_offset_delta < 0:",
+            ),
+        ),
+        tests=("unit/storage/test_log_append.py::test_a_batch_that_overlaps_the_log_is_refused",),
+    ),
+    Mutant(
+        name="copy-from-a-leader-what-it-copied-itself",
+        rule="REP-5",
+        breaks="a follower takes batches of a later epoch than its leader's",
+        edits=(
+            Edit(
+                _BATCHES,
+                "if newest_epoch is not None and header.leader_epoch > newest_epoch:",
+                "if newest_epoch is not None and newest_epoch < -1:",
+            ),
+        ),
+        tests=(
+            f"{_UNIT}/test_replica_fetcher.py::"
+            "test_what_a_former_leader_copied_itself_is_not_taken_from_it",
+        ),
+    ),
+    Mutant(
+        name="pass-the-leaders-start-with-ones-own",
+        rule="HW-1",
+        breaks="a follower deletes records that it does not know to be committed",
+        edits=(
+            Edit(
+                _REPLICA,
+                "self.log.advance_start(min(log_start_offset, self.high_watermark))",
+                "self.log.advance_start(min(log_start_offset, self.log.log_end_offset))",
+            ),
+        ),
+        tests=(f"{_UNIT}/test_partition.py::test_what_is_not_committed_is_not_deleted",),
+    ),
+    # Sessions and images
+    Mutant(
+        name="lead-on-when-the-session-is-lost",
+        rule="REP-4",
+        breaks="partitions go on as they were when the session ends before the lease",
+        edits=(
+            Edit(
+                _PARTITIONS,
+                "            partition.suspend()\n            self._observer",
+                "            self._observer",
+            ),
+        ),
+        seeds=Seeds(kinds=("EXPIRE", "CRASH")),
+        tests=(
+            f"{_UNIT}/test_partitions.py::"
+            "test_an_image_that_is_being_applied_when_the_session_ends_makes_no_leader",
+        ),
+    ),
+    Mutant(
+        name="apply-an-image-of-a-former-session",
+        rule="REP-1",
+        breaks="an image that was read before the session was lost makes a leader after it",
+        edits=(_NOTHING_IS_OBSOLETE,),
+        tests=(
+            f"{_UNIT}/test_partitions.py::"
+            "test_an_image_of_a_former_session_makes_no_leader_in_the_next_one",
+        ),
+    ),
+    Mutant(
+        name="apply-what-waited-when-the-session-ended",
+        rule="REP-1",
+        breaks="images that wait when the session ends are applied after it",
+        edits=(_APPLY_WHAT_WAITED,),
+        seeds=Seeds(count=6, kinds=("EXPIRE", "PAUSE")),
+        redundant=(
+            "nothing is applied while the session is lost, and what was read before it is obsolete "
+            "afterwards (apply-an-image-of-a-former-session)"
+        ),
+        caught_with="apply-what-waited-and-is-obsolete",
+    ),
+    Mutant(
+        name="apply-what-waited-and-is-obsolete",
+        rule="REP-1",
+        breaks="images that wait when the session ends are applied after it, whatever their age",
+        edits=(_APPLY_WHAT_WAITED, _NOTHING_IS_OBSOLETE),
+        tests=(
+            f"{_UNIT}/test_partitions.py::"
+            "test_images_that_wait_when_the_session_ends_are_not_applied",
+        ),
+    ),
+    Mutant(
+        name="remember-the-logs-of-restarted-brokers",
+        rule="ISR-2",
+        breaks="what a follower's log held is believed when its broker has another epoch",
+        edits=(
+            Edit(
+                _PARTITIONS,
+                "                partition.forget_follower(broker_id)\n",
+                "                continue\n",
+            ),
+        ),
+        tests=(
+            f"{_UNIT}/test_partitions.py::test_the_log_of_a_broker_that_was_restarted_is_unknown",
+        ),
+    ),
+    Mutant(
+        name="begin-anew-what-may-be-on-a-dead-disk",
+        rule="REP-6",
+        breaks="an empty log takes the place of one on a disk that cannot be read",
+        edits=(
+            Edit(
+                _PARTITIONS,
+                "is_new = self._has_begun and topic_partition not in self._offline",
+                "is_new = True",
+            ),
+        ),
+        tests=(
+            f"{_UNIT}/test_partitions.py::"
+            "test_a_log_that_may_be_on_a_dead_disk_is_not_begun_anew_elsewhere",
+        ),
+    ),
+)

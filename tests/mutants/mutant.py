@@ -1,0 +1,55 @@
+"""What a mutant is, and what is expected of it. Values; nothing of Moldau is imported here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class Edit(NamedTuple):
+    """A piece of a module's source that stands there once, and what takes its place."""
+
+    module: str
+    old: str
+    new: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seeds:
+    """Runs of the simulated cluster, of which at least one has to notice."""
+
+    count: int = 25
+    first: int = 1
+    kinds: tuple[str, ...] = ()
+    """Names of `FaultKind`, for a rule that is about some; all without."""
+    story: str = ""
+    """A name in `stories`; the seed's own without."""
+    brokers: int | None = None
+    options: tuple[tuple[str, str], ...] = ()
+    by: tuple[str, ...] = ()
+    """The invariants of which one has to be reported first; any without."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mutant:
+    """A rule broken on purpose.
+
+    It is caught when one of the `seeds` notices, and when each of the `tests` fails. One that is
+    `redundant` survives the seeds, and `caught_with` names the mutant in which the rule that stands
+    behind it is broken too.
+    """
+
+    name: str
+    rule: str
+    """The numbered invariant, or what it is about."""
+    breaks: str
+    """What is wrong in it, in a sentence."""
+    edits: tuple[Edit, ...]
+    seeds: Seeds | None = None
+    tests: tuple[str, ...] = ()
+    """Of pytest, from `tests/` on. At least one test of each has to fail."""
+    redundant: str = ""
+    """Why nobody can notice."""
+    caught_with: str = ""
+    is_sample: bool = False
+    """Quick, and part of `make test`."""

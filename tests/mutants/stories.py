@@ -1,0 +1,106 @@
+"""Stories of the simulated cluster in which rare faults meet, for rules that are about them.
+
+Each passes while the rules are kept (`test_stories.py`), and fails for a seed or another of its
+times when the rule is broken (`catalogue`).
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from moldau.testing.fault_plan import FaultKind, PlannedFault
+from moldau.testing.simulated_cluster import SimulatedCluster
+
+
+def fault(
+    cluster: SimulatedCluster, kind: FaultKind, broker: int, other: int, seconds: float
+) -> None:
+    now = cluster.world.loop.time()
+    planned = PlannedFault(
+        at_seconds=now, kind=kind, broker=broker, other=other, seconds=seconds, amount=0.0
+    )
+    cluster.plan.append(planned)
+    cluster.faults.strike(planned)
+
+
+def leader_and_follower(cluster: SimulatedCluster, random: Random) -> tuple[int, int]:
+    state = cluster.observer.states[cluster.partitions[-1]]
+    followers = [broker for broker in state.in_sync if broker != state.leader]
+    return state.leader, random.choice(followers)
+
+
+async def a_follower_is_to_leave_and_nobody_can_write_it(cluster: SimulatedCluster) -> None:
+    """The leader loses a follower, and then the coordination service."""
+    await cluster.begin()
+    await cluster.sleep(1.5)
+    random = Random(cluster.seed)
+    leader, follower = leader_and_follower(cluster, random)
+    fault(cluster, FaultKind.CUT, leader, follower, 4.0)
+    await cluster.sleep(random.uniform(0.6, 1.6))
+    fault(cluster, FaultKind.CUT_COORDINATION, leader, follower, 2.5)
+    await cluster.sleep(4)
+    await cluster.heal()
+    await cluster.finish()
+
+
+async def a_follower_loses_power_while_its_fetch_is_under_way(cluster: SimulatedCluster) -> None:
+    """It is back before the fetch arrives, which tells of records that it has lost."""
+    await cluster.begin()
+    await cluster.sleep(1.5)
+    random = Random(cluster.seed)
+    leader, follower = leader_and_follower(cluster, random)
+    way = cluster.machines[follower].host, cluster.machines[leader].host
+    for _ in range(2):
+        cluster.world.network.set_delay(*way, 0.7, one_way=True)
+        await cluster.sleep(random.uniform(0.1, 0.3))
+        cluster.rest()
+        await cluster.sleep(0.35)
+        fault(cluster, FaultKind.POWER_LOSS, follower, leader, 0.02)
+        await cluster.sleep(2)
+        cluster.rest(is_resting=False)
+        cluster.world.network.set_delay(*way, 0.002, one_way=True)
+        await cluster.sleep(4)
+    await cluster.heal()
+    await cluster.finish()
+
+
+async def a_leader_is_replaced_while_a_batch_waits(cluster: SimulatedCluster) -> None:
+    """Nobody copies the batch; the next leader has other records at its offsets, and the former
+    one, which follows it now, hears that they are committed while its client still waits."""
+    await cluster.begin()
+    await cluster.sleep(1.5)
+    random = Random(cluster.seed)
+    for _ in range(3):
+        leader, follower = leader_and_follower(cluster, random)
+        for other in cluster.broker_ids:
+            if other != leader:
+                fault(cluster, FaultKind.CUT, leader, other, 0.5)
+        await cluster.sleep(random.uniform(0.2, 0.45))
+        fault(cluster, FaultKind.EXPIRE, leader, follower, 0.1)
+        await cluster.sleep(4)
+    await cluster.heal()
+    await cluster.finish()
+
+
+async def two_elections_before_anybody_writes(cluster: SimulatedCluster) -> None:
+    """The first leader's last records are on the third replica, the second leader's at the same
+    offsets on the second alone. The third leads and writes nothing (it is alone in sync, and
+    acks=all needs two), and the second comes back to follow it."""
+    await cluster.begin()
+    await cluster.sleep(1.5)
+    random = Random(cluster.seed)
+    partition = cluster.partitions[-1]
+    first, second, third = cluster.observer.replicas[partition]
+    fault(cluster, FaultKind.CUT, first, second, 2.0)
+    await cluster.sleep(random.uniform(0.3, 0.6))
+    cluster.rest()
+    await cluster.sleep(0.2)
+    fault(cluster, FaultKind.CUT, second, third, 3.2)
+    fault(cluster, FaultKind.CRASH, first, second, 7.0)
+    await cluster.sleep(1.5 + random.uniform(0.2, 0.5))
+    fault(cluster, FaultKind.CRASH, second, third, 1.7)
+    await cluster.sleep(4)
+    cluster.rest(is_resting=False)
+    await cluster.sleep(1)
+    await cluster.heal()
+    await cluster.finish()

@@ -1,0 +1,57 @@
+"""The catalogue fits the code: every edit finds its place, and every name its thing."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from moldau.testing.fault_plan import FaultKind
+from mutants import stories
+from mutants.applying import EditError, edited_source
+from mutants.catalogue import MUTANTS
+from mutants.mutant import Edit, Mutant, Seeds
+from mutants.trial import TESTS
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_every_edit_finds_its_place(mutant: Mutant) -> None:
+    for module in {edit.module for edit in mutant.edits}:
+        spec = importlib.util.find_spec(module)
+        assert spec is not None
+        assert spec.origin is not None
+        source = Path(spec.origin).read_text(encoding="utf-8")
+        edited = edited_source(source, [edit for edit in mutant.edits if edit.module == module])
+        compile(edited, spec.origin, "exec")
+
+
+def test_names_are_different() -> None:
+    names = [mutant.name for mutant in MUTANTS]
+    assert len(set(names)) == len(names)
+
+
+def seeds_of_all() -> Iterator[Seeds]:
+    return (mutant.seeds for mutant in MUTANTS if mutant.seeds is not None)
+
+
+def test_kinds_stories_tests_and_partners_are_there() -> None:
+    assert {kind for seeds in seeds_of_all() for kind in seeds.kinds} <= set(FaultKind.__members__)
+    assert all(hasattr(stories, seeds.story) for seeds in seeds_of_all() if seeds.story)
+    for mutant in MUTANTS:
+        assert all((TESTS / node.partition("::")[0]).exists() for node in mutant.tests), mutant.name
+        assert mutant.caught_with in {"", *(other.name for other in MUTANTS)}
+
+
+def test_every_mutant_has_one_verdict() -> None:
+    for mutant in MUTANTS:
+        is_caught = bool(mutant.tests) or (mutant.seeds is not None and not mutant.redundant)
+        assert is_caught != bool(mutant.redundant), mutant.name
+
+
+def test_an_edit_that_fits_nowhere_or_twice_is_an_error() -> None:
+    with pytest.raises(EditError, match="has 0 times"):
+        edited_source("a = 1\n", [Edit("m", "b = 1", "b = 2")])
+    with pytest.raises(EditError, match="has 2 times"):
+        edited_source("a = 1\na = 1\n", [Edit("m", "a = 1", "a = 2")])

@@ -1,0 +1,22 @@
+"""The stories pass while the rules are kept."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+from moldau.testing.simulated_cluster import SimulatedCluster, Story
+from mutants import stories
+
+STORIES = [
+    story
+    for name, story in vars(stories).items()
+    if inspect.iscoroutinefunction(story) and not name.startswith("_")
+]
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+def test_the_story_passes_while_the_rules_are_kept(story: Story) -> None:
+    for seed in range(1, 4):
+        SimulatedCluster(seed=seed, brokers=3).run(story).require_success()

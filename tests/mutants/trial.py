@@ -1,0 +1,146 @@
+"""Tries one mutant in this process, and prints what happened as JSON.
+
+    python -m mutants.trial NAME [--seeds N] [--enough K]
+
+A mutant that fails for being no Python (a name that is not there, a wrong number of arguments) has
+not been caught by anybody; such an error is reported as a fault of the catalogue.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import importlib
+import json
+import re
+import sys
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import pytest
+
+from mutants.applying import Applied
+from mutants.catalogue import find_mutant
+from mutants.mutant import Seeds
+
+TESTS = Path(__file__).resolve().parent.parent
+
+_REPORTED = re.compile(r"\s*[\d.]+ ([A-Z]+(?:-\d+)?): ")
+_NO_PYTHON = ("NameError", "UnboundLocalError", "SyntaxError", "ImportError", "ModuleNotFoundError")
+
+
+@dataclass(slots=True)
+class Trial:
+    """What became of a mutant."""
+
+    tried: int = 0
+    """Seeds that were run."""
+    caught: list[int] = field(default_factory=list)
+    """Seeds that noticed."""
+    by: dict[str, int] = field(default_factory=dict)
+    """What they reported first, and how often."""
+    first: str = ""
+    """The first report of all."""
+    passed_tests: list[str] = field(default_factory=list)
+    """Named tests that did not notice."""
+    failed_tests: list[str] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    """Of the catalogue."""
+
+
+def run_seeds(seeds: Seeds, trial: Trial, count: int, enough: int) -> None:
+    from moldau.testing.fault_plan import FaultKind
+    from moldau.testing.simulated_cluster import SimulatedCluster
+
+    stories = importlib.import_module("mutants.stories")
+    gc.collect()
+    gc.freeze()
+    by: Counter[str] = Counter()
+    for seed in range(seeds.first, seeds.first + count):
+        cluster = SimulatedCluster(
+            seed=seed,
+            brokers=seeds.brokers,
+            options=dict(seeds.options),
+            kinds=[FaultKind[name] for name in seeds.kinds] or None,
+        )
+        outcome = cluster.run(getattr(stories, seeds.story) if seeds.story else None)
+        trial.tried += 1
+        if not outcome.violations:
+            continue
+        reported = _who_reports(outcome.violations[0])
+        if seeds.by and reported not in seeds.by:
+            continue
+        trial.caught.append(seed)
+        by[reported] += 1
+        trial.first = trial.first or f"seed {seed}: {outcome.violations[0].strip()}"
+        if reported in _NO_PYTHON:
+            trial.faults.append(f"it is no Python: {outcome.violations[0]}")
+            break
+        if len(trial.caught) >= enough:
+            break
+    trial.by = dict(by)
+
+
+def _who_reports(violation: str) -> str:
+    """The invariant, or the exception that should not be."""
+    found = _REPORTED.match(violation)
+    if found is not None:
+        return found[1]
+    return violation.strip().rpartition("\n")[2].partition(":")[0].rpartition(".")[2]
+
+
+class _Failures:
+    """A plugin of pytest: what failed, and in which way."""
+
+    def __init__(self) -> None:
+        self.failed: list[str] = []
+        self.ran = 0
+        self.broken: list[str] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        self.ran += report.when == "call"
+        if report.failed:
+            self.failed.append(report.nodeid)
+            text = report.longreprtext
+            self.broken += [name for name in _NO_PYTHON if re.search(rf"^E +{name}\b", text, re.M)]
+
+
+def run_test(node: str, trial: Trial) -> None:
+    failures = _Failures()
+    arguments = ("-x", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=short")
+    plain = "--assert=plain"  # otherwise pytest loads our modules itself, past the edits
+    code = pytest.main([*arguments, plain, str(TESTS / node)], plugins=[failures])
+    if failures.broken:
+        trial.faults.append(f"it is no Python, in {node}: {failures.broken[0]}")
+    elif code == pytest.ExitCode.TESTS_FAILED and failures.failed:
+        trial.failed_tests.append(failures.failed[0])
+    elif code == pytest.ExitCode.OK and failures.ran:
+        trial.passed_tests.append(node)
+    else:
+        trial.faults.append(f"pytest ends with {code!r} for {node}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m mutants.trial")
+    parser.add_argument("name")
+    parser.add_argument("--seeds", type=int, default=0, help="how many; 0: as the catalogue says")
+    parser.add_argument("--enough", type=int, default=1, help="stop after so many that notice")
+    options = parser.parse_args()
+    mutant = find_mutant(options.name)
+    applied = Applied(mutant.edits)
+    applied.install()
+    trial = Trial()
+    for node in mutant.tests:
+        run_test(node, trial)
+    if mutant.seeds is not None:
+        count = options.seeds or mutant.seeds.count
+        run_seeds(mutant.seeds, trial, count, options.enough)
+    if applied.missing:
+        trial.faults.append(f"never imported: {', '.join(applied.missing)}")
+    sys.stdout.write(f"\n{json.dumps(asdict(trial))}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -112,11 +112,11 @@ class Stage:
 
     async def listen(self, accept: Accept | None = None) -> Server:
         self.server = await self.network.listen(
-            "127.0.0.1", 0, accept or self._accept, listener_name="PLAINTEXT", limits=self.limits
+            "127.0.0.1", 0, accept or self.accept, listener_name="PLAINTEXT", limits=self.limits
         )
         return self.server
 
-    def _accept(self, connection: Connection) -> Receiver:
+    def accept(self, connection: Connection) -> Receiver:
         receiver = Receiver(connection, self.answer)
         self.receivers.append(receiver)
         self.accepted.set()
@@ -664,8 +664,7 @@ def test_a_connection_may_be_closed_instead_of_answered(perform: Perform) -> Non
 def test_a_connection_may_be_closed_by_the_one_who_accepts_it(perform: Perform) -> None:
     async def story(stage: Stage) -> None:
         def accept(connection: Connection) -> Receiver:
-            receiver = Receiver(connection, None)
-            stage.receivers.append(receiver)
+            receiver = stage.accept(connection)
             connection.close("not welcome")
             return receiver
 

@@ -98,6 +98,7 @@ class ReplicaFetcher:
         self._changed = asyncio.Event()
         self._under_way: asyncio.Task[FetchAnswer] | None = None
         self._asked: dict[_Key, _Asked] = {}
+        self._unflushed: dict[_Followed, None] = {}  # to flush before the next fetch speaks of it
         self._interruption: Timer | None = None
         self._failures = 0  # of whole fetches, in a row
         self._is_closed = False
@@ -109,7 +110,9 @@ class ReplicaFetcher:
 
     def add(self, partition: Partition) -> None:
         """Copy this one too; one that is copied already is asked for again without a pause."""
-        self._followed[partition.topic_partition] = _Followed(partition)
+        followed = self._followed[partition.topic_partition] = _Followed(partition)
+        if partition.log.flush_is_due:
+            self._unflushed[followed] = None
         self._changed.set()
         if self._under_way is not None and self._interruption is None:
             self._interruption = self._clock.call_later(_INTERRUPT_SECONDS, self._interrupt_late)
@@ -142,6 +145,8 @@ class ReplicaFetcher:
             while not self._is_closed:
                 self._changed.clear()
                 await self._repair()
+                if self._unflushed:
+                    await self._flush()
                 wanted = self._wanted()
                 if wanted:
                     await self._fetch(wanted)
@@ -180,6 +185,25 @@ class ReplicaFetcher:
                     await self._write_checkpoints(partition.log.directory)
             except StorageError as error:
                 self._put_off(followed, str(error))
+
+    def _is_followed(self, followed: _Followed) -> bool:
+        """It may have been removed, or added anew."""
+        return self._followed.get(followed.partition.topic_partition) is followed
+
+    async def _flush(self) -> None:
+        """REP-7: what `flush.messages` wants on the disk is there before a fetch tells of it."""
+        due = [one for one in self._unflushed if self._is_followed(one)]
+        self._unflushed = dict.fromkeys(due)
+        flushes = (followed.partition.log.flush() for followed in due)
+        for followed, error in zip(
+            due, await asyncio.gather(*flushes, return_exceptions=True), strict=True
+        ):
+            if error is None:
+                del self._unflushed[followed]
+            elif isinstance(error, KafkaError):
+                self._put_off(followed, str(error))
+            else:
+                raise error
 
     # Asking
 
@@ -282,8 +306,7 @@ class ReplicaFetcher:
             return
         followed, position = asked
         partition = followed.partition
-        is_current = self._followed.get(partition.topic_partition) is followed
-        if not is_current or not partition.is_at(position):
+        if not self._is_followed(followed) or not partition.is_at(position):
             return
         try:
             if row.error_code == ErrorCode.offset_out_of_range.value:
@@ -313,6 +336,8 @@ class ReplicaFetcher:
             await self._clock.sleep(0)
         if row.records and position.offset == asked_offset:
             raise CorruptBatchError("the leader sent no whole batch")
+        if partition.log.flush_is_due:
+            self._unflushed[followed] = None
         if partition.is_at(position):
             partition.follow_offsets(row.high_watermark, row.log_start_offset)
             followed.failures = 0

@@ -64,8 +64,11 @@ class Observer:
 class Replica:
     """One broker's replica."""
 
-    def __init__(self, bench: Bench, broker_id: int, store: LogStore, log: object) -> None:
+    def __init__(
+        self, bench: Bench, broker_id: int, files: MemoryFiles, store: LogStore, log: object
+    ) -> None:
         self.broker_id = broker_id
+        self.files = files
         self.store = store
         self.observer = Observer()
         self.lease_end = float("inf")
@@ -180,9 +183,10 @@ class Bench:
 
     async def open(self, *broker_ids: int) -> list[Replica]:
         for broker_id in broker_ids:
+            files = MemoryFiles(self.clock)
             store = LogStore(
                 [FOLDER],
-                files=MemoryFiles(self.clock),
+                files=files,
                 clock=self.clock,
                 workers=InlineWorkers(),
                 options=lambda: self.options,
@@ -190,7 +194,7 @@ class Bench:
             )
             await store.open()
             log = await store.create_log(CLICKS, TOPIC_ID, self.topic_options)
-            self.replicas[broker_id] = Replica(self, broker_id, store, log)
+            self.replicas[broker_id] = Replica(self, broker_id, files, store, log)
         return [self.replicas[broker_id] for broker_id in broker_ids]
 
     def directory_failed(self, folder: Path, error: OSError) -> None:

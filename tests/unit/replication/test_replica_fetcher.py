@@ -1,7 +1,11 @@
 """Followers copy, go back to where histories part, and write nothing that they did not check."""
 
+import errno
+
 from moldau.records.batch_header import stamp
 from moldau.replication.leadership import SUSPICIOUS_REPEATS
+from moldau.wire.fetch_exchange import FetchAnswer
+from moldau.wire.fetch_frame import FetchRequest
 from replication.replica_bench import Bench, run_story
 
 
@@ -356,3 +360,45 @@ def test_an_election_between_two_pieces_of_an_answer_ends_the_copying():
         assert follower.partition.high_watermark == 0
 
     run_story(story)
+
+
+def test_a_follower_tells_of_nothing_that_should_be_flushed_and_is_not():
+    """REP-7: with flush.messages=1, what the leader counts on is on the follower's disk, too."""
+
+    async def story(bench: Bench) -> None:
+        leader, follower = await bench.open(1, 2)
+        bench.elect(1, 0)
+        link = bench.copy(2, 1)
+        leader.produce(b"a", b"b")
+        leader.produce(b"c")
+        told: list[tuple[int, int]] = []
+        fetch = link.fetch
+
+        async def note(request: FetchRequest) -> FetchAnswer:
+            (wanted,) = request.topics[0].partitions
+            told.append((wanted.fetch_offset, follower.partition.log.recovery_point))
+            return await fetch(request)
+
+        link.fetch = note
+        leader.produce(b"d")
+        await bench.settle()
+        leader.produce(b"e")
+        await bench.settle()
+        assert told[-1][0] == 5
+        assert all(on_disk >= offset for offset, on_disk in told), told
+
+    run_story(story, flush_messages="1")
+
+
+def test_a_follower_whose_flush_fails_tells_of_it_later():
+    async def story(bench: Bench) -> None:
+        leader, follower = await bench.open(1, 2)
+        bench.elect(1, 0)
+        bench.copy(2, 1)
+        follower.files.fail_next("sync", errno.EMFILE, path_matching="*.log", count=3)
+        leader.produce(b"a")
+        await bench.settle(5.0)
+        assert follower.partition.log.recovery_point == 1
+        assert leader.partition.high_watermark == 1
+
+    run_story(story, flush_messages="1")

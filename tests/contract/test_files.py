@@ -12,15 +12,20 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from moldau.storage.files import File, Files, FileSlice, RealFile, RealFiles
+from moldau.testing.journaled_files import JournaledFiles
 from moldau.testing.manual_clock import ManualClock
 from moldau.testing.memory_files import MemoryFiles
 
-IMPLEMENTATIONS: dict[str, Callable[[], Files]] = {"real": RealFiles, "memory": MemoryFiles}
+IMPLEMENTATIONS: dict[str, Callable[[Path], Files]] = {
+    "real": lambda _: RealFiles(),
+    "memory": lambda _: MemoryFiles(),
+    "journaled": lambda folder: JournaledFiles(folder / "journal"),
+}
 
 
 @pytest.fixture(params=IMPLEMENTATIONS)
-def files(request: pytest.FixtureRequest) -> Files:
-    return IMPLEMENTATIONS[request.param]()
+def files(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Files:
+    return IMPLEMENTATIONS[request.param](tmp_path_factory.mktemp("beside"))
 
 
 @pytest.fixture

@@ -61,6 +61,7 @@ class BrokerProcess:
         data_folder: Path | None = None,
         host: str = "127.0.0.1",
         inside: Sequence[str] = (),
+        program: Sequence[str] = (),
     ) -> None:
         self.folder = folder
         self.host = host
@@ -69,6 +70,7 @@ class BrokerProcess:
         self.settings = dict(settings)
         self._arguments = list(arguments)
         self._inside = list(inside)  # a command that runs commands in some other surroundings
+        self._program = list(program) or moldau_command()  # what knows `start`
         self._output = folder / "broker.out"
         self._process: subprocess.Popen[bytes] | None = None
         self._watch: subprocess.Popen[bytes] | None = None
@@ -122,7 +124,9 @@ class BrokerProcess:
         """Start the process and do not wait for it."""
         assert not self.is_alive, "the broker is already running"
         self.folder.mkdir(parents=True, exist_ok=True)
-        command = moldau_command("start", "--listen", self.bootstrap)
+        command = [*self._program, "start"]
+        if "listeners" not in self.settings:
+            command += ["--listen", self.bootstrap]
         if "log.dirs" not in self.settings:
             command += ["--data-dir", str(self.data_folder)]
         for key, value in self.settings.items():

@@ -12,7 +12,7 @@ import shutil
 import signal
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -63,7 +63,7 @@ class Network(Protocol):
         ...
 
     def place(self, number: int) -> Mapping[str, object]:
-        """Options of a broker's process."""
+        """Options of a broker's process; its settings go before those of all brokers."""
         ...
 
 
@@ -242,16 +242,17 @@ def cluster_processes(
     """A cluster that serves; its processes are gone, and were healthy, at the end."""
     near = zookeeper if network is None else network.reach(zookeeper)
     with contextlib.ExitStack() as stack:
-        brokers = {
-            number: stack.enter_context(
+        brokers = {}
+        for number in range(1, count + 1):
+            options = {} if network is None else dict(network.place(number))
+            own = cast("Mapping[str, str]", options.pop("settings", NOTHING))
+            brokers[number] = stack.enter_context(
                 broker_process(
                     folder / f"broker-{number}",
-                    settings={**SETTINGS, **settings},
+                    settings={**SETTINGS, **settings, **own},
                     arguments=("--zookeeper", near, "--broker-id", str(number)),
-                    **({} if network is None else network.place(number)),
+                    **options,
                 )
             )
-            for number in range(1, count + 1)
-        }
         start_together(list(brokers.values()))  # they make the path that ours begins with
         yield ClusterProcesses(brokers, stack.enter_context(_connected(zookeeper)))

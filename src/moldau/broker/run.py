@@ -84,10 +84,12 @@ async def zookeeper_coordination(
         await session.close()
 
 
-async def run_broker(static: Mapping[str, str], on_ready: Callable[[Broker], None]) -> None:
-    """Serve until SIGTERM or Ctrl-C, then stop cleanly."""
+async def run_broker(
+    static: Mapping[str, str], on_ready: Callable[[Broker], None], ports: Ports | None = None
+) -> None:
+    """Serve until SIGTERM or Ctrl-C, then stop cleanly; on this machine, or on other ports."""
     _raise_open_files_limit()
-    ports = real_ports(options=BrokerOptions.resolve(static))
+    ports = ports or real_ports(options=BrokerOptions.resolve(static))
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in stop_signals():

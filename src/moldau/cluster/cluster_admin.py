@@ -198,7 +198,8 @@ class ClusterAdmin:
             raise TopicExistsError(f"topic {topic.name!r} already exists")
         end = _end_of_first_write(topic, 0)
         await self._controllership.transact(term, topic_operations.creation(topic, config, end))
-        self._publisher.apply_topics((topic_operations.with_first_versions(topic, 0, end),))
+        made = replace(topic, version=0)
+        self._publisher.apply_topics((topic_operations.with_first_versions(made, 0, end),))
         return await self._write_rest(term, topic, end)
 
     async def _write_rest(self, term: Term, topic: TopicState, first: int) -> TopicState:
@@ -235,11 +236,12 @@ class ClusterAdmin:
             return grown
         first = len(topic.partitions)
         node = await self._coordination.get(layout.topic_path(name))
-        if node is None or len(layout.decode_topic(name, node.data).replicas) != first:
+        if node is None or node.version != topic.version:
             raise BadVersionError(f"{layout.topic_path(name)} is newer than the image")
         end = _end_of_first_write(grown, first)
         operations = topic_operations.growth(grown, first, node.version, end)
         await self._controllership.transact(term, operations)
+        grown = replace(grown, version=node.version + 1)
         self._publisher.apply_topics((topic_operations.with_first_versions(grown, first, end),))
         return await self._write_rest(term, grown, end)
 

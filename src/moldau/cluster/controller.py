@@ -312,10 +312,13 @@ class Controller:
         for topic in topics:
             if topic is None or topic.topic_id != NO_TOPIC_ID:
                 continue
-            named = replace(topic, topic_id=self._make_topic_id())
             node = await self._coordination.get(layout.topic_path(topic.name))
             if node is None:
                 continue
+            if node.version != topic.version:
+                await self._publisher.refresh_topics((topic.name,))
+                continue
+            named = replace(topic, topic_id=self._make_topic_id(), version=node.version + 1)
             write = topic_operations.assignment_write(named, node.version)
             told = topic_operations.notification([topic.name])
             try:
@@ -323,7 +326,8 @@ class Controller:
             except (BadVersionError, NoNodeError):
                 await self._publisher.refresh_topics((topic.name,))
             else:
-                self._publisher.apply_topics((named,))
+                present = self._publisher.image.topics.get(topic.name, topic)  # newer states
+                self._publisher.apply_topics((replace(named, partitions=present.partitions),))
 
     async def _honour_reassignment(self, term: Term) -> None:
         self._has_reassignment = await self.reassignments.honour_request(term)

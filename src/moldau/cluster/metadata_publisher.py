@@ -28,7 +28,6 @@ from moldau.cluster.rules.metadata_image import (
     BrokerState,
     MetadataImage,
     TopicState,
-    as_assigned,
     newest_states,
 )
 from moldau.coordination.port import (
@@ -285,10 +284,10 @@ class MetadataPublisher:
         present = self._image.topics.get(name)
         if states is None or present is None or present.topic_id != topic.topic_id:
             return await self.refresh_topics((name,))
-        partitions = list(present.partitions)
-        for number, state in states.items():
-            partitions[number] = as_assigned(state, partitions[number])
-        self._publish_topics((replace(present, partitions=tuple(partitions)),), ())
+        # They belong to the topic as it was; what was published meanwhile is newer, or the same.
+        partitions = [states.get(number, state) for number, state in enumerate(topic.partitions)]
+        read = replace(topic, configs=present.configs, partitions=tuple(partitions))
+        self._publish_topics((read,), ())
         return None
 
     async def _refresh_configs(self) -> None:

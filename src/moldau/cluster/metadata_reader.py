@@ -1,13 +1,17 @@
 """Reads the cluster's state from the coordination store into the values of `metadata_image`.
 
-A shell without state. A node that makes no sense is logged with its path and left out: one broken
+A shell without state. A topic's node, which holds the replicas, is read before the states of its
+partitions and again behind them; if somebody wrote it meanwhile, all of it is read again. So each
+state comes with the replicas that were assigned while it was in force (META-4).
+
+A node that makes no sense is logged with its path and left out: one broken
 topic must not keep the others from being served.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from moldau.cluster import layout
@@ -35,6 +39,13 @@ class TopicsRead(NamedTuple):
     deleting: dict[str, TopicId]
 
 
+class _Assigned(NamedTuple):
+    """A topic's node, and what it says."""
+
+    node: Node
+    assignment: layout.TopicAssignment
+
+
 class MetadataReader:
     """Reads; changes nothing."""
 
@@ -54,40 +65,68 @@ class MetadataReader:
         return image.with_brokers(brokers).with_topics(read.topics, deleting=read.deleting)
 
     async def read_topics(self, names: Collection[str]) -> TopicsRead:
-        """All of it in few rounds: topics, those to be deleted, partitions, configs."""
-        assignments, missing = await self._read_assignments(tuple(names))
+        """All of it in few rounds; what was moved meanwhile in a few more."""
+        read = TopicsRead([], [], {})
+        pending: Sequence[str] = tuple(names)
+        while pending:
+            pending = await self._read_into(read, pending)
+        return read
+
+    async def _read_into(self, read: TopicsRead, names: Sequence[str]) -> list[str]:
+        """Three rounds: topics, those to be deleted, partitions and configs.
+
+        Returns the topics that were written meanwhile, of which nothing was taken.
+        """
+        assignments, missing = await self._read_assignments(names)
+        read.missing.extend(missing)
         deleting = await self._read_deletions(assignments)
+        read.deleting.update(deleting)
         for name in deleting:
             del assignments[name]
-        states = await self._coordination.get_many(
+        places = [
+            (name, partition)
+            for name, assigned in assignments.items()
+            for partition in range(len(assigned.assignment.replicas))
+        ]
+        nodes = await self._coordination.get_many(
             [
-                layout.partition_state_path(name, partition)
-                for name, assignment in assignments.items()
-                for partition in range(len(assignment.replicas))
+                *(layout.partition_state_path(*place) for place in places),
+                *map(layout.topic_path, assignments),
+                *map(layout.topic_config_path, assignments),
             ]
         )
-        configs = await self._coordination.get_many(
-            [layout.topic_config_path(name) for name in assignments]
-        )
-        topics = _assemble(assignments, iter(states), configs)
-        return TopicsRead(topics, missing, deleting)
+        states: dict[str, list[Node | None]] = {name: [] for name in assignments}
+        for (name, _), node in zip(places, nodes, strict=False):
+            states[name].append(node)
+        ends = nodes[len(places) : len(places) + len(assignments)]
+        configs = nodes[len(places) + len(assignments) :]
+        written = []
+        for (name, assigned), end, config in zip(assignments.items(), ends, configs, strict=True):
+            if end is None or not _is_same(assigned.node, end):
+                written.append(name)
+                continue
+            topic = _find_topic(name, assigned, states[name], config)
+            if topic is not None:
+                read.topics.append(topic)
+        return written
 
     async def read_states(
         self, topic: TopicState, numbers: Sequence[int]
     ) -> dict[int, PartitionState] | None:
         """The states of some partitions of a topic that is known.
 
-        None when they cannot be told apart from those of another topic of the same name, or make
-        no sense: then the topic is to be read as a whole. Its own node is read last, so what was
-        read before belongs to the topic that it names.
+        None when the topic's own node, which is read last, is not what it was when the topic was
+        read, or when something makes no sense: then the topic is to be read as a whole.
         """
         paths = [layout.partition_state_path(topic.name, number) for number in numbers]
         *nodes, own = await self._coordination.get_many([*paths, layout.topic_path(topic.name)])
         states = {}
         try:
-            assignment = layout.decode_topic(topic.name, b"" if own is None else own.data)
-            if assignment != assignment_of(topic):
+            if own is None or own.version != topic.version:
                 return None
+            assignment = layout.decode_topic(topic.name, own.data)
+            if assignment != assignment_of(topic):
+                return None  # another topic of the same name
             for number, node in zip(numbers, nodes, strict=True):
                 if node is None:
                     return None
@@ -96,9 +135,7 @@ class MetadataReader:
             return None
         return states
 
-    async def _read_deletions(
-        self, assignments: Mapping[str, layout.TopicAssignment]
-    ) -> dict[str, TopicId]:
+    async def _read_deletions(self, assignments: Mapping[str, _Assigned]) -> dict[str, TopicId]:
         """The topics whose deletion the controller has begun. A mere request is left to it."""
         marked = await self._coordination.children(layout.DELETE_TOPICS)
         names = [name for name in marked if name in assignments]
@@ -107,22 +144,22 @@ class MetadataReader:
         for name, node in zip(names, nodes, strict=True):
             if node is not None:
                 topic_id = find_topic_to_delete(name, node.data)
-                if topic_id == assignments[name].topic_id:
+                if topic_id == assignments[name].assignment.topic_id:
                     deleting[name] = topic_id
         return deleting
 
     async def _read_assignments(
         self, names: Sequence[str]
-    ) -> tuple[dict[str, layout.TopicAssignment], list[str]]:
+    ) -> tuple[dict[str, _Assigned], list[str]]:
         nodes = await self._coordination.get_many([layout.topic_path(name) for name in names])
-        assignments: dict[str, layout.TopicAssignment] = {}
+        assignments: dict[str, _Assigned] = {}
         missing: list[str] = []
         for name, node in zip(names, nodes, strict=True):
             if node is None:
                 missing.append(name)
                 continue
             try:
-                assignments[name] = layout.decode_topic(name, node.data)
+                assignments[name] = _Assigned(node, layout.decode_topic(name, node.data))
             except MalformedNodeError as error:
                 logger.error("topic %s is left out: %s", name, error)
         return assignments, missing
@@ -161,31 +198,30 @@ class MetadataReader:
         return {broker_id: config for broker_id, config in configs.items() if config}
 
 
-def _assemble(
-    assignments: Mapping[str, layout.TopicAssignment],
-    states: Iterable[Node | None],
-    configs: Sequence[Node | None],
-) -> list[TopicState]:
-    topics = []
-    state_nodes = iter(states)
-    for (name, assignment), config in zip(assignments.items(), configs, strict=True):
-        nodes = [next(state_nodes) for _ in assignment.replicas]
-        try:
-            partitions = tuple(
-                _partition(name, number, node, assignment) for number, node in enumerate(nodes)
-            )
-        except MalformedNodeError as error:
-            logger.error("topic %s is left out: %s", name, error)
-            continue
-        topics.append(
-            TopicState(
-                name=name,
-                topic_id=assignment.topic_id,
-                partitions=partitions,
-                configs=_config(layout.topic_config_path(name), config),
-            )
+def _is_same(one: Node, other: Node) -> bool:
+    """Whether nobody wrote a node between two readings of it."""
+    return (one.version, one.created_id) == (other.version, other.created_id)
+
+
+def _find_topic(
+    name: str, assigned: _Assigned, states: Sequence[Node | None], config: Node | None
+) -> TopicState | None:
+    """None when its nodes make no sense."""
+    node, assignment = assigned
+    try:
+        partitions = tuple(
+            _partition(name, number, state, assignment) for number, state in enumerate(states)
         )
-    return topics
+    except MalformedNodeError as error:
+        logger.error("topic %s is left out: %s", name, error)
+        return None
+    return TopicState(
+        name=name,
+        topic_id=assignment.topic_id,
+        partitions=partitions,
+        configs=_config(layout.topic_config_path(name), config),
+        version=node.version,
+    )
 
 
 def _partition(

@@ -22,11 +22,11 @@ from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.metadata_image import NO_NODE, PartitionState
 from moldau.cluster.rules.reassignment import (
-    begin_reassignment,
     check_target,
     is_moving,
     plan_cancellation,
     plan_reassignment_step,
+    plan_redirection,
     target_replicas,
 )
 from moldau.cluster.state_writer import StateWriter, parts_of
@@ -186,7 +186,4 @@ def _redirect(
     if target is None:
         return plan_cancellation(state, alive, controller_epoch)
     brokers = check_target(state, target, alive, may_change_factor=may_change_factor)
-    begun = begin_reassignment(state, brokers)
-    arrived = plan_reassignment_step(begun, alive, controller_epoch)
-    changed = begun if arrived is None else arrived
-    return None if changed == state else changed
+    return plan_redirection(state, brokers, alive, controller_epoch)

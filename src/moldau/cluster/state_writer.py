@@ -25,7 +25,6 @@ from moldau.cluster.rules.metadata_image import (
     MetadataImage,
     PartitionState,
     TopicState,
-    as_assigned,
 )
 from moldau.coordination.port import (
     BadVersionError,
@@ -99,7 +98,7 @@ class StateWriter:
         nodes = await self._coordination.get_many(folders)
         missing = [p for p, node in zip(folders, nodes, strict=True) if node is None]
         operations = [Create(path=path) for path in missing]
-        return await self._transact(operations, part, term, moved=False)
+        return await self._transact(operations, part, term)
 
     async def _try_move(self, plan: Sequence[PlannedState], term: Term) -> bool:
         name = plan[0].topic.name
@@ -107,14 +106,14 @@ class StateWriter:
         node = await self._coordination.get(layout.topic_path(name))
         if topic is None or node is None or topic.topic_id != plan[0].topic.topic_id:
             return False
-        if layout.decode_topic(name, node.data) != topic_operations.assignment_of(topic):
-            return False
+        if node.version != topic.version:
+            return False  # the replicas of the other partitions may be older than the node
         states = list(topic.partitions)
         for planned in plan:
             states[planned.partition] = planned.state
         moved = replace(topic, partitions=tuple(states))
         operations = (topic_operations.assignment_write(moved, node.version),)
-        return await self._transact(operations, plan, term, moved=True)
+        return await self._transact(operations, plan, term, moved_version=node.version + 1)
 
     async def _transact(
         self,
@@ -122,12 +121,13 @@ class StateWriter:
         part: Sequence[PlannedState],
         term: Term | None,
         *,
-        moved: bool,
+        moved_version: int | None = None,
     ) -> bool:
+        """`moved_version` is that of the topic's node, if it is written too."""
         told = (
-            topic_operations.notification([part[0].topic.name])
-            if moved
-            else topic_operations.notification_of_states(part)
+            topic_operations.notification_of_states(part)
+            if moved_version is None
+            else topic_operations.notification([part[0].topic.name])
         )
         writes = (*operations, *map(topic_operations.state_write, part), told)
         async with self._publisher.announcing:
@@ -141,7 +141,8 @@ class StateWriter:
                     return False
             else:
                 self._publisher.skip_partition_change(paths[-1])
-            self._publisher.apply_topics(_with_states(self._publisher.image, part, moved))
+            written = _with_states(self._publisher.image, part, moved_version)
+            self._publisher.apply_topics(written)
             return True
 
     async def _is_written(self, part: Sequence[PlannedState]) -> bool:
@@ -188,9 +189,13 @@ def _next_version(planned: PlannedState) -> int:
 
 
 def _with_states(
-    image: MetadataImage, plan: Iterable[PlannedState], moved: bool
+    image: MetadataImage, plan: Iterable[PlannedState], moved_version: int | None
 ) -> list[TopicState]:
-    """The topics of the image with the states that were written."""
+    """The topics of the image with the states that were written.
+
+    Each comes with the replicas that it was planned with: those of the state that it was written
+    over, or where it was moved to (META-4).
+    """
     partitions: dict[str, list[PartitionState]] = {}
     for planned in plan:
         name = planned.topic.name
@@ -201,8 +206,14 @@ def _with_states(
         present = states[planned.partition]
         if present.version >= _next_version(planned):
             continue  # a later write was published already
-        written = replace(planned.state, version=_next_version(planned))
-        states[planned.partition] = written if moved else as_assigned(written, present)
+        states[planned.partition] = replace(planned.state, version=_next_version(planned))
     return [
-        replace(image.topics[name], partitions=tuple(states)) for name, states in partitions.items()
+        replace(
+            image.topics[name],
+            partitions=tuple(states),
+            version=max(
+                image.topics[name].version, NO_NODE if moved_version is None else moved_version
+            ),
+        )
+        for name, states in partitions.items()
     ]

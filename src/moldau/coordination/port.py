@@ -110,7 +110,7 @@ class Coordination(Protocol):
     async def get(self, path: str) -> Node | None: ...
 
     async def get_many(self, paths: Sequence[str]) -> Sequence[Node | None]:
-        """Many reads for the price of one wait; not a snapshot, each is read on its own."""
+        """Many reads for the price of one wait; not a snapshot: one is read after the other."""
         ...
 
     async def children(self, path: str) -> Sequence[str]:

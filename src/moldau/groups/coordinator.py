@@ -70,11 +70,8 @@ class _Lead:
         self.shard = shard
 
     def is_still(self, partition: Partition) -> bool:
-        return (
-            partition is self.partition
-            and partition.is_leader
-            and partition.leader_epoch == self.leader_epoch
-        )
+        """Also under a later epoch, if nobody else has led in between (a reassignment)."""
+        return partition is self.partition and partition.has_led_since(self.leader_epoch)
 
 
 class GroupCoordinator:

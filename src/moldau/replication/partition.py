@@ -23,7 +23,7 @@ from moldau.errors import (
     OffsetOutOfRangeError,
     UnknownLeaderEpochError,
 )
-from moldau.model import BrokerId, Offset, TopicId, TopicPartition
+from moldau.model import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
 from moldau.records.batch_header import BatchHeader, read_header
 from moldau.records.compression import Codec
 from moldau.replication.append_options import level_of, limits_of
@@ -49,6 +49,8 @@ _log = logging.getLogger(__name__)
 
 ALL_IN_SYNC = -1
 """acks=all."""
+
+NO_EPOCH = LeaderEpoch(-1)
 
 
 class FollowedRead(NamedTuple):
@@ -118,6 +120,7 @@ class Partition(Replica):
         self._broker_epoch_of = broker_epoch_of
         self._refused_epoch = refused_epoch  # led in a former life: not again under this epoch
         self._version = NO_NODE
+        self._led_since = NO_EPOCH  # while it leads: without a break since this epoch
         self._is_accepting = False  # leads, and takes records
         self._leadership: Leadership | None = None
         self._joining: Timer | None = None  # ends the wait for a follower that comes into the set
@@ -134,13 +137,14 @@ class Partition(Replica):
     def apply_state(self, state: PartitionState) -> bool:
         """Take the part that the cluster's metadata gives this broker; whether it is news.
 
-        A state that is not newer than the one in force changes nothing but the replicas, which are
-        written elsewhere. After a suspension the one in force is taken up again.
+        An older state changes nothing. The one in force is taken up again after a suspension, and
+        may come with other replicas, where a tool has written them without a new epoch.
         """
+        if state.version < self._version:
+            return False
         self.replicas = state.replicas
-        is_newer = state.version > self._version
         is_resumed = self._is_suspended and state.version == self._version
-        if not is_newer and not is_resumed:
+        if state.version == self._version and not is_resumed:
             self._update_replicas(state)
             return False
         self._version = state.version
@@ -153,11 +157,15 @@ class Partition(Replica):
         elif was_leader and former_epoch == state.leader_epoch and not is_resumed:
             self._go_on(state)
         else:
-            self._lead(state)
+            self._lead(state, goes_on=was_leader and state.leader_epoch == former_epoch + 1)
         return True
 
-    def _lead(self, state: PartitionState) -> None:
-        """Begin an epoch as the leader."""
+    def _lead(self, state: PartitionState, *, goes_on: bool) -> None:
+        """Begin an epoch as the leader.
+
+        Who `goes_on` led the epoch before it too: nobody else has led in between, so its log is as
+        it was, and what it knows to be committed is all that is. That is so in a reassignment.
+        """
         self.log.begin_epoch(state.leader_epoch)
         self._leadership = Leadership(
             self._broker_id,
@@ -166,9 +174,11 @@ class Partition(Replica):
             now=self._clock.monotonic(),
             broker_epoch_of=self._broker_epoch_of,
         )
-        self.is_leader = self._is_accepting = True
-        self.is_settled = False
-        self.damaged_from = None
+        if not goes_on:
+            self._led_since = state.leader_epoch
+            self.is_leader = self._is_accepting = True
+            self.is_settled = False
+            self.damaged_from = None
         self._note_isr()
         self._advance_high_watermark()
 
@@ -180,7 +190,7 @@ class Partition(Replica):
             self._advance_high_watermark()
 
     def _update_replicas(self, state: PartitionState) -> None:
-        """The same state, or an older one with newer replicas."""
+        """The same state with other replicas."""
         leadership = self._leadership
         if leadership is not None and leadership.state.replicas != state.replicas:
             leadership.set_replicas(state.replicas, self._clock.monotonic())
@@ -207,6 +217,10 @@ class Partition(Replica):
         if self._leadership is not None:
             self._has_followers = bool(self._leadership.progress)
             self._smallest_isr_size = len(self._leadership.isr.smallest)
+
+    def has_led_since(self, leader_epoch: int) -> bool:
+        """Whether this broker leads, and led in that epoch, and in all between the two."""
+        return self.is_leader and self._led_since <= leader_epoch <= self.leader_epoch
 
     @property
     def in_sync(self) -> tuple[BrokerId, ...]:
@@ -308,7 +322,7 @@ class Partition(Replica):
     def acknowledgement(self, leader_epoch: int, end_offset: int) -> Acknowledgement:
         """What can be said of a batch that was appended in an epoch and ends at an offset."""
         return decide_acknowledgement(
-            leads_epoch=self.is_leader and self.leader_epoch == leader_epoch,
+            leads_epoch=self.has_led_since(leader_epoch),
             high_watermark=self.high_watermark,
             end_offset=end_offset,
             smallest_isr_size=self._smallest_isr_size,

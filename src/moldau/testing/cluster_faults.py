@@ -16,6 +16,7 @@ from moldau.testing.fault_plan import FaultKind, PlannedFault
 from moldau.testing.replica_logs import read_log
 from moldau.testing.simulated_machine import DATA_FOLDER, SimulatedMachine, World
 
+JITTER_SECONDS = 0.004
 _SLOW_DISK_SECONDS = 0.3
 _LONGEST_JUMP_MS = 7_200_000
 _RECOVERY_SECONDS = 3.0
@@ -44,7 +45,10 @@ class ClusterFaults:
         machines: Mapping[int, SimulatedMachine],
         observer: ClusterObserver,
         history: ClusterHistory,
+        delays: Mapping[tuple[str, str], float],
     ) -> None:
+        """`delays` of the links between hosts, in seconds, while nothing is wrong with them."""
+        self._delays = delays
         self._world = world
         self._machines = machines
         self._observer = observer
@@ -227,7 +231,8 @@ class ClusterFaults:
 
     def _mend_links(self) -> None:
         for one, other in self._slow:
-            self._world.network.set_delay(one, other, 0.001, jitter_seconds=0.004)
+            seconds = self._delays.get((one, other)) or self._delays[other, one]
+            self._world.network.set_delay(one, other, seconds, jitter_seconds=JITTER_SECONDS)
         self._slow.clear()
 
     # Coordination

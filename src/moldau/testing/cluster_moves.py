@@ -27,7 +27,10 @@ _ELECT_LEADERS: Final = (43, 2)
 _ALTER_REASSIGNMENTS: Final = (45, 0)
 _PREFERRED: Final = 0
 _TIMEOUT_MS: Final = 1500
-_LONGEST_PAUSE: Final = 1.2  # between the two halves of a move that is changed on its way
+_PAUSES: Final = (0.05, 0.3, 1.2)
+"""At most so long is the pause between the two halves of a move that is changed on its way: the
+shortest is over before what was said on a long link has arrived."""
+
 _MOST_PARTITIONS: Final = 4
 
 
@@ -92,7 +95,7 @@ def _present_replicas(operator: Operator, partition: TopicPartition) -> list[int
 
 
 async def _pause(operator: Operator) -> None:
-    await operator.sleep(operator.random.uniform(0.0, _LONGEST_PAUSE))
+    await operator.sleep(operator.random.uniform(0.0, operator.random.choice(_PAUSES)))
 
 
 # The operations
@@ -120,11 +123,11 @@ async def move_to_and_fro(operator: Operator) -> None:
         present = operator.random.sample(list(operator.cluster.broker_ids), len(present) + 1)
     leaving = operator.random.choice(present)
     fewer = [broker for broker in present if broker != leaving]
-    for _ in range(operator.random.randint(1, 3)):
+    for _ in range(operator.random.randint(2, 5)):
         await _reassign(operator, partition, fewer)
-        await operator.sleep(operator.random.uniform(0.0, 0.3))
+        await _pause(operator)
         await _reassign(operator, partition, present)
-        await operator.sleep(operator.random.uniform(0.0, 0.3))
+        await _pause(operator)
 
 
 async def move_and_cancel(operator: Operator) -> None:

@@ -14,11 +14,12 @@ from collections.abc import Sequence
 from random import Random
 from typing import Final
 
+from moldau.testing.cluster_moves import MOVES
 from moldau.testing.operation_plan import PlannedOperation, draw_operations, has_operations
 from moldau.testing.simulated_operator import OperatedCluster, OperationFamily, Operator
 
-FAMILIES: Final[tuple[OperationFamily, ...]] = ()
-"""All families, each in a module of its own (`cluster_moves` comes with its mend)."""
+FAMILIES: Final[tuple[OperationFamily, ...]] = (MOVES,)
+"""All families, each in a module of its own."""
 
 
 class ClusterOperations:

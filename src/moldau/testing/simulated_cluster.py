@@ -33,7 +33,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from moldau.model import TopicPartition
-from moldau.testing.cluster_faults import ClusterFaults
+from moldau.testing.cluster_faults import JITTER_SECONDS, ClusterFaults
 from moldau.testing.cluster_history import ClusterHistory
 from moldau.testing.cluster_observer import ClusterObserver, describe_states
 from moldau.testing.cluster_operations import ClusterOperations
@@ -67,6 +67,8 @@ _HEALING_SECONDS: Final = 45.0
 _ENDING_SECONDS: Final = 30.0
 _REQUEST_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 1.0
+_LONG_LINKS_SHARE: Final = 0.3  # of the seeds
+_LONGEST_LINK_SECONDS: Final = 0.1
 _TELLING_SECONDS: Final = 0.02
 """A session that is ended before its time is unknown to its broker for so long at most."""
 
@@ -183,7 +185,10 @@ class SimulatedCluster:
         }
         self.partitions = [TopicPartition(TOPIC, number) for number in range(partitions)]
         self.operations = ClusterOperations(self, operations)
-        self.faults = ClusterFaults(self.world, self.machines, self.observer, self.history)
+        self._delays: dict[tuple[str, str], float] = {}  # of links, while nothing is wrong
+        self.faults = ClusterFaults(
+            self.world, self.machines, self.observer, self.history, self._delays
+        )
         self.plan: list[PlannedFault | PlannedOperation] = []
         self.kinds = kinds
         self._clients: list[Client] = []
@@ -193,12 +198,14 @@ class SimulatedCluster:
 
     def _set_delays(self) -> None:
         random = self.world.streams.stream("delays")
-        hosts = [self.world.service.host, *(each.host for each in self.machines.values())]
+        machines = [each.host for each in self.machines.values()]
+        hosts = [self.world.service.host, *machines]
         for number, one in enumerate(hosts):
             for other in (*hosts[:number], "clients"):
-                self.world.network.set_delay(
-                    one, other, random.uniform(0.0002, 0.003), jitter_seconds=0.004
-                )
+                self._delays[one, other] = random.uniform(0.0002, 0.003)
+        self._delays |= _draw_long_links(self.world.streams.stream("long links"), machines)
+        for (one, other), seconds in self._delays.items():
+            self.world.network.set_delay(one, other, seconds, jitter_seconds=JITTER_SECONDS)
 
     # Running
 
@@ -434,6 +441,23 @@ class SimulatedCluster:
         records = self.world.service.records_of(self.machines[broker_id].host)
         latest = since - _TELLING_SECONDS
         return any(each.began <= until and each.ended >= latest for each in records)
+
+
+def _draw_long_links(random: Random, machines: Sequence[str]) -> dict[tuple[str, str], float]:
+    """In some seeds the brokers, or some of them, are far from each other, and in no other.
+
+    What a broker says then arrives long after what the coordination service has told others.
+    """
+    if random.random() >= _LONG_LINKS_SHARE:
+        return {}
+    nearest = random.choice((0.03, 0.06))
+    share = random.choice((0.5, 1.0))
+    return {
+        (one, other): random.uniform(nearest, _LONGEST_LINK_SECONDS)
+        for number, one in enumerate(machines)
+        for other in machines[:number]
+        if random.random() < share
+    }
 
 
 async def _seeds_own(cluster: SimulatedCluster) -> None:

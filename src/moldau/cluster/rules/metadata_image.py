@@ -7,7 +7,7 @@ without locks. A rule: values in, values out. Where images come from: `metadata_
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from uuid import UUID
@@ -75,42 +75,33 @@ class TopicState:
     topic_id: TopicId
     partitions: tuple[PartitionState, ...]
     configs: Mapping[str, str] = field(default_factory=dict)  # only what differs from the defaults
+    version: int = NO_NODE  # of the topic's node, which holds the replicas
 
     def find_partition(self, partition: int) -> PartitionState | None:
         return self.partitions[partition] if 0 <= partition < len(self.partitions) else None
 
 
 def newest_states(known: TopicState | None, read: TopicState) -> TopicState:
-    """`read`, except that no partition goes back to a state older than the one that is known.
+    """`read`, except that nothing in it goes back to what is older than what is known.
 
-    States are ordered by the version of their node. The replicas are not part of it: they are the
-    topic node's, and those of `read` are taken.
+    A partition's replicas are in the topic's node and the rest of its state in one of its own; both
+    are read as they were at one moment, and stay together (META-4): of two readings of a partition
+    the one with the newer state is taken whole. Where a tool has changed the topic's node alone,
+    the newer version of that node decides. Which partitions there are, it decides always.
     """
     if known is None or known.topic_id != read.topic_id or read.topic_id == NO_TOPIC_ID:
         return read
-    pairs = zip(known.partitions, read.partitions, strict=False)
-    if all(ours.version <= theirs.version for ours, theirs in pairs):
-        return read
-    return replace(read, partitions=tuple(_newest_partitions(known, read)))
-
-
-def _newest_partitions(known: TopicState, read: TopicState) -> Iterator[PartitionState]:
-    for number, theirs in enumerate(read.partitions):
-        ours = known.find_partition(number)
-        if ours is None or ours.version <= theirs.version:
-            yield theirs
-        else:
-            yield as_assigned(ours, theirs)
-
-
-def as_assigned(state: PartitionState, other: PartitionState) -> PartitionState:
-    """A state with the replicas of another one: they are the topic node's, not the state's."""
-    return replace(
-        state,
-        replicas=other.replicas,
-        adding_replicas=other.adding_replicas,
-        removing_replicas=other.removing_replicas,
+    older, newer = (known, read) if known.version <= read.version else (read, known)
+    partitions = tuple(
+        _newest_partition(older.find_partition(number), state)
+        for number, state in enumerate(newer.partitions)
     )
+    return replace(read, version=newer.version, partitions=partitions)
+
+
+def _newest_partition(older: PartitionState | None, newer: PartitionState) -> PartitionState:
+    """By the version of the state's node; `newer` was read with the newer node of the topic."""
+    return newer if older is None or older.version <= newer.version else older
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,9 @@ it goes to are in sync, one last step makes them all there is. Every step can be
 what the store says, so a controller that dies in the middle is no loss.
 
 Every step is written together with the partition's state, even where the state stays the same: a
-leader that adds a replica at the same moment, which the step takes away, must lose the race.
+leader that adds a replica at the same moment, which the step takes away, must lose the race. And a
+step that changes the set of replicas begins a new leader epoch (CTL-3), as in Kafka: who leaves
+deletes its log, and what it has told its leader before must not count when it is added again.
 """
 
 from __future__ import annotations
@@ -71,6 +73,42 @@ def begin_reassignment(state: PartitionState, target: Sequence[BrokerId]) -> Par
     Replicas of a former way that are in sync stay until the end: they may be the only ones that
     have everything.
     """
+    return _with_epoch(state, _begin(state, target))
+
+
+def plan_redirection(
+    state: PartitionState,
+    target: Sequence[BrokerId],
+    alive: Collection[BrokerId],
+    controller_epoch: int,
+) -> PartitionState | None:
+    """The partition on its way, or at its end at once; None when that is what it is already."""
+    begun = _begin(state, target)
+    arrived = _finish(begun, alive, controller_epoch)
+    changed = begun if arrived is None else arrived
+    return None if changed == state else _with_epoch(state, changed)
+
+
+def plan_reassignment_step(
+    state: PartitionState, alive: Collection[BrokerId], controller_epoch: int
+) -> PartitionState | None:
+    """The partition at the end of its way; None while it is not there, or not on any."""
+    arrived = _finish(state, alive, controller_epoch)
+    return None if arrived is None else _with_epoch(state, arrived)
+
+
+def plan_cancellation(
+    state: PartitionState, alive: Collection[BrokerId], controller_epoch: int
+) -> PartitionState:
+    """The partition back where it was; or on the way back, while nobody in sync lives there."""
+    if not is_moving(state):
+        raise NoReassignmentInProgressError("the partition is not being reassigned")
+    original = original_replicas(state)
+    settled = _settle(state, original, alive, controller_epoch)
+    return _with_epoch(state, _begin(state, original) if settled is None else settled)
+
+
+def _begin(state: PartitionState, target: Sequence[BrokerId]) -> PartitionState:
     original = original_replicas(state)
     kept = (broker for broker in state.isr if broker in state.replicas)
     replicas = tuple(dict.fromkeys((*target, *original, *kept)))
@@ -82,25 +120,13 @@ def begin_reassignment(state: PartitionState, target: Sequence[BrokerId]) -> Par
     )
 
 
-def plan_reassignment_step(
+def _finish(
     state: PartitionState, alive: Collection[BrokerId], controller_epoch: int
 ) -> PartitionState | None:
-    """The partition at the end of its way; None while it is not there, or not on any."""
     target = target_replicas(state)
     if not is_moving(state) or not set(target) <= set(state.isr):
         return None
     return _settle(state, target, alive, controller_epoch)
-
-
-def plan_cancellation(
-    state: PartitionState, alive: Collection[BrokerId], controller_epoch: int
-) -> PartitionState:
-    """The partition back where it was; or on the way back, while nobody in sync lives there."""
-    if not is_moving(state):
-        raise NoReassignmentInProgressError("the partition is not being reassigned")
-    original = original_replicas(state)
-    settled = _settle(state, original, alive, controller_epoch)
-    return begin_reassignment(state, original) if settled is None else settled
 
 
 def _settle(
@@ -124,12 +150,14 @@ def _settle(
     election = elect(replicas, in_sync, alive, unclean_allowed=False)
     if election is None:
         return None
-    return replace(
-        settled,
-        leader=election.leader,
-        isr=election.isr,
-        leader_epoch=LeaderEpoch(state.leader_epoch + 1),
-    )
+    return replace(settled, leader=election.leader, isr=election.isr)
+
+
+def _with_epoch(former: PartitionState, changed: PartitionState) -> PartitionState:
+    """Under the next epoch, where the leader or the set of replicas is another one (CTL-3)."""
+    if changed.leader == former.leader and set(changed.replicas) == set(former.replicas):
+        return changed
+    return replace(changed, leader_epoch=LeaderEpoch(former.leader_epoch + 1))
 
 
 def _without(brokers: Iterable[BrokerId], others: Collection[BrokerId]) -> tuple[BrokerId, ...]:

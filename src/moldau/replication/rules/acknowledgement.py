@@ -14,7 +14,7 @@ class Acknowledgement(Enum):
     TOO_FEW = auto()
     """It is committed, by fewer replicas than `min.insync.replicas` asks for."""
     LEADER_CHANGED = auto()
-    """The epoch is over; whether the batch stays is for its next leader to say."""
+    """Somebody else led meanwhile, or does now, and says whether the batch stays."""
 
 
 def decide_acknowledgement(
@@ -25,7 +25,7 @@ def decide_acknowledgement(
     smallest_isr_size: int,
     min_in_sync: int,
 ) -> Acknowledgement:
-    """`leads_epoch`: this broker leads in the epoch in which it appended, without a break."""
+    """`leads_epoch`: this broker leads since the epoch in which it appended, without a break."""
     if not leads_epoch:
         return Acknowledgement.LEADER_CHANGED
     if high_watermark < end_offset:

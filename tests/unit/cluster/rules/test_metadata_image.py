@@ -3,6 +3,9 @@ from __future__ import annotations
 from dataclasses import replace
 from uuid import UUID
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from moldau.cluster.rules.metadata_image import (
     NO_BROKER,
     NO_TOPIC_ID,
@@ -152,8 +155,51 @@ def test_states_of_another_topic_of_the_same_name_do_not_count() -> None:
     assert read_versions(versions(5), versions(0, topic_id=2)) == [0]
 
 
-def test_replicas_are_those_that_were_read() -> None:
-    read = versions(1)
-    moved = replace(read.partitions[0], replicas=(BrokerId(7),), adding_replicas=(BrokerId(7),))
-    (state,) = newest_states(versions(5), replace(read, partitions=(moved,))).partitions
-    assert (state.version, state.replicas, state.adding_replicas) == (5, (7,), (7,))
+def moved(version: int, *replicas: int, topic_version: int) -> TopicState:
+    """A topic of one partition: the version of its state, and its replicas."""
+    made = versions(version)
+    brokers = tuple(BrokerId(broker) for broker in replicas)
+    state = replace(made.partitions[0], replicas=brokers)
+    return replace(made, partitions=(state,), version=topic_version)
+
+
+def newest_pair(known: TopicState, read: TopicState) -> tuple[int, tuple[int, ...], int]:
+    newest = newest_states(known, read)
+    (state,) = newest.partitions
+    return state.version, state.replicas, newest.version
+
+
+def test_a_newer_state_is_never_paired_with_older_replicas() -> None:
+    """META-4: whichever of the two is read last."""
+    older = moved(4, 1, 2, topic_version=2)
+    newer = moved(5, 1, topic_version=3)
+    assert newest_pair(older, newer) == newest_pair(newer, older) == (5, (1,), 3)
+
+
+def test_replicas_that_a_tool_wrote_alone_are_taken_by_the_version_of_their_node() -> None:
+    older = moved(4, 1, 2, topic_version=2)
+    newer = moved(4, 2, 1, topic_version=3)
+    assert newest_pair(older, newer) == newest_pair(newer, older) == (4, (2, 1), 3)
+
+
+def test_a_topic_that_has_grown_does_not_shrink() -> None:
+    grown = replace(versions(4, 0), version=3)
+    assert read_versions(grown, replace(versions(4), version=2)) == [4, 0]
+    assert read_versions(replace(versions(4), version=2), grown) == [4, 0]
+
+
+@given(st.data())
+def test_of_any_readings_in_any_order_the_newest_pair_stays(data: st.DataObject) -> None:
+    """A partition's life: each step writes the state, some of them the replicas too."""
+    life = [moved(0, 1, topic_version=0)]
+    for step in data.draw(st.lists(st.sampled_from(("state", "move")), max_size=8)):
+        version, topic_version = life[-1].partitions[0].version + 1, life[-1].version
+        replicas = life[-1].partitions[0].replicas
+        if step == "move":
+            replicas, topic_version = (BrokerId(10 + version),), topic_version + 1
+        life.append(moved(version, *replicas, topic_version=topic_version))
+    readings = data.draw(st.lists(st.sampled_from(life), min_size=1))
+    known = readings[0]
+    for read in readings[1:]:
+        known = newest_states(known, read)
+    assert known == max(readings, key=lambda topic: topic.partitions[0].version)

@@ -14,6 +14,7 @@ from moldau.cluster.rules.reassignment import (
     original_replicas,
     plan_cancellation,
     plan_reassignment_step,
+    plan_redirection,
     target_replicas,
 )
 from moldau.errors import (
@@ -37,7 +38,7 @@ def test_a_move_begins_with_old_and_new_replicas_together() -> None:
     begun = begin_reassignment(partition(1, [1, 2], [1, 2]), ids(3, 2))
     assert begun.replicas == (3, 2, 1)
     assert (begun.adding_replicas, begun.removing_replicas) == ((3,), (1,))
-    assert (begun.leader, begun.isr, begun.leader_epoch) == (1, (1, 2), 5)
+    assert (begun.leader, begun.isr, begun.leader_epoch) == (1, (1, 2), 6)
     assert (target_replicas(begun), original_replicas(begun)) == ((3, 2), (2, 1))
 
 
@@ -54,7 +55,7 @@ def test_a_move_ends_with_the_new_replicas_alone() -> None:
         (),
     )
     assert (arrived.leader, arrived.isr) == (2, (2, 3))
-    assert (arrived.leader_epoch, arrived.controller_epoch) == (5, EPOCH)
+    assert (arrived.leader_epoch, arrived.controller_epoch) == (6, EPOCH)
 
 
 def test_a_leader_that_goes_is_followed_by_a_new_one_under_a_new_epoch() -> None:
@@ -75,6 +76,7 @@ def test_the_order_of_the_replicas_can_be_changed() -> None:
     begun = begin_reassignment(partition(1, [1, 2], [1, 2]), ids(2, 1))
     assert begun.replicas == (2, 1)
     assert not is_moving(begun)
+    assert begun.leader_epoch == 5  # everybody keeps its log
 
 
 def test_a_replica_in_sync_of_a_former_move_stays_until_the_end() -> None:
@@ -142,7 +144,11 @@ def movings(draw: st.DrawFn) -> PartitionState:
 def test_whatever_happens_a_leader_is_in_sync_and_in_sync_replicas_are_replicas(
     state: PartitionState, alive: list[BrokerId], target: list[BrokerId]
 ) -> None:
-    outcomes = [begin_reassignment(state, tuple(target)), plan_reassignment_step(state, alive, 1)]
+    outcomes = [
+        begin_reassignment(state, tuple(target)),
+        plan_reassignment_step(state, alive, 1),
+        plan_redirection(state, tuple(target), alive, 1),
+    ]
     if is_moving(state):
         outcomes.append(plan_cancellation(state, alive, 1))
     for outcome in outcomes:
@@ -151,9 +157,29 @@ def test_whatever_happens_a_leader_is_in_sync_and_in_sync_replicas_are_replicas(
         assert outcome.leader in outcome.isr
         assert set(outcome.isr) <= set(outcome.replicas)
         assert set(outcome.isr) <= set(state.isr)
-        assert (outcome.leader_epoch > state.leader_epoch) == (outcome.leader != state.leader)
+        is_another = set(outcome.replicas) != set(state.replicas)
+        raised = outcome.leader != state.leader or is_another  # CTL-3
+        assert outcome.leader_epoch == state.leader_epoch + raised
         assert set(outcome.adding_replicas) <= set(outcome.replicas)
         assert set(outcome.removing_replicas) <= set(outcome.replicas)
+
+
+def test_a_redirection_that_arrives_at_once_begins_one_epoch() -> None:
+    arrived = plan_redirection(partition(1, [1, 2], [1, 2]), ids(2), EVERYBODY, EPOCH)
+    assert arrived is not None
+    assert (arrived.replicas, arrived.leader, arrived.leader_epoch) == ((2,), 2, 6)
+    assert plan_redirection(arrived, ids(2), EVERYBODY, EPOCH) is None
+
+
+def test_a_replica_that_leaves_and_comes_back_does_so_under_new_epochs() -> None:
+    """Its fetches from before are of another epoch, and so do not count (CTL-3)."""
+    before = partition(1, [1, 2], [1, 2])
+    away = plan_redirection(before, ids(1), EVERYBODY, EPOCH)
+    assert away is not None
+    back = plan_redirection(away, ids(1, 2), EVERYBODY, EPOCH)
+    assert back is not None
+    assert (back.replicas, back.isr) == ((1, 2), (1,))
+    assert before.leader_epoch < away.leader_epoch < back.leader_epoch
 
 
 @given(movings(), brokers)

@@ -6,6 +6,7 @@ whole log with all of them.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import random
 import socket
@@ -215,6 +216,46 @@ def test_a_bomb_does_not_go_off(broker: BrokerProcess, topics: Topics, bomb: str
         assert produce(wire, topic, good_batch()) == (ErrorCode.none, 0)
     assert broker.peak_memory_bytes() < before + 300 * MEBIBYTE
     assert_readable(broker, topic)
+
+
+def one_large_record(size: int) -> bytes:
+    """The payload of a batch with one record of zeros."""
+    value = varint(size) + bytes(size)
+    record = b"\x00\x00\x00\x01" + value + b"\x00"  # no key, no headers
+    return varint(len(record)) + record
+
+
+def varint(number: int) -> bytes:
+    raw, found = number << 1, bytearray()
+    while raw >= 0x80:
+        found.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    return bytes([*found, raw])
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.ZSTD], ids=lambda codec: codec.label)
+def test_many_bombs_at_once_share_a_budget_and_hold_up_nobody(topics: Topics, codec: Codec) -> None:
+    """24 connections, each with records that unfold to 80 MB and are good otherwise."""
+    payload = one_large_record(80 * MEBIBYTE)
+    level = {"level": 9} if codec is Codec.GZIP else {"level": 3}
+    packer = cramjam.gzip if codec is Codec.GZIP else cramjam.zstd
+    bomb = with_records(bytes(packer.compress(payload, **level)), 1, codec)
+    assert len(bomb) < 100_000
+    with running_broker() as broker:
+        topic = Topics(broker.bootstrap).create()
+        before = broker.peak_memory_bytes()
+        request = full_request(0, 9, {"name": topic, "acks": -1, "records": bytes(bomb)})
+        with contextlib.ExitStack() as stack:
+            wires = [stack.enter_context(WireClient(broker.port)) for _ in range(24)]
+            sent = [wire.send_request(request) for wire in wires]
+            with WireClient(broker.port) as honest:
+                batch = build_batch([(TIME_MS, None, b"x" * 200_000, ())] * 2, codec=codec)
+                assert produce(honest, topic, batch)[0] is ErrorCode.none
+            for wire, correlation_id in zip(wires, sent, strict=True):
+                answer = wire.receive_response(type(request), correlation_id)
+                (one,) = answer.responses[0].partition_responses
+                assert one.error_code in (ErrorCode.none, ErrorCode.request_timed_out)
+        assert broker.peak_memory_bytes() < before + 300 * MEBIBYTE
 
 
 @pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name.lower())

@@ -25,6 +25,9 @@ from moldau.workers import ThreadWorkers, Workers
 
 _log = logging.getLogger(__name__)
 
+_UNPACKING_THREADS = 4
+"""Apart from `background.threads`: a flush does not wait for a batch that is slow to unpack."""
+
 
 def real_ports(clock: Clock | None = None, options: BrokerOptions | None = None) -> Ports:
     """This machine: its clock, files, sockets and threads, and the store that the options name."""
@@ -42,6 +45,7 @@ def real_ports(clock: Clock | None = None, options: BrokerOptions | None = None)
         files=RealFiles(),
         network=SocketNetwork(clock),
         workers=workers,
+        unpacking_workers=ThreadWorkers(_UNPACKING_THREADS, "moldau-unpacker"),
         open_coordination=open_coordination,
     )
 
@@ -104,7 +108,7 @@ async def run_broker(
         finally:
             await broker.stop()
     finally:
-        ports.workers.close()
+        ports.close()
 
 
 def _raise_open_files_limit() -> None:

@@ -73,12 +73,20 @@ class Ports:
     files: Files
     network: Network
     workers: Workers
+    unpacking_workers: Workers | None = None
+    """For looking inside batches, apart from those that flush; None for the same."""
     open_coordination: Callable[[Path], AbstractAsyncContextManager[Coordination]]
     """Given the first data folder."""
     random: Random = field(default_factory=SystemRandom)
     """For ids, places and jitter; from a seed in simulations."""
     boot_id: Callable[[], str] = read_boot_id
     """Another one after every restart of the machine."""
+
+    def close(self) -> None:
+        """End the workers, after the broker."""
+        self.workers.close()
+        if self.unpacking_workers is not None:
+            self.unpacking_workers.close()
 
 
 class Broker:
@@ -152,7 +160,7 @@ class Broker:
             broker_id=broker_id,
             options=lambda: self._current.options,
             clock=ports.clock,
-            workers=ports.workers,
+            workers=ports.unpacking_workers or ports.workers,
             observer=events,
             lease_end=lambda: coordination.lease_end,
         )

@@ -23,7 +23,14 @@ from moldau.errors import (
 )
 from moldau.records.batch_header import Buffer
 
-__all__ = ["BadCompressionError", "Codec", "DecompressionLimitError", "compress", "decompress"]
+__all__ = [
+    "BadCompressionError",
+    "Codec",
+    "DecompressionLimitError",
+    "compress",
+    "decompress",
+    "expect_bytes",
+]
 
 
 class Codec(IntEnum):
@@ -74,20 +81,44 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
             return bytes(cramjam.zstd.compress(data, level=_zstd_level(level)))
 
 
-def decompress(codec: Codec, data: Buffer, limit_bytes: int) -> bytes:
-    """Unfold the records of a batch, or refuse when there are more than `limit_bytes`."""
+def expect_bytes(codec: Codec, data: Buffer) -> int:
+    """What the records of a batch most likely unfold to, by what they say of themselves.
+
+    Nobody vouches for it. Snappy's is the truth or an error; the others may turn out larger.
+    """
+    match codec:
+        case Codec.NONE:
+            return len(data)
+        case Codec.GZIP:
+            return _expect_gzip(data)
+        case Codec.SNAPPY:
+            return sum(_snappy_sizes(_snappy_blocks(data)))
+        case Codec.LZ4:
+            return _guess(data)
+        case Codec.ZSTD:
+            return _expect_zstd(data)
+
+
+def decompress(codec: Codec, data: Buffer, limit_bytes: int) -> Buffer:
+    """Unfold the records of a batch, or refuse when there are more than `limit_bytes`.
+
+    Never holds more than `limit_bytes` of output, and mostly one buffer of just the right size.
+    """
     match codec:
         case Codec.NONE:
             return _pass_through(data, limit_bytes)
         case Codec.GZIP:
-            return _decompress_bounded(cramjam.gzip.decompress_into, data, limit_bytes)
+            expected = _expect_gzip(data)
+            return _decompress_bounded(cramjam.gzip.decompress_into, data, expected, limit_bytes)
         case Codec.SNAPPY:
-            return _decompress_snappy(data, limit_bytes)
+            return _decompress_snappy_blocks(_snappy_blocks(data), limit_bytes)
         case Codec.LZ4:
             _refuse_linked_blocks(data)
-            return _decompress_bounded(cramjam.lz4.decompress_into, data, limit_bytes)
+            expected = _guess(data)
+            return _decompress_bounded(cramjam.lz4.decompress_into, data, expected, limit_bytes)
         case Codec.ZSTD:
-            return _decompress_bounded(cramjam.zstd.decompress_into, data, limit_bytes)
+            expected = _expect_zstd(data)
+            return _decompress_bounded(cramjam.zstd.decompress_into, data, expected, limit_bytes)
 
 
 def _limit_error(limit_bytes: int) -> DecompressionLimitError:
@@ -100,10 +131,21 @@ def _pass_through(data: Buffer, limit_bytes: int) -> bytes:
     return bytes(data)
 
 
+def _guess(data: Buffer) -> int:
+    return max(len(data) * _GUESSED_RATIO, _FIRST_GUESS_BYTES)
+
+
 # --- gzip and zstd: cramjam's own levels -----------------------------------------------------
 
 _GZIP_DEFAULT_LEVEL = 6
+_GZIP_SIZE = struct.Struct("<I")
+_GZIP_SMALLEST_BYTES = 18
 _ZSTD_DEFAULT_LEVEL = 3
+_ZSTD_MAGIC = bytes.fromhex("28b52ffd")
+_ZSTD_SIZE_BYTES = (0, 2, 4, 8)
+_ZSTD_SIZE_FLAG_SHIFT = 6
+_ZSTD_SINGLE_SEGMENT_FLAG = 0x20
+_ZSTD_DICTIONARY_FLAGS = 0x03
 
 
 def _gzip_level(level: int | None) -> int:
@@ -113,6 +155,29 @@ def _gzip_level(level: int | None) -> int:
 
 def _zstd_level(level: int | None) -> int:
     return _ZSTD_DEFAULT_LEVEL if level is None else min(max(level, -131072), 22)
+
+
+def _expect_gzip(data: Buffer) -> int:
+    """The last four bytes say it, of the last member (producers write one) and modulo 4 GiB."""
+    if len(data) < _GZIP_SMALLEST_BYTES:
+        return _FIRST_GUESS_BYTES
+    size: int = _GZIP_SIZE.unpack_from(data, len(data) - _GZIP_SIZE.size)[0]
+    return size
+
+
+def _expect_zstd(data: Buffer) -> int:
+    """A frame may begin with the size of its content (RFC 8878, 3.1.1.1)."""
+    if len(data) < _GZIP_SMALLEST_BYTES or data[:4] != _ZSTD_MAGIC:
+        return _guess(data)
+    descriptor = data[4]
+    is_single = bool(descriptor & _ZSTD_SINGLE_SEGMENT_FLAG)
+    flag = descriptor >> _ZSTD_SIZE_FLAG_SHIFT
+    if descriptor & _ZSTD_DICTIONARY_FLAGS or not (flag or is_single):
+        return _guess(data)
+    count = _ZSTD_SIZE_BYTES[flag] or 1
+    start = 5 if is_single else 6
+    size = int.from_bytes(data[start : start + count], "little")
+    return size + 256 if count == 2 else size
 
 
 # --- gzip, lz4 and zstd: output of unknown size into a bounded buffer ------------------------
@@ -125,10 +190,13 @@ _OUTPUT_FULL = "failed to write whole buffer"
 
 
 def _decompress_bounded(
-    decompress_into: Callable[[Buffer, bytearray], int], data: Buffer, limit_bytes: int
-) -> bytes:
+    decompress_into: Callable[[Buffer, bytearray], int],
+    data: Buffer,
+    expected_bytes: int,
+    limit_bytes: int,
+) -> Buffer:
     """Try a buffer of the likely size, then larger ones; repeated work stays below a third."""
-    size = min(max(len(data) * _GUESSED_RATIO, _FIRST_GUESS_BYTES), limit_bytes)
+    size = min(max(expected_bytes, 1), limit_bytes)
     while True:
         output = bytearray(size)
         try:
@@ -137,7 +205,7 @@ def _decompress_bounded(
             if str(error) != _OUTPUT_FULL:
                 raise BadCompressionError(f"the records do not decompress: {error}") from None
         else:
-            return bytes(memoryview(output)[:written])
+            return memoryview(output)[:written]
         if size >= limit_bytes:
             raise _limit_error(limit_bytes)
         size = min(size * _GROWTH, limit_bytes)
@@ -218,12 +286,10 @@ def _compress_xerial(data: Buffer) -> bytes:
     return bytes(framed)
 
 
-def _decompress_snappy(data: Buffer, limit_bytes: int) -> bytes:
+def _snappy_blocks(data: Buffer) -> list[memoryview]:
     """Xerial framing, or one raw block, which some producers send."""
     view = memoryview(data)
-    if view[: len(_XERIAL_MAGIC)] != _XERIAL_MAGIC:
-        return _decompress_snappy_blocks([view], limit_bytes)
-    return _decompress_snappy_blocks(_xerial_blocks(view), limit_bytes)
+    return _xerial_blocks(view) if view[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC else [view]
 
 
 def _xerial_blocks(view: memoryview) -> list[memoryview]:
@@ -241,18 +307,25 @@ def _xerial_blocks(view: memoryview) -> list[memoryview]:
     return blocks
 
 
-def _decompress_snappy_blocks(blocks: list[memoryview], limit_bytes: int) -> bytes:
-    """Every block states its size, so the limit is checked before anything is allocated."""
+def _snappy_sizes(blocks: list[memoryview]) -> list[int]:
     try:
-        sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
-        total = sum(sizes)
-        if total > limit_bytes:
-            raise _limit_error(limit_bytes)
-        output = memoryview(bytearray(total))
-        position = 0
+        return [cramjam.snappy.decompress_raw_len(block) for block in blocks]
+    except cramjam.DecompressionError as error:
+        raise BadCompressionError(f"the records do not decompress: {error}") from None
+
+
+def _decompress_snappy_blocks(blocks: list[memoryview], limit_bytes: int) -> Buffer:
+    """Every block states its size, so the limit is checked before anything is allocated."""
+    sizes = _snappy_sizes(blocks)
+    total = sum(sizes)
+    if total > limit_bytes:
+        raise _limit_error(limit_bytes)
+    output = memoryview(bytearray(total))
+    position = 0
+    try:
         for block, size in zip(blocks, sizes, strict=True):
             cramjam.snappy.decompress_raw_into(block, output[position : position + size])
             position += size
     except cramjam.DecompressionError as error:
         raise BadCompressionError(f"the records do not decompress: {error}") from None
-    return bytes(output)
+    return output

@@ -33,17 +33,17 @@ from moldau.replication.rules.acknowledgement import Acknowledgement, decide_ack
 from moldau.replication.rules.follower_progress import FollowerFetch
 from moldau.replication.rules.high_watermark import advance_high_watermark
 from moldau.replication.rules.read_replica import choose_read_replica
+from moldau.replication.unpacking import Unpacker
 from moldau.storage.log import AppendResult, Log
 from moldau.storage.log_reader import LogRead
 from moldau.storage.rules.append_checks import (
     check_batch,
-    check_records,
     check_records_if_quick,
     check_size,
-    rewrite_batch,
+    expect_unpacked,
+    inspect_batch,
     wanted_codec,
 )
-from moldau.workers import Workers
 
 _log = logging.getLogger(__name__)
 
@@ -98,7 +98,7 @@ class Partition(Replica):
         *,
         broker_id: BrokerId,
         clock: Clock,
-        workers: Workers,
+        unpacker: Unpacker,
         observer: PartitionObserver,
         lease_end: Callable[[], float] = lambda: math.inf,
         broker_epoch_of: Callable[[BrokerId], int] = lambda broker: -1,
@@ -110,7 +110,7 @@ class Partition(Replica):
             topic_id,
             broker_id=broker_id,
             clock=clock,
-            workers=workers,
+            unpacker=unpacker,
             observer=observer,
             known_high_watermark=known_high_watermark,
         )
@@ -270,13 +270,16 @@ class Partition(Replica):
         codec = self._rewrite_codec(header)
         level = None if codec is None else level_of(codec, self.log.options)
 
-        def look_inside() -> memoryview | bytearray:
-            check_records(records, header, limits)
-            if codec is None:
-                return records
-            return rewrite_batch(records, header, codec=codec, level=level, log_append_time_ms=None)
+        def look_inside(unpacked_bytes: int) -> memoryview | bytearray:
+            return inspect_batch(
+                records, header, limits, codec=codec, level=level, unpacked_bytes=unpacked_bytes
+            )
 
-        batch = await self._workers.run(look_inside)
+        batch = await self._unpacker.unpack(
+            look_inside,
+            expected_bytes=expect_unpacked(records, header),
+            limit_bytes=limits.decompressed_max_bytes,
+        )
         self._require_leader(required_acks)  # it may have changed while the worker was busy
         if batch is not records:
             check_size(len(batch), limits)

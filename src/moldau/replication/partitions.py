@@ -22,6 +22,7 @@ from moldau.errors import NotLeaderError, StorageError, UnknownTopicError
 from moldau.model import BrokerId, LeaderEpoch, Offset, TopicPartition
 from moldau.replication.partition import Partition, PartitionObserver
 from moldau.replication.replica_fetchers import ReplicaFetchers
+from moldau.replication.unpacking import Unpacker
 from moldau.storage.log_store import LogStore
 from moldau.workers import Workers
 
@@ -49,7 +50,7 @@ class Partitions:
         self._broker_id = broker_id
         self._options = options
         self._clock = clock
-        self._workers = workers
+        self._unpacker = Unpacker(workers, clock)
         self._observer = observer
         self._lease_end = lease_end
         self._fetchers: ReplicaFetchers | None = None
@@ -301,7 +302,7 @@ class Partitions:
             topic.topic_id,
             broker_id=self._broker_id,
             clock=self._clock,
-            workers=self._workers,
+            unpacker=self._unpacker,
             observer=self._observer,
             lease_end=self._lease_end,
             broker_epoch_of=self.broker_epoch,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from moldau.clock import Clock
@@ -24,16 +25,17 @@ from moldau.errors import (
     UnknownLeaderEpochError,
 )
 from moldau.model import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
+from moldau.records.batch_reader import DEFAULT_LIMIT_BYTES
 from moldau.replication.rules.high_watermark import (
     follow_high_watermark,
     restored_high_watermark,
 )
 from moldau.replication.rules.truncation import decide_truncation, find_last_epoch
+from moldau.replication.unpacking import SMALL_BYTES, Unpacker
 from moldau.storage.files import FileSlice
 from moldau.storage.log import Log
 from moldau.storage.log_reader import LogRead, TimestampedOffset
 from moldau.storage.rules.epoch_cache import EpochEnd
-from moldau.workers import Workers
 
 _log = logging.getLogger(__name__)
 
@@ -95,7 +97,7 @@ class Replica:
         *,
         broker_id: BrokerId,
         clock: Clock,
-        workers: Workers,
+        unpacker: Unpacker,
         observer: ReplicaObserver,
         known_high_watermark: int,
     ) -> None:
@@ -116,7 +118,7 @@ class Replica:
         self.on_commit: Callable[[], None] | None = None  # told when the high watermark moves
         self._broker_id = broker_id
         self._clock = clock
-        self._workers = workers
+        self._unpacker = unpacker
         self._watcher = observer
         self._is_suspended = False
 
@@ -224,11 +226,11 @@ class Replica:
             return FoundOffset(end_offset, -1, self.leader_epoch)
         found: TimestampedOffset | None
         if timestamp_ms == MAX_TIMESTAMP:
-            found = await self._workers.run(log.max_timestamp_offset)
+            found = await self._look_up(log.max_timestamp_offset)
         elif timestamp_ms in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
             found = None  # nothing is tiered
         else:
-            found = await self._workers.run(lambda: log.find_offset_by_timestamp(timestamp_ms))
+            found = await self._look_up(partial(log.find_offset_by_timestamp, timestamp_ms))
         if found is None:
             return FoundOffset(-1, -1, -1)
         if found.offset >= end_offset:
@@ -236,6 +238,14 @@ class Replica:
                 self._require_settled()
             return FoundOffset(-1, -1, -1)
         return FoundOffset(*found)
+
+    async def _look_up(
+        self, find: Callable[[int], TimestampedOffset | None]
+    ) -> TimestampedOffset | None:
+        """Timestamps are inside of batches, which have to be unpacked one at a time."""
+        return await self._unpacker.unpack(
+            find, expected_bytes=SMALL_BYTES, limit_bytes=DEFAULT_LIMIT_BYTES
+        )
 
     def _require_settled(self) -> None:
         """A new leader may know less of what is committed than clients have seen already."""

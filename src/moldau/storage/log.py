@@ -29,6 +29,7 @@ from moldau.records.batch_header import (
     BatchHeader,
     stamp,
 )
+from moldau.records.batch_reader import DEFAULT_LIMIT_BYTES
 from moldau.storage.log_directory import LogDirectory
 from moldau.storage.log_flush import LogFlush
 from moldau.storage.log_lookups import LogLookups
@@ -346,13 +347,20 @@ class Log:
         except OSError as error:
             raise self.directory.judge(error) from error
 
-    def find_offset_by_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
-        """The first record that is not older than a timestamp. Any thread; may read files."""
-        return self._lookups.find_offset_by_timestamp(timestamp_ms)
+    def find_offset_by_timestamp(
+        self, timestamp_ms: int, unpacked_bytes: int = DEFAULT_LIMIT_BYTES
+    ) -> TimestampedOffset | None:
+        """The first record that is not older than a timestamp. Any thread; may read files.
 
-    def max_timestamp_offset(self) -> TimestampedOffset | None:
+        Unpacks one batch at a time, of so many bytes at most, here and below.
+        """
+        return self._lookups.find_offset_by_timestamp(timestamp_ms, unpacked_bytes)
+
+    def max_timestamp_offset(
+        self, unpacked_bytes: int = DEFAULT_LIMIT_BYTES
+    ) -> TimestampedOffset | None:
         """The first of the youngest records. Any thread; may read files."""
-        return self._lookups.find_max_timestamp()
+        return self._lookups.find_max_timestamp(unpacked_bytes)
 
     def aborted_transactions(
         self, start_offset: int, end_offset: int

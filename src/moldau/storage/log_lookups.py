@@ -30,15 +30,21 @@ class LogLookups:
         self._log = log
         self._flush = flush
 
-    def find_offset_by_timestamp(self, timestamp_ms: int) -> TimestampedOffset | None:
+    def find_offset_by_timestamp(
+        self, timestamp_ms: int, unpacked_bytes: int
+    ) -> TimestampedOffset | None:
         log = self._log
         return self._look_up(
-            lambda segments: find_offset_by_timestamp(segments, log.log_start_offset, timestamp_ms)
+            lambda segments: find_offset_by_timestamp(
+                segments, log.log_start_offset, timestamp_ms, unpacked_bytes
+            )
         )
 
-    def find_max_timestamp(self) -> TimestampedOffset | None:
+    def find_max_timestamp(self, unpacked_bytes: int) -> TimestampedOffset | None:
         log = self._log
-        return self._look_up(lambda segments: find_max_timestamp(segments, log.log_start_offset))
+        return self._look_up(
+            lambda segments: find_max_timestamp(segments, log.log_start_offset, unpacked_bytes)
+        )
 
     def _look_up(
         self, find: Callable[[Sequence[Segment]], TimestampedOffset | None]

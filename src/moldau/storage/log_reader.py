@@ -12,10 +12,11 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from moldau.records.batch_header import LOG_OVERHEAD_BYTES, BatchHeader
-from moldau.records.batch_reader import payload_of, records_of
-from moldau.records.codec import find_first_at_or_after
+from moldau.records.batch_reader import payload_of
+from moldau.records.codec import decode_columns, find_first_at_or_after
+from moldau.records.columns import source_of
 from moldau.storage.batch_scan import walk_batches
-from moldau.storage.files import File, FileSlice
+from moldau.storage.files import FileSlice
 from moldau.storage.position_hints import Place
 from moldau.storage.segment import Boundary, Segment
 from moldau.storage.transaction_index import AbortedTransaction
@@ -79,35 +80,37 @@ def find_aborted(
 
 
 def find_offset_by_timestamp(
-    segments: Sequence[Segment], log_start_offset: int, timestamp_ms: int
+    segments: Sequence[Segment], log_start_offset: int, timestamp_ms: int, unpacked_bytes: int
 ) -> TimestampedOffset | None:
     """The first record, from the log's start on, that is not older than a timestamp."""
     for segment in segments:
         if segment.largest_timestamp() >= timestamp_ms:
-            found = _find_in_segment(segment, log_start_offset, timestamp_ms)
+            found = _find_in_segment(segment, log_start_offset, timestamp_ms, unpacked_bytes)
             if found is not None:
                 return found
     return None
 
 
 def find_max_timestamp(
-    segments: Sequence[Segment], log_start_offset: int
+    segments: Sequence[Segment], log_start_offset: int, unpacked_bytes: int
 ) -> TimestampedOffset | None:
     """The first of the youngest records from the log's start on."""
     timestamp_ms = max(segment.largest_timestamp() for segment in segments)
     if timestamp_ms < 0:
         return None
-    found = find_offset_by_timestamp(segments, log_start_offset, timestamp_ms)
+    found = find_offset_by_timestamp(segments, log_start_offset, timestamp_ms, unpacked_bytes)
     if found is not None:
         return found
     # Rare: the youngest record was there, but it is before the log's start or was compacted away.
-    timestamp_ms = max(_timestamps_from(segments, log_start_offset), default=-1)
+    timestamp_ms = max(_timestamps_from(segments, log_start_offset, unpacked_bytes), default=-1)
     if timestamp_ms < 0:
         return None
-    return find_offset_by_timestamp(segments, log_start_offset, timestamp_ms)
+    return find_offset_by_timestamp(segments, log_start_offset, timestamp_ms, unpacked_bytes)
 
 
-def _timestamps_from(segments: Sequence[Segment], log_start_offset: int) -> Iterator[int]:
+def _timestamps_from(
+    segments: Sequence[Segment], log_start_offset: int, unpacked_bytes: int
+) -> Iterator[int]:
     """The largest timestamp of each batch, as far as it is not before the log's start."""
     for segment in segments:
         file = segment.opened()
@@ -118,51 +121,65 @@ def _timestamps_from(segments: Sequence[Segment], log_start_offset: int) -> Iter
                 yield header.max_timestamp
             else:
                 batch = file.read_at(position, header.batch_length + LOG_OVERHEAD_BYTES)
-                for record in records_of(batch, header):
-                    if record.offset >= log_start_offset:
-                        yield record.timestamp_ms
+                for _, timestamp_ms in _times_from(batch, header, log_start_offset, unpacked_bytes):
+                    yield timestamp_ms
+
+
+def _times_from(
+    batch: bytes, header: BatchHeader, start_offset: int, unpacked_bytes: int
+) -> Iterator[tuple[int, int]]:
+    """Offset and timestamp of each record from an offset on; of millions, if a batch has them."""
+    payload = payload_of(batch, header, unpacked_bytes)
+    source = source_of(header, payload, start_offset)
+    columns = decode_columns([source], keys=False, values=False, headers=False)
+    yield from zip(
+        memoryview(columns.offsets).cast("B").cast("q"),
+        memoryview(columns.timestamps).cast("B").cast("q"),
+        strict=True,
+    )
 
 
 def _find_in_segment(
-    segment: Segment, log_start_offset: int, timestamp_ms: int
+    segment: Segment, log_start_offset: int, timestamp_ms: int, unpacked_bytes: int
 ) -> TimestampedOffset | None:
     entry = segment.time_index.find_by_timestamp(timestamp_ms)
     first_offset = max(log_start_offset, entry.offset if entry is not None else segment.base_offset)
     indexed = segment.offset_index.find_by_offset(first_offset)
     start = indexed.position if indexed is not None else 0
-    return _first_from(segment, start, log_start_offset, timestamp_ms)
+    return _first_from(segment, start, log_start_offset, timestamp_ms, unpacked_bytes)
 
 
 def _first_from(
-    segment: Segment, start: int, log_start_offset: int, timestamp_ms: int
+    segment: Segment, start: int, log_start_offset: int, timestamp_ms: int, unpacked_bytes: int
 ) -> TimestampedOffset | None:
     file = segment.opened()
     for position, header in walk_batches(file, start, segment.size_bytes):
         if not header.record_count:
             continue  # what compaction leaves of a batch has the timestamp and no record of it
         if header.max_timestamp >= timestamp_ms and header.last_offset >= log_start_offset:
-            found = _find_in_batch(file, position, header, log_start_offset, timestamp_ms)
+            if header.is_log_append_time:
+                first_offset = max(header.base_offset, log_start_offset)
+                return TimestampedOffset(first_offset, header.max_timestamp, header.leader_epoch)
+            batch = file.read_at(position, header.batch_length + LOG_OVERHEAD_BYTES)
+            found = _find_in_batch(batch, header, log_start_offset, timestamp_ms, unpacked_bytes)
             if found is not None:
                 return TimestampedOffset(*found, header.leader_epoch)
     return None
 
 
 def _find_in_batch(
-    file: File, position: int, header: BatchHeader, log_start_offset: int, timestamp_ms: int
+    batch: bytes, header: BatchHeader, log_start_offset: int, timestamp_ms: int, unpacked_bytes: int
 ) -> tuple[int, int] | None:
     """Offset and timestamp of the first record in a batch that is late enough in both."""
-    if header.is_log_append_time:
-        return max(header.base_offset, log_start_offset), header.max_timestamp
-    batch = file.read_at(position, header.batch_length + LOG_OVERHEAD_BYTES)
     if header.base_offset >= log_start_offset:
         return find_first_at_or_after(
-            payload_of(batch, header),
+            payload_of(batch, header, unpacked_bytes),
             header.record_count,
             header.base_offset,
             header.base_timestamp,
             timestamp_ms,
         )
-    for record in records_of(batch, header):
-        if record.offset >= log_start_offset and record.timestamp_ms >= timestamp_ms:
-            return record.offset, record.timestamp_ms
+    for offset, found_ms in _times_from(batch, header, log_start_offset, unpacked_bytes):
+        if found_ms >= timestamp_ms:
+            return offset, found_ms
     return None

@@ -118,4 +118,4 @@ class _BrokerThread:
             finally:
                 await started.stop()
         finally:
-            ports.workers.close()
+            ports.close()

@@ -13,9 +13,6 @@ from random import Random
 from typing import TypeVar
 
 from kio.index import load_request_schema
-from tests.support.waiting import eventually
-from tests.support.wire_client import WireClient
-from tests.unit.broker.test_broker_in_memory import World
 
 import moldau.testing
 from moldau.broker.server import Broker
@@ -25,6 +22,10 @@ from moldau.testing.manual_clock import wait_until_idle
 from moldau.wire.messages import encode_request
 from moldau.wire.shape import fit
 from moldau.workers import InlineWorkers
+from support.waiting import eventually
+from support.wire_client import WireClient
+
+from .test_broker_in_memory import World
 
 T = TypeVar("T")
 

@@ -27,6 +27,7 @@ from moldau.records.compression import (
     DecompressionLimitError,
     compress,
     decompress,
+    expect_bytes,
 )
 
 COMPRESSING = [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD]
@@ -175,6 +176,23 @@ def test_an_empty_limit_allows_nothing_but_nothing(codec: Codec) -> None:
 @pytest.mark.parametrize("codec", COMPRESSING)
 def test_output_far_larger_than_guessed_is_still_read(codec: Codec) -> None:
     assert decompress(codec, make_bomb(codec, 4), 4 << 20) == bytes(4 << 20)
+
+
+@pytest.mark.parametrize("size", [0, 1, 255, 256, 300, 65_791, 65_792, 200_000, len(TEXT)])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.GZIP, Codec.SNAPPY, Codec.ZSTD])
+def test_what_is_compressed_says_how_large_it_was(codec: Codec, size: int) -> None:
+    packed = compress(codec, TEXT[:size])
+    if len(packed) >= 18:  # less has nothing to say
+        assert expect_bytes(codec, packed) == size
+    assert decompress(codec, packed, 1 << 30) == TEXT[:size]
+
+
+@pytest.mark.parametrize("boast", [0, 5, 1 << 16, (1 << 32) - 1])
+def test_a_size_that_is_a_lie_is_found_out(boast: int) -> None:
+    packed = bytearray(compress(Codec.GZIP, TEXT))
+    packed[-4:] = boast.to_bytes(4, "little")
+    with pytest.raises((BadCompressionError, DecompressionLimitError)):
+        decompress(Codec.GZIP, packed, 10 * len(TEXT))
 
 
 @pytest.mark.parametrize("codec", COMPRESSING)

@@ -19,6 +19,7 @@ from moldau.replication.leader_link import LogBounds
 from moldau.replication.partition import FollowedRead, Partition
 from moldau.replication.replica_fetcher import ReplicaFetcher
 from moldau.replication.replication_quota import ReplicationQuota
+from moldau.replication.unpacking import Unpacker
 from moldau.storage.log_store import LogStore
 from moldau.testing import ManualClock, MemoryFiles
 from moldau.wire.fetch_exchange import AnsweredPartition, AnsweredTopic, FetchAnswer
@@ -77,7 +78,7 @@ class Replica:
             TOPIC_ID,
             broker_id=broker_id,
             clock=bench.clock,
-            workers=InlineWorkers(),
+            unpacker=Unpacker(InlineWorkers(), bench.clock),
             observer=self.observer,
             lease_end=lambda: self.lease_end,
             broker_epoch_of=lambda broker: bench.broker_epochs.get(broker, -1),

@@ -47,7 +47,13 @@ from moldau.records.batch_header import (
     read_header,
 )
 from moldau.records.codec import find_fault
-from moldau.records.compression import Codec, DecompressionLimitError, compress, decompress
+from moldau.records.compression import (
+    Codec,
+    DecompressionLimitError,
+    compress,
+    decompress,
+    expect_bytes,
+)
 from moldau.records.crc import crc_matches, seal
 
 DECOMPRESSED_MAX_BYTES = 100 * 1024 * 1024
@@ -117,6 +123,33 @@ def check_records(buffer: Buffer, header: BatchHeader, limits: AppendLimits) -> 
         _check_payload(payload, header, limits)
 
 
+def inspect_batch(
+    buffer: memoryview,
+    header: BatchHeader,
+    limits: AppendLimits,
+    *,
+    codec: Codec | None,
+    level: int | None,
+    unpacked_bytes: int,
+) -> memoryview | bytearray:
+    """Check the records inside; return the batch to append, under another codec if one is given.
+
+    Unpacks once, and at most `unpacked_bytes`. Slow: run it in a worker.
+    """
+    if codec is None and not limits.inspect_records:
+        return buffer
+    payload = _unpack(buffer, header, unpacked_bytes)
+    if limits.inspect_records:
+        _check_payload(payload, header, limits)
+    return buffer if codec is None else _pack(buffer, header, payload, codec, level, None)
+
+
+def expect_unpacked(buffer: Buffer, header: BatchHeader) -> int:
+    """What the records will most likely take when they are unpacked; nothing if they are."""
+    codec = header.attributes & CODEC_MASK
+    return expect_bytes(Codec(codec), memoryview(buffer)[HEADER_BYTES:]) if codec else 0
+
+
 def check_records_if_quick(buffer: Buffer, header: BatchHeader, limits: AppendLimits) -> bool:
     """Do as `check_records`, or return False when that is work for a worker.
 
@@ -126,6 +159,8 @@ def check_records_if_quick(buffer: Buffer, header: BatchHeader, limits: AppendLi
     if not limits.inspect_records:
         return True
     if needs_worker(header, len(buffer)):
+        return False
+    if expect_unpacked(buffer, header) > QUICK_UNPACKED_BYTES:
         return False
     try:
         payload = _unpack(buffer, header, QUICK_UNPACKED_BYTES)
@@ -161,6 +196,17 @@ def rewrite_batch(
 ) -> bytearray:
     """The same records under another codec. Slow: run it in a worker."""
     records = _unpack(buffer, header, decompressed_max_bytes)
+    return _pack(buffer, header, records, codec, level, log_append_time_ms)
+
+
+def _pack(
+    buffer: Buffer,
+    header: BatchHeader,
+    records: Buffer,
+    codec: Codec,
+    level: int | None,
+    log_append_time_ms: int | None,
+) -> bytearray:
     batch = bytearray(memoryview(buffer)[:HEADER_BYTES])
     batch += records if codec is Codec.NONE else compress(codec, records, level)
     batch[LENGTH_AT : LENGTH_AT + 4] = (len(batch) - LOG_OVERHEAD_BYTES).to_bytes(4, "big")

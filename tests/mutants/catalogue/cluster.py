@@ -26,8 +26,8 @@ _PUBLISH_WHAT_WAS_WRITTEN_OVER = Edit(
 )
 _PUBLISH_WHAT_WAS_READ_EARLIER = Edit(
     "moldau.cluster.rules.metadata_image",
-    "if ours is None or ours.version <= theirs.version:",
-    "if ours is None or ours.version != theirs.version:",
+    "known.topic_id != read.topic_id or read.topic_id == NO_TOPIC_ID:",
+    "known.topic_id != read.topic_id or read.version >= known.version:",
 )
 
 MUTANTS = (
@@ -245,6 +245,38 @@ MUTANTS = (
         tests=(
             f"{_RULES}/test_reassignment.py::"
             "test_a_replica_in_sync_of_a_former_move_stays_until_the_end",
+        ),
+    ),
+    Mutant(
+        name="a-move-under-the-same-epoch",
+        rule="CTL-3",
+        breaks="a replica that was taken away and is back counts for a log that it has deleted",
+        edits=(
+            Edit(
+                _REASSIGNMENT,
+                "if changed.leader == former.leader and set(changed.replicas) == "
+                "set(former.replicas):",
+                "if changed.leader == former.leader:",
+            ),
+        ),
+        tests=(
+            f"{_RULES}/test_reassignment.py::"
+            "test_a_replica_that_leaves_and_comes_back_does_so_under_new_epochs",
+        ),
+    ),
+    Mutant(
+        name="a-state-with-the-replicas-of-another-moment",
+        rule="META-4",
+        breaks="a topic that is moved while it is read is taken as it was read",
+        edits=(
+            Edit(
+                "moldau.cluster.metadata_reader",
+                "if end is None or not _is_same(assigned.node, end):",
+                "if end is None:",
+            ),
+        ),
+        tests=(
+            f"{_UNIT}/test_states_and_replicas.py::test_what_is_published_was_so_at_one_moment",
         ),
     ),
     # The controller

@@ -402,8 +402,8 @@ MUTANTS = (
         edits=(
             Edit(
                 _PARTITION,
-                "is_newer = state.version > self._version",
-                "is_newer = state.version != self._version",
+                "if state.version < self._version:",
+                "if state.version < NO_NODE:",
             ),
         ),
         tests=(f"{_UNIT}/test_partition.py::test_an_older_state_changes_nothing",),

@@ -4,6 +4,7 @@
     ├── InvariantViolation          a bug: the values are in the message
     ├── ConfigurationError          a wrong option; says which line
     ├── StartupError                the broker cannot start; says what to do
+    ├── ForeignStoreError           the coordination store is another cluster's, or empty
     ├── DamagedFileError            a checkpoint, snapshot or properties file is damaged
     ├── ClientError                 a request did not come through
     │   ├── BrokerUnreachableError, ConnectionLostError, NoAnswerError
@@ -43,6 +44,10 @@ class ConfigurationError(MoldauError):
 
 class StartupError(MoldauError):
     """The broker cannot start; the message says what to do."""
+
+
+class ForeignStoreError(MoldauError):
+    """A new session leads to a store that is not this cluster's; the message says what to do."""
 
 
 class DamagedFileError(MoldauError):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,8 +27,14 @@ from moldau.clock import Clock
 from moldau.cluster import layout
 from moldau.cluster.admin_nodes import encode_log_dir_failure
 from moldau.cluster.broker_registration import BrokerRegistration
+from moldau.cluster.cluster_identity import ensure_layout, require_same_cluster
 from moldau.cluster.metadata_publisher import MetadataPublisher
-from moldau.cluster.rules.departure import Condition, plan_hand_over, plan_return
+from moldau.cluster.rules.departure import (
+    Condition,
+    plan_hand_over,
+    plan_return,
+    plan_set_back,
+)
 from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.metadata_image import BrokerState, TopicState
 from moldau.cluster.state_writer import StateWriter
@@ -40,9 +46,10 @@ from moldau.coordination.port import (
     NoNodeError,
     SessionExpiredError,
 )
-from moldau.errors import MoldauError, StorageError
+from moldau.errors import ForeignStoreError, MoldauError, StorageError
 from moldau.model import TopicPartition
 from moldau.replication.partitions import Partitions
+from moldau.replication.rules.replica_fate import is_same_topic
 from moldau.storage.files import Files
 from moldau.storage.log_store import LogStore
 from moldau.workers import Workers
@@ -50,6 +57,9 @@ from moldau.workers import Workers
 _log = logging.getLogger(__name__)
 
 _RETRY_SECONDS = 0.5
+_FOREIGN_SECONDS = 5.0
+"""Until a store that is not this cluster's is looked at again, and said to be so again."""
+
 _LOOK_SECONDS = 0.02
 _CATCH_UP_SECONDS = 2.0
 """So long does a leader that stops wait until its followers have everything."""
@@ -92,6 +102,7 @@ class Membership:
         self._partitions = partitions
         self._states = StateWriter(coordination, publisher)
         self._registration = BrokerRegistration(coordination, clock, publisher)
+        self._spared: set[Path] = set()  # folders in use since the machine was started
         self._lost = asyncio.Event()  # the session, and it is not renewed yet
         self._is_suspended = False
         coordination.on_session_end(self._on_session_end)
@@ -115,48 +126,113 @@ class Membership:
             self._resume()
 
     async def _come_back(self, notes: Mapping[Path, PresenceNote]) -> None:
+        """Until the store knows what this broker's logs are worth."""
         for session_id in {note.session_id for note in notes.values()}:
             if session_id != self._coordination.session_id:
                 await self._registration.end_former_session(self._broker.id, session_id)
         await self._registration.wait_until_free(self._broker.id, self._patience_seconds)
         self._partitions.refuse_former_epochs(self._publisher.image)
         await self._finish_deletions()
+        await self._take_back(self._publisher.image.topics.values())
         noted = {folder for folder, note in notes.items() if note.boot_id == self._boot_id}
-        await self._write_until_done(lambda: self._plan_return(noted if self._boot_id else ()))
+        self._spared = noted if self._boot_id else set()
+        await self._write_until_done(self._plan_return)
 
     @property
     def _patience_seconds(self) -> float:
         return _PATIENCE_FACTOR * self._options().zookeeper_session_timeout_ms / 1000
 
-    def _plan_return(self, spared: Collection[Path]) -> list[PlannedState]:
-        """`spared` are the folders that were in use since the machine was started."""
-
-        def condition_of(topic: TopicState, number: int) -> Condition:
-            return self._condition_of(topic, number, spared)
-
+    def _plan_return(self) -> list[PlannedState]:
         image = self._publisher.image
-        return plan_return(image.topics.values(), self._broker.id, image.brokers, condition_of)
+        return plan_return(
+            image.topics.values(),
+            self._broker.id,
+            image.brokers,
+            self._condition_of,
+            self._seen_epoch_of,
+        )
 
-    def _condition_of(self, topic: TopicState, number: int, spared: Collection[Path]) -> Condition:
+    def _condition_of(self, topic: TopicState, number: int) -> Condition:
         key = TopicPartition(topic.name, number)
         log = self._log_store.logs.get(key)
         if log is None and self._log_store.has_offline_folder:
             return Condition.OFFLINE
-        if log is None or log.topic_id not in (None, topic.topic_id):
+        if log is None or not is_same_topic(log.topic_id, topic.topic_id):
             return Condition.HOLE
-        was_spared = log.directory.folder in spared or self._log_store.was_closed(key)
+        if self._partitions.kept.was_served(key):
+            return Condition.WHOLE  # it was in use until its topic vanished
+        was_spared = log.directory.folder in self._spared or self._log_store.was_closed(key)
         if log.has_lost_its_end or not was_spared:
             return Condition.HOLE
         return Condition.WHOLE
 
+    def _seen_epoch_of(self, topic: TopicState, number: int) -> int:
+        """The latest leader epoch that the log here, or this broker, knows of (DEL-2)."""
+        key = TopicPartition(topic.name, number)
+        log = self._log_store.logs.get(key)
+        if log is None or not is_same_topic(log.topic_id, topic.topic_id):
+            return -1
+        seen = (
+            log.latest_epoch,
+            self._publisher.set_back.get(key),
+            self._partitions.kept.find_later_epoch(key, topic.partitions[number]),
+        )
+        return max((epoch for epoch in seen if epoch is not None), default=-1)
+
+    async def _take_back(self, topics: Iterable[TopicState]) -> None:
+        """Put logs in their place that were set aside, now that their topics are there again."""
+        for topic in topics:
+            for number, state in enumerate(topic.partitions):
+                if self._broker.id in state.replicas:
+                    try:
+                        await self._partitions.take_back(topic, number)
+                    except StorageError as error:
+                        _log.error("cannot take %s-%d back: %s", topic.name, number, error)
+
+    async def return_late(self, name: str) -> None:
+        """A topic is there that was not when this broker came, or that had vanished meanwhile.
+
+        What its logs are worth is written down before they are opened (REP-6).
+        """
+        while True:
+            topic = self._publisher.image.topics.get(name)
+            if topic is None:
+                return
+            try:
+                await self._take_back((topic,))
+                await self._write_until_done(partial(self._plan_late_return, name))
+            except CoordinationError as error:
+                _log.warning("%s is opened again soon: %s", name, error)
+                await self._clock.sleep(_RETRY_SECONDS)
+            else:
+                self._partitions.on_judged(topic, self._publisher.image)
+                return
+
+    def _plan_late_return(self, name: str) -> list[PlannedState]:
+        image = self._publisher.image
+        topic = image.topics.get(name)
+        return [
+            planned
+            for planned in plan_return(
+                () if topic is None else (topic,),
+                self._broker.id,
+                image.brokers,
+                self._condition_of,
+                self._seen_epoch_of,
+            )
+            if self._partitions.kept.is_unjudged(planned.topic, planned.partition)
+        ]
+
     async def _finish_deletions(self) -> None:
         """Delete the logs of topics that were deleted while this broker was away.
 
-        The topics' last nodes go when it is registered, and then nobody knows the logs any more.
+        The topics' last nodes go when it is registered.
         """
-        deleting = self._publisher.image.deleting
+        image = self._publisher.image
         for key, log in tuple(self._log_store.logs.items()):
-            if key.topic in deleting and log.topic_id in (None, deleting[key.topic]):
+            topic = image.topics.get(key.topic)
+            is_there = topic is not None and is_same_topic(log.topic_id, topic.topic_id)
+            if not is_there and image.was_deleted(key.topic, log.topic_id):
                 try:
                     await self._log_store.delete_log(key)
                 except StorageError as error:
@@ -206,6 +282,7 @@ class Membership:
     def _on_session_end(self) -> None:
         self._is_suspended = True
         self._partitions.suspend()
+        self._publisher.hold()
         self._lost.set()
 
     def _resume(self) -> None:
@@ -225,6 +302,8 @@ class Membership:
                 await self._renew()
                 patience_seconds = self._patience_seconds
                 await self._registration.wait_until_free(self._broker.id, patience_seconds)
+                await self._write_until_done(self._plan_set_back)
+                self._publisher.set_back.clear()
                 await self._register()
                 # Others may have been elected while nobody saw this broker: from the registration
                 # on it is seen, and so what is read now is what it may act upon.
@@ -236,17 +315,37 @@ class Membership:
                 self._lost.set()
                 await self._clock.sleep(_RETRY_SECONDS)
 
+    def _plan_set_back(self) -> list[PlannedState]:
+        topics = self._publisher.image.topics.values()
+        planned = plan_set_back(topics, self._broker.id, self._seen_epoch_of)
+        for one in planned:
+            _log.error(
+                "%s-%d: the coordination store was set back (its epoch is %d, this broker knows "
+                "%d). Nobody leads it until the replica with the latest records is elected",
+                one.topic.name,
+                one.partition,
+                one.former.leader_epoch,
+                one.state.leader_epoch - 1,
+            )
+        return planned
+
     async def _renew(self) -> None:
-        """A new session, in which everything was read again."""
+        """A new session with the store of this cluster, in which everything was read again."""
         while True:
             try:
                 self._lost.clear()
                 await self._coordination.renew()
-                await self._publisher.read_again()
+                cluster_id = self._publisher.image.cluster_id
+                await require_same_cluster(self._coordination, cluster_id)
+                await ensure_layout(self._coordination, cluster_id)  # of an older store perhaps
+                await self._publisher.read_in_new_session()
                 return
             except (ConnectionLostError, SessionExpiredError) as error:
                 _log.warning("no new session yet: %s", error)
                 await self._clock.sleep(_RETRY_SECONDS)
+            except ForeignStoreError as error:
+                _log.error("%s", error)
+                await self._clock.sleep(_FOREIGN_SECONDS)
 
     # Going
 

@@ -165,6 +165,7 @@ class Broker:
             lease_end=lambda: coordination.lease_end,
         )
         partitions.on_offline = self._give_up_offline
+        partitions.on_return = self._return_late
         control = connect_control_plane(
             ports,
             current=self._current,
@@ -354,6 +355,12 @@ class Broker:
             self._services.partitions.drop_offline(folder)
         self._give_up_offline()
 
+    def _return_late(self, topic: str) -> None:
+        """A topic is there again whose logs are here."""
+        if self._membership is not None:
+            name = f"return of topic {topic}"
+            self._supervisor.spawn(name, self._membership.return_late(topic))
+
     def _give_up_offline(self) -> None:
         """Leave partitions that cannot be served here to other brokers."""
         if self._membership is not None:
@@ -363,11 +370,14 @@ class Broker:
 def _deleted_topics(
     former: MetadataImage, image: MetadataImage, changed_topics: frozenset[str]
 ) -> frozenset[str]:
-    """By their former names; one that was made again under the same name is another topic."""
+    """By their former names; one that was made again under the same name is another topic.
+
+    A topic that merely vanished may come back, and then its groups go on where they were (DEL-1).
+    """
     return frozenset(
         name
         for name in changed_topics & former.topics.keys()
-        if former.topics[name].topic_id not in image.topics_by_id
+        if image.was_deleted(name, former.topics[name].topic_id)
     )
 
 

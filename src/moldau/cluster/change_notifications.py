@@ -47,8 +47,7 @@ class ChangeNotifications(Generic[T]):
     async def skip_to_end(self) -> None:
         """What is there now is old news to a broker that reads everything next."""
         names = await self._coordination.children(self._folder)
-        if names:
-            self._last_read = names[-1]
+        self._last_read = names[-1] if names else ""  # lower than before in a store set back
 
     def skip(self, path: str) -> None:
         """Do not read this one: who wrote it knows what it says."""

@@ -11,7 +11,7 @@ from uuid import UUID, uuid4
 
 from moldau.cluster import layout
 from moldau.coordination.port import Coordination, Create, NodeExistsError
-from moldau.errors import MalformedNodeError, StartupError
+from moldau.errors import ForeignStoreError, MalformedNodeError, StartupError
 from moldau.model import TopicId
 from moldau.model.uuid_text import format_uuid
 
@@ -49,6 +49,32 @@ async def ensure_layout(
             "with an empty data folder"
         )
     return found
+
+
+async def require_same_cluster(coordination: Coordination, cluster_id: str) -> None:
+    """Raise `ForeignStoreError` unless the store is that of this cluster.
+
+    For a new session: an address may lead to another store than before, or to one that was emptied.
+    What it says of topics and leaders is then not about this broker's logs.
+    """
+    node = await coordination.get(layout.CLUSTER_ID)
+    if node is None:
+        raise ForeignStoreError(
+            f"the coordination store is not that of cluster {cluster_id} any more: it has no "
+            f"{layout.CLUSTER_ID}. If it lost its data, restore it from a backup; if the address "
+            "leads elsewhere now, mend zookeeper.connect. This broker serves nothing until then, "
+            "and touches nothing on its disks"
+        )
+    try:
+        found = layout.decode_cluster_id(node.data)
+    except MalformedNodeError as error:
+        raise ForeignStoreError(f"the cluster's id cannot be read; repair it: {error}") from error
+    if found != cluster_id:
+        raise ForeignStoreError(
+            f"the coordination store belongs to cluster {found}, this broker to {cluster_id}: is "
+            "zookeeper.connect right, and was the right backup restored? This broker serves "
+            "nothing until the store is its own again, and touches nothing on its disks"
+        )
 
 
 async def _make_missing(coordination: Coordination, cluster_id: str) -> bool:

@@ -234,6 +234,8 @@ class Controller:
     async def _maybe_claim(self) -> None:
         image = self._publisher.image
         broker_id = self._controllership.broker_id
+        if self._publisher.is_held:
+            return  # it is not known whose store this is; due again when it is read
         if image.controller_id != broker_id:
             self._controllership.end_term()
         if image.controller_id not in (NO_BROKER, broker_id) or broker_id not in image.brokers:

@@ -53,6 +53,8 @@ ISR_CHANGE_PREFIX = "/isr_change_notification/isr_change_"
 LOG_DIR_EVENTS = "/log_dir_event_notification"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 DELETE_TOPICS = "/admin/delete_topics"
+DELETED_TOPICS = "/admin/deleted_topics"
+"""By id: a broker deletes a log because its topic is in here, not because it is gone (DEL-1)."""
 REASSIGN_PARTITIONS = "/admin/reassign_partitions"
 PREFERRED_ELECTION = "/admin/preferred_replica_election"
 LOG_DIR_EVENT_PREFIX = "/log_dir_event_notification/log_dir_event_"
@@ -67,6 +69,7 @@ PERSISTENT_PATHS = (
     "/config/clients",
     "/config/users",
     DELETE_TOPICS,
+    DELETED_TOPICS,
     ISR_CHANGES,
     LOG_DIR_EVENTS,
     PRODUCER_ID_BLOCK,
@@ -110,6 +113,18 @@ def broker_config_path(broker_id: BrokerId | None) -> str:
 
 def delete_topic_path(topic: str) -> str:
     return f"{DELETE_TOPICS}/{topic}"
+
+
+def deleted_topic_path(topic_id: TopicId) -> str:
+    return f"{DELETED_TOPICS}/{format_uuid(topic_id)}"
+
+
+def find_deleted_topic(name: str) -> TopicId | None:
+    """The id that a child of `DELETED_TOPICS` stands for; None for what somebody else put there."""
+    try:
+        return TopicId(parse_uuid(name))
+    except ValueError:
+        return None
 
 
 def _json(fields: Mapping[str, object]) -> bytes:

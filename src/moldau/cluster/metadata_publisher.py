@@ -22,12 +22,14 @@ from typing import TypeVar
 from moldau.clock import Clock
 from moldau.cluster import layout
 from moldau.cluster.change_notifications import ChangeNotifications
-from moldau.cluster.metadata_reader import MetadataReader
+from moldau.cluster.metadata_reader import MetadataReader, TopicsRead
 from moldau.cluster.rules.metadata_image import (
+    NO_TOPIC_ID,
     NOTHING_DELETED,
     BrokerState,
     MetadataImage,
     TopicState,
+    find_set_back,
     newest_states,
 )
 from moldau.coordination.port import (
@@ -37,7 +39,7 @@ from moldau.coordination.port import (
     Watch,
 )
 from moldau.errors import MoldauError
-from moldau.model import BrokerId, TopicId, TopicPartition
+from moldau.model import BrokerId, LeaderEpoch, TopicId, TopicPartition
 from moldau.tasks import TaskSupervisor
 
 logger = logging.getLogger(__name__)
@@ -86,6 +88,9 @@ class MetadataPublisher:
         self._untold: set[TopicPartition] = set()  # that were notified of, and are not read yet
         self._untold_configs: dict[layout.ConfigEntity, None] = {}  # likewise
         self._reading_topics = asyncio.Lock()
+        self._is_held = False  # since the session was lost: nobody knows whose store is read next
+        self.set_back: dict[TopicPartition, LeaderEpoch] = {}
+        """Partitions whose states went back with a new session; and epochs later than both."""
         self._tasks = TaskSupervisor(_report)
         # Held while this broker writes a notification, until it has said which one to skip.
         self.announcing = asyncio.Lock()
@@ -116,8 +121,29 @@ class MetadataPublisher:
         self._maybe_refresh()
         return image
 
-    async def read_again(self) -> None:
-        """Read everything again, after a time without a session. Watches have stayed."""
+    @property
+    def is_held(self) -> bool:
+        """Whether the session was lost, and what the next one leads to is not looked at yet."""
+        return self._is_held
+
+    def hold(self) -> None:
+        """Read nothing for a watch's sake until `read_in_new_session`."""
+        self._is_held = True
+
+    async def read_in_new_session(self) -> None:
+        """Read everything again, after a time without a session. Watches have stayed.
+
+        What a session reads when it begins is what the store holds. So a state that is older than
+        the one known here is no late news: the store was set back, and what it says counts (DEL-2).
+        """
+        await self._config_changes.skip_to_end()
+        await self._partition_changes.skip_to_end()
+        await self.read_again(is_new_session=True)
+        self._is_held = False
+        self._maybe_refresh()
+
+    async def read_again(self, *, is_new_session: bool = False) -> None:
+        """Read everything again."""
         names = await self._coordination.children(layout.TOPICS)
         for source in (_Source.BROKERS, _Source.CONTROLLER):
             await self._refresh_source(source)
@@ -125,7 +151,9 @@ class MetadataPublisher:
         ids = {BrokerId(int(name)) for name in configured if name.isdecimal()}
         for broker_id in (None, *sorted(ids | self._image.broker_configs.keys())):
             await self._refresh_broker_config(broker_id)
-        await self.refresh_topics({*names, *self._image.topics, *self._image.deleting})
+        known = {*self._image.topics, *self._image.deleting, *self._image.unreadable}
+        async with self._reading_topics:
+            await self._read_until_settled({*names, *known}, is_new_session=is_new_session)
 
     async def stop(self) -> None:
         for watch in self._watches:
@@ -135,11 +163,16 @@ class MetadataPublisher:
 
     # Changes written by this broker
 
-    def apply_topics(self, changed: Iterable[TopicState], removed: Collection[str] = ()) -> None:
+    def apply_topics(
+        self,
+        changed: Iterable[TopicState],
+        removed: Collection[str] = (),
+        deleted: Collection[TopicId] = (),
+    ) -> None:
         topics = tuple(changed)
         names = (*(topic.name for topic in topics), *removed)
         self._overtaken.update(map(layout.topic_path, names))
-        self._publish_topics(topics, removed)
+        self._publish_topics(topics, removed, deleted=deleted)
 
     def apply_deletion(self, topic: TopicState) -> None:
         """The topic is marked: it exists no more, but its name is not free yet."""
@@ -174,15 +207,22 @@ class MetadataPublisher:
         topics: Iterable[TopicState],
         removed: Collection[str],
         deleting: Mapping[str, TopicId] = NOTHING_DELETED,
+        deleted: Collection[TopicId] = (),
+        *,
+        may_go_back: bool = False,
     ) -> None:
         present = self._image.topics
-        newest = [newest_states(present.get(topic.name), topic) for topic in topics]
+        newest = [
+            topic if may_go_back else newest_states(present.get(topic.name), topic)
+            for topic in topics
+        ]
         changed = [topic for topic in newest if present.get(topic.name) != topic]
-        gone = [n for n in removed if n in present or n in self._image.deleting]
+        absent = self._image.deleting.keys() | self._image.unreadable
+        gone = [n for n in removed if n in present or n in absent]
         going = {n: i for n, i in deleting.items() if self._image.deleting.get(n) != i}
         if changed or gone or going:
             names = frozenset((*(topic.name for topic in changed), *gone, *going))
-            self._publish(self._image.with_topics(changed, gone, going), names)
+            self._publish(self._image.with_topics(changed, gone, going, deleted), names)
 
     def _publish_broker_config(self, broker_id: BrokerId | None, config: Mapping[str, str]) -> None:
         if config != self._image.broker_config(broker_id):
@@ -220,13 +260,13 @@ class MetadataPublisher:
         self._maybe_refresh()
 
     def _maybe_refresh(self) -> None:
-        if self._dirty and not self._refreshing:
+        if self._dirty and not self._refreshing and not self._is_held:
             self._refreshing = True
             self._tasks.spawn("metadata-refresh", self._refresh())
 
     async def _refresh(self) -> None:
         try:
-            while self._dirty:
+            while self._dirty and not self._is_held:
                 source = min(self._dirty)
                 self._dirty.remove(source)
                 try:
@@ -315,21 +355,42 @@ class MetadataPublisher:
     async def refresh_topics(self, names: Collection[str]) -> None:
         """Read these topics again now, for a writer that was overtaken by another one."""
         async with self._reading_topics:
-            pending = set(names)
-            while pending:
-                pending = await self._read_topics(pending)
+            await self._read_until_settled(set(names), is_new_session=False)
 
-    async def _read_topics(self, names: set[str]) -> set[str]:
+    async def _read_until_settled(self, pending: set[str], *, is_new_session: bool) -> None:
+        while pending:
+            pending = await self._read_topics(pending, is_new_session=is_new_session)
+
+    async def _read_topics(self, names: set[str], *, is_new_session: bool) -> set[str]:
         """Returns the topics whose reading was overtaken."""
         self._overtaken.difference_update(map(layout.topic_path, names))
         read = await self._reader.read_topics(sorted(names))
+        deleted = await self._reader.read_deleted(self._gone(names, read))
         settled = {name for name in names if layout.topic_path(name) not in self._overtaken}
+        topics = [topic for topic in read.topics if topic.name in settled]
+        if is_new_session:
+            for topic in topics:
+                self.set_back.update(find_set_back(self._image.topics.get(topic.name), topic))
         self._publish_topics(
-            [topic for topic in read.topics if topic.name in settled],
+            topics,
             removed=[name for name in read.missing if name in settled],
             deleting={name: i for name, i in read.deleting.items() if name in settled},
+            deleted=deleted,
+            may_go_back=is_new_session,
         )
         return names - settled
+
+    def _gone(self, names: Collection[str], read: TopicsRead) -> list[TopicId]:
+        """The ids of topics that are in the image, and were not found any more."""
+        found = {topic.topic_id for topic in read.topics}
+        replaced = {topic.name for topic in read.topics}
+        gone = []
+        for name in sorted(replaced.union(read.missing, read.deleting).intersection(names)):
+            known = self._image.topics.get(name)
+            topic_id = self._image.deleting.get(name) if known is None else known.topic_id
+            if topic_id is not None and topic_id not in found and topic_id != NO_TOPIC_ID:
+                gone.append(topic_id)
+        return gone
 
     async def _refresh_broker_config(self, broker_id: BrokerId | None) -> None:
         config = await self._read_settled(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from moldau.cluster import layout
@@ -32,11 +33,12 @@ logger = logging.getLogger(__name__)
 
 
 class TopicsRead(NamedTuple):
-    """A topic whose nodes make no sense is in none of them."""
+    """Each name that was read is in one of them."""
 
     topics: list[TopicState]
     missing: list[str]
     deleting: dict[str, TopicId]
+    unreadable: set[str]  # their nodes make no sense: not there, and not gone either
 
 
 class _Assigned(NamedTuple):
@@ -53,6 +55,7 @@ class MetadataReader:
         self._coordination = coordination
 
     async def read_image(self, cluster_id: str) -> MetadataImage:
+        deleted = await self.read_all_deleted()
         names = await self._coordination.children(layout.TOPICS)
         read = await self.read_topics(names)
         image = MetadataImage(
@@ -62,14 +65,32 @@ class MetadataReader:
             default_broker_config=await self.read_broker_config(None),
         )
         brokers = await self.read_brokers()
-        return image.with_brokers(brokers).with_topics(read.topics, deleting=read.deleting)
+        image = image.with_brokers(brokers).with_topics(
+            read.topics, deleting=read.deleting, deleted=deleted
+        )
+        return replace(image, unreadable=frozenset(read.unreadable))
+
+    async def read_all_deleted(self) -> list[TopicId]:
+        """The ids of all topics that are known to have been deleted."""
+        names = await self._coordination.children(layout.DELETED_TOPICS)
+        found = map(layout.find_deleted_topic, names)
+        return [topic_id for topic_id in found if topic_id is not None]
+
+    async def read_deleted(self, topic_ids: Collection[TopicId]) -> list[TopicId]:
+        """Those of these topics that were deleted, and did not merely vanish (DEL-1)."""
+        paths = [layout.deleted_topic_path(topic_id) for topic_id in topic_ids]
+        nodes = await self._coordination.get_many(paths) if paths else ()
+        pairs = zip(topic_ids, nodes, strict=True)
+        return [topic_id for topic_id, node in pairs if node is not None]
 
     async def read_topics(self, names: Collection[str]) -> TopicsRead:
         """All of it in few rounds; what was moved meanwhile in a few more."""
-        read = TopicsRead([], [], {})
+        read = TopicsRead([], [], {}, set())
         pending: Sequence[str] = tuple(names)
         while pending:
             pending = await self._read_into(read, pending)
+        found = {topic.name for topic in read.topics}
+        read.unreadable.update(set(names).difference(found, read.missing, read.deleting))
         return read
 
     async def _read_into(self, read: TopicsRead, names: Sequence[str]) -> list[str]:

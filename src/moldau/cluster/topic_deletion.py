@@ -2,9 +2,13 @@
 
 Used by the controller alone, under its term. A topic is gone for everybody in one transaction, by a
 mark under `/admin/delete_topics`: brokers drop its replicas, clients do not find it. Its nodes, and
-with them its name, go when every broker that holds a replica is alive: one that was away would
-otherwise come back with a log that nobody knows. A controller that dies in between leaves the mark,
-and the next one goes on from there.
+with them its name, go when every broker that holds a replica is alive. A controller that dies in
+between leaves the mark, and the next one goes on from there.
+
+With the nodes goes the mark, and a broker may look only after that. So the transaction that takes
+the first node away leaves a record of the deletion, a node under `/admin/deleted_topics` with the
+topic's id as its name: without one, brokers keep a log whose topic is not there any more (DEL-1).
+The last few thousand records are kept; whoever comes back after that keeps the log and says so.
 
 Tools ask for a deletion by an empty node in the same place. It becomes a mark, or is taken away
 where deletion is disabled.
@@ -21,7 +25,7 @@ from moldau.cluster import layout, topic_operations
 from moldau.cluster.admin_nodes import encode_deletion, find_topic_to_delete
 from moldau.cluster.controllership import Term, transact_in_term
 from moldau.cluster.metadata_publisher import MetadataPublisher
-from moldau.cluster.rules.metadata_image import TopicState
+from moldau.cluster.rules.metadata_image import NO_TOPIC_ID, TopicState
 from moldau.coordination.port import (
     ANY_VERSION,
     Check,
@@ -35,6 +39,7 @@ from moldau.coordination.port import (
     Operation,
     SetData,
 )
+from moldau.model import TopicId
 
 logger = logging.getLogger(__name__)
 
@@ -44,6 +49,11 @@ DELETIONS_PER_WRITE = 2000
 PARTITIONS_PER_WRITE = 900
 """Each has two nodes."""
 
+RECORDS_KEPT = 5000
+"""So many deletions are remembered, the last ones."""
+
+DELETIONS_PER_PRUNING = 500
+
 
 class TopicDeletion:
     """The deletions of one cluster."""
@@ -52,6 +62,7 @@ class TopicDeletion:
         self._coordination = coordination
         self._publisher = publisher
         self._finishing = asyncio.Lock()  # a client's request and the controller's queue meet here
+        self._until_pruning = 1  # deletions until superfluous records are looked for
 
     async def delete(self, term: Term, topic: TopicState) -> None:
         """In one transaction, if it can be done now; else mark it, and do what can be done.
@@ -59,7 +70,7 @@ class TopicDeletion:
         The rest is left to the controller's queue, which goes on with what is marked.
         """
         if len(topic.partitions) <= PARTITIONS_PER_WRITE and not await self._is_awaited(topic.name):
-            await self._delete_nodes(term, topic.name)
+            await self._delete_nodes(term, topic.name, topic.topic_id)
             return
         await self._mark(term, topic)
         with suppress(NoNodeError, NotEmptyError, ConnectionLostError):
@@ -103,7 +114,7 @@ class TopicDeletion:
     async def _maybe_finish(self, term: Term, name: str) -> None:
         async with self._finishing:
             if name in self._publisher.image.deleting and not await self._is_awaited(name):
-                await self._delete_nodes(term, name)
+                await self._delete_nodes(term, name, self._publisher.image.deleting[name])
 
     async def _is_awaited(self, name: str) -> bool:
         """Whether a broker that holds a replica is away."""
@@ -117,17 +128,43 @@ class TopicDeletion:
                 return True
         return False
 
-    async def _delete_nodes(self, term: Term, name: str) -> None:
+    async def _delete_nodes(self, term: Term, name: str, topic_id: TopicId) -> None:
         partitions = await self._coordination.children(layout.partitions_path(name))
         paths = topic_operations.paths_of(name, partitions)
         nodes = await self._coordination.get_many(paths)
         present = [path for path, node in zip(paths, nodes, strict=True) if node is not None]
+        record = await self._coordination.get(layout.deleted_topic_path(topic_id))
+        is_told = record is not None or topic_id == NO_TOPIC_ID
+        first = [] if is_told else [topic_operations.deletion_record(name, topic_id)]
         *parts, last = _parts(present)
         for part in parts:
-            await transact_in_term(self._coordination, term, [Delete(path=path) for path in part])
-        operations = topic_operations.deletion(name, last)
+            operations = [*first, *(Delete(path=path) for path in part)]
+            await transact_in_term(self._coordination, term, operations)
+            first = []
+        operations = [*first, *topic_operations.deletion(name, last)]
         await transact_in_term(self._coordination, term, operations)
-        self._publisher.apply_topics((), removed=(name,))
+        self._publisher.apply_topics((), removed=(name,), deleted=(topic_id,))
+        await self._maybe_prune(term)
+
+    async def _maybe_prune(self, term: Term) -> None:
+        """Take the oldest records away where there are more than anybody needs."""
+        self._until_pruning -= 1
+        if self._until_pruning > 0:
+            return
+        self._until_pruning = DELETIONS_PER_PRUNING
+        names = await self._coordination.children(layout.DELETED_TOPICS)
+        if len(names) <= RECORDS_KEPT:
+            return
+        paths = [f"{layout.DELETED_TOPICS}/{name}" for name in names]
+        nodes = await self._coordination.get_many(paths)
+        aged = sorted(
+            (node.modified_ms, path) for path, node in zip(paths, nodes, strict=True) if node
+        )
+        superfluous = [path for _, path in aged[: max(0, len(aged) - RECORDS_KEPT)]]
+        for part in _parts(superfluous):
+            with suppress(NoNodeError):  # the next time is early enough
+                operations = [Delete(path=path) for path in part]
+                await transact_in_term(self._coordination, term, operations)
 
 
 def _parts(paths: Sequence[str]) -> Iterator[Sequence[str]]:

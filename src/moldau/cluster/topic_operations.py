@@ -13,6 +13,7 @@ from moldau.cluster import layout
 from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.metadata_image import NO_BROKER, NO_NODE, PartitionState, TopicState
 from moldau.coordination.port import Create, Delete, Node, Operation, SetData
+from moldau.model import TopicId
 
 
 def creation(topic: TopicState, config: Node | None, end: int | None = None) -> list[Operation]:
@@ -65,6 +66,11 @@ def paths_of(name: str, partitions: Iterable[str]) -> list[str]:
 
 def deletion(name: str, paths: Iterable[str]) -> list[Operation]:
     return [*(Delete(path=path) for path in paths), notification([name])]
+
+
+def deletion_record(topic: str, topic_id: TopicId) -> Operation:
+    """What says for ever after that this topic was deleted, and did not merely vanish (DEL-1)."""
+    return Create(path=layout.deleted_topic_path(topic_id), data=topic.encode())
 
 
 def state_write(planned: PlannedState) -> Operation:

@@ -137,13 +137,14 @@ class Partition(Replica):
     def apply_state(self, state: PartitionState) -> bool:
         """Take the part that the cluster's metadata gives this broker; whether it is news.
 
-        An older state changes nothing. The one in force is taken up again after a suspension, and
-        may come with other replicas, where a tool has written them without a new epoch.
+        An older state changes nothing. The one in force may come with other replicas, where a tool
+        has written them without a new epoch. After a suspension none is in force: what was read in
+        the new session is taken up, whatever it is.
         """
-        if state.version < self._version:
+        is_resumed = self._is_suspended
+        if state.version < self._version and not is_resumed:
             return False
         self.replicas = state.replicas
-        is_resumed = self._is_suspended and state.version == self._version
         if state.version == self._version and not is_resumed:
             self._update_replicas(state)
             return False

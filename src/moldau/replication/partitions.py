@@ -15,14 +15,23 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from moldau.clock import Clock
-from moldau.cluster.rules.metadata_image import MetadataImage, PartitionState, TopicState
+from moldau.cluster.rules.metadata_image import (
+    NO_NODE,
+    NO_TOPIC_ID,
+    MetadataImage,
+    PartitionState,
+    TopicState,
+)
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import NotLeaderError, StorageError, UnknownTopicError
-from moldau.model import BrokerId, LeaderEpoch, Offset, TopicPartition
+from moldau.model import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
+from moldau.replication.kept_logs import KeptLogs, ServedState
 from moldau.replication.partition import Partition, PartitionObserver
 from moldau.replication.replica_fetchers import ReplicaFetchers
+from moldau.replication.rules.replica_fate import Fate, decide_fate, is_same_topic
 from moldau.replication.unpacking import Unpacker
+from moldau.storage.log import Log
 from moldau.storage.log_store import LogStore
 from moldau.workers import Workers
 
@@ -55,8 +64,11 @@ class Partitions:
         self._lease_end = lease_end
         self._fetchers: ReplicaFetchers | None = None
         self._partitions: dict[TopicPartition, Partition] = {}
-        self._offline: set[TopicPartition] = set()  # ours, but their log directory failed
+        # Ours, but their log directory failed; and the topic, which may be made again.
+        self._offline: dict[TopicPartition, TopicId] = {}
         self.on_offline: Callable[[], None] | None = None  # told when more of them were found
+        self.kept = KeptLogs(log_store)
+        self.on_return: Callable[[str], None] | None = None  # told of topics to be judged
         self._image: MetadataImage | None = None
         self._former_epochs: Mapping[TopicPartition, LeaderEpoch] = {}
         self._is_suspended = False
@@ -123,20 +135,20 @@ class Partitions:
     async def begin(self, image: MetadataImage) -> None:
         """Give every log that was loaded its part, before the first request is answered.
 
-        A log without a topic is what a crash in the middle of a deletion leaves, and one without a
-        part here is what a reassignment leaves. It is put aside and not deleted, since the
-        metadata may be what is wrong, after a restore for example.
+        A log whose topic was deleted goes. One without a topic, and one without a part here, stay
+        where they are, out of service (DEL-1): the metadata may be what is wrong, after a restore
+        for example. What a reassignment leaves on a broker that was away is among them.
         """
         self._forget_waiting()  # all of them are older, and may know topics that are no more
-        unknown = [
-            topic_partition
-            for topic_partition in self._log_store.logs
-            if not self._has_part(image.find_partition(*topic_partition))
-        ]
-        for topic_partition in unknown:
-            with contextlib.suppress(StorageError):  # reported by the directory
-                folder = await self._log_store.set_aside(topic_partition)
-                _log.warning("%s has no topic, its files are kept in %s", topic_partition, folder)
+        for key, log in tuple(self._log_store.logs.items()):
+            if self._fate_of(key, log.topic_id, log, image) is Fate.SERVE:
+                continue
+            if image.was_deleted(key.topic, log.topic_id):
+                with contextlib.suppress(StorageError):  # reported by the directory
+                    await self._log_store.delete_log(key)
+            elif not self._has_part(image.find_partition(*key)):  # else it gives way to another's
+                self.kept.keep(key, log, image)
+        self.kept.begin(image)
         await self.apply(image, tuple(image.topics))
         self._former_epochs = {}  # a topic that is made from now on has no past
         self._has_begun = True
@@ -188,7 +200,7 @@ class Partitions:
         former, self._image = self._image, image
         if former is not None and former.brokers is not image.brokers:
             self._forget_restarted(former)
-        former_offline = frozenset(self._offline)
+        former_offline = frozenset(self._offline.items())
         names = sorted(changed_topics)
         held = self._held_of(names)
         for count, name in enumerate(names, start=1):
@@ -200,7 +212,7 @@ class Partitions:
                 await self._apply_topic(name, image, held[name])
             except Exception:  # noqa: BLE001 a bug costs one topic, the others are served
                 _log.exception("topic %s is not as the metadata says", name)
-        if self.on_offline is not None and not self._offline <= former_offline:
+        if self.on_offline is not None and not self._offline.items() <= former_offline:
             self.on_offline()
         async with self._applied:
             self._applied_version = max(self._applied_version, image.version)
@@ -228,23 +240,78 @@ class Partitions:
     async def _apply_topic(
         self, name: str, image: MetadataImage, held: Iterable[Partition]
     ) -> None:
-        topic = image.topics.get(name)
         for partition in held:
-            key = partition.topic_partition
-            state = None if topic is None else topic.find_partition(key.partition)
-            is_other = topic is None or partition.topic_id != topic.topic_id
-            if self._partitions.get(key) is partition and (is_other or not self._has_part(state)):
-                await self._drop(key)
+            if self._partitions.get(partition.topic_partition) is partition:
+                await self._apply_fate(partition, image)
+        topic = image.topics.get(name)
         if topic is None:
-            self._offline = {key for key in self._offline if key.topic != name}
+            self._forget_offline(name, image)
+            if name not in image.unreadable:
+                self.kept.on_gone(name)
             return
         options = TopicOptions.resolve(topic.configs, self._options())
+        is_late = False  # some of it is to be judged, and has a state by which it can be
         for number, state in enumerate(topic.partitions):
-            if self._has_part(state) and not self._is_obsolete(image):
+            if not self._has_part(state) or self._is_obsolete(image):
+                continue
+            if self.kept.is_unjudged(topic, number):
+                is_late |= state.version != NO_NODE
+            else:
                 await self._apply_partition(number, topic, image, options)
+        if is_late and self.on_return is not None:
+            self.on_return(name)  # and the topic is applied again afterwards
+
+    async def _apply_fate(self, partition: Partition, image: MetadataImage) -> None:
+        key = partition.topic_partition
+        match self._fate_of(key, partition.topic_id, partition.log, image):
+            case Fate.DELETE:
+                await self._drop(key)
+            case Fate.KEEP:
+                self._keep(partition, image)
+            case Fate.SERVE:  # an old tool's topic may have got its id from the controller
+                partition.topic_id = image.topics[key.topic].topic_id
+
+    def _forget_offline(self, name: str, image: MetadataImage) -> None:
+        """A topic that was deleted is not missed; one that vanished may come back."""
+        gone = [
+            key
+            for key, topic_id in self._offline.items()
+            if key.topic == name and image.was_deleted(name, topic_id)
+        ]
+        for key in gone:
+            del self._offline[key]
 
     def _has_part(self, state: PartitionState | None) -> bool:
         return state is not None and self._broker_id in state.replicas
+
+    # Logs that are out of service
+
+    def _fate_of(
+        self, key: TopicPartition, topic_id: TopicId | None, log: Log, image: MetadataImage
+    ) -> Fate:
+        served = self._partitions.get(key)
+        seen_epoch = -1 if log.latest_epoch is None else log.latest_epoch
+        if served is not None:
+            seen_epoch = max(seen_epoch, served.leader_epoch)
+        return decide_fate(key, topic_id, seen_epoch, image, self._broker_id)
+
+    def _keep(self, partition: Partition, image: MetadataImage) -> None:
+        """Take a replica out of service, and leave its log where it is (DEL-1)."""
+        key = partition.topic_partition
+        served = ServedState(partition.leader_epoch, partition.isr)
+        self._take_out(key)
+        self._log_store.note_high_watermark(key, partition.high_watermark)
+        self.kept.keep_served(key, partition.log, served, image)
+
+    def on_judged(self, topic: TopicState, image: MetadataImage) -> None:
+        """What the logs of a topic that came back are worth is in the store: open them."""
+        self.kept.on_judged(topic)
+        self.on_image(image, (topic.name,))
+
+    async def take_back(self, topic: TopicState, number: int) -> None:
+        """Put the log of a topic in its place that was set aside for another one's."""
+        options = TopicOptions.resolve(topic.configs, self._options())
+        await self.kept.take_back(topic, number, options)
 
     async def _apply_partition(
         self, number: int, topic: TopicState, image: MetadataImage, options: TopicOptions
@@ -278,16 +345,17 @@ class Partitions:
         self, topic_partition: TopicPartition, topic: TopicState, options: TopicOptions
     ) -> Partition | None:
         try:
+            await self.kept.take_back(topic, topic_partition.partition, options)
             log = self._log_store.logs.get(topic_partition)
-            if log is not None and log.topic_id not in (None, topic.topic_id):
-                _log.warning("%s on disk is another topic's, deleting it", topic_partition)
-                await self._log_store.delete_log(topic_partition)
+            if log is not None and not is_same_topic(log.topic_id, topic.topic_id):
+                await self.kept.make_room(topic_partition, log, self._image)
                 log = None
             if log is None:
                 # What was offline when the broker began, is it still: an empty log would lead on.
-                is_new = self._has_begun and topic_partition not in self._offline
+                is_offline = self._offline.get(topic_partition) == topic.topic_id
+                topic_id = None if topic.topic_id == NO_TOPIC_ID else topic.topic_id
                 log = await self._log_store.create_log(
-                    topic_partition, topic.topic_id, options, is_new=is_new
+                    topic_partition, topic_id, options, is_new=self._has_begun and not is_offline
                 )
             else:
                 log.directory.require_online()  # its log may outlive it in the store's table
@@ -295,7 +363,7 @@ class Partitions:
         except StorageError as error:
             # The directory is offline, everybody was told; the topic's other partitions go on.
             _log.error("cannot open %s: %s", topic_partition, error)
-            self._offline.add(topic_partition)
+            self._offline[topic_partition] = topic.topic_id
             return None
         partition = Partition(
             log,
@@ -310,7 +378,8 @@ class Partitions:
             refused_epoch=self._former_epochs.get(topic_partition, -1),
         )
         self._partitions[topic_partition] = partition
-        self._offline.discard(topic_partition)
+        self._offline.pop(topic_partition, None)
+        self.kept.on_open(topic_partition)
         return partition
 
     async def _drop(self, topic_partition: TopicPartition) -> None:
@@ -327,12 +396,12 @@ class Partitions:
     def drop_offline(self, folder: Path) -> None:
         """A log directory failed: its replicas are not served any more."""
         gone = [
-            topic_partition
+            (topic_partition, partition.topic_id)
             for topic_partition, partition in self._partitions.items()
             if partition.log.directory.folder == folder
         ]
-        for topic_partition in gone:
-            self._offline.add(topic_partition)
+        for topic_partition, topic_id in gone:
+            self._offline[topic_partition] = topic_id
             self._take_out(topic_partition)
 
     def _take_out(self, topic_partition: TopicPartition) -> None:

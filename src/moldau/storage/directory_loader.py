@@ -13,7 +13,7 @@ import contextlib
 import json
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +41,8 @@ from moldau.storage.rules.file_names import (
     FolderKind,
     find_partition_folder,
 )
+from moldau.storage.set_aside import AsideLog, find_aside, find_note
+from moldau.storage.set_aside import size_bytes as folder_bytes
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +57,8 @@ class FolderTerms:
     cleaned_offsets: Mapping[TopicPartition, Offset]
     high_watermarks: Mapping[TopicPartition, Offset]
     partition_folders: Mapping[TopicPartition, Path]
+    aside: Sequence[AsideLog]
+    """Out of service, and to be taken back when their topics are there again."""
 
 
 def lock_folder(files: Files, folder: Path) -> FolderLock:
@@ -108,6 +112,7 @@ def write_identity(files: Files, folder: Path, identity: MetaProperties) -> None
 def survey_folder(files: Files, folder: Path) -> FolderTerms:
     """Read what is beside the logs, remove what was deleted, and take the clean marker away."""
     partition_folders = {}
+    strays = []
     for name in files.list_folder(folder):
         found = find_partition_folder(name)
         if found is None:
@@ -117,7 +122,8 @@ def survey_folder(files: Files, folder: Path) -> FolderTerms:
         elif found.kind is FolderKind.CURRENT:
             partition_folders[found.partition] = folder / name
         else:
-            _log.warning("%s is left alone: it is no log in use", folder / name)
+            strays.append(folder / name)
+    _tell_strays(files, strays)
     marker = folder / CLEAN_SHUTDOWN_FILE
     clean_shutdown = files.exists(marker)
     if clean_shutdown:
@@ -130,7 +136,19 @@ def survey_folder(files: Files, folder: Path) -> FolderTerms:
         cleaned_offsets=_read_checkpoint(files, folder / CLEANER_OFFSETS_FILE),
         high_watermarks=_read_checkpoint(files, folder / HIGH_WATERMARKS_FILE),
         partition_folders=partition_folders,
+        aside=find_aside(files, strays),
     )
+
+
+def _tell_strays(files: Files, folders: Sequence[Path]) -> None:
+    """What is kept takes room, and only a person can say that nobody needs it."""
+    for folder in folders:
+        _log.warning(
+            "%s (%d bytes) is kept and not served: its topic was not there any more, or is another "
+            "one; remove the folder if nobody needs its records",
+            folder,
+            folder_bytes(files, folder),
+        )
 
 
 def _read_checkpoint(files: Files, path: Path) -> Mapping[TopicPartition, Offset]:
@@ -155,12 +173,17 @@ def load_logs(
             partition, folder = waiting.popleft()
         except IndexError:
             return loaded
+        note = find_note(directory.files, folder)  # else the checkpoints know more
         load_terms = LoadTerms(
             clean_shutdown=terms.clean_shutdown,
             recovery_point=terms.recovery_points.get(partition, 0),
-            log_start_offset=terms.log_start_offsets.get(partition, 0),
+            log_start_offset=max(
+                terms.log_start_offsets.get(partition, 0), note.log_start_offset if note else 0
+            ),
             producer_expiration_ms=producer_expiration_ms,
-            cleaned_offset=terms.cleaned_offsets.get(partition, 0),
+            cleaned_offset=max(
+                terms.cleaned_offsets.get(partition, 0), note.cleaned_offset if note else 0
+            ),
         )
         try:
             loaded.append(

@@ -44,7 +44,7 @@ from moldau.storage.maintenance import Maintenance
 from moldau.storage.meta_properties import MetaProperties
 from moldau.storage.open_files import OpenFiles
 from moldau.storage.partition_metadata import encode_partition_metadata
-from moldau.storage.recovery import create_log
+from moldau.storage.recovery import LoadTerms, create_log, load_log
 from moldau.storage.rules.file_names import (
     PARTITION_METADATA_FILE,
     deleted_folder_name,
@@ -52,6 +52,7 @@ from moldau.storage.rules.file_names import (
     stray_folder_name,
 )
 from moldau.storage.segment_retention import kafka_policies
+from moldau.storage.set_aside import AsideLog, AsideNote, remove_note, write_note
 from moldau.workers import Workers
 
 _log = logging.getLogger(__name__)
@@ -113,7 +114,8 @@ class LogStore:
         self._locks: dict[Path, FolderLock] = {}
         self._identities: dict[Path, MetaProperties | None] = {}
         self._clean_folders: set[Path] = set()  # had the marker of a clean stop
-        self._known_high_watermarks: dict[TopicPartition, Offset] = {}  # as they were on opening
+        self._known_high_watermarks: dict[TopicPartition, Offset] = {}  # while nobody serves them
+        self._aside: dict[tuple[TopicId, int], tuple[LogDirectory, AsideLog]] = {}
         self._maintenance = Maintenance(self, clock, workers, options)
         self.logs: Mapping[TopicPartition, Log] = MappingProxyType(self._logs)
         self._high_watermarks: HighWatermarks = self._log_ends
@@ -152,6 +154,8 @@ class LogStore:
         try:
             terms = await self._take_folder(folder)
             self._known_high_watermarks.update(terms.high_watermarks)
+            for one in terms.aside:
+                self._aside[one.topic_id, one.partition] = directory, one
             self._checkpoints[folder] = CheckpointWriter(
                 directory, terms.recovery_points, terms.log_start_offsets, terms.cleaned_offsets
             )
@@ -303,16 +307,83 @@ class LogStore:
         log = self._logs.get(topic_partition)
         if log is None:
             return
+        self._known_high_watermarks.pop(topic_partition, None)
         name = deleted_folder_name(topic_partition, self._new_id().hex)
         folder = self._take_out(log, name)
         delay_ms = log.options.file_delete_delay_ms
         log.directory.remove_later((folder,), delay_ms, are_folders=True)
 
     async def set_aside(self, topic_partition: TopicPartition) -> Path:
-        """Take a log out of service that nobody knows, and keep its files; returns their folder."""
-        return self._take_out(
-            self._logs[topic_partition], stray_folder_name(topic_partition, self._new_id().hex)
+        """Make room for another topic of this name, and keep the log; returns its new folder."""
+        log = self._logs[topic_partition]
+        note = AsideNote(
+            log_start_offset=log.log_start_offset,
+            log_end_offset=log.log_end_offset,
+            cleaned_offset=log.cleaned_offset,
+            high_watermark=self._known_high_watermarks.pop(topic_partition, Offset(0)),
         )
+        await log.shut_down()
+        try:
+            await self._workers.run(lambda: write_note(self._files, log.folder, note))
+        except OSError as error:
+            raise log.directory.fail(error) from error
+        folder = self._take_out(log, stray_folder_name(topic_partition, self._new_id().hex))
+        if log.topic_id is not None:
+            one = AsideLog(
+                folder=folder,
+                topic_id=log.topic_id,
+                partition=topic_partition.partition,
+                note=note,
+            )
+            self._aside[log.topic_id, topic_partition.partition] = log.directory, one
+        return folder
+
+    def has_aside(self, topic_partition: TopicPartition, topic_id: TopicId) -> bool:
+        """Whether a log of this topic was set aside."""
+        return (topic_id, topic_partition.partition) in self._aside
+
+    async def take_back(
+        self, topic_partition: TopicPartition, topic_id: TopicId, options: TopicOptions
+    ) -> Log:
+        """Serve a log again that was set aside; nothing else may be in its place."""
+        directory, one = self._aside[topic_id, topic_partition.partition]
+        directory.require_online()
+        folder = directory.folder / partition_folder_name(topic_partition)
+        terms = LoadTerms(
+            clean_shutdown=False,  # nobody knows who was in the folder meanwhile
+            recovery_point=one.note.log_start_offset,
+            log_start_offset=one.note.log_start_offset,
+            producer_expiration_ms=self._options().producer_id_expiration_ms,
+            cleaned_offset=one.note.cleaned_offset,
+        )
+
+        def load() -> Log:
+            self._files.rename(one.folder, folder)
+            self._files.sync_folder(directory.folder)
+            return load_log(directory, folder, topic_partition, options, terms)
+
+        self._creating.add(topic_partition)
+        try:
+            log = await self._workers.run(load)
+        except OSError as error:
+            raise directory.judge(error) from error
+        finally:
+            self._creating.discard(topic_partition)
+        if log.log_end_offset < one.note.log_end_offset:
+            log.has_lost_its_end = True
+        del self._aside[topic_id, topic_partition.partition]
+        self._known_high_watermarks[topic_partition] = Offset(one.note.high_watermark)
+        self._add(log)
+        await self.write_checkpoints(directory)
+        try:
+            await self._workers.run(lambda: remove_note(self._files, folder))
+        except OSError as error:
+            raise directory.judge(error) from error
+        return log
+
+    def note_high_watermark(self, topic_partition: TopicPartition, offset: Offset) -> None:
+        """What was committed of a log that nobody serves just now, for when somebody does."""
+        self._known_high_watermarks[topic_partition] = offset
 
     def _take_out(self, log: Log, name: str) -> Path:
         del self._logs[log.topic_partition]
@@ -384,7 +455,7 @@ class LogStore:
         return {key: log.log_end_offset for key, log in self._logs.items()}
 
     def checkpointed_high_watermark(self, topic_partition: TopicPartition) -> Offset:
-        """What was committed when the last process wrote it down, 0 when nothing is known.
+        """What was committed when it was last written down or noted, 0 when nothing is known.
 
         Asked for once: a partition that is made again has no past.
         """
@@ -419,10 +490,11 @@ class LogStore:
             offsets = self.high_watermarks()
         for directory in self._directories:
             if directory.failure is None:
+                known = {**self._known_high_watermarks, **offsets}
                 here = {
-                    log.topic_partition: offsets[log.topic_partition]
+                    log.topic_partition: known[log.topic_partition]
                     for log in self.logs_in(directory.folder)
-                    if log.topic_partition in offsets
+                    if log.topic_partition in known
                 }
                 await self._checkpoints[directory.folder].write_high_watermarks(here)
 

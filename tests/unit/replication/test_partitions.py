@@ -18,6 +18,7 @@ from moldau.cluster.rules.metadata_image import (
 from moldau.config.broker_options import BrokerOptions
 from moldau.errors import NotLeaderError, StorageError, UnknownTopicError
 from moldau.model import TopicPartition
+from moldau.records.batch_builder import build_batch
 from moldau.replication.partition import FollowedRead, Partition
 from moldau.replication.partitions import Partitions
 from moldau.storage.log_store import LogStore
@@ -304,18 +305,95 @@ def test_a_log_that_may_be_on_a_dead_disk_is_not_begun_anew_elsewhere():
     play(story)
 
 
-def test_a_log_without_a_part_here_is_put_aside():
+def another(stage: Stage) -> Partitions:
+    """The broker is started again, with the same logs."""
+    return Partitions(
+        stage.store,
+        broker_id=1,
+        options=lambda: BrokerOptions.resolve({}),
+        clock=stage.clock,
+        workers=InlineWorkers(),
+        observer=Observer(),
+    )
+
+
+def test_a_log_without_a_part_here_is_kept_where_it_is():
     async def story(stage: Stage) -> None:
         await stage.apply(stage.image(2, 0))
-        other = Partitions(
-            stage.store,
-            broker_id=1,
-            options=lambda: BrokerOptions.resolve({}),
-            clock=stage.clock,
-            workers=InlineWorkers(),
-            observer=Observer(),
-        )
+        other = another(stage)
         await other.begin(stage.image(2, 0, replicas=(2, 3)))
+        assert other.find("clicks", 0) is None
+        assert CLICKS in stage.store.logs
+
+    play(story)
+
+
+def test_a_topic_that_vanishes_takes_no_log_along_and_finds_it_when_it_is_back():
+    async def story(stage: Stage) -> None:
+        judged: list[str] = []
+        stage.partitions.on_return = judged.append
+        await stage.partitions.begin(stage.image(1, 3))
+        log = stage.clicks.log
+        await stage.apply(MetadataImage(cluster_id="c", version=50))
+        assert stage.partitions.find("clicks", 0) is None
+        assert stage.store.logs[CLICKS] is log
+        back = stage.image(1, 3)
+        await stage.apply(back)
+        assert judged == ["clicks"]  # what the log is worth has to be written down first (REP-6)
+        assert stage.partitions.find("clicks", 0) is None
+        assert stage.partitions.kept.was_served(CLICKS)
+        stage.partitions.on_judged(back.topics["clicks"], back)
+        await stage.apply(back)
+        assert stage.clicks.log is log
+
+    play(story)
+
+
+def test_a_topic_that_was_deleted_takes_its_log_along():
+    async def story(stage: Stage) -> None:
+        await stage.apply(stage.image(1, 0))
+        await stage.apply(MetadataImage(cluster_id="c", version=50, deleted={FIRST: None}))
+        assert CLICKS not in stage.store.logs
+
+    play(story)
+
+
+def test_the_log_of_another_topic_of_the_name_gives_way_and_comes_back():
+    async def story(stage: Stage) -> None:
+        await stage.apply(stage.image(1, 0))
+        stage.clicks.append_as_leader(memoryview(build_batch([(0, None, b"a", ())])), 1)
+        await stage.apply(stage.image(1, 0, topic_id=SECOND))
+        assert stage.clicks.topic_id == SECOND
+        assert stage.clicks.log.log_end_offset == 0
+        folders = stage.store.directories[0].files.list_folder(Path("/data"))
+        assert [name for name in folders if name.endswith("-stray")]
+        first = replace(stage.image(1, 8), deleted={SECOND: None})
+        stage.partitions.kept.on_judged(first.topics["clicks"])
+        await stage.apply(first)
+        assert stage.clicks.topic_id == FIRST
+        assert stage.clicks.log.log_end_offset == 1
+        folders = stage.store.directories[0].files.list_folder(Path("/data"))
+        assert not [name for name in folders if name.endswith("-stray")]
+
+    play(story)
+
+
+def test_a_log_without_a_topic_is_deleted_at_the_beginning_if_the_topic_was():
+    async def story(stage: Stage) -> None:
+        await stage.apply(stage.image(1, 0))
+        other = another(stage)
+        await other.begin(MetadataImage(cluster_id="c", deleted={FIRST: None}))
+        assert CLICKS not in stage.store.logs
+
+    play(story)
+
+
+def test_a_vanished_topic_with_its_log_on_a_dead_disk_is_not_begun_anew():
+    async def story(stage: Stage) -> None:
+        stage.store.directories[0].fail(OSError(errno.EIO, "dead"))
+        await stage.partitions.begin(stage.image(1, 4))
+        await stage.apply(MetadataImage(cluster_id="c", version=50))
+        await stage.apply(stage.image(1, 4))
         assert CLICKS not in stage.store.logs
 
     play(story)

@@ -12,6 +12,13 @@ Written by the broker itself, with compare-and-set (docs/replication.md):
 
 The state of a replica with a hole is written even where it is not in the set: a leader that is
 about to add it, for what it knew of the log before, must lose the race.
+
+- Its log has seen a later leader epoch than the state: the store was set back, by a restore from a
+  backup perhaps, and what it says of leaders and in-sync sets was true once (DEL-2). Whoever led
+  under that state could make the others truncate what was acknowledged since. So nobody does: the
+  state says that nobody leads and nobody is known to be in sync, under an epoch later than any in
+  this log, and what leads then is a matter of recovery, by the logs. A partition with one replica
+  is led on under such an epoch.
 """
 
 from __future__ import annotations
@@ -43,6 +50,13 @@ Concerns = Callable[[TopicState, int], bool]
 
 FindCondition = Callable[[TopicState, int], Condition]
 
+FindEpoch = Callable[[TopicState, int], int]
+"""The latest leader epoch that the replica here has seen, -1 for none."""
+
+
+def _has_seen_nothing(topic: TopicState, partition: int) -> int:
+    return -1
+
 
 def plan_hand_over(
     topics: Iterable[TopicState],
@@ -64,11 +78,15 @@ def plan_return(
     broker: BrokerId,
     alive: Collection[BrokerId],
     condition_of: FindCondition,
+    seen_epoch_of: FindEpoch = _has_seen_nothing,
 ) -> list[PlannedState]:
     """The states that a broker writes before it registers."""
     others = [other for other in alive if other != broker]
 
     def decide(topic: TopicState, number: int, state: PartitionState) -> PartitionState | None:
+        seen_epoch = seen_epoch_of(topic, number)
+        if seen_epoch > state.leader_epoch:
+            return _set_back(state, broker, seen_epoch)
         match condition_of(topic, number):
             case Condition.WHOLE:
                 return _led_anew(state, broker)
@@ -78,6 +96,19 @@ def plan_return(
                 return _confessed(state, broker)
             case Condition.OFFLINE:
                 return _handed_over(state, broker, others)
+
+    return _plan(topics, broker, decide)
+
+
+def plan_set_back(
+    topics: Iterable[TopicState], broker: BrokerId, seen_epoch_of: FindEpoch
+) -> list[PlannedState]:
+    """What a broker writes that kept running while its session was renewed."""
+
+    def decide(topic: TopicState, number: int, state: PartitionState) -> PartitionState | None:
+        seen_epoch = seen_epoch_of(topic, number)
+        is_set_back = seen_epoch > state.leader_epoch
+        return _set_back(state, broker, seen_epoch) if is_set_back else None
 
     return _plan(topics, broker, decide)
 
@@ -128,6 +159,16 @@ def _confessed(state: PartitionState, broker: BrokerId) -> PartitionState:
         leader=NO_BROKER if leads else state.leader,
         leader_epoch=LeaderEpoch(state.leader_epoch + leads),
         isr=_without(state.isr, broker),
+    )
+
+
+def _set_back(state: PartitionState, broker: BrokerId, seen_epoch: int) -> PartitionState:
+    is_alone = len(state.replicas) == 1
+    return replace(
+        state,
+        leader=broker if is_alone else NO_BROKER,
+        leader_epoch=LeaderEpoch(seen_epoch + 1),
+        isr=(broker,) if is_alone else (),
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from uuid import UUID
 
-from moldau.model import BrokerId, LeaderEpoch, TopicId
+from moldau.model import BrokerId, LeaderEpoch, TopicId, TopicPartition
 
 NO_BROKER = BrokerId(-1)
 """In the place of a leader or a controller: there is none at the moment."""
@@ -25,6 +25,9 @@ NO_TOPIC_ID = TopicId(UUID(int=0))
 
 
 NOTHING_DELETED: Mapping[str, TopicId] = MappingProxyType({})
+
+DELETIONS_REMEMBERED = 5000
+"""In an image: enough for every log that waits for the image to be applied."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +107,33 @@ def _newest_partition(older: PartitionState | None, newer: PartitionState) -> Pa
     return newer if older is None or older.version <= newer.version else older
 
 
+def find_later_epoch(
+    epoch: LeaderEpoch, isr: Collection[BrokerId], state: PartitionState
+) -> LeaderEpoch | None:
+    """Whether a state contradicts a later one that is known, by its epoch and in-sync set (DEL-2).
+
+    It does if it is of an earlier epoch, or trusts somebody who was not in sync under the same one.
+    Then this is an epoch as late as the known one, and later than the state's; else None.
+    """
+    is_trusting = not set(state.isr) <= set(isr)
+    if state.leader_epoch < epoch or (state.leader_epoch == epoch and is_trusting):
+        return max(epoch, LeaderEpoch(state.leader_epoch + 1))
+    return None
+
+
+def find_set_back(known: TopicState | None, read: TopicState) -> dict[TopicPartition, LeaderEpoch]:
+    """The partitions whose states went back and contradict what is known, where that is no late
+    news; each with an epoch later than all."""
+    if known is None or known.topic_id != read.topic_id or read.topic_id == NO_TOPIC_ID:
+        return {}
+    found = {}
+    for number, (ours, theirs) in enumerate(zip(known.partitions, read.partitions, strict=False)):
+        epoch = find_later_epoch(ours.leader_epoch, ours.isr, theirs)
+        if theirs.version < ours.version and epoch is not None:
+            found[TopicPartition(read.name, number)] = epoch
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataImage:
     """The cluster at one moment. `topics` and `topics_by_id` hold the same topics."""
@@ -114,6 +144,9 @@ class MetadataImage:
     topics: Mapping[str, TopicState] = field(default_factory=dict)
     topics_by_id: Mapping[UUID, TopicState] = field(default_factory=dict)
     deleting: Mapping[str, TopicId] = field(default_factory=dict)  # no topic any more, not gone yet
+    deleted: Mapping[TopicId, None] = field(default_factory=dict)  # gone, the last ones of them
+    """A topic that is neither here nor in the others has vanished: that is no deletion (DEL-1)."""
+    unreadable: frozenset[str] = frozenset()  # topics whose nodes made no sense from the start
     broker_configs: Mapping[BrokerId, Mapping[str, str]] = field(default_factory=dict)
     default_broker_config: Mapping[str, str] = field(default_factory=dict)
     version: int = 0  # grows by one with each image
@@ -133,11 +166,14 @@ class MetadataImage:
         changed: Iterable[TopicState],
         removed: Collection[str] = (),
         deleting: Mapping[str, TopicId] = NOTHING_DELETED,
+        deleted: Collection[TopicId] = (),
     ) -> MetadataImage:
         """Put topics in (or in the place of their former state), and take others out.
 
-        Those of `deleting` are taken out too; their names are not free again yet.
+        Those of `deleting` are taken out too; their names are not free again yet. `deleted` are
+        the ids of topics that somebody has deleted, and that did not merely vanish.
         """
+        changed = tuple(changed)
         topics = dict(self.topics)
         by_id = dict(self.topics_by_id)
         still = {**self.deleting}
@@ -159,8 +195,17 @@ class MetadataImage:
             topics=topics,
             topics_by_id=by_id,
             deleting={**still, **deleting},
+            unreadable=self.unreadable - {*removed, *deleting, *(topic.name for topic in changed)},
+            deleted=_latest({**self.deleted, **dict.fromkeys(deleted)})
+            if deleted
+            else self.deleted,
             version=self.version + 1,
         )
+
+    def was_deleted(self, name: str, topic_id: TopicId | None) -> bool:
+        """Whether somebody asked for this topic's deletion; None stands for any of the name."""
+        marked = self.deleting.get(name)
+        return topic_id in self.deleted or (marked is not None and topic_id in (None, marked))
 
     def with_brokers(self, brokers: Iterable[BrokerState]) -> MetadataImage:
         """These brokers are alive, and no others."""
@@ -180,3 +225,8 @@ class MetadataImage:
         if not config:
             del configs[broker_id]
         return replace(self, broker_configs=configs, version=self.version + 1)
+
+
+def _latest(deleted: Mapping[TopicId, None]) -> Mapping[TopicId, None]:
+    surplus = max(0, len(deleted) - DELETIONS_REMEMBERED)
+    return dict.fromkeys(tuple(deleted)[surplus:])

@@ -1,0 +1,73 @@
+"""A log goes because somebody asked for it, and for no other reason (DEL-1)."""
+
+from uuid import UUID
+
+import pytest
+
+from moldau.cluster.rules.metadata_image import (
+    NO_TOPIC_ID,
+    MetadataImage,
+    PartitionState,
+    TopicState,
+)
+from moldau.model import TopicPartition
+from moldau.replication.rules.replica_fate import Fate, decide_fate
+
+OURS, THEIRS = UUID(int=1), UUID(int=2)
+CLICKS = TopicPartition("clicks", 0)
+EMPTY = MetadataImage(cluster_id="c")
+
+
+def topic(topic_id: UUID, *replicas: int, epoch: int = 5) -> TopicState:
+    state = PartitionState(leader=2, leader_epoch=epoch, isr=(2,), replicas=replicas)
+    return TopicState(name="clicks", topic_id=topic_id, partitions=(state,))
+
+
+def image(topic_id: UUID, *replicas: int, epoch: int = 5) -> MetadataImage:
+    return EMPTY.with_topics((topic(topic_id, *replicas, epoch=epoch),))
+
+
+def fate(image: MetadataImage, topic_id: UUID | None = OURS, seen_epoch: int = 5) -> Fate:
+    return decide_fate(CLICKS, topic_id, seen_epoch, image, 1)
+
+
+def test_a_replica_of_the_topic_is_served():
+    assert fate(image(OURS, 1, 2)) is Fate.SERVE
+
+
+@pytest.mark.parametrize("unknown", [None, NO_TOPIC_ID])
+def test_a_log_without_an_id_goes_by_its_name(unknown):
+    assert fate(image(OURS, 1, 2), unknown) is Fate.SERVE
+    assert fate(EMPTY, unknown) is Fate.KEEP
+    assert fate(EMPTY.with_topics((), (), {"clicks": OURS}), None) is Fate.DELETE
+
+
+def test_what_was_given_to_other_brokers_is_deleted():
+    assert fate(image(OURS, 2, 3, epoch=6)) is Fate.DELETE
+    assert fate(image(OURS, 2, 3, epoch=5)) is Fate.DELETE
+
+
+def test_what_was_elsewhere_before_it_came_here_is_kept():
+    assert fate(image(OURS, 2, 3, epoch=4)) is Fate.KEEP
+
+
+def test_a_topic_that_vanished_was_not_deleted():
+    assert fate(EMPTY) is Fate.KEEP
+    assert fate(image(THEIRS, 1, 2)) is Fate.KEEP
+
+
+def test_a_partition_that_its_topic_does_not_have_any_more_is_kept():
+    later = TopicPartition("clicks", 1)
+    assert decide_fate(later, OURS, 5, image(OURS, 1, 2), 1) is Fate.KEEP
+
+
+def test_a_mark_with_the_id_deletes_and_one_with_another_id_does_not():
+    assert fate(EMPTY.with_topics((), (), {"clicks": OURS})) is Fate.DELETE
+    assert fate(EMPTY.with_topics((), (), {"clicks": THEIRS})) is Fate.KEEP
+
+
+def test_a_record_of_the_deletion_deletes_also_when_the_name_is_taken_again():
+    assert fate(EMPTY.with_topics((), (), deleted=(OURS,))) is Fate.DELETE
+    again = EMPTY.with_topics((topic(THEIRS, 1, 2),), deleted=(OURS,))
+    assert fate(again) is Fate.DELETE
+    assert fate(again, THEIRS) is Fate.SERVE

@@ -9,7 +9,7 @@ FIRST ?= 1
 MUTANTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help start demo interop test lint format bench campaign mutants reference clean
+.PHONY: help start demo interop test extras lint format bench campaign mutants reference clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -29,8 +29,8 @@ $(VENV)/.dev: $(VENV)/.core
 	@$(BIN)/python -m pip install --quiet --group test --group lint
 	@touch $@
 
-start: $(VENV)/.core ## Serve on 127.0.0.1:9092, data in ./moldau-data
-	@$(BIN)/moldau start
+start: $(VENV)/.core ## Serve on 127.0.0.1:9092 (PORT=N: another port), data in ./moldau-data
+	@$(BIN)/moldau start $(if $(PORT),--listen 127.0.0.1:$(PORT))
 
 demo: $(VENV)/.dev ## A click stream through Spark: a derived feed and an offline load (about a minute)
 	@$(BIN)/python examples/demo.py
@@ -40,6 +40,9 @@ interop: $(VENV)/.dev ## Spark's own Kafka connector against Moldau, where Maven
 
 test: $(VENV)/.dev lint ## Install what the tests need, lint, and run every test
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+
+extras: | $(BIN)/python ## The built wheel with each extra alone, in clean environments, does its job once
+	$(BIN)/python tests/extras
 
 lint: $(VENV)/.dev ## Style, types and layers
 	$(BIN)/ruff check src tests bench

@@ -86,3 +86,8 @@ def __getattr__(name: str) -> object:
     found: object = getattr(import_module(home), name)
     globals()[name] = found  # asked for once: the next time it is simply there
     return found
+
+
+def __dir__() -> list[str]:
+    """What there is, also before it was asked for."""
+    return sorted({*globals(), *__all__, "__version__", "spark", "testing"})

@@ -9,6 +9,7 @@ A shell: a loop in a thread of its own fetches while the caller's thread decodes
 
 from __future__ import annotations
 
+import os
 import sys
 from collections import defaultdict
 from collections.abc import Collection, Generator, Iterator, Sequence
@@ -35,7 +36,7 @@ DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 def read_table(
     topic: str,
     *,
-    bootstrap: str = DEFAULT_BOOTSTRAP,
+    bootstrap: str | None = None,
     partitions: Collection[int] | None = None,
     start: Bounds = None,
     end: Bounds = None,
@@ -57,6 +58,8 @@ def read_table(
     partition; `end` is exclusive. A datetime stands for the offset of the first record that is not
     older. Without them, all is read that is there at the time of the call.
 
+    Without `bootstrap`, the environment's MOLDAU_BOOTSTRAP is asked, else 127.0.0.1:9092.
+
     `max_rows` and `max_bytes` (of the table, about) end the reading when so much has come, from
     whichever partitions it came. `read_committed` leaves out the records of transactions that were
     aborted or are not complete.
@@ -65,7 +68,7 @@ def read_table(
 
     reading = _Reading(
         topic=topic,
-        bootstrap=bootstrap,
+        bootstrap=bootstrap or os.environ.get("MOLDAU_BOOTSTRAP") or DEFAULT_BOOTSTRAP,
         partitions=partitions,
         start=start,
         end=end,
@@ -85,7 +88,7 @@ def read_table(
 def read_batches(
     topic: str,
     *,
-    bootstrap: str = DEFAULT_BOOTSTRAP,
+    bootstrap: str | None = None,
     partitions: Collection[int] | None = None,
     start: Bounds = None,
     end: Bounds = None,
@@ -103,7 +106,7 @@ def read_batches(
     """
     reading = _Reading(
         topic=topic,
-        bootstrap=bootstrap,
+        bootstrap=bootstrap or os.environ.get("MOLDAU_BOOTSTRAP") or DEFAULT_BOOTSTRAP,
         partitions=partitions,
         start=start,
         end=end,

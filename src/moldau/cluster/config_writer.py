@@ -8,6 +8,7 @@ this broker wait for each other, so that many of them at once do not lose to eac
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.config_changes import FindListDefault, apply_config_changes
 from moldau.cluster.rules.topic_creation import CheckConfigs
 from moldau.config.operations import ConfigChange
+from moldau.config.unknown import find_unknown
 from moldau.coordination.port import (
     ANY_VERSION,
     Check,
@@ -27,6 +29,8 @@ from moldau.coordination.port import (
 )
 from moldau.errors import UnknownTopicError
 from moldau.model import BrokerId
+
+logger = logging.getLogger(__name__)
 
 ChangeConfigs = Callable[[Mapping[str, str]], Mapping[str, str]]
 """From the configs that are set to those that shall be."""
@@ -110,6 +114,8 @@ class ConfigWriter:
                 announced = _announcement(ConfigEntity("brokers", entity))
                 await self._coordination.transact((*operations, announced))
                 self._publisher.apply_broker_configs(broker_id, configs)
+                for unknown in find_unknown(configs):
+                    logger.warning("set for %s: %s", _whose(broker_id), unknown)
             return configs
 
     async def _plan(
@@ -126,6 +132,10 @@ class ConfigWriter:
         if node is None:
             return [Create(path=path, data=data)], configs
         return [SetData(path=path, data=data, version=node.version)], configs
+
+
+def _whose(broker_id: BrokerId | None) -> str:
+    return "all brokers" if broker_id is None else f"broker {broker_id}"
 
 
 def _altering(changes: Sequence[ConfigChange], rules: ConfigRules) -> ChangeConfigs:

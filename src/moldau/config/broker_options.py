@@ -23,7 +23,6 @@ from moldau.config.declarations.transactions import TransactionOptions
 from moldau.config.listeners import Listener, parse_listeners, parse_protocol_map
 from moldau.config.option import OptionSet, Reload
 from moldau.config.resolve import Layers, Source, resolve_values
-from moldau.config.spelling import suggest
 from moldau.config.unserved import find_unserved
 from moldau.errors import ConfigurationError, InvalidConfigError
 
@@ -98,11 +97,11 @@ class BrokerOptions(
         """Raise InvalidConfigError when a running broker cannot be given this setting.
 
         `cluster_wide` when it is meant for all brokers (an empty resource name in AlterConfigs).
+        A name that nobody declares is taken, as Kafka takes it: a plugin might know it.
         """
         declared = cls.find_declaration(name)
         if declared is None:
-            hint = suggest(name, cls.declarations())
-            raise InvalidConfigError(f"Unknown broker config name: {name}{hint}")
+            return
         if declared.reload is Reload.READ_ONLY:
             raise InvalidConfigError(
                 f"{name} cannot change while the broker runs; set it in server.properties and "

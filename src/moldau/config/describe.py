@@ -52,13 +52,18 @@ def describe_topic(overrides: Mapping[str, str], broker: BrokerOptions) -> list[
 
 
 def describe_broker(broker: BrokerOptions) -> list[DescribedOption]:
-    """Every option of a broker, by name."""
+    """Every option of a broker, by name; then what was set and nobody declares."""
     described = []
     for declared in sorted(broker.declarations().values(), key=_by_name):
         chain = _broker_chain(declared, broker)
         text = _winning_text(declared, chain, broker)
         described.append(_described(declared, text, chain))
-    return described
+    strange: dict[str, Source] = {}
+    for source, settings in broker.layers.levels():
+        if source is not Source.STATIC_BROKER:
+            unknown = (name for name in sorted(settings) if name not in broker.declarations())
+            strange = dict.fromkeys(unknown, source) | strange
+    return [*described, *(_described_unknown(name, source) for name, source in strange.items())]
 
 
 def describe_broker_defaults(default_dynamic: Mapping[str, str]) -> list[DescribedOption]:
@@ -66,7 +71,9 @@ def describe_broker_defaults(default_dynamic: Mapping[str, str]) -> list[Describ
     described = []
     for name, text in sorted(default_dynamic.items()):
         declared = BrokerOptions.find_declaration(name)
-        if declared is not None:
+        if declared is None:
+            described.append(_described_unknown(name, Source.DYNAMIC_DEFAULT_BROKER))
+        else:
             tidy = declared.kind.tidy(text)
             link = OptionSynonym(name=name, value=tidy, source=Source.DYNAMIC_DEFAULT_BROKER)
             described.append(_described(declared, tidy, (link,)))
@@ -142,4 +149,19 @@ def _described(
         type=declared.kind.type,
         documentation=declared.documentation,
         synonyms=chain,
+    )
+
+
+def _described_unknown(name: str, source: Source) -> DescribedOption:
+    """A setting that nobody declares may be a password: its value is not told, as in Kafka."""
+    return DescribedOption(
+        name=name,
+        value=None,
+        is_default=False,
+        source=source,
+        read_only=False,
+        sensitive=True,
+        type=OptionType.UNKNOWN,
+        documentation="",
+        synonyms=(OptionSynonym(name=name, value=None, source=source),),
     )

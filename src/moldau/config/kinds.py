@@ -27,6 +27,7 @@ _DECIMAL_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?
 class OptionType(IntEnum):
     """The codes that DescribeConfigs puts on the wire."""
 
+    UNKNOWN = 0
     BOOLEAN = 1
     STRING = 2
     INT = 3

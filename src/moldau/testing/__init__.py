@@ -43,3 +43,8 @@ def __getattr__(name: str) -> object:
     from importlib import import_module
 
     return getattr(import_module(home), name)
+
+
+def __dir__() -> list[str]:
+    """What there is, also before it was asked for."""
+    return sorted({*globals(), *__all__})

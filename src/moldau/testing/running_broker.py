@@ -16,6 +16,8 @@ from types import MappingProxyType
 
 from moldau.broker.run import real_ports
 from moldau.broker.server import Broker
+from moldau.config.unknown import find_unknown
+from moldau.errors import ConfigurationError
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _STOP_SECONDS = 30.0
@@ -34,15 +36,23 @@ class RunningBroker:
         return self._broker.bootstrap
 
 
+def refuse_unknown(config: Mapping[str, str]) -> None:
+    """A typo in a test's options would only be warned of in a log that nobody reads."""
+    unknown = find_unknown(config)
+    if unknown:
+        raise ConfigurationError("; ".join(map(str, unknown)))
+
+
 @contextlib.contextmanager
 def broker(
     config: Mapping[str, str] = _NOTHING, *, data_folder: Path | None = None
 ) -> Iterator[RunningBroker]:
     """Start a broker, stop it at the end of the block.
 
-    `config` holds options by Kafka's names, as in `server.properties`. With a `data_folder` the
-    data stays; without one it goes with the broker.
+    `config` holds options by Kafka's names, as in `server.properties`; a name that is no option is
+    refused. With a `data_folder` the data stays; without one it goes with the broker.
     """
+    refuse_unknown(config)
     with contextlib.ExitStack() as stack:
         if data_folder is None:
             made = tempfile.TemporaryDirectory(prefix="moldau-", ignore_cleanup_errors=True)

@@ -22,6 +22,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from moldau.broker.handlers import HANDLERS
+from moldau.config.spelling import suggest
 from moldau.coordination.embedded import MEMORY, EmbeddedStore
 from moldau.errors import KafkaError
 from moldau.net.port import Connection
@@ -29,6 +30,7 @@ from moldau.testing.cluster_member import ClusterMember, make_task
 from moldau.testing.error_answers import error_answer
 from moldau.testing.held_ports import Links
 from moldau.testing.moving_clock import MovingClock
+from moldau.testing.running_broker import refuse_unknown
 from moldau.testing.seeded_faults import Fault, FaultTable
 from moldau.wire.headers import read_request_header
 from moldau.workers import InlineWorkers
@@ -82,11 +84,11 @@ class RunningCluster:
 
     def kill(self, broker_id: int) -> None:
         """End a broker as `kill -9` does."""
-        self._core.run(self._core.members[broker_id].kill())
+        self._core.run(self._core.require_member(broker_id).kill())
 
     def stop(self, broker_id: int) -> None:
         """Stop a broker in good order: it hands over what it leads."""
-        self._core.run(self._core.members[broker_id].stop())
+        self._core.run(self._core.require_member(broker_id).stop())
 
     def restart(self, broker_id: int) -> None:
         """Start a broker that was killed or stopped; one that runs is stopped before."""
@@ -94,13 +96,15 @@ class RunningCluster:
 
     def pause(self, broker_id: int) -> None:
         """Let a broker do nothing, as SIGSTOP does; its session ends if that lasts too long."""
-        self._core.call(self._core.members[broker_id].pause)
+        self._core.call(self._core.require_member(broker_id).pause)
 
     def resume(self, broker_id: int) -> None:
-        self._core.call(self._core.members[broker_id].resume)
+        self._core.call(self._core.require_member(broker_id).resume)
 
     def cut(self, one: int, other: int) -> None:
         """Let nothing through between two brokers."""
+        self._core.require_member(one)
+        self._core.require_member(other)
         self._core.call(lambda: self._core.links.cut(one, other))
 
     def heal(self) -> None:
@@ -124,6 +128,8 @@ class RunningCluster:
         known = {module.API.name for module in HANDLERS}
         if api not in known:
             raise ValueError(f"{api!r} is no API; there are {', '.join(sorted(known))}")
+        if broker_id is not None:
+            self._core.require_member(broker_id)
         subject = "*" if broker_id is None else str(broker_id)
         return self._core.injected.add(
             api, _code_of(error), matching=subject, skip=skip, count=times
@@ -156,7 +162,11 @@ class RunningCluster:
 
 @contextlib.contextmanager
 def cluster(brokers: int = 3, config: Mapping[str, str] = _NOTHING) -> Iterator[RunningCluster]:
-    """Start a cluster, stop it at the end of the block. `config` is for all brokers."""
+    """Start a cluster, stop it at the end of the block.
+
+    `config` is for all brokers; a name that is no option is refused.
+    """
+    refuse_unknown(config)
     core = _Core(brokers, config)
     core.start()
     try:
@@ -251,8 +261,16 @@ class _Core:
         await asyncio.gather(*(member.start() for member in self.members.values()))
         await self.wait_until_whole()
 
+    def require_member(self, broker_id: int) -> ClusterMember:
+        """The broker of this number."""
+        member = self.members.get(broker_id)
+        if member is None:
+            numbers = ", ".join(map(str, self.members))
+            raise ValueError(f"there is no broker {broker_id!r}; there are {numbers}")
+        return member
+
     async def restart(self, broker_id: int) -> None:
-        member = self.members[broker_id]
+        member = self.require_member(broker_id)
         self.links.resume(broker_id)
         await member.stop()
         await member.start()
@@ -311,7 +329,10 @@ def _code_of(
 ) -> ErrorCode | None:
     codes = type(KafkaError.code)
     if isinstance(error, str):
+        names = [code.name for code in codes]
+        if error.lower() not in names:
+            raise ValueError(f"{error!r} is no error of Kafka{suggest(error.lower(), names)}")
         return codes[error.lower()]
     if isinstance(error, int):
-        return codes(error)
+        return codes(error)  # says itself which number it does not know
     return error.code if issubclass(error, KafkaError) else None

@@ -4,6 +4,8 @@ import pytest
 
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.current import CurrentBrokerOptions
+from moldau.config.describe import describe_broker
+from moldau.config.resolve import Source
 from moldau.config.static import load_properties
 from moldau.config.topic_options import TopicOptions
 from moldau.config.unknown import find_unknown
@@ -205,8 +207,16 @@ def test_an_option_of_one_broker_cannot_be_set_for_all() -> None:
         BrokerOptions.check(name, "1000", cluster_wide=True)
 
 
-def test_a_wrong_dynamic_value_or_name_is_refused() -> None:
+def test_a_wrong_dynamic_value_is_refused() -> None:
     with pytest.raises(InvalidConfigError, match=r"max.connections=-1 is less than 0"):
         BrokerOptions.check("max.connections", "-1")
-    with pytest.raises(InvalidConfigError, match=r"did you mean max.connections"):
-        BrokerOptions.check("max.conections", "1")
+
+
+def test_a_dynamic_name_that_nobody_declares_is_taken_as_kafka_takes_it() -> None:
+    BrokerOptions.check("max.conections", "1")
+    options = BrokerOptions.resolve({}, {"max.conections": "1"}, {"some.plugin.password": "x"})
+    strange = describe_broker(options)[-2:]
+    assert [(one.name, one.value, one.source) for one in strange] == [
+        ("some.plugin.password", None, Source.DYNAMIC_DEFAULT_BROKER),
+        ("max.conections", None, Source.DYNAMIC_BROKER),
+    ]

@@ -124,7 +124,8 @@ def test_a_password_is_never_told() -> None:
 
 
 def test_the_default_of_all_brokers_shows_only_what_is_set() -> None:
-    (described,) = describe_broker_defaults({"max.connections": " 9", "from.the.future": "1"})
+    strange, described = describe_broker_defaults({"max.connections": " 9", "from.a.plugin": "1"})
+    assert (strange.name, strange.value, strange.sensitive) == ("from.a.plugin", None, True)
     assert (described.name, described.value) == ("max.connections", "9")
     assert described.source is Source.DYNAMIC_DEFAULT_BROKER
     assert not described.is_default

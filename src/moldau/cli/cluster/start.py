@@ -81,6 +81,8 @@ def start(
     cluster.start(settings, note)
     typer.echo(f"listening on {cluster.bootstrap}")
     typer.echo(f"zookeeper    {cluster.zookeeper.connect}")
+    # The commands ask 127.0.0.1:9092 by default: one broker, and it may be the one that is killed.
+    typer.echo(f"export MOLDAU_BOOTSTRAP={cluster.bootstrap}")
 
 
 def _replication_settings(plan: ClusterPlan) -> list[str]:

@@ -25,9 +25,10 @@ def alter(
     as_json: AsJson = False,
 ) -> None:
     """Change settings of a topic or broker. What is not named stays."""
-    from moldau.cli.output import print_document
+    from moldau.cli.output import note, print_document
     from moldau.cli.session import with_admin
     from moldau.client.admin_values import ConfigChange, ConfigOperation
+    from moldau.config.unknown import find_unknown
 
     resource = require_target(topic, broker)
     settings = parse_settings(to_set or (), "--set")
@@ -39,6 +40,8 @@ def alter(
     answer = with_admin(bootstrap, lambda admin: admin.alter_configs({resource: changes}))[resource]
     if answer is not None:
         raise answer
+    for unknown in find_unknown(settings) if broker is not None else ():
+        note(f"warning: {unknown}")  # a broker takes any name
     if as_json:
         print_document({"resource": str(resource), "set": settings, "unset": removed})
     else:

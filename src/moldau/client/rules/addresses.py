@@ -21,6 +21,10 @@ class Address(NamedTuple):
 
 def parse_bootstrap(text: str) -> tuple[Address, ...]:
     """At least one address; a missing port is 9092; IPv6 hosts stand in brackets."""
+    if not isinstance(text, str):  # other clients take lists, and callers are not all typed
+        raise ConfigurationError(
+            f"bootstrap is one text, like '127.0.0.1:9092,127.0.0.1:9093', and not {text!r}"
+        )
     addresses = tuple(parse_address(part.strip()) for part in text.split(",") if part.strip())
     if not addresses:
         raise ConfigurationError("the bootstrap list is empty; it looks like 127.0.0.1:9092")

@@ -170,10 +170,9 @@ class Membership:
         """The latest leader epoch that the log here, or this broker, knows of (DEL-2)."""
         key = TopicPartition(topic.name, number)
         log = self._log_store.logs.get(key)
-        if log is None or not is_same_topic(log.topic_id, topic.topic_id):
-            return -1
+        is_held = log is not None and is_same_topic(log.topic_id, topic.topic_id)
         seen = (
-            log.latest_epoch,
+            log.latest_epoch if log is not None and is_held else None,
             self._publisher.set_back.get(key),
             self._partitions.kept.find_later_epoch(key, topic.partitions[number]),
         )

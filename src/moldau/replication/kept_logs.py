@@ -69,21 +69,34 @@ class KeptLogs:
     def keep(self, key: TopicPartition, log: Log, image: MetadataImage) -> None:
         """A log has no part here any more, and that is no reason to delete it."""
         self._unjudged[key] = log.topic_id
-        topic = image.topics.get(key.topic)
-        if topic is not None and is_same_topic(log.topic_id, topic.topic_id):
-            reason = "its partition is assigned to other brokers, by a state older than the log or "
-            reason += "one that this broker has not seen come into force"
-        else:
-            reason = "the coordination store has no such topic, and nobody asked for its deletion"
         _log.error(
-            "%s (topic id %s, %d bytes) is kept in %s and not served: %s. It is served again when "
-            "its topic is back as it was (restore the nodes from a backup of the store); if nobody "
-            "needs its records, stop the broker and remove the folder",
+            "%s (topic id %s, %d bytes) is kept in %s and not served: the coordination store has "
+            "no such topic or an older state of it, and nobody asked for its deletion. It is "
+            "served again when its nodes are back (restore them from a backup of the store); if "
+            "nobody needs its records, stop the broker and remove the folder",
             key,
             "unknown" if log.topic_id is None else format_uuid(log.topic_id),
             log.size_bytes,
             log.folder,
-            reason,
+        )
+
+    async def keep_unserved(self, key: TopicPartition, log: Log, image: MetadataImage) -> None:
+        """As `keep`, of a log that the broker came with.
+
+        One whose partition is elsewhere now gives its place up: it may be assigned again.
+        """
+        topic = image.topics.get(key.topic)
+        is_elsewhere = topic is not None and is_same_topic(log.topic_id, topic.topic_id)
+        if not is_elsewhere or image.find_partition(*key) is None:
+            self.keep(key, log, image)
+            return
+        self._unjudged[key] = log.topic_id
+        folder = await self._log_store.set_aside(key)
+        _log.warning(
+            "%s was assigned to other brokers while this one was away: its log is kept in %s. "
+            "Remove the folder once the partition is well there",
+            key,
+            folder,
         )
 
     def keep_served(

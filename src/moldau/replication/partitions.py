@@ -135,19 +135,20 @@ class Partitions:
     async def begin(self, image: MetadataImage) -> None:
         """Give every log that was loaded its part, before the first request is answered.
 
-        A log whose topic was deleted goes. One without a topic, and one without a part here, stay
-        where they are, out of service (DEL-1): the metadata may be what is wrong, after a restore
-        for example. What a reassignment leaves on a broker that was away is among them.
+        A log whose topic was deleted goes. One without a topic stays where it is, out of service
+        (DEL-1): the metadata may be what is wrong, after a restore for example. So may it be of one
+        whose partition is assigned elsewhere, which is mostly what a reassignment leaves on a
+        broker that was away: that one is set aside.
         """
         self._forget_waiting()  # all of them are older, and may know topics that are no more
         for key, log in tuple(self._log_store.logs.items()):
             if self._fate_of(key, log.topic_id, log, image) is Fate.SERVE:
                 continue
-            if image.was_deleted(key.topic, log.topic_id):
-                with contextlib.suppress(StorageError):  # reported by the directory
+            with contextlib.suppress(StorageError):  # reported by the directory
+                if image.was_deleted(key.topic, log.topic_id):
                     await self._log_store.delete_log(key)
-            elif not self._has_part(image.find_partition(*key)):  # else it gives way to another's
-                self.kept.keep(key, log, image)
+                elif not self._has_part(image.find_partition(*key)):  # else it makes room later
+                    await self.kept.keep_unserved(key, log, image)
         self.kept.begin(image)
         await self.apply(image, tuple(image.topics))
         self._former_epochs = {}  # a topic that is made from now on has no past

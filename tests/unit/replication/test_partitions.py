@@ -317,13 +317,13 @@ def another(stage: Stage) -> Partitions:
     )
 
 
-def test_a_log_without_a_part_here_is_kept_where_it_is():
+def test_a_log_without_a_part_here_is_put_aside():
     async def story(stage: Stage) -> None:
         await stage.apply(stage.image(2, 0))
         other = another(stage)
         await other.begin(stage.image(2, 0, replicas=(2, 3)))
-        assert other.find("clicks", 0) is None
-        assert CLICKS in stage.store.logs
+        assert CLICKS not in stage.store.logs
+        assert stage.store.has_aside(CLICKS, FIRST)
 
     play(story)
 

@@ -1,5 +1,5 @@
 """`python -m moldau` is the `moldau` command."""
 
-from moldau.cli.main import main
+from moldau.cli.entry import main
 
 main()

@@ -304,15 +304,16 @@ def read_lines(stream: IO[bytes] | None, count: int) -> set[str]:
 
 
 @pytest.mark.usefixtures("ctrl_c")
-def test_ctrl_c_commits_what_was_printed_and_leaves(
-    cli: Cli, bootstrap: str, topic: str, group: str
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_commits_what_was_printed_and_leaves(
+    cli: Cli, bootstrap: str, topic: str, group: str, number: signal.Signals, code: int
 ) -> None:
     arguments = consume(bootstrap, topic, group, "--from-beginning")
     with process(*arguments, stdout=subprocess.PIPE) as consuming:
         assert read_lines(consuming.stdout, 15) == OLD | NEW
-        consuming.send_signal(signal.SIGINT)
+        consuming.send_signal(number)
         out, err = consuming.communicate(timeout=PATIENCE)
-    assert (consuming.returncode, out, err) == (130, b"", b"")
+    assert (consuming.returncode, out, err) == (code, b"", b"")
     (described,) = cli.json("groups", "describe", group)
     assert (described["state"], described["members"]) == ("Empty", [])
     assert committed(cli, group) == {0: 10, 1: 5}

@@ -1,15 +1,20 @@
 """The `moldau` command: its table of commands, and what becomes of their failures.
 
 Failures that a person can mend are one sentence on stderr that says how; anything else is a bug and
-shows its traceback. Exit codes: 0 success, 1 failure, 2 wrong usage, 130 Ctrl-C, 141 closed pipe.
+shows its traceback. SIGTERM ends a command as Ctrl-C does: what was read is sent, groups are left.
+Exit codes: 0 success, 1 failure, 2 wrong usage, 130 Ctrl-C, 141 closed pipe, 143 SIGTERM.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType
 from typing import Annotated
 
 import typer
@@ -89,6 +94,7 @@ COMMANDS: dict[str, Command | Group] = {
 FAILURE = 1
 INTERRUPTED = 130
 PIPE_CLOSED = 141
+TERMINATED = 143
 
 app = typer.Typer(
     name="moldau",
@@ -126,10 +132,11 @@ def guarded(function: Callable[..., object]) -> Callable[..., object]:
     @functools.wraps(function)
     def run_guarded(*arguments: object, **options: object) -> None:
         try:
-            function(*arguments, **options)
-            sys.stdout.flush()
+            with _interrupted_by_sigterm() as signals:
+                function(*arguments, **options)
+                sys.stdout.flush()
         except KeyboardInterrupt:
-            raise typer.Exit(INTERRUPTED) from None
+            raise typer.Exit(TERMINATED if signals else INTERRUPTED) from None
         except BrokenPipeError:
             _forget_stdout()
             raise typer.Exit(PIPE_CLOSED) from None
@@ -137,6 +144,30 @@ def guarded(function: Callable[..., object]) -> Callable[..., object]:
             raise typer.Exit(_report(error)) from error
 
     return run_guarded
+
+
+@contextlib.contextmanager
+def _interrupted_by_sigterm() -> Iterator[list[int]]:
+    """Let SIGTERM do what Ctrl-C does; the list tells whether it came.
+
+    Commands that serve until they are told to stop put handlers of their own in its place.
+    """
+    came: list[int] = []
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        came.append(number)
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)  # asyncio cancels the command's task then
+
+    if threading.current_thread() is not threading.main_thread():
+        yield came
+        return
+    former = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 def _forget_stdout() -> None:
@@ -171,6 +202,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         build().main(args=arguments, prog_name="moldau")
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else FAILURE
+    except KeyboardInterrupt:  # while a command is being loaded
+        return INTERRUPTED
     return 0
 
 

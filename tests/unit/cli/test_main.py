@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 
@@ -270,3 +271,44 @@ def test_the_sentence_about_an_unreachable_cluster_names_the_remedy() -> None:
     assert sentence is not None
     assert sentence.startswith("no broker answers at x:1; start one")
     assert explain(ValueError("a bug")) is None
+
+
+_INTERRUPTED_WHILE_LOADING = """
+import signal, sys
+class Pressing:
+    def find_spec(self, name, path=None, target=None):
+        if name == "typer":
+            signal.raise_signal(signal.SIGINT)
+sys.meta_path.insert(0, Pressing())
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from moldau.cli.entry import main
+main()
+"""
+
+
+def test_ctrl_c_while_the_command_is_loaded_shows_no_traceback() -> None:
+    command = (sys.executable, "-c", _INTERRUPTED_WHILE_LOADING)
+    done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
+
+
+_TERMINATED = """
+import signal, sys
+from moldau.cli import main
+def command():
+    try:
+        signal.raise_signal(signal.SIGTERM)
+    finally:
+        print("put in order")
+main.COMMANDS["start"] = main.Command("__main__:command")
+sys.exit(main.run(["start"]))
+"""
+
+
+@pytest.mark.parametrize("handler", ["default_int_handler", "SIG_IGN"])
+def test_sigterm_ends_a_command_in_good_order(handler: str) -> None:
+    """Also one that was started in the background, to which Ctrl-C means nothing."""
+    code = f"import signal; signal.signal(signal.SIGINT, signal.{handler})" + _TERMINATED
+    command = (sys.executable, "-c", code)
+    done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (143, b"put in order\n", b"")

@@ -126,7 +126,12 @@ class ClusterProcesses:
     def _choose(self, numbers: Sequence[int]) -> list[BrokerProcess]:
         return [self.brokers[number] for number in numbers or self.brokers]
 
-    # What ZooKeeper knows
+    # What ZooKeeper knows, and is told
+
+    def ask(self, path: str, wanted: Mapping[str, object]) -> None:
+        """By a node, as Kafka's older tools do; waits until it is gone, and all is done."""
+        self._zookeeper.retry(self._zookeeper.create, path, json.dumps(wanted).encode())
+        eventually(lambda: self._zookeeper.retry(self._zookeeper.exists, path) is None, path)
 
     def controller(self) -> int:
         """Who is it; waits until there is one."""

@@ -6,10 +6,11 @@ BIN := $(VENV)/bin
 JOBS ?= auto
 SEEDS ?= 1000
 FIRST ?= 1
+SECONDS ?= 300
 MUTANTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help start demo interop test extras lint format bench campaign mutants reference clean
+.PHONY: help start demo interop test extras lint format bench campaign mutants soak reference clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -62,6 +63,9 @@ campaign: $(VENV)/.core ## Run SEEDS=N simulated clusters with faults, the first
 
 mutants: $(VENV)/.dev ## Break each rule on purpose and see who notices; MUTANTS='*lead*' some, SEEDS=N counts
 	@set -f; PYTHONPATH=tests $(BIN)/python -m mutants $(MUTANTS) $(if $(filter command environment,$(firstword $(origin SEEDS))),--seeds $(SEEDS))
+
+soak: $(VENV)/.dev ## Move partitions for SECONDS=N while real brokers fail, twice (SEED=K asks for the same again)
+	MOLDAU_SOAK_SECONDS=$(SECONDS) $(if $(SEED),MOLDAU_SOAK_SEED=$(SEED)) $(BIN)/python -m pytest tests/system/test_cluster_soak.py
 
 reference: $(VENV)/.dev ## Write the option tables of the documentation anew from the declarations
 	$(BIN)/python -m moldau.config.reference docs/configuration.md

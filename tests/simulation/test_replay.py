@@ -37,7 +37,7 @@ def test_a_seed_takes_the_same_steps_each_time() -> None:
     first, second = run_seed(SEED), run_seed(SEED)
     assert first.events == second.events
     assert (first.digest, first.steps) == (second.digest, second.steps)
-    assert first.acknowledged > 50
+    assert first.acknowledged > 20
     assert first.seen > 50
     assert first.commits > 5
 

@@ -28,13 +28,17 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from types import MappingProxyType
 from typing import Any, Final
 
+from moldau.broker.server import Broker
+from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.model import TopicPartition
 from moldau.testing.cluster_faults import JITTER_SECONDS, ClusterFaults
 from moldau.testing.cluster_history import ClusterHistory
+from moldau.testing.cluster_images import ClusterImages
 from moldau.testing.cluster_observer import ClusterObserver, describe_states
 from moldau.testing.cluster_operations import ClusterOperations
 from moldau.testing.fault_plan import FaultKind, PlannedFault, draw_plan
@@ -168,7 +172,8 @@ class SimulatedCluster:
         self.broker_ids = tuple(range(1, (brokers or count) + 1))
         self.history = ClusterHistory(self.world.loop.time)
         self.observer = ClusterObserver(self.history, self.world.log, self._find_log_end)
-        self.world.service.observers.append(self.observer)
+        self._images = ClusterImages(self.history)
+        self.world.service.observers += [self.observer, self._images]
         replicas = str(min(3, len(self.broker_ids)))
         static = {
             **OPTIONS,
@@ -183,6 +188,8 @@ class SimulatedCluster:
             broker_id: SimulatedMachine(self.world, broker_id, static)
             for broker_id in self.broker_ids
         }
+        for machine in self.machines.values():
+            machine.on_serving = partial(self._watch_images, machine.host)
         self.partitions = [TopicPartition(TOPIC, number) for number in range(partitions)]
         self.operations = ClusterOperations(self, operations)
         self._delays: dict[tuple[str, str], float] = {}  # of links, while nothing is wrong
@@ -195,6 +202,18 @@ class SimulatedCluster:
         self._tasks: list[asyncio.Task[None]] = []
         self._capture = LogCapture(self.world.log)
         self._set_delays()
+
+    def _watch_images(self, host: str, broker: Broker) -> None:
+        """See every image that a broker publishes while it serves."""
+
+        def see(former: MetadataImage, image: MetadataImage, changed: frozenset[str]) -> None:
+            for name in sorted(changed & image.topics.keys()):
+                self._images.check_topic(host, image.topics[name])
+
+        publisher = broker.services.publisher
+        for topic in publisher.image.topics.values():
+            self._images.check_topic(host, topic)
+        publisher.subscribe(see)
 
     def _set_delays(self) -> None:
         random = self.world.streams.stream("delays")

@@ -150,6 +150,7 @@ class SimulatedMachine:
         self.workers: SimulatedWorkers | None = None
         self.clock: ProcessClock | None = None
         self.failures: list[str] = []  # of starts, that should not be
+        self.on_serving: Callable[[Broker], None] | None = None  # told of each new broker
         self._stop: Callable[[], None] | None = None
         self._is_wanted = False
         self._starts = 0
@@ -236,6 +237,8 @@ class SimulatedMachine:
             return
         self.broker = broker
         self._world.log.note("serves")
+        if self.on_serving is not None:
+            self.on_serving(broker)
         await stopping.wait()
         await broker.stop()
         self._world.log.note("stopped")

@@ -259,6 +259,8 @@ MUTANTS = (
                 "if changed.leader == former.leader:",
             ),
         ),
+        seeds=Seeds(by=("CTL-3",)),
+        is_sample=True,
         tests=(
             f"{_RULES}/test_reassignment.py::"
             "test_a_replica_that_leaves_and_comes_back_does_so_under_new_epochs",
@@ -275,6 +277,7 @@ MUTANTS = (
                 "if end is None:",
             ),
         ),
+        seeds=Seeds(by=("META-4",)),
         tests=(
             f"{_UNIT}/test_states_and_replicas.py::test_what_is_published_was_so_at_one_moment",
         ),

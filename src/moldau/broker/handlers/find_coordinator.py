@@ -7,13 +7,15 @@ v1 key type and error message; v2 throttle after the answer; v3 flexible; v4 sev
 v5 TRANSACTION_ABORTABLE; v6 share groups.
 
 Differences from Kafka: where Kafka answers COORDINATOR_NOT_AVAILABLE while it makes the topic, and
-lets the client ask again, this waits. Neither transactions nor share groups are served yet: their
-keys are refused with INVALID_REQUEST and a sentence, since COORDINATOR_NOT_AVAILABLE would make
-clients ask for ever.
+lets the client ask again, this waits. Neither transactions nor share groups are served yet. Their
+keys are refused with codes on which clients end, and with a sentence, here and in the log: for
+transactions with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, since librdkafka asks again for minutes
+after almost any other one.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
@@ -31,8 +33,13 @@ API = serves(
     droppable=("throttle_time", "error_message"),
 )
 
+_log = logging.getLogger(__name__)
+
 _GROUP = 0
-_NOT_SERVED = {1: "transactions", 2: "share groups"}
+_NOT_SERVED = {
+    1: ("transactions", ErrorCode.transactional_id_authorization_failed),
+    2: ("share groups", ErrorCode.invalid_request),
+}
 _FIRST_WITH_SEVERAL_KEYS = 4
 
 
@@ -42,9 +49,11 @@ async def handle(request: FindCoordinatorRequest, context: RequestContext) -> di
     if keys is None:
         keys = (request.key,)  # type: ignore[attr-defined]
     if key_type != _GROUP:
-        what = _NOT_SERVED.get(key_type, f"coordinators of type {key_type}")
+        unknown = (f"coordinators of type {key_type}", ErrorCode.invalid_request)
+        what, code = _NOT_SERVED.get(key_type, unknown)
         sentence = f"{what} are not served by this version of Moldau"
-        found = [_refuse(ErrorCode.invalid_request, sentence) for _ in keys]
+        _log.warning("client %r is refused: %s", context.header.client_id, sentence)
+        found = [_refuse(code, sentence) for _ in keys]
     else:
         failure = await _make_topic(context)
         found = [failure or _find(key, context) for key in keys]

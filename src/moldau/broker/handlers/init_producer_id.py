@@ -6,8 +6,8 @@ that no two brokers ever give the same one.
 v1 sends the throttle time after the answer; v2 is flexible; v3 lets a producer bump its epoch; v4
 PRODUCER_FENCED; v5 supports transactions of KIP-890.
 
-Transactions are not served yet: a transactional id is refused with a code that clients do not
-retry (TRANSACTIONAL_ID_AUTHORIZATION_FAILED would mislead, so INVALID_REQUEST).
+Transactions are not served yet: a transactional id is refused with a code on which clients end, as
+in `find_coordinator`, which they ask before.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _FIRST_EPOCH = 0
 
 async def handle(request: InitProducerIdRequest, context: RequestContext) -> dict[str, object]:
     if request.transactional_id is not None:
-        return {"throttle_time": 0, "error_code": ErrorCode.invalid_request, "producer_epoch": -1}
+        code = ErrorCode.transactional_id_authorization_failed
+        return {"throttle_time": 0, "error_code": code, "producer_epoch": -1}
     # A producer without transactions that asks again simply gets a new identity, as in Kafka:
     # an epoch bump would need state that outlives the broker.
     producer_id = await context.services.producer_ids.next_producer_id()

@@ -9,6 +9,8 @@ from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from moldau.broker.config_rules import broker_config_rules, topic_config_rules
+from moldau.broker.election_options import min_in_sync_of, recovery_strategy_of
+from moldau.broker.log_end_questions import LogEndQuestions
 from moldau.broker.replication import find_address
 from moldau.broker.topic_maker import TopicMaker
 from moldau.clock import Clock
@@ -18,12 +20,10 @@ from moldau.cluster.controller import Controller, ControllerSettings
 from moldau.cluster.controllership import Controllership
 from moldau.cluster.leadership_admin import LeadershipAdmin
 from moldau.cluster.metadata_publisher import MetadataPublisher
-from moldau.cluster.rules.metadata_image import TopicState
 from moldau.cluster.rules.topic_creation import TopicDefaults
 from moldau.cluster.topic_deletion import TopicDeletion
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.current import CurrentBrokerOptions
-from moldau.config.topic_options import TopicOptions
 from moldau.coordination.port import Coordination
 from moldau.model import BrokerId
 from moldau.net.peer import Peer, PeerAddress
@@ -64,11 +64,20 @@ def connect_control_plane(
     make_topic_id = partial(new_topic_id, partial(random_uuid, ports.random))
     controllership = Controllership(coordination, ports.clock, publisher, broker_id)
     deletion = TopicDeletion(coordination, publisher)
+
+    def connect(other: BrokerId) -> Peer:
+        def find() -> PeerAddress | None:
+            return find_address(publisher.image.brokers.get(other), current.options)
+
+        return Peer(ports.network, ports.clock, find, name=f"broker {other}")
+
     controller = Controller(
         coordination=coordination,
         publisher=publisher,
         controllership=controllership,
-        unclean_allowed=lambda topic: _is_unclean_allowed(topic, current.options),
+        min_in_sync_of=lambda topic: min_in_sync_of(topic, current.options),
+        strategy_of=lambda topic: recovery_strategy_of(topic, current.options),
+        ask_log_ends=LogEndQuestions(connect, f"broker-{broker_id}").ask,
         deletion=deletion,
         settings=lambda: _controller_settings(current.options),
         make_topic_id=make_topic_id,
@@ -130,7 +139,3 @@ def _controller_settings(options: BrokerOptions) -> ControllerSettings:
         rebalance_interval_seconds=options.leader_imbalance_check_interval_seconds,
         accepted_imbalance_percentage=options.leader_imbalance_per_broker_percentage,
     )
-
-
-def _is_unclean_allowed(topic: TopicState, options: BrokerOptions) -> bool:
-    return TopicOptions.resolve(topic.configs, options).unclean_leader_election_enable

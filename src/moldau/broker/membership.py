@@ -22,6 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from moldau.broker.election_options import min_in_sync_of
 from moldau.broker.presence_note import PresenceNote, find_presence_note, write_presence_note
 from moldau.clock import Clock
 from moldau.cluster import layout
@@ -150,7 +151,11 @@ class Membership:
             image.brokers,
             self._condition_of,
             self._seen_epoch_of,
+            min_in_sync_of=self._min_in_sync_of,
         )
+
+    def _min_in_sync_of(self, topic: TopicState) -> int:
+        return min_in_sync_of(topic, self._options())
 
     def _condition_of(self, topic: TopicState, number: int) -> Condition:
         key = TopicPartition(topic.name, number)
@@ -218,6 +223,7 @@ class Membership:
                 image.brokers,
                 self._condition_of,
                 self._seen_epoch_of,
+                min_in_sync_of=self._min_in_sync_of,
             )
             if self._partitions.kept.is_unjudged(planned.topic, planned.partition)
         ]
@@ -380,7 +386,12 @@ class Membership:
 
     def _plan_hand_over(self) -> list[PlannedState]:
         image = self._publisher.image
-        return plan_hand_over(image.topics.values(), self._broker.id, image.brokers)
+        return plan_hand_over(
+            image.topics.values(),
+            self._broker.id,
+            image.brokers,
+            min_in_sync_of=self._min_in_sync_of,
+        )
 
     async def _wait_until_caught_up(self, leading: Sequence[PlannedState]) -> None:
         while not all(map(self._is_caught_up, leading)):
@@ -413,7 +424,14 @@ class Membership:
             return self._partitions.is_offline(TopicPartition(topic.name, number))
 
         image = self._publisher.image
-        return plan_hand_over(image.topics.values(), self._broker.id, image.brokers, concerns)
+        return plan_hand_over(
+            image.topics.values(),
+            self._broker.id,
+            image.brokers,
+            min_in_sync_of=self._min_in_sync_of,
+            is_whole=False,
+            concerns=concerns,
+        )
 
     async def _within(self, seconds: float, work: Coroutine[Any, Any, None]) -> None:
         """Wait for work, but not for longer than this; its failure is no reason to stay."""

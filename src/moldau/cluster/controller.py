@@ -1,7 +1,8 @@
 """The controller's duties, one after the other, from a queue. A shell.
 
 Every broker runs one. It claims the controllership when nobody has it, and then does what is due:
-it elects leaders when brokers come, go or restart, and where a partition has none; it gives ids to
+it elects leaders when brokers come, go or restart, and where a partition has none; where all are
+lost that could lead, it asks the others for their logs, beside everything else; it gives ids to
 topics that old tools made; it deletes topics, moves partitions and gives leadership back, as
 clients and tools ask for it. Each duty reads the current image, asks a rule for a plan and writes
 it under the term; who loses a race reads and plans again. A new controller plans from the whole
@@ -25,13 +26,14 @@ from moldau.cluster.admin_nodes import decode_preferred_election
 from moldau.cluster.cluster_identity import new_topic_id
 from moldau.cluster.controllership import Controllership, Term
 from moldau.cluster.elections import Elections
+from moldau.cluster.log_recovery import AskLogEnds, LogRecovery, StrategyOf, nobody_answers
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.reassignments import Reassignments
+from moldau.cluster.rules.eligible_leaders import MinInSync
 from moldau.cluster.rules.metadata_image import (
     NO_BROKER,
     NO_TOPIC_ID,
     MetadataImage,
-    TopicState,
 )
 from moldau.cluster.state_writer import StateWriter
 from moldau.cluster.topic_deletion import TopicDeletion
@@ -59,6 +61,7 @@ class Duty(IntEnum):
     TOUCHED_TOPICS = auto()  # their nodes were written, by an old tool perhaps
     BROKERS = auto()
     TOPICS = auto()
+    RECOVERY = auto()  # of partitions that nobody may lead
     DELETIONS = auto()
     REASSIGNMENT = auto()
     PREFERRED_LEADERS = auto()
@@ -85,7 +88,9 @@ class Controller:
         coordination: Coordination,
         publisher: MetadataPublisher,
         controllership: Controllership,
-        unclean_allowed: Callable[[TopicState], bool],
+        min_in_sync_of: MinInSync,
+        strategy_of: StrategyOf,
+        ask_log_ends: AskLogEnds = nobody_answers,
         deletion: TopicDeletion | None = None,
         settings: Callable[[], ControllerSettings] = ControllerSettings,
         make_topic_id: Callable[[], TopicId] = new_topic_id,
@@ -96,13 +101,17 @@ class Controller:
         self._settings = settings
         self._make_topic_id = make_topic_id
         states = StateWriter(coordination, publisher)
-        self.elections = Elections(publisher, states, unclean_allowed)
+        self.elections = Elections(
+            publisher, states, min_in_sync_of=min_in_sync_of, ask_log_ends=ask_log_ends
+        )
+        self.recovery = LogRecovery(publisher, states, strategy_of=strategy_of, ask=ask_log_ends)
         self.reassignments = Reassignments(coordination, publisher, states)
         self.deletion = deletion or TopicDeletion(coordination, publisher)
         self._duties: Mapping[Duty, Callable[[Term], Awaitable[None]]] = {
             Duty.TOUCHED_TOPICS: self._read_touched_topics,
             Duty.BROKERS: self._look_at_brokers,
             Duty.TOPICS: self._look_at_topics,
+            Duty.RECOVERY: self._begin_recovery,
             Duty.DELETIONS: self._look_at_deletions,
             Duty.REASSIGNMENT: self._honour_reassignment,
             Duty.PREFERRED_LEADERS: self._honour_preferred_election,
@@ -117,6 +126,10 @@ class Controller:
         self._watches: list[Watch] = []
         self._topic_watches: dict[str, Watch] = {}  # while the term lasts
         self._balance_timer: Timer | None = None
+        self._to_recover: set[str] = set()  # topics
+        self._recovering: asyncio.Task[None] | None = None
+        self._recovery_timer: Timer | None = None
+        self._failed_recoveries = 0  # in a row
 
     # Life
 
@@ -140,6 +153,8 @@ class Controller:
                 await self._do_patiently()
         finally:
             self._end_watches()
+            if self._recovering is not None:
+                self._recovering.cancel()
             await self._controllership.resign()
 
     # What is due
@@ -189,8 +204,9 @@ class Controller:
             watch.cancel()
         self._watches.clear()
         self._forget_topics()
-        if self._balance_timer is not None:
-            self._balance_timer.cancel()
+        for timer in (self._balance_timer, self._recovery_timer):
+            if timer is not None:
+                timer.cancel()
 
     # Doing it
 
@@ -282,6 +298,10 @@ class Controller:
         except BaseException:
             self._topics |= names
             raise
+        if self.recovery.is_needed(names):
+            self._failed_recoveries = 0
+            self._to_recover |= names
+            self._mark(Duty.RECOVERY)
         if self._has_reassignment:
             self._mark(Duty.REASSIGNMENT)  # something may have arrived
 
@@ -330,6 +350,35 @@ class Controller:
             else:
                 present = self._publisher.image.topics.get(topic.name, topic)  # newer states
                 self._publisher.apply_topics((replace(named, partitions=present.partitions),))
+
+    async def _begin_recovery(self, term: Term) -> None:
+        """Not in turn with the other duties: a broker that does not answer must not hold them."""
+        if self._recovering is None and self._to_recover:
+            names, self._to_recover = self._to_recover, set()
+            self._recovering = asyncio.create_task(self._recover(term, names))
+
+    async def _recover(self, term: Term, names: set[str]) -> None:
+        is_done = False
+        try:
+            is_done = await self.recovery.recover(term, names)
+        except (KafkaError, CoordinationError) as error:
+            logger.warning("leaders cannot be recovered yet: %s", error)
+        except Exception:
+            logger.exception("leaders could not be recovered, which is tried again soon")
+        finally:
+            self._recovering = None
+        if is_done:
+            self._failed_recoveries = 0
+            self._mark(Duty.RECOVERY)  # of others meanwhile
+            return
+        self._to_recover |= names
+        pause_seconds = RETRY_SECONDS * 2 ** min(self._failed_recoveries, 5)
+        self._failed_recoveries += 1
+        if self._recovery_timer is not None:
+            self._recovery_timer.cancel()
+        self._recovery_timer = self._publisher.clock.call_later(
+            pause_seconds, lambda: self._mark(Duty.RECOVERY)
+        )
 
     async def _honour_reassignment(self, term: Term) -> None:
         self._has_reassignment = await self.reassignments.honour_request(term)

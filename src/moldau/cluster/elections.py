@@ -1,20 +1,28 @@
 """Holds elections: plans them by the rules, writes them, and again where it was overtaken. A shell.
 
 Used by the controller alone, under its term. Who leads is decided by `rules/leader_election` and
-`rules/preferred_leaders`.
+`rules/preferred_leaders`; where a person asks for it, by `rules/unclean_recovery`.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import replace
+from typing import NamedTuple
 
 from moldau.cluster.controllership import Term
+from moldau.cluster.log_recovery import AskLogEnds, log_unclean_election, questions_of
 from moldau.cluster.metadata_publisher import MetadataPublisher
-from moldau.cluster.rules.leader_election import PlannedState, elect, plan_elections
+from moldau.cluster.rules.eligible_leaders import MinInSync
+from moldau.cluster.rules.leader_election import PlannedState, decide_state, plan_elections
 from moldau.cluster.rules.metadata_image import NO_NODE, MetadataImage, PartitionState, TopicState
 from moldau.cluster.rules.preferred_leaders import plan_rebalancing, prefer_first_replica
+from moldau.cluster.rules.unclean_recovery import (
+    LogEnd,
+    RecoveryStrategy,
+    led_uncleanly,
+    recover,
+)
 from moldau.cluster.state_writer import StateWriter
 from moldau.errors import (
     ElectionNotNeededError,
@@ -25,7 +33,7 @@ from moldau.errors import (
     RequestTimedOutError,
     UnknownTopicError,
 )
-from moldau.model import BrokerId, LeaderEpoch, TopicPartition
+from moldau.model import BrokerId, TopicPartition
 
 logger = logging.getLogger(__name__)
 
@@ -33,8 +41,18 @@ ATTEMPTS = 10
 """Losing a race this often in a row means that something else is wrong."""
 
 Outcomes = dict[TopicPartition, KafkaError | None]
-Decide = Callable[[PartitionState, Collection[BrokerId], int], PartitionState]
-"""From a state, the living brokers and the controller epoch to the next state, or a refusal."""
+
+
+class _Partition(NamedTuple):
+    """One that an election is asked for."""
+
+    topic: TopicState
+    number: int
+    state: PartitionState
+
+
+Decide = Callable[[_Partition, Collection[BrokerId], int], PartitionState]
+"""From a partition, the living brokers and the controller epoch to the next state, or a refusal."""
 
 
 class Elections:
@@ -44,11 +62,14 @@ class Elections:
         self,
         publisher: MetadataPublisher,
         states: StateWriter,
-        unclean_allowed: Callable[[TopicState], bool],
+        *,
+        min_in_sync_of: MinInSync,
+        ask_log_ends: AskLogEnds,
     ) -> None:
         self._publisher = publisher
         self._states = states
-        self._unclean_allowed = unclean_allowed
+        self._min_in_sync_of = min_in_sync_of
+        self._ask_log_ends = ask_log_ends
 
     async def elect(self, term: Term, names: Collection[str]) -> None:
         """Elect for each partition of these topics whose leader is gone or missing."""
@@ -57,9 +78,10 @@ class Elections:
             plan = plan_elections(
                 [image.topics[name] for name in sorted(names) if name in image.topics],
                 image.brokers.keys(),
-                unclean_allowed=self._unclean_allowed,
+                min_in_sync_of=self._min_in_sync_of,
                 controller_epoch=term.epoch,
             )
+            _log_eligible(plan)
             overtaken = await self._states.find_overtaken(plan, term=term)
             names = {planned.topic.name for planned in overtaken}
             if not names:
@@ -84,8 +106,32 @@ class Elections:
     async def elect_unclean(
         self, term: Term, wanted: Collection[TopicPartition] | None
     ) -> Outcomes:
-        """Let any living replica lead these partitions, or all, where nobody leads."""
-        return await self._elect_each(term, wanted, _elect_unclean)
+        """Let any living replica lead these partitions, or all, where nobody leads.
+
+        Of those that tell in time how far their logs go, the best.
+        """
+        ends = await self._ask_log_ends(questions_of(self._replicas_without_leader(wanted)))
+
+        def decide(
+            partition: _Partition, alive: Collection[BrokerId], epoch: int
+        ) -> PartitionState:
+            key = TopicPartition(partition.topic.name, partition.number)
+            min_in_sync = self._min_in_sync_of(partition.topic)
+            return _elect_unclean(partition, alive, epoch, min_in_sync, ends.get(key, {}))
+
+        return await self._elect_each(term, wanted, decide)
+
+    def _replicas_without_leader(
+        self, wanted: Collection[TopicPartition] | None
+    ) -> dict[TopicPartition, list[BrokerId]]:
+        """The living ones of the partitions where an unclean election may be needed."""
+        image = self._publisher.image
+        found = {}
+        for key in _all_of(image) if wanted is None else wanted:
+            state = image.find_partition(*key)
+            if state is not None and state.leader not in image.brokers:
+                found[key] = [broker for broker in state.replicas if broker in image.brokers]
+        return found
 
     async def _elect_each(
         self, term: Term, wanted: Collection[TopicPartition] | None, decide: Decide
@@ -134,14 +180,16 @@ def _plan_each(
         try:
             if former.version == NO_NODE:
                 raise LeaderNotAvailableError(f"{key} is being made")
-            state = decide(former, image.brokers.keys(), epoch)
+            partition = _Partition(topic, key.partition, former)
+            state = decide(partition, image.brokers.keys(), epoch)
             plan.append(PlannedState(topic, key.partition, former, state))
         except KafkaError as error:
             refused[key] = error
     return plan, refused
 
 
-def _prefer(state: PartitionState, alive: Collection[BrokerId], epoch: int) -> PartitionState:
+def _prefer(partition: _Partition, alive: Collection[BrokerId], epoch: int) -> PartitionState:
+    state = partition.state
     if state.leader == state.replicas[0] and state.leader in alive:
         raise ElectionNotNeededError("the preferred replica leads already")
     preferred = prefer_first_replica(state, alive, epoch)
@@ -153,19 +201,39 @@ def _prefer(state: PartitionState, alive: Collection[BrokerId], epoch: int) -> P
 
 
 def _elect_unclean(
-    state: PartitionState, alive: Collection[BrokerId], epoch: int
+    partition: _Partition,
+    alive: Collection[BrokerId],
+    epoch: int,
+    min_in_sync: int,
+    ends: Mapping[BrokerId, LogEnd],
 ) -> PartitionState:
+    state = partition.state
     if state.leader in alive:
         raise ElectionNotNeededError(f"broker {state.leader} leads and is alive")
-    election = elect(state.replicas, state.isr, alive, unclean_allowed=True)
-    if election is None:
+    clean = decide_state(state, alive, min_in_sync=min_in_sync, controller_epoch=epoch)
+    if clean is not None and clean.leader in alive:
+        return clean
+    living = [broker for broker in state.replicas if broker in alive]
+    if not living:
         raise EligibleLeadersNotAvailableError(
             f"none of the replicas {', '.join(map(str, state.replicas))} is alive"
         )
-    return replace(
-        state,
-        leader=election.leader,
-        isr=election.isr,
-        leader_epoch=LeaderEpoch(state.leader_epoch + 1),
-        controller_epoch=epoch,
-    )
+    recovered = recover(state, alive, RecoveryStrategy.AGGRESSIVE, ends, epoch)
+    if recovered is None:  # nobody has answered
+        recovered = led_uncleanly(state, living[0], epoch)
+    planned = PlannedState(partition.topic, partition.number, state, recovered)
+    log_unclean_election(planned, "that was asked for", ends)
+    return recovered
+
+
+def _log_eligible(plan: Collection[PlannedState]) -> None:
+    for planned in plan:
+        leader = planned.state.leader
+        if leader in planned.former.elr:
+            logger.info(
+                "%s-%d: broker %d leads, which is eligible: none in sync is alive, of %s",
+                planned.topic.name,
+                planned.partition,
+                leader,
+                list(planned.former.isr),
+            )

@@ -1,11 +1,12 @@
-"""Where the cluster's state is kept, and in which JSON: Kafka's classic znodes, unchanged.
+"""Where the cluster's state is kept, and in which JSON: Kafka's classic znodes.
 
     /cluster/id                               the cluster's id
     /controller, /controller_epoch            who controls (ephemeral), and the count of them all
     /brokers/ids/N                            a living broker (ephemeral)
     /brokers/seqid                            its version numbers brokers that have no id
     /brokers/topics/T                         topic id and replicas of each partition
-    /brokers/topics/T/partitions/P/state      leader, leader epoch, in-sync replicas
+    /brokers/topics/T/partitions/P/state      leader, leader epoch, in-sync replicas; and where
+                                              there are any, eligible and last known leaders
     /config/topics|brokers|clients|users/…    what was set dynamically
     /config/changes/config_change_…           tells brokers which of them changed
     /isr_change_notification/isr_change_…     tells brokers which partitions changed
@@ -29,6 +30,7 @@ from typing import NamedTuple, cast
 
 from moldau.cluster.node_fields import NodeFields, is_integer
 from moldau.cluster.rules.metadata_image import (
+    NO_BROKER,
     NO_TOPIC_ID,
     BrokerState,
     Endpoint,
@@ -279,15 +281,22 @@ def _broker_ids(numbers: tuple[int, ...]) -> tuple[BrokerId, ...]:
 
 
 def encode_partition_state(state: PartitionState) -> bytes:
-    return _json(
-        {
-            "controller_epoch": state.controller_epoch,
-            "leader": state.leader,
-            "version": 1,
-            "leader_epoch": state.leader_epoch,
-            "isr": state.isr,
-        }
-    )
+    """Version 1. The fields of KIP-966 are ours: Kafka's tools ignore what they do not know, and
+    most states need none of them."""
+    fields: dict[str, object] = {
+        "controller_epoch": state.controller_epoch,
+        "leader": state.leader,
+        "version": 1,
+        "leader_epoch": state.leader_epoch,
+        "isr": state.isr,
+    }
+    if state.elr:
+        fields["eligible_leader_replicas"] = state.elr
+    if state.last_known_elr:
+        fields["last_known_elr"] = state.last_known_elr
+    if state.leader == NO_BROKER and state.last_known_leader != NO_BROKER:
+        fields["last_known_leader"] = state.last_known_leader
+    return _json(fields)
 
 
 def decode_partition_state(
@@ -303,6 +312,9 @@ def decode_partition_state(
         version=version,
         adding_replicas=assignment.adding.get(partition, ()),
         removing_replicas=assignment.removing.get(partition, ()),
+        elr=_broker_ids(fields.find_integers("eligible_leader_replicas")),
+        last_known_elr=_broker_ids(fields.find_integers("last_known_elr")),
+        last_known_leader=BrokerId(fields.find_integer("last_known_leader", NO_BROKER)),
     )
 
 

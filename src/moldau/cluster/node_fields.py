@@ -61,6 +61,13 @@ class NodeFields:
             raise self.fault(name, "a list of whole numbers")
         return tuple(value)
 
+    def find_integer(self, name: str, default: int) -> int:
+        return default if self._fields.get(name) is None else self.integer(name)
+
+    def find_integers(self, name: str) -> tuple[int, ...]:
+        """None of them when it is absent."""
+        return () if self._fields.get(name) is None else self.integers(name)
+
     def texts(self, name: str) -> tuple[str, ...]:
         value = self._fields.get(name)
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):

@@ -41,7 +41,7 @@ logger = logging.getLogger(__name__)
 MAX_WRITE_BYTES = 500_000
 """Of paths and data in one transaction; ZooKeeper refuses a request of more than 1 MB."""
 
-_BYTES_AROUND_STATE = 400  # folders that may be missing, ACLs, versions, the notification's share
+_BYTES_AROUND_STATE = 500  # folders that may be missing, ACLs, versions, the notification's share
 RETRY_SECONDS = 0.1
 
 
@@ -181,7 +181,9 @@ def parts_of(plan: Sequence[PlannedState]) -> Iterator[list[PlannedState]]:
 def _size_bytes(planned: PlannedState) -> int:
     """An upper bound: the topic's name stands in the paths of the state, its two folders and in
     the notification; broker ids have up to ten digits and a comma."""
-    return _BYTES_AROUND_STATE + 4 * len(planned.topic.name) + 11 * len(planned.state.isr)
+    state = planned.state
+    brokers = len(state.isr) + len(state.elr) + len(state.last_known_elr)
+    return _BYTES_AROUND_STATE + 4 * len(planned.topic.name) + 11 * brokers
 
 
 def _next_version(planned: PlannedState) -> int:

@@ -268,8 +268,9 @@ class TopicOptions(OptionSet):
         "min.insync.replicas",
         INT,
         1,
-        "With acks=all a write is taken only while at least this many replicas are in sync. Three "
-        "replicas and a value of 2 survive the loss of any one broker.",
+        "With acks=all a write is taken only while at least this many replicas are in sync, and "
+        "with fewer nothing new is committed. Three replicas and a value of 2 survive the loss of "
+        "any one broker. Counts at most the number of replicas.",
         at_least(1),
         reload=_DYNAMIC,
         broker_default="min.insync.replicas",
@@ -397,9 +398,23 @@ class TopicOptions(OptionSet):
         BOOLEAN,
         False,
         "Let a replica that is not in sync become the leader when no other is left. The topic is "
-        "available again, and acknowledged records may be lost.",
+        "available again, and acknowledged records may be lost. The same as "
+        "unclean.recovery.strategy=aggressive, which goes first where it is set.",
         reload=_DYNAMIC,
         broker_default="unclean.leader.election.enable",
+    )
+    unclean_recovery_strategy = optional(
+        "unclean.recovery.strategy",
+        STRING,
+        "What to do when every replica that is known to have all committed records is lost, as "
+        "after a power loss of all machines (KIP-966). none waits for moldau elect unclean. "
+        "balanced waits until all replicas that were last in sync are back and lets the longest "
+        "log of the latest epoch lead: it has everything that the disks kept. aggressive lets the "
+        "best log of those that answer lead at once, and acknowledged records may be lost. Not "
+        "set, it is aggressive with unclean.leader.election.enable=true, and else balanced.",
+        one_of("none", "balanced", "aggressive"),
+        reload=_DYNAMIC,
+        broker_default="unclean.recovery.strategy",
     )
     internal_segment_bytes = optional(
         "internal.segment.bytes",

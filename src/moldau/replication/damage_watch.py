@@ -93,7 +93,14 @@ class DamageWatch:
         def concerns(topic_state: TopicState, index: int) -> bool:
             return index == number
 
-        plan = plan_hand_over([state], self._broker_id, image.brokers.keys(), concerns)
+        plan = plan_hand_over(
+            [state],
+            self._broker_id,
+            image.brokers.keys(),
+            min_in_sync_of=lambda _: partition.log.options.min_insync_replicas,
+            is_whole=False,
+            concerns=concerns,
+        )
         if not plan:
             _log.error("%s stays here: no other replica is in sync", partition.topic_partition)
             return

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+from moldau.cluster.rules.eligible_leaders import as_led
 from moldau.cluster.rules.metadata_image import PartitionState
 from moldau.model import BrokerId, LeaderEpoch, Offset
 from moldau.replication.rules.follower_progress import (
@@ -26,6 +27,7 @@ from moldau.replication.rules.isr import (
     IsrState,
     has_caught_up,
     plan_expand,
+    plan_settling,
     plan_shrink,
     proposed_isr,
 )
@@ -203,7 +205,12 @@ class Leadership:
             known, high_watermark=high_watermark, epoch_start_offset=self.start_offset
         )
 
-    def propose_expand(self, high_watermark: int) -> PartitionState | None:
+    def may_commit(self, min_in_sync: int) -> bool:
+        """Whether the high watermark may move: enough are in sync, and nobody else is promised to
+        have everything (ELR-1)."""
+        return not self.state.elr and len(self.isr.smallest) >= min_in_sync
+
+    def propose_expand(self, high_watermark: int, min_in_sync: int) -> PartitionState | None:
         pending = plan_expand(
             self.isr,
             self.state.replicas,
@@ -212,10 +219,13 @@ class Leadership:
             epoch_start_offset=self.start_offset,
             broker_epoch_of=self._broker_epoch_of,
         )
-        return self._propose(pending)
+        if pending is None:
+            has_eligible = bool(self.state.elr)
+            pending = plan_settling(self.isr, has_eligible=has_eligible, min_in_sync=min_in_sync)
+        return self._propose(pending, min_in_sync)
 
     def propose_shrink(
-        self, log_end_offset: int, now: float, max_lag_seconds: float
+        self, log_end_offset: int, now: float, max_lag_seconds: float, min_in_sync: int
     ) -> PartitionState | None:
         pending = plan_shrink(
             self.isr,
@@ -225,15 +235,15 @@ class Leadership:
             now=now,
             max_lag_seconds=max_lag_seconds,
         )
-        return self._propose(pending)
+        return self._propose(pending, min_in_sync)
 
-    def _propose(self, pending: IsrState | None) -> PartitionState | None:
+    def _propose(self, pending: IsrState | None, min_in_sync: int) -> PartitionState | None:
         if pending is None:
             return None
         self.isr = pending
         if self._joining in pending.largest:
             self._joining = None
-        return replace(self.state, isr=proposed_isr(pending))
+        return as_led(self.state, proposed_isr(pending), min_in_sync=min_in_sync)
 
     def withdraw(self, version: int) -> None:
         """The proposal over this version is not in force, and never will be."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from moldau.clock import Clock, Timer
+from moldau.cluster.rules.eligible_leaders import effective_min_in_sync
 from moldau.cluster.rules.metadata_image import NO_BROKER, NO_NODE, PartitionState
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import (
@@ -126,6 +127,8 @@ class Partition(Replica):
         self._joining: Timer | None = None  # ends the wait for a follower that comes into the set
         self._has_followers = False
         self._smallest_isr_size = 0
+        self._may_commit = False  # whether the high watermark may move (ELR-1)
+        self._min_in_sync = 1  # `min.insync.replicas`, but no more than there are replicas
         self._limits = limits_of(log.options)
 
     def __repr__(self) -> str:
@@ -218,6 +221,10 @@ class Partition(Replica):
         if self._leadership is not None:
             self._has_followers = bool(self._leadership.progress)
             self._smallest_isr_size = len(self._leadership.isr.smallest)
+            self._min_in_sync = effective_min_in_sync(
+                self.log.options.min_insync_replicas, len(self._leadership.progress) + 1
+            )
+            self._may_commit = self._leadership.may_commit(self._min_in_sync)
 
     def has_led_since(self, leader_epoch: int) -> bool:
         """Whether this broker leads, and led in that epoch, and in all between the two."""
@@ -239,11 +246,17 @@ class Partition(Replica):
     @property
     def has_enough_in_sync(self) -> bool:
         """Whether `min.insync.replicas` are in the smallest set that may be in force."""
-        return self._smallest_isr_size >= self.log.options.min_insync_replicas
+        return self._smallest_isr_size >= self._min_in_sync
 
     def update_options(self, options: TopicOptions) -> None:
+        former_min_in_sync = self.log.options.min_insync_replicas
         self.log.update_options(options)
         self._limits = limits_of(options)
+        if options.min_insync_replicas != former_min_in_sync:
+            self._note_isr()
+            self._advance_high_watermark()
+            if self._leadership is not None and self._leadership.state.elr:
+                self._observer.on_catch_up(self)  # fewer may be enough now
 
     # Produce
 
@@ -315,13 +328,11 @@ class Partition(Replica):
         lease_end = self._lease_end()
         if lease_end != math.inf and self._clock.monotonic() >= lease_end:
             raise NotLeaderError(f"the lease on leading {self.topic_partition} is over")
-        if required_acks == ALL_IN_SYNC:
-            wanted = self.log.options.min_insync_replicas
-            if self._smallest_isr_size < wanted:
-                raise NotEnoughReplicasError(
-                    f"{self.topic_partition} has {self._smallest_isr_size} in-sync replicas, "
-                    f"min.insync.replicas is {wanted}"
-                )
+        if required_acks == ALL_IN_SYNC and self._smallest_isr_size < self._min_in_sync:
+            raise NotEnoughReplicasError(
+                f"{self.topic_partition} has {self._smallest_isr_size} in-sync replicas, "
+                f"min.insync.replicas asks for {self._min_in_sync}"
+            )
 
     def acknowledgement(self, leader_epoch: int, end_offset: int) -> Acknowledgement:
         """What can be said of a batch that was appended in an epoch and ends at an offset."""
@@ -330,7 +341,7 @@ class Partition(Replica):
             high_watermark=self.high_watermark,
             end_offset=end_offset,
             smallest_isr_size=self._smallest_isr_size,
-            min_in_sync=self.log.options.min_insync_replicas,
+            min_in_sync=self._min_in_sync,
         )
 
     def _rewrite_codec(self, header: BatchHeader) -> Codec | None:
@@ -342,9 +353,10 @@ class Partition(Replica):
         if leadership is None:
             return
         former = self.high_watermark
-        self.high_watermark = advance_high_watermark(
-            former, self.log.log_end_offset, leadership.in_sync_ends()
-        )
+        if self._may_commit:
+            self.high_watermark = advance_high_watermark(
+                former, self.log.log_end_offset, leadership.in_sync_ends()
+            )
         if self.high_watermark != former:
             self._tell_commit()
         if not self.is_settled and self.high_watermark >= leadership.start_offset:
@@ -377,9 +389,10 @@ class Partition(Replica):
         if leadership is None:
             return None
         former, now = leadership.state, self._clock.monotonic()
-        proposed = leadership.propose_shrink(self.log.log_end_offset, now, max_lag_seconds)
+        end_offset, min_in_sync = self.log.log_end_offset, self._min_in_sync
+        proposed = leadership.propose_shrink(end_offset, now, max_lag_seconds, min_in_sync)
         if proposed is None:
-            proposed = leadership.propose_expand(self.high_watermark)
+            proposed = leadership.propose_expand(self.high_watermark, min_in_sync)
         if proposed is None:
             return None
         self._note_isr()

@@ -108,6 +108,13 @@ class Partitions:
             return found
         return self.require_leader(topic, partition)
 
+    def require_any_replica(self, topic: str, partition: int) -> Partition:
+        """The replica here, also where nobody leads."""
+        found = self._partitions.get(TopicPartition(topic, partition))
+        if found is None or TopicPartition(topic, partition) in self._offline:
+            return self.require_leader(topic, partition)
+        return found
+
     def broker_epoch(self, broker_id: BrokerId) -> int:
         """The epoch of a broker that lives, -1 of one that does not."""
         broker = None if self._image is None else self._image.brokers.get(broker_id)

@@ -205,6 +205,17 @@ class Replica:
             return EpochEnd(epoch, self.log.log_end_offset)
         return self.log.end_offset_for_epoch(epoch)
 
+    def find_log_end(self) -> FoundOffset:
+        """How far this log goes, whoever leads: what a recovery compares (ELR-4).
+
+        The epoch is that of the last record, and of a log without records the one that begins
+        at its end.
+        """
+        log = self.log
+        start, end = log.log_start_offset, log.log_end_offset
+        epoch = log.epochs.find_epoch_at(max(start, end - 1))
+        return FoundOffset(end, -1, -1 if epoch is None else epoch)
+
     async def find_offset(
         self, timestamp_ms: int, *, read_committed: bool, for_replica: bool = False
     ) -> FoundOffset:

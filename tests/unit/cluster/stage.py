@@ -16,6 +16,7 @@ from moldau.cluster.config_writer import ConfigRules
 from moldau.cluster.controller import Controller, ControllerSettings
 from moldau.cluster.controllership import Controllership
 from moldau.cluster.leadership_admin import LeadershipAdmin
+from moldau.cluster.log_recovery import Answers, Questions
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.departure import Condition, plan_return
 from moldau.cluster.rules.metadata_image import (
@@ -25,15 +26,19 @@ from moldau.cluster.rules.metadata_image import (
     TopicState,
 )
 from moldau.cluster.rules.topic_creation import TopicDefaults
+from moldau.cluster.rules.unclean_recovery import LogEnd, RecoveryStrategy
 from moldau.cluster.state_writer import StateWriter
 from moldau.cluster.topic_deletion import TopicDeletion
 from moldau.coordination.embedded import MEMORY, EmbeddedSession, EmbeddedStore
 from moldau.errors import InvalidConfigError
-from moldau.model import BrokerId, TopicId
+from moldau.model import BrokerId, TopicId, TopicPartition
 from moldau.testing.manual_clock import ManualClock, wait_until_idle
 from moldau.workers import InlineWorkers
 
 PATIENCE = 30.0
+
+Logs = Mapping[int, LogEnd]
+"""How far the logs of a broker go, all of them; who is not in it does not answer."""
 
 
 def check_configs(configs: Mapping[str, str]) -> None:
@@ -63,7 +68,31 @@ class Member:
         self._serving: asyncio.Task[None] | None = None
         self.seen: list[tuple[MetadataImage, MetadataImage, frozenset[str]]] = []
 
-    async def join(self, *, rack: str | None = None, unclean: bool = False) -> None:
+    async def join(
+        self,
+        *,
+        rack: str | None = None,
+        unclean: bool = False,
+        min_in_sync: int = 1,
+        condition: Condition = Condition.WHOLE,
+        logs: Logs | None = None,
+    ) -> None:
+        """`condition` is that of its logs, when it comes back; `logs` how far those of all go."""
+        strategy = RecoveryStrategy.AGGRESSIVE if unclean else RecoveryStrategy.NONE
+
+        def strategy_of(topic: TopicState) -> RecoveryStrategy:
+            return RecoveryStrategy(topic.configs.get("recovery", strategy.value))
+
+        async def ask(questions: Questions) -> Answers:
+            told = {} if logs is None else logs
+            answers: dict[TopicPartition, dict[BrokerId, LogEnd]] = {}
+            for broker, keys in questions.items():
+                for key in keys:
+                    if broker in told:
+                        answers.setdefault(key, {})[broker] = told[broker]
+            return answers
+
+        self._min_in_sync = min_in_sync
         cluster_id = await ensure_layout(self.session)
         self.publisher = MetadataPublisher(self.session, self.clock, cluster_id)
         self.controllership = Controllership(self.session, self.clock, self.publisher, self.id)
@@ -83,7 +112,9 @@ class Member:
             coordination=self.session,
             publisher=self.publisher,
             controllership=self.controllership,
-            unclean_allowed=lambda topic: unclean or topic.configs.get("unclean") == "true",
+            min_in_sync_of=lambda _: min_in_sync,
+            strategy_of=strategy_of,
+            ask_log_ends=ask,
             deletion=deletion,
             settings=lambda: self.settings,
             make_topic_id=self._next_topic_id,
@@ -96,7 +127,7 @@ class Member:
         )
         self.states = StateWriter(self.session, self.publisher)
         await self.publisher.start()
-        await self._come_back()
+        await self._come_back(condition)
         endpoint = Endpoint(listener_name="PLAINTEXT", host=f"host{self.id}", port=9092)
         registration = BrokerRegistration(self.session, self.clock, self.publisher)
         self.broker = await registration.register(
@@ -104,10 +135,14 @@ class Member:
         )
         self.publisher.subscribe(lambda *change: self.seen.append(change))
 
-    async def _come_back(self) -> None:
-        """As a broker whose logs have lost nothing: what it led, it leads under a new epoch."""
+    async def _come_back(self, condition: Condition) -> None:
+        """As a broker does: if its logs have lost nothing, what it led it leads anew."""
         plan = plan_return(
-            self.image.topics.values(), self.id, self.image.brokers, lambda *_: Condition.WHOLE
+            self.image.topics.values(),
+            self.id,
+            self.image.brokers,
+            lambda *_: condition,
+            min_in_sync_of=lambda _: self._min_in_sync,
         )
         assert not await self.states.find_overtaken(plan)
 

@@ -16,7 +16,6 @@ from moldau.cluster.rules.metadata_image import NO_BROKER, NO_TOPIC_ID
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.coordination.port import Node
 from moldau.errors import NotControllerError, StartupError
-from moldau.model import BrokerId
 from moldau.testing.manual_clock import wait_until_idle
 
 from .stage import Member, Stage, play
@@ -385,22 +384,5 @@ def test_a_broken_topic_does_not_keep_the_others_from_their_leaders(
         assert set(broker.image.topics) == {"whole"}
         assert broker.topic("whole").partitions[0].leader == 1
         assert "/brokers/topics/broken: not JSON" in caplog.text
-
-    play(story)
-
-
-def test_an_unclean_leader_is_elected_only_where_it_is_allowed() -> None:
-    async def story(stage: Stage) -> None:
-        brave = await stage.join_and_lead(1, unclean=True)
-        other = await stage.join(2)
-        await wait_until_idle()
-        await brave.admin.create_topic(TopicSpec(name="clicks", assignments={0: [2, 1]}))
-        only_two = b'{"controller_epoch":1,"leader":2,"version":1,"leader_epoch":0,"isr":[2]}'
-        await other.session.set("/brokers/topics/clicks/partitions/0/state", only_two)
-        await other.leave()
-        await wait_until_idle()
-        await brave.elect_leaders()
-        state = brave.topic("clicks").partitions[0]
-        assert (state.leader, state.isr) == (BrokerId(1), (1,))
 
     play(story)

@@ -14,6 +14,7 @@ from moldau.cluster.controller import ControllerSettings
 from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.metadata_image import NO_BROKER, NO_TOPIC_ID
 from moldau.cluster.rules.topic_creation import TopicSpec
+from moldau.cluster.rules.unclean_recovery import LogEnd
 from moldau.config.operations import ConfigChange
 from moldau.coordination.port import ConnectionLostError, Operation
 from moldau.errors import (
@@ -150,12 +151,13 @@ def test_a_partition_without_a_leader_gets_one_when_its_state_changes() -> None:
 
 def test_unclean_leaders_are_elected_as_soon_as_it_is_allowed() -> None:
     async def story(stage: Stage) -> None:
-        one, two = await stage.cluster(1, 2)
+        one, two = await stage.cluster(1, 2, logs={1: LogEnd(0, 5)})
         await make(one, [2, 1])
         await set_isr(two, 2)
         await end(two)
         assert leaders(one)[0][0] == NO_BROKER
-        await one.admin.alter_topic_configs("clicks", [ConfigChange(name="unclean", value="true")])
+        change = ConfigChange(name="recovery", value="aggressive")
+        await one.admin.alter_topic_configs("clicks", [change])
         await wait_until_idle()
         assert leaders(one) == [(1, (1,), 2)]
 

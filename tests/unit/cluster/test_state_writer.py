@@ -177,7 +177,7 @@ def test_a_controller_whose_term_is_over_writes_nothing() -> None:
 
 
 def test_a_large_plan_is_written_in_several_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("moldau.cluster.state_writer.MAX_WRITE_BYTES", 1500)
+    monkeypatch.setattr("moldau.cluster.state_writer.MAX_WRITE_BYTES", 1800)
 
     async def story(stage: Stage) -> None:
         _, second, _ = await three(stage, partitions=7)

@@ -1,5 +1,7 @@
 """A replica as leader and as follower: who may write, what counts, what is taken back."""
 
+from dataclasses import replace
+
 import pytest
 
 from moldau.errors import (
@@ -275,10 +277,93 @@ def test_a_batch_committed_by_too_few_is_no_success():
         leader, _ = await bench.open(1, 2)
         bench.elect(1, 0)
         end = leader.produce(b"a")
+        fetch(bench, 1, 2, end)
         bench.elect(1, 0, isr=(1,))
         assert leader.partition.acknowledgement(0, end) is Acknowledgement.TOO_FEW
 
     run_story(story, min_insync_replicas="2")
+
+
+def test_nothing_is_committed_while_too_few_are_in_sync():
+    """ELR-1: whoever has left since then still has all that is committed."""
+
+    async def story(bench: Bench) -> None:
+        leader, *_ = await bench.open(1, 2, 3)
+        bench.elect(1, 0)
+        end = leader.produce(b"a")
+        bench.elect(1, 0, isr=(1,))
+        leader.produce(b"b", acks=1)
+        assert leader.partition.high_watermark == 0
+        assert leader.partition.acknowledgement(0, end) is Acknowledgement.PENDING
+        bench.elect(1, 0, isr=(1, 2))
+        fetch(bench, 1, 2, end)
+        assert leader.partition.high_watermark == end
+        assert leader.partition.acknowledgement(0, end) is Acknowledgement.COMMITTED
+
+    run_story(story, min_insync_replicas="2")
+
+
+def test_who_is_let_go_while_too_few_stay_is_eligible():
+    async def story(bench: Bench) -> None:
+        leader, *_ = await bench.open(1, 2, 3)
+        bench.elect(1, 0)
+        leader.produce(b"a")
+        await bench.clock.advance(31)
+        _, proposed = leader.partition.propose_isr(30.0)
+        assert (proposed.isr, proposed.elr) == ((1,), (2, 3))
+        leader.partition.apply_state(replace(proposed, version=proposed.version + 1))
+        fetch(bench, 1, 3, 1)
+        _, proposed = leader.partition.propose_isr(30.0)
+        assert (proposed.isr, proposed.elr) == ((1, 3), ())
+        assert leader.partition.high_watermark == 0  # the store may not have taken it yet
+
+    run_story(story, min_insync_replicas="2")
+
+
+def test_nothing_is_committed_behind_those_who_are_eligible_when_fewer_are_enough():
+    """`min.insync.replicas` is lowered: first they lose their promise, then it goes on (ELR-1)."""
+
+    async def story(bench: Bench) -> None:
+        leader, *_ = await bench.open(1, 2, 3)
+        partition = leader.partition
+        state = replace(bench.elect(1, 0, isr=(1,)), elr=(2,), version=7)
+        partition.apply_state(state)
+        end = leader.produce(b"a", acks=1)
+        partition.update_options(partition.log.options.replace(min_insync_replicas=1))
+        assert leader.observer.caught_up == 1
+        assert partition.high_watermark == 0
+        former, proposed = partition.propose_isr(30.0)
+        assert (former, proposed) == (state, replace(state, elr=()))
+        assert partition.high_watermark == 0
+        partition.apply_state(replace(proposed, version=8))
+        assert partition.high_watermark == end
+        assert partition.propose_isr(30.0) is None
+
+    run_story(story, min_insync_replicas="2")
+
+
+def test_no_more_replicas_are_asked_for_than_there_are():
+    async def story(bench: Bench) -> None:
+        (alone,) = await bench.open(1)
+        bench.elect(1, 0)
+        end = alone.produce(b"a")
+        assert alone.partition.has_enough_in_sync
+        assert alone.partition.acknowledgement(0, end) is Acknowledgement.COMMITTED
+
+    run_story(story, min_insync_replicas="2")
+
+
+def test_a_replica_tells_where_its_log_ends_whoever_leads():
+    async def story(bench: Bench) -> None:
+        leader, other = await bench.open(1, 2)
+        bench.elect(1, 3)
+        assert leader.partition.find_log_end()[::2] == (0, 3)
+        leader.produce(b"a")
+        bench.elect(2, 4, isr=(2,))
+        assert leader.partition.find_log_end()[::2] == (1, 3)
+        assert other.partition.find_log_end()[::2] == (0, 4)
+
+    run_story(story)
 
 
 def test_a_follower_that_may_be_in_holds_the_high_watermark_back():

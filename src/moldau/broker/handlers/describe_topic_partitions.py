@@ -1,7 +1,8 @@
 """DescribeTopicPartitions, version 0 (KIP-966).
 
 Topics in pages: at most `response_partition_limit` partitions, then a cursor where to go on. Topics
-are sorted by name; an empty list asks for all. Eligible leader replicas are not tracked: none.
+are sorted by name; an empty list asks for all. Of each partition also who may lead although it is
+not in sync, and who was the last known to have everything.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> 
             continue
         begin = first_partition if name == first_name else 0
         if left == 0:
-            return _page(topics, (name, begin))
+            return _page(topics, image, (name, begin))
         values = _describe(name, image)
         whole = values["partitions"]
         values["partitions"] = whole[begin : begin + left]
@@ -47,8 +48,8 @@ def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> 
         left -= len(values["partitions"])
         end = begin + len(values["partitions"])
         if end < len(whole):
-            return _page(topics, (name, end))
-    return _page(topics, None)
+            return _page(topics, image, (name, end))
+    return _page(topics, image, None)
 
 
 def _describe(name: str, image: MetadataImage) -> TopicValues:
@@ -63,19 +64,23 @@ def _describe(name: str, image: MetadataImage) -> TopicValues:
     )
 
 
-def _page(topics: list[TopicValues], cursor: tuple[str, int] | None) -> dict[str, object]:
+def _page(
+    topics: list[TopicValues], image: MetadataImage, cursor: tuple[str, int] | None
+) -> dict[str, object]:
     return {
         "throttle_time": 0,
-        "topics": [_with_eligible(topic) for topic in topics],
+        "topics": [_with_eligible(topic, image) for topic in topics],
         "next_cursor": None
         if cursor is None
         else {"topic_name": cursor[0], "partition_index": cursor[1]},
     }
 
 
-def _with_eligible(topic: TopicValues) -> dict[str, object]:
+def _with_eligible(topic: TopicValues, image: MetadataImage) -> dict[str, object]:
     """Empty lists: Java's admin client takes no null here, which the protocol would allow."""
-    partitions = [
-        {**one, "eligible_leader_replicas": (), "last_known_elr": ()} for one in topic["partitions"]
-    ]
+    partitions = []
+    for row in topic["partitions"]:
+        state = image.find_partition(topic["name"] or "", row["partition_index"])
+        elr, last_known = ((), ()) if state is None else (state.elr, state.last_known_elr)
+        partitions.append({**row, "eligible_leader_replicas": elr, "last_known_elr": last_known})
     return {**topic, "partitions": partitions}

@@ -9,7 +9,8 @@ local; v9 latest tiered; v10 a time-out; v11 earliest pending upload (-6, none h
 
 With read_committed, latest is the last stable offset. A replica is told of what is not committed,
 too. A leader that does not know yet what is committed answers OFFSET_NOT_AVAILABLE, or to versions
-before 5 LEADER_NOT_AVAILABLE.
+before 5 LEADER_NOT_AVAILABLE. With replica id -2 (Kafka's debugging consumer) any replica answers
+for its own log, whoever leads: latest is where it ends, with the epoch of its last record.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from moldau.broker.api import serves
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, KafkaError, OffsetNotAvailableError
+from moldau.replication.partitions import Partitions
+from moldau.replication.replica import LATEST_TIMESTAMP, FoundOffset
 
 if TYPE_CHECKING:
     from kio.schema.list_offsets.v11 import ListOffsetsRequest
@@ -28,6 +31,7 @@ API = serves("list_offsets", first=1, last=11, droppable=("throttle_time", "lead
 
 
 _FIRST_WITH_NOT_AVAILABLE = 5
+_ANY_REPLICA = -2
 
 
 class _Reader(NamedTuple):
@@ -35,12 +39,14 @@ class _Reader(NamedTuple):
 
     read_committed: bool
     for_replica: bool
+    of_any_replica: bool
 
 
 async def handle(request: ListOffsetsRequest, context: RequestContext) -> dict[str, object]:
     reader = _Reader(
         read_committed=getattr(request, "isolation_level", 0) == 1,
-        for_replica=request.replica_id >= 0,
+        for_replica=request.replica_id >= 0 or request.replica_id == _ANY_REPLICA,
+        of_any_replica=request.replica_id == _ANY_REPLICA,
     )
     return {
         "throttle_time": 0,
@@ -61,13 +67,7 @@ async def _find(
 ) -> dict[str, object]:
     index = wanted.partition_index
     try:
-        partition = context.services.partitions.require_leader(topic, index)
-        partition.check_epoch(getattr(wanted, "current_leader_epoch", -1))
-        found = await partition.find_offset(
-            wanted.timestamp,
-            read_committed=reader.read_committed,
-            for_replica=reader.for_replica,
-        )
+        found = await _find_offset(topic, wanted, reader, context.services.partitions)
     except OffsetNotAvailableError as error:
         is_old = context.version < _FIRST_WITH_NOT_AVAILABLE
         code = ErrorCode.leader_not_available if is_old else error.code
@@ -81,3 +81,16 @@ async def _find(
         "offset": found.offset,
         "leader_epoch": found.leader_epoch,
     }
+
+
+async def _find_offset(
+    topic: str, wanted: ListOffsetsPartition, reader: _Reader, partitions: Partitions
+) -> FoundOffset:
+    require = partitions.require_any_replica if reader.of_any_replica else partitions.require_leader
+    partition = require(topic, wanted.partition_index)
+    partition.check_epoch(getattr(wanted, "current_leader_epoch", -1))
+    if reader.of_any_replica and wanted.timestamp == LATEST_TIMESTAMP:
+        return partition.find_log_end()
+    return await partition.find_offset(
+        wanted.timestamp, read_committed=reader.read_committed, for_replica=reader.for_replica
+    )

@@ -2,13 +2,16 @@
 
 Written by the broker itself, with compare-and-set (docs/replication.md):
 
-- It stops, or a disk of it fails: what it leads goes to another replica in sync, and it leaves the
-  in-sync sets, but never as the last one.
+- It stops: what it leads goes to another replica in sync, or to one that is eligible, and it leaves
+  the in-sync sets, but never as the last one. It still has everything, so where it leaves too few
+  behind it is eligible itself (ELR-2).
+- A disk of it fails: the same, but it is not eligible.
 - It is back with whole logs: what it still leads by the metadata, it leads under a new epoch, since
-  it does not know any more how far the former one went (REP-1).
+  it does not know any more how far the former one went (REP-1). Where it is eligible it stays so.
 - It is back, and a log may have a hole at its end: it leaves the in-sync set, even as the last one,
-  and leads nothing (REP-6). A partition that has no other replica keeps this one: there is nothing
-  else. Clients notice by the new epoch what is lost.
+  is not eligible, and leads nothing (REP-6); but it is remembered as one of the last that had
+  everything. A partition that has no other replica keeps this one: there is nothing else. Clients
+  notice by the new epoch what is lost.
 
 The state of a replica with a hole is written even where it is not in the set: a leader that is
 about to add it, for what it knew of the log before, must lose the race.
@@ -27,6 +30,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 from enum import Enum, auto
 
+from moldau.cluster.rules.eligible_leaders import MinInSync, led_by, with_in_sync
 from moldau.cluster.rules.leader_election import PlannedState, elect
 from moldau.cluster.rules.metadata_image import (
     NO_BROKER,
@@ -62,13 +66,21 @@ def plan_hand_over(
     topics: Iterable[TopicState],
     broker: BrokerId,
     alive: Collection[BrokerId],
+    *,
+    min_in_sync_of: MinInSync,
+    is_whole: bool = True,
     concerns: Concerns = lambda topic, partition: True,
 ) -> list[PlannedState]:
-    """The states of the partitions that this broker can leave to others."""
+    """The states of the partitions that this broker can leave to others.
+
+    Without `is_whole` it leaves because its logs cannot be trusted, and is not eligible.
+    """
     others = [other for other in alive if other != broker]
 
     def decide(topic: TopicState, number: int, state: PartitionState) -> PartitionState | None:
-        return _handed_over(state, broker, others) if concerns(topic, number) else None
+        if not concerns(topic, number):
+            return None
+        return _handed_over(state, broker, others, min_in_sync_of(topic), is_whole=is_whole)
 
     return _plan(topics, broker, decide)
 
@@ -79,6 +91,8 @@ def plan_return(
     alive: Collection[BrokerId],
     condition_of: FindCondition,
     seen_epoch_of: FindEpoch = _has_seen_nothing,
+    *,
+    min_in_sync_of: MinInSync,
 ) -> list[PlannedState]:
     """The states that a broker writes before it registers."""
     others = [other for other in alive if other != broker]
@@ -93,9 +107,9 @@ def plan_return(
             case Condition.HOLE if len(state.replicas) == 1:
                 return _led_anew(state, broker)
             case Condition.HOLE:
-                return _confessed(state, broker)
+                return _confessed(state, broker, min_in_sync_of(topic))
             case Condition.OFFLINE:
-                return _handed_over(state, broker, others)
+                return _handed_over(state, broker, others, min_in_sync_of(topic), is_whole=False)
 
     return _plan(topics, broker, decide)
 
@@ -129,37 +143,37 @@ def _plan(
 
 
 def _handed_over(
-    state: PartitionState, broker: BrokerId, others: Collection[BrokerId]
+    state: PartitionState,
+    broker: BrokerId,
+    others: Collection[BrokerId],
+    min_in_sync: int,
+    *,
+    is_whole: bool,
 ) -> PartitionState | None:
+    holed = () if is_whole else (broker,)
     remaining = _without(state.isr, broker)
     if state.leader != broker:
-        gone = broker in state.isr and bool(remaining)
-        return replace(state, isr=remaining) if gone else None
-    election = elect(state.replicas, remaining, others, unclean_allowed=False)
+        leaves_in_sync = broker in state.isr and bool(remaining)
+        leaves_eligible = broker in state.elr and not is_whole
+        if not leaves_in_sync and not leaves_eligible:
+            return None
+        return with_in_sync(state, remaining, min_in_sync=min_in_sync, holed=holed)
+    election = elect(state.replicas, remaining, others, eligible=state.elr)
     if election is None:
         return None
-    return replace(
-        state,
-        leader=election.leader,
-        leader_epoch=LeaderEpoch(state.leader_epoch + 1),
-        isr=remaining,
-    )
+    isr = remaining if election.leader in remaining else election.isr
+    changed = with_in_sync(state, isr, min_in_sync=min_in_sync, holed=holed)
+    return led_by(changed, election.leader)
 
 
 def _led_anew(state: PartitionState, broker: BrokerId) -> PartitionState | None:
-    if state.leader != broker:
-        return None
-    return replace(state, leader_epoch=LeaderEpoch(state.leader_epoch + 1))
+    return led_by(state, broker) if state.leader == broker else None
 
 
-def _confessed(state: PartitionState, broker: BrokerId) -> PartitionState:
-    leads = state.leader == broker
-    return replace(
-        state,
-        leader=NO_BROKER if leads else state.leader,
-        leader_epoch=LeaderEpoch(state.leader_epoch + leads),
-        isr=_without(state.isr, broker),
-    )
+def _confessed(state: PartitionState, broker: BrokerId, min_in_sync: int) -> PartitionState:
+    isr = _without(state.isr, broker)
+    changed = with_in_sync(state, isr, min_in_sync=min_in_sync, holed=(broker,))
+    return led_by(changed, NO_BROKER) if state.leader == broker else changed
 
 
 def _set_back(state: PartitionState, broker: BrokerId, seen_epoch: int) -> PartitionState:
@@ -169,6 +183,9 @@ def _set_back(state: PartitionState, broker: BrokerId, seen_epoch: int) -> Parti
         leader=broker if is_alone else NO_BROKER,
         leader_epoch=LeaderEpoch(seen_epoch + 1),
         isr=(broker,) if is_alone else (),
+        elr=(),
+        last_known_elr=(),  # it may be anybody, and so all are waited for
+        last_known_leader=NO_BROKER,
     )
 
 

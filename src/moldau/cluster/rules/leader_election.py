@@ -1,10 +1,11 @@
 """Who leads a partition. A rule.
 
 A leader comes from the in-sync set, in the order of the assignment, so that the preferred replica
-wins when it can. When no in-sync replica is alive nobody leads, and the set is kept as it was: its
-members alone are known to have every committed record. Only where unclean election is allowed does
-another replica take over, and what it lacks is lost (CTL-2). Every election adds one to the leader
-epoch, also the one of "nobody", since replicas compare epochs to find where logs part.
+wins when it can. When no in-sync replica is alive, one that is eligible leads, and is the in-sync
+set (`eligible_leaders`, ELR-2). When none of these is alive either nobody leads, and the sets are
+kept as they were: their members alone are known to have every committed record. Another replica
+takes over only where data may be lost (`unclean_recovery`, CTL-2). Every election adds one to the
+leader epoch, also the one of "nobody", since replicas compare epochs to find where logs part.
 
 Replicas that are gone leave the in-sync set of a living leader too, so that it need not wait for
 them; but never the last one. This is no election, and the epoch stays.
@@ -14,10 +15,11 @@ Writing the outcome with version checks is the controller's work.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from moldau.cluster.rules.eligible_leaders import MinInSync, led_by, with_in_sync
 from moldau.cluster.rules.metadata_image import NO_BROKER, NO_NODE, PartitionState, TopicState
 from moldau.model import BrokerId, LeaderEpoch
 
@@ -27,7 +29,6 @@ class Election(NamedTuple):
 
     leader: BrokerId
     isr: tuple[BrokerId, ...]
-    unclean: bool = False
 
 
 class PlannedState(NamedTuple):
@@ -44,17 +45,19 @@ def elect(
     isr: Collection[BrokerId],
     alive: Collection[BrokerId],
     *,
-    unclean_allowed: bool,
+    eligible: Collection[BrokerId] = (),
 ) -> Election | None:
-    """Choose the leader of a partition that had one before; None when nobody may lead."""
+    """Choose the leader of a partition that had one before; None when nobody may lead.
+
+    Who is elected has every committed record: it is in sync or eligible.
+    """
     in_sync = tuple(broker for broker in isr if broker in alive)
     for broker in replicas:
         if broker in in_sync:
             return Election(broker, in_sync)
-    if unclean_allowed:
-        for broker in replicas:
-            if broker in alive:
-                return Election(broker, (broker,), unclean=True)
+    for broker in replicas:
+        if broker in eligible and broker in alive:
+            return Election(broker, (broker,))
     return None
 
 
@@ -76,7 +79,7 @@ def decide_state(
     state: PartitionState,
     alive: Collection[BrokerId],
     *,
-    unclean_allowed: bool,
+    min_in_sync: int,
     controller_epoch: int,
 ) -> PartitionState | None:
     """The next state of a partition, or None when it stays as it is. A living leader stays."""
@@ -88,59 +91,60 @@ def decide_state(
         )
         return None if first.leader == NO_BROKER else first
     if state.leader in alive:
-        return _without_the_dead(state, alive, controller_epoch)
-    election = elect(state.replicas, state.isr, alive, unclean_allowed=unclean_allowed)
+        return _without_the_dead(state, alive, min_in_sync, controller_epoch)
+    election = elect(state.replicas, state.isr, alive, eligible=state.elr)
     if election is None and state.leader == NO_BROKER:
         return None
-    return replace(
-        state,
-        leader=NO_BROKER if election is None else election.leader,
-        isr=state.isr if election is None else election.isr,
-        leader_epoch=LeaderEpoch(state.leader_epoch + 1),
-        controller_epoch=controller_epoch,
-    )
+    if election is None:
+        next_state = led_by(state, NO_BROKER)
+    else:
+        changed = with_in_sync(state, election.isr, min_in_sync=min_in_sync)
+        next_state = led_by(changed, election.leader)
+    return replace(next_state, controller_epoch=controller_epoch)
 
 
 def _without_the_dead(
-    state: PartitionState, alive: Collection[BrokerId], controller_epoch: int
+    state: PartitionState,
+    alive: Collection[BrokerId],
+    min_in_sync: int,
+    controller_epoch: int,
 ) -> PartitionState | None:
     in_sync = tuple(broker for broker in state.isr if broker in alive)
     if not in_sync or in_sync == state.isr:
         return None
-    return replace(state, isr=in_sync, controller_epoch=controller_epoch)
+    changed = with_in_sync(state, in_sync, min_in_sync=min_in_sync)
+    return replace(changed, controller_epoch=controller_epoch)
 
 
 def plan_elections(
     topics: Iterable[TopicState],
     alive: Collection[BrokerId],
     *,
-    unclean_allowed: Callable[[TopicState], bool],
+    min_in_sync_of: MinInSync,
     controller_epoch: int,
 ) -> list[PlannedState]:
     """Every partition whose leader is gone or missing, and every one with a replica in its in-sync
     set that is gone, each with its next state.
 
-    `unclean_allowed` is asked only where nobody else can lead. A leader that was restarted, and so
-    lives, has written its new epoch itself (`departure.plan_return`).
+    A leader that was restarted, and so lives, has written its new epoch itself
+    (`departure.plan_return`).
     """
     plan = []
     for topic in topics:
+        min_in_sync: int | None = None  # asked for where something may change: it has to be parsed
         for partition, former in enumerate(topic.partitions):
-            state = _decide_state(topic, former, alive, unclean_allowed, controller_epoch)
+            if _is_well(former, alive):
+                continue
+            if min_in_sync is None:
+                min_in_sync = min_in_sync_of(topic)
+            state = decide_state(
+                former, alive, min_in_sync=min_in_sync, controller_epoch=controller_epoch
+            )
             if state is not None:
                 plan.append(PlannedState(topic, partition, former, state))
     return plan
 
 
-def _decide_state(
-    topic: TopicState,
-    former: PartitionState,
-    alive: Collection[BrokerId],
-    unclean_allowed: Callable[[TopicState], bool],
-    controller_epoch: int,
-) -> PartitionState | None:
-    state = decide_state(former, alive, unclean_allowed=False, controller_epoch=controller_epoch)
-    led = former if state is None else state
-    if led.leader != NO_BROKER or not unclean_allowed(topic):
-        return state
-    return decide_state(former, alive, unclean_allowed=True, controller_epoch=controller_epoch)
+def _is_well(state: PartitionState, alive: Collection[BrokerId]) -> bool:
+    """Whether its leader and everybody in sync lives: then there is nothing to decide."""
+    return state.leader in alive and all(broker in alive for broker in state.isr)

@@ -68,6 +68,9 @@ class PartitionState:
     version: int = NO_NODE  # of the state node, for the next versioned write
     adding_replicas: tuple[BrokerId, ...] = ()
     removing_replicas: tuple[BrokerId, ...] = ()
+    elr: tuple[BrokerId, ...] = ()  # eligible leaders: not in sync, with every committed record
+    last_known_elr: tuple[BrokerId, ...] = ()  # were in sync or eligible, and came back with a hole
+    last_known_leader: BrokerId = NO_BROKER  # of interest only while nobody leads
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import replace
 
+from moldau.cluster.rules.eligible_leaders import led_by
 from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.metadata_image import PartitionState, TopicState
-from moldau.model import BrokerId, LeaderEpoch
+from moldau.model import BrokerId
 
 
 def prefer_first_replica(
@@ -21,12 +22,7 @@ def prefer_first_replica(
     preferred = state.replicas[0]
     if preferred not in alive or preferred not in state.isr:
         return None
-    return replace(
-        state,
-        leader=preferred,
-        leader_epoch=LeaderEpoch(state.leader_epoch + 1),
-        controller_epoch=controller_epoch,
-    )
+    return replace(led_by(state, preferred), controller_epoch=controller_epoch)
 
 
 def plan_rebalancing(

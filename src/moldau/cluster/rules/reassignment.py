@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from moldau.cluster.rules.leader_election import elect
-from moldau.cluster.rules.metadata_image import PartitionState
+from moldau.cluster.rules.metadata_image import NO_BROKER, PartitionState
 from moldau.errors import (
     InvalidReplicaAssignmentError,
     InvalidReplicationFactorError,
@@ -136,21 +136,29 @@ def _settle(
     controller_epoch: int,
 ) -> PartitionState | None:
     """These replicas and no others; None when none of them could lead."""
-    in_sync = tuple(broker for broker in state.isr if broker in replicas)
+    in_sync = _within(state.isr, replicas)
     settled = replace(
         state,
         replicas=replicas,
         isr=in_sync,
+        elr=_within(state.elr, replicas),
+        last_known_elr=_within(state.last_known_elr, replicas),
         adding_replicas=(),
         removing_replicas=(),
         controller_epoch=controller_epoch,
     )
     if state.leader in in_sync:
         return settled
-    election = elect(replicas, in_sync, alive, unclean_allowed=False)
+    election = elect(replicas, in_sync, alive, eligible=settled.elr)
     if election is None:
         return None
-    return replace(settled, leader=election.leader, isr=election.isr)
+    return replace(
+        settled,
+        leader=election.leader,
+        isr=election.isr,
+        elr=_without(settled.elr, election.isr),
+        last_known_leader=NO_BROKER,
+    )
 
 
 def _with_epoch(former: PartitionState, changed: PartitionState) -> PartitionState:
@@ -158,6 +166,10 @@ def _with_epoch(former: PartitionState, changed: PartitionState) -> PartitionSta
     if changed.leader == former.leader and set(changed.replicas) == set(former.replicas):
         return changed
     return replace(changed, leader_epoch=LeaderEpoch(former.leader_epoch + 1))
+
+
+def _within(brokers: Iterable[BrokerId], others: Collection[BrokerId]) -> tuple[BrokerId, ...]:
+    return tuple(broker for broker in brokers if broker in others)
 
 
 def _without(brokers: Iterable[BrokerId], others: Collection[BrokerId]) -> tuple[BrokerId, ...]:

@@ -100,6 +100,15 @@ class TopicDefaultOptions(OptionSet):
         reload=_DYNAMIC,
         importance=Importance.HIGH,
     )
+    unclean_recovery_strategy = optional(
+        "unclean.recovery.strategy",
+        STRING,
+        "What to do when every replica that is known to have all committed records is lost: none, "
+        "balanced or aggressive. The default of the topic option of this name.",
+        one_of("none", "balanced", "aggressive"),
+        reload=_DYNAMIC,
+        importance=Importance.HIGH,
+    )
     compression_type = option(
         "compression.type",
         STRING,

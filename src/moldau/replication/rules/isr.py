@@ -113,6 +113,14 @@ def plan_expand(
     return PendingExpand(isr=state.isr, new=new) if new else None
 
 
+def plan_settling(state: IsrState, *, has_eligible: bool, min_in_sync: int) -> PendingExpand | None:
+    """The same set once more, where eligible leaders are left over although enough are in sync:
+    `min.insync.replicas` was lowered. Until they are gone nothing is committed (ELR-1)."""
+    if not has_eligible or not isinstance(state, Committed) or len(state.isr) < min_in_sync:
+        return None
+    return PendingExpand(isr=state.isr, new=())
+
+
 def plan_shrink(
     state: IsrState,
     leader: BrokerId,

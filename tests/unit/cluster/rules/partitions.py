@@ -23,6 +23,9 @@ def partition(
     adding: Sequence[int] = (),
     removing: Sequence[int] = (),
     version: int = 7,
+    elr: Sequence[int] = (),
+    last_known: Sequence[int] = (),
+    last_leader: int = NO_BROKER,
 ) -> PartitionState:
     return PartitionState(
         leader=BrokerId(leader),
@@ -33,6 +36,9 @@ def partition(
         version=version,
         adding_replicas=ids(*adding),
         removing_replicas=ids(*removing),
+        elr=ids(*elr),
+        last_known_elr=ids(*last_known),
+        last_known_leader=BrokerId(last_leader),
     )
 
 

@@ -17,13 +17,29 @@ from .partitions import NOBODY, ids, partition, topic
 SELF = BrokerId(1)
 
 
-def handed_over(state: PartitionState, *alive: int) -> PartitionState | None:
-    plan = plan_hand_over([topic(state)], SELF, ids(*alive))
+def handed_over(
+    state: PartitionState, *alive: int, min_in_sync: int = 1, is_whole: bool = True
+) -> PartitionState | None:
+    plan = plan_hand_over(
+        [topic(state)],
+        SELF,
+        ids(*alive),
+        min_in_sync_of=lambda _: min_in_sync,
+        is_whole=is_whole,
+    )
     return plan[0].state if plan else None
 
 
-def returned(state: PartitionState, condition: Condition, *alive: int) -> PartitionState | None:
-    plan = plan_return([topic(state)], SELF, ids(*alive), lambda *_: condition)
+def returned(
+    state: PartitionState, condition: Condition, *alive: int, min_in_sync: int = 1
+) -> PartitionState | None:
+    plan = plan_return(
+        [topic(state)],
+        SELF,
+        ids(*alive),
+        lambda *_: condition,
+        min_in_sync_of=lambda _: min_in_sync,
+    )
     return plan[0].state if plan else None
 
 
@@ -62,11 +78,64 @@ def test_only_what_it_is_about_is_handed_over() -> None:
     def concerns(topic: TopicState, number: int) -> bool:
         return number == 1
 
-    plan = plan_hand_over([topic(*states)], SELF, ids(1, 2), concerns)
+    plan = plan_hand_over(
+        [topic(*states)], SELF, ids(1, 2), min_in_sync_of=lambda _: 1, concerns=concerns
+    )
     assert [one.partition for one in plan] == [1]
 
 
+def test_who_leaves_too_few_behind_is_eligible() -> None:
+    state = handed_over(partition(1, [1, 2], [1, 2, 3]), 1, 2, 3, min_in_sync=2)
+    assert state is not None
+    assert (state.leader, state.isr, state.elr) == (2, (2,), (1,))
+
+
+def test_who_leaves_for_a_dead_disk_is_not_eligible_but_remembered() -> None:
+    state = handed_over(partition(1, [1, 2], [1, 2, 3]), 1, 2, 3, min_in_sync=2, is_whole=False)
+    assert state is not None
+    assert (state.isr, state.elr, state.last_known_elr) == ((2,), (), (1,))
+    state = handed_over(
+        partition(2, [2], [1, 2, 3], elr=[1, 3]), 1, 2, 3, min_in_sync=2, is_whole=False
+    )
+    assert state is not None
+    assert (state.leader, state.isr, state.elr, state.last_known_elr) == (2, (2,), (3,), (1,))
+
+
+def test_the_last_one_in_sync_hands_over_to_one_that_is_eligible() -> None:
+    former = partition(1, [1], [1, 2, 3], elr=[3])
+    state = handed_over(former, 1, 2, 3, min_in_sync=2)
+    assert state is not None
+    assert (state.leader, state.leader_epoch) == (3, 6)
+    assert (state.isr, state.elr) == ((3,), (1,))
+
+
 # Coming back
+
+
+def test_a_whole_replica_that_is_eligible_stays_so() -> None:
+    state = partition(2, [2], [1, 2, 3], elr=[1])
+    assert returned(state, Condition.WHOLE, 2, min_in_sync=2) is None
+
+
+def test_a_replica_with_a_hole_is_not_eligible_but_remembered() -> None:
+    former = partition(2, [2], [1, 2, 3], elr=[1, 3])
+    state = returned(former, Condition.HOLE, 2, min_in_sync=2)
+    assert state is not None
+    assert (state.leader, state.leader_epoch) == (2, 5)
+    assert (state.isr, state.elr, state.last_known_elr) == ((2,), (3,), (1,))
+
+
+def test_the_last_leader_is_remembered_when_it_comes_back_with_a_hole() -> None:
+    state = returned(partition(1, [1], [1, 2], elr=[2]), Condition.HOLE, min_in_sync=2)
+    assert state is not None
+    assert (state.leader, state.last_known_leader) == (NOBODY, 1)
+    assert (state.isr, state.elr, state.last_known_elr) == ((), (2,), (1,))
+
+
+def test_who_had_not_everything_before_its_hole_is_not_remembered() -> None:
+    state = returned(partition(2, [2], [1, 2, 3]), Condition.HOLE, 2, min_in_sync=2)
+    assert state is not None
+    assert state.last_known_elr == ()
 
 
 def test_a_whole_replica_leads_again_under_a_new_epoch() -> None:
@@ -116,18 +185,26 @@ def test_a_partition_without_a_state_is_left_to_the_controller() -> None:
 sets = st.lists(st.sampled_from(ids(1, 2, 3)), unique=True)
 
 
-@given(sets, sets, st.sampled_from(Condition))
-def test_no_plan_lets_a_replica_lead_that_was_not_in_sync(
-    isr: list[BrokerId], alive: list[BrokerId], condition: Condition
+@given(sets, sets, sets, st.sampled_from(Condition), st.integers(1, 4), st.booleans())
+def test_no_plan_lets_a_replica_lead_that_was_not_in_sync_or_eligible(
+    isr: list[BrokerId],
+    elr: list[BrokerId],
+    alive: list[BrokerId],
+    condition: Condition,
+    min_in_sync: int,
+    is_whole: bool,
 ) -> None:
-    former = partition(isr[0] if isr else NOBODY, isr, [1, 2, 3])
+    eligible = [broker for broker in elr if broker not in isr]
+    former = partition(isr[0] if isr else NOBODY, isr, [1, 2, 3], elr=eligible)
     decisions: list[Callable[[], PartitionState | None]] = [
-        lambda: handed_over(former, *alive),
-        lambda: returned(former, condition, *alive),
+        lambda: handed_over(former, *alive, min_in_sync=min_in_sync, is_whole=is_whole),
+        lambda: returned(former, condition, *alive, min_in_sync=min_in_sync),
     ]
     for decide in decisions:
         state = decide()
         if state is not None:
-            assert state.leader == NOBODY or state.leader in former.isr
-            assert set(state.isr) <= set(former.isr)
+            had_all = {*former.isr, *former.elr}
+            assert state.leader == NOBODY or state.leader in had_all
+            assert {*state.isr, *state.elr} <= had_all
+            assert not set(state.isr) & set(state.elr)
             assert state.leader == NOBODY or state.leader in state.isr

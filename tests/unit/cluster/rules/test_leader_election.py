@@ -3,7 +3,6 @@ from __future__ import annotations
 from dataclasses import replace
 from uuid import UUID
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -41,31 +40,31 @@ def topic(name: str, *partitions: PartitionState) -> TopicState:
 
 
 def test_the_first_replica_that_is_alive_and_in_sync_leads() -> None:
-    election = elect(ids(1, 2, 3), ids(3, 2), ids(1, 2, 3), unclean_allowed=False)
+    election = elect(ids(1, 2, 3), ids(3, 2), ids(1, 2, 3))
     assert election == Election(BrokerId(2), ids(3, 2))
 
 
 def test_brokers_that_are_gone_leave_the_in_sync_set() -> None:
-    election = elect(ids(1, 2, 3), ids(1, 2, 3), ids(2, 3), unclean_allowed=False)
+    election = elect(ids(1, 2, 3), ids(1, 2, 3), ids(2, 3))
     assert election == Election(BrokerId(2), ids(2, 3))
 
 
 def test_nobody_leads_when_no_replica_in_sync_is_alive() -> None:
-    assert elect(ids(1, 2), ids(1), ids(2), unclean_allowed=False) is None
+    assert elect(ids(1, 2), ids(1), ids(2)) is None
 
 
-def test_an_unclean_election_takes_the_first_living_replica_alone() -> None:
-    election = elect(ids(1, 2, 3), ids(1), ids(2, 3), unclean_allowed=True)
-    assert election == Election(BrokerId(2), ids(2), unclean=True)
-
-
-def test_a_clean_leader_is_preferred_where_unclean_ones_are_allowed() -> None:
-    election = elect(ids(1, 2, 3), ids(3), ids(1, 2, 3), unclean_allowed=True)
+def test_one_that_is_eligible_leads_alone_when_nobody_in_sync_is_alive() -> None:
+    election = elect(ids(1, 2, 3), ids(1), ids(2, 3), eligible=ids(3))
     assert election == Election(BrokerId(3), ids(3))
 
 
-def test_not_even_an_unclean_election_takes_a_dead_broker() -> None:
-    assert elect(ids(1, 2), ids(1), ids(3), unclean_allowed=True) is None
+def test_who_is_in_sync_goes_before_who_is_eligible() -> None:
+    election = elect(ids(1, 2, 3), ids(3), ids(1, 2, 3), eligible=ids(1))
+    assert election == Election(BrokerId(3), ids(3))
+
+
+def test_who_is_eligible_and_dead_does_not_lead() -> None:
+    assert elect(ids(1, 2), ids(1), ids(3), eligible=ids(2, 3)) is None
 
 
 def test_a_new_partition_is_led_by_its_first_living_replica() -> None:
@@ -81,12 +80,12 @@ def test_a_new_partition_without_a_living_replica_has_no_leader() -> None:
 
 def test_a_living_leader_stays() -> None:
     state = partition(2, ids(1, 2), ids(1, 2))
-    assert decide_state(state, ids(1, 2), unclean_allowed=True, controller_epoch=4) is None
+    assert decide_state(state, ids(1, 2), min_in_sync=1, controller_epoch=4) is None
 
 
 def test_a_dead_leader_is_replaced_under_a_new_epoch() -> None:
     state = partition(1, ids(1, 2), ids(1, 2))
-    decided = decide_state(state, ids(2), unclean_allowed=False, controller_epoch=4)
+    decided = decide_state(state, ids(2), min_in_sync=1, controller_epoch=4)
     assert decided is not None
     assert (decided.leader, decided.leader_epoch, decided.isr) == (2, 6, (2,))
     assert decided.version == state.version
@@ -94,24 +93,24 @@ def test_a_dead_leader_is_replaced_under_a_new_epoch() -> None:
 
 def test_when_nobody_may_lead_the_in_sync_set_is_remembered() -> None:
     state = partition(1, ids(1), ids(1, 2))
-    decided = decide_state(state, ids(2), unclean_allowed=False, controller_epoch=4)
+    decided = decide_state(state, ids(2), min_in_sync=1, controller_epoch=4)
     assert decided is not None
     assert (decided.leader, decided.leader_epoch, decided.isr) == (NO_BROKER, 6, (1,))
-    assert decide_state(decided, ids(2), unclean_allowed=False, controller_epoch=4) is None
+    assert decide_state(decided, ids(2), min_in_sync=1, controller_epoch=4) is None
 
 
 def test_the_last_in_sync_replica_leads_when_it_comes_back() -> None:
     state = partition(-1, ids(1), ids(1, 2))
-    decided = decide_state(state, ids(1, 2), unclean_allowed=False, controller_epoch=4)
+    decided = decide_state(state, ids(1, 2), min_in_sync=1, controller_epoch=4)
     assert decided is not None
     assert (decided.leader, decided.leader_epoch, decided.isr) == (1, 6, (1,))
 
 
 def test_a_partition_without_a_state_gets_its_first_one() -> None:
     state = replace(partition(-1, (), ids(1, 2)), version=-1, leader_epoch=LeaderEpoch(0))
-    decided = decide_state(state, ids(1, 2), unclean_allowed=False, controller_epoch=4)
+    decided = decide_state(state, ids(1, 2), min_in_sync=1, controller_epoch=4)
     assert decided == first_state(ids(1, 2), ids(1, 2), 4)
-    assert decide_state(state, ids(3), unclean_allowed=False, controller_epoch=4) is None
+    assert decide_state(state, ids(3), min_in_sync=1, controller_epoch=4) is None
 
 
 def test_a_plan_names_the_partitions_whose_leader_is_gone() -> None:
@@ -120,7 +119,7 @@ def test_a_plan_names_the_partitions_whose_leader_is_gone() -> None:
     plan = plan_elections(
         [one, two],
         ids(1, 2),
-        unclean_allowed=lambda _: False,
+        min_in_sync_of=lambda _: 1,
         controller_epoch=9,
     )
     assert [(p.topic.name, p.partition, p.state.leader) for p in plan] == [
@@ -130,43 +129,44 @@ def test_a_plan_names_the_partitions_whose_leader_is_gone() -> None:
     assert all(p.state.leader_epoch == 6 and p.state.controller_epoch == 9 for p in plan)
 
 
-def test_unclean_election_is_decided_topic_by_topic() -> None:
-    brave, careful = (topic(name, partition(1, ids(1), ids(1, 2))) for name in ("brave", "careful"))
+def test_what_must_be_in_sync_is_asked_topic_by_topic() -> None:
+    one, two = (topic(name, partition(1, ids(1, 2), ids(1, 2))) for name in ("one", "two"))
     plan = plan_elections(
-        [brave, careful],
-        ids(2),
-        unclean_allowed=lambda topic: topic.name == "brave",
+        [one, two],
+        ids(1),
+        min_in_sync_of=lambda topic: 2 if topic.name == "two" else 1,
         controller_epoch=9,
     )
-    assert [p.state.leader for p in plan] == [2, NO_BROKER]
+    assert [(p.state.isr, p.state.elr) for p in plan] == [((1,), ()), ((1,), (2,))]
 
 
 brokers = st.integers(1, 5).map(BrokerId)
 broker_sets = st.lists(brokers, unique=True)
 
 
-@given(st.lists(brokers, unique=True, min_size=1), st.data(), broker_sets, st.booleans())
+@given(st.lists(brokers, unique=True, min_size=1), st.data(), broker_sets)
 def test_a_leader_is_alive_a_replica_and_in_its_own_in_sync_set(
-    replicas: list[BrokerId], data: st.DataObject, alive: list[BrokerId], unclean: bool
+    replicas: list[BrokerId], data: st.DataObject, alive: list[BrokerId]
 ) -> None:
     isr = data.draw(st.lists(st.sampled_from(replicas), unique=True))
-    election = elect(replicas, isr, alive, unclean_allowed=unclean)
-    candidates = set(replicas if unclean else isr) & set(alive)
+    eligible = data.draw(st.lists(st.sampled_from(replicas), unique=True))
+    election = elect(replicas, isr, alive, eligible=eligible)
+    candidates = {*isr, *eligible} & set(alive)
     if election is None:
         assert not candidates
         return
     assert election.leader in candidates
     assert election.leader in election.isr
     assert set(election.isr) <= set(alive) & set(replicas)
-    assert election.unclean == (not set(isr) & set(alive))
+    if set(isr) & set(alive):
+        assert election.leader in isr
 
 
-@pytest.mark.parametrize("unclean", [True, False])
-def test_two_elections_in_a_row_change_nothing_the_second_time(unclean: bool) -> None:
+def test_two_elections_in_a_row_change_nothing_the_second_time() -> None:
     state = partition(1, ids(1, 3), ids(1, 2, 3))
-    decided = decide_state(state, ids(2, 3), unclean_allowed=unclean, controller_epoch=4)
+    decided = decide_state(state, ids(2, 3), min_in_sync=2, controller_epoch=4)
     assert decided is not None
-    assert decide_state(decided, ids(2, 3), unclean_allowed=unclean, controller_epoch=5) is None
+    assert decide_state(decided, ids(2, 3), min_in_sync=2, controller_epoch=5) is None
 
 
 # Replicas that are gone
@@ -187,31 +187,46 @@ def test_a_leader_that_is_not_in_the_set_itself_empties_it_neither() -> None:
     assert plan(partition(1, ids(2), ids(1, 2)), alive=ids(1)) == []
 
 
-def test_an_empty_in_sync_set_elects_nobody_but_by_an_unclean_election() -> None:
-    state = partition(-1, (), ids(1, 2))
-    assert plan(state, alive=ids(1, 2)) == []
-    (one,) = plan(state, alive=ids(1, 2), unclean=True)
-    assert (one.state.leader, one.state.isr) == (1, (1,))
+def test_an_empty_in_sync_set_elects_nobody() -> None:
+    assert plan(partition(-1, (), ids(1, 2)), alive=ids(1, 2)) == []
 
 
-def test_whether_unclean_is_allowed_is_asked_only_where_nobody_else_can_lead() -> None:
-    def allowed(topic: TopicState) -> bool:
+def test_options_are_looked_at_only_where_something_may_change() -> None:
+    def fail(topic: TopicState) -> int:
         raise AssertionError(topic.name)
 
     plan_elections(
-        [topic("t", partition(1, ids(1, 2), ids(1, 2)), partition(3, ids(3, 2), ids(3, 2)))],
+        [topic("t", partition(1, ids(1, 2), ids(1, 2)), partition(2, ids(2), ids(3, 2)))],
         ids(1, 2),
-        unclean_allowed=allowed,
+        min_in_sync_of=fail,
         controller_epoch=4,
     )
 
 
+# Eligible leaders (ELR-2)
+
+
+def test_a_leader_that_is_killed_stays_eligible_behind_the_last_one_in_sync() -> None:
+    (one,) = plan(partition(3, ids(3, 4), ids(3, 4, 5)), alive=ids(4, 5), min_in_sync=2)
+    assert (one.state.leader, one.state.isr, one.state.elr) == (4, (4,), (3,))
+
+
+def test_when_everybody_is_gone_the_first_of_those_who_have_everything_leads_again() -> None:
+    former = replace(partition(4, ids(4), ids(3, 4, 5)), elr=ids(3))
+    (gone,) = plan(former, alive=ids(5), min_in_sync=2)
+    assert (gone.state.leader, gone.state.isr, gone.state.elr) == (NO_BROKER, (4,), (3,))
+    assert gone.state.last_known_leader == 4
+    (back,) = plan(gone.state, alive=ids(3, 5), min_in_sync=2)
+    assert (back.state.leader, back.state.isr, back.state.elr) == (3, (3,), (4,))
+    assert (back.state.leader_epoch, back.state.last_known_leader) == (7, NO_BROKER)
+
+
 def plan(
-    state: PartitionState, *, alive: tuple[BrokerId, ...], unclean: bool = False
+    state: PartitionState, *, alive: tuple[BrokerId, ...], min_in_sync: int = 1
 ) -> list[PlannedState]:
     return plan_elections(
         [topic("t", state)],
         alive,
-        unclean_allowed=lambda _: unclean,
+        min_in_sync_of=lambda _: min_in_sync,
         controller_epoch=4,
     )

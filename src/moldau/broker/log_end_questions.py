@@ -1,0 +1,101 @@
+"""Asks brokers how far their logs go: what an unclean recovery compares (ELR-4). A shell.
+
+By ListOffsets of the latest offset with replica id -2, which any replica answers for its own log
+(`broker.handlers.list_offsets`). Kafka's GetReplicaLogInfo asks the same; not every version of the
+protocol has it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, cast
+
+from moldau.cluster.log_recovery import Answers, Questions
+from moldau.cluster.rules.unclean_recovery import LogEnd
+from moldau.errors import ClientError, ErrorCode
+from moldau.model import BrokerId, TopicPartition
+from moldau.net.peer import Peer
+from moldau.wire.messages import encode_request, parse_response
+from moldau.wire.shape import fit
+from moldau.wire.versions import request_class
+
+if TYPE_CHECKING:
+    from kio.schema.list_offsets.v9 import ListOffsetsResponse
+    from kio.static.protocol import Payload
+
+logger = logging.getLogger(__name__)
+
+LIST_OFFSETS: Final = 2
+VERSION: Final = 9
+ANY_REPLICA: Final = -2
+LATEST: Final = -1
+ASKED_AT_ONCE: Final = 1000  # partitions in one request
+PATIENCE_SECONDS: Final = 2.0
+"""So long is an answer waited for; who is slower is not elected this time."""
+
+
+class LogEndQuestions:
+    """`connect` makes the way to a broker, which is closed again when it has answered."""
+
+    def __init__(self, connect: Callable[[BrokerId], Peer], client_id: str) -> None:
+        self._connect = connect
+        self._client_id = client_id
+
+    async def ask(self, questions: Questions) -> Answers:
+        """The ends that were told in time."""
+        brokers = sorted(questions)
+        told = await asyncio.gather(*(self._ask(b, questions[b]) for b in brokers))
+        answers: dict[TopicPartition, dict[BrokerId, LogEnd]] = {}
+        for broker, ends in zip(brokers, told, strict=True):
+            for key, end in ends.items():
+                answers.setdefault(key, {})[broker] = end
+        return answers
+
+    async def _ask(
+        self, broker: BrokerId, wanted: Collection[TopicPartition]
+    ) -> dict[TopicPartition, LogEnd]:
+        peer = self._connect(broker)
+        ends: dict[TopicPartition, LogEnd] = {}
+        try:
+            for some in _parts_of(sorted(wanted)):
+                frame = encode_request(_request(some), 0, self._client_id)
+                answer = await peer.ask((frame,), timeout_seconds=PATIENCE_SECONDS)
+                _, response = parse_response(LIST_OFFSETS, VERSION, answer)
+                ends.update(_ends_of(cast("ListOffsetsResponse", response), broker))
+        except ClientError as error:
+            logger.info("broker %d does not tell the ends of its logs: %s", broker, error)
+        finally:
+            await peer.close()
+        return ends
+
+
+def _parts_of(wanted: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPartition]]:
+    for start in range(0, len(wanted), ASKED_AT_ONCE):
+        yield wanted[start : start + ASKED_AT_ONCE]
+
+
+def _request(wanted: Sequence[TopicPartition]) -> Payload:
+    topics: dict[str, list[object]] = {}
+    for key in wanted:
+        row = {"partition_index": key.partition, "current_leader_epoch": -1, "timestamp": LATEST}
+        topics.setdefault(key.topic, []).append(row)
+    values = {
+        "replica_id": ANY_REPLICA,
+        "isolation_level": 0,
+        "topics": [{"name": name, "partitions": rows} for name, rows in topics.items()],
+    }
+    return fit(request_class(LIST_OFFSETS, VERSION), values)
+
+
+def _ends_of(
+    response: ListOffsetsResponse, broker: BrokerId
+) -> Iterator[tuple[TopicPartition, LogEnd]]:
+    for topic in response.topics:
+        for row in topic.partitions:
+            key = TopicPartition(topic.name, row.partition_index)
+            if row.error_code is ErrorCode.none:
+                yield key, LogEnd(row.leader_epoch, row.offset)
+            else:
+                logger.info("broker %d has no log of %s to lead: %s", broker, key, row.error_code)

@@ -272,6 +272,17 @@ def test_a_replica_that_may_have_a_hole_does_not_lead_even_as_the_last_one() -> 
         assert answer.error_code.value == 0
         await cluster.until(lambda: set(two.state("clicks").isr) == {1, 2})
 
+    play(story, unclean_recovery_strategy="none")
+
+
+def test_after_a_power_loss_the_best_log_leads_without_a_person() -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two = await killed_alone_in_sync(cluster)
+        one.boot_id = "second"
+        await one.start()
+        await cluster.until(lambda: set(two.state("clicks").isr) == {1, 2})
+        assert two.led("clicks")[0] == 1
+
     play(story)
 
 
@@ -288,7 +299,7 @@ def test_a_disk_that_was_away_when_the_machine_came_back_may_have_a_hole_as_well
         await wait_until_idle()
         assert two.led("clicks")[:2] == (NO_BROKER, ())
 
-    play(story, log_dirs=f"/other,{DATA}")
+    play(story, log_dirs=f"/other,{DATA}", unclean_recovery_strategy="none")
 
 
 def test_a_replica_whose_log_is_missing_does_not_lead_even_as_the_last_one() -> None:
@@ -300,7 +311,7 @@ def test_a_replica_whose_log_is_missing_does_not_lead_even_as_the_last_one() -> 
         await wait_until_idle()
         assert two.led("clicks")[:2] == (NO_BROKER, ())
 
-    play(story)
+    play(story, unclean_recovery_strategy="none")
 
 
 def test_a_replica_whose_log_is_missing_comes_back_into_the_in_sync_set() -> None:

@@ -9,7 +9,8 @@ So the best log of all those that were in sync last has everything that survived
 
 - none: wait for a person (`moldau elect unclean`).
 - balanced: wait until every replica that was known last is back, then the best log leads. Nothing
-  is lost that the disks kept; the price is time. The default.
+  is lost that the disks kept; the price is time. Where one of them has no log any more (its disk
+  was replaced), all replicas are waited for: one that was behind may have the most. The default.
 - aggressive: the best log of those that answer leads at once, even while replicas that have
   everything are merely away. This is what `unclean.leader.election.enable` asks for.
 
@@ -77,11 +78,19 @@ def recover(
     known = [broker for broker in candidates if broker in ends]
     if not known:
         return None
-    has_all = all(broker in ends for broker in last_known_replicas(state))
-    if strategy is RecoveryStrategy.BALANCED and not has_all:
+    if strategy is RecoveryStrategy.BALANCED and not _are_enough(state, ends):
         return None
     best = max(known, key=lambda broker: (ends[broker], -state.replicas.index(broker)))
     return led_uncleanly(state, best, controller_epoch)
+
+
+def _are_enough(state: PartitionState, ends: Mapping[BrokerId, LogEnd]) -> bool:
+    """Whether everybody has answered whose log may be the best."""
+    last_known = last_known_replicas(state)
+    if not all(broker in ends for broker in last_known):
+        return False
+    is_one_empty = any(ends[broker].last_epoch < 0 for broker in last_known)
+    return not is_one_empty or all(broker in ends for broker in state.replicas)
 
 
 def led_uncleanly(state: PartitionState, leader: BrokerId, controller_epoch: int) -> PartitionState:

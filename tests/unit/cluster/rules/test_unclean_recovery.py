@@ -90,6 +90,15 @@ def test_one_that_was_not_in_sync_leads_if_its_log_is_the_best() -> None:
     assert state.leader == 4
 
 
+def test_balanced_waits_for_all_when_the_log_of_one_is_gone() -> None:
+    alive = ids(1, 2, 3, 4)
+    known = ends(_1=(5, 10), _2=(-1, 0), _3=(5, 9))
+    assert recover(LOST, alive, BALANCED, known, 4) is None
+    state = recover(LOST, alive, BALANCED, known | ends(_4=(5, 12)), 4)
+    assert state is not None
+    assert state.leader == 4
+
+
 def test_aggressive_takes_the_best_of_those_that_answer() -> None:
     state = recover(LOST, ids(1, 4), AGGRESSIVE, ends(_4=(4, 90), _1=(5, 3)), 4)
     assert state is not None

@@ -5,6 +5,8 @@ from __future__ import annotations
 from mutants.mutant import Edit, Mutant, Seeds
 
 _ELECTION = "moldau.cluster.rules.leader_election"
+_ELIGIBLE = "moldau.cluster.rules.eligible_leaders"
+_RECOVERY = "moldau.cluster.rules.unclean_recovery"
 _DEPARTURE = "moldau.cluster.rules.departure"
 _REASSIGNMENT = "moldau.cluster.rules.reassignment"
 _PREFERRED = "moldau.cluster.rules.preferred_leaders"
@@ -16,9 +18,8 @@ _UNIT = "unit/cluster"
 
 _NO_NEW_EPOCH = Edit(
     _DEPARTURE,
-    "    if state.leader != broker:\n        return None\n    return replace(state, leader_epoch",
-    "    if state.leader != broker or broker >= 0:\n        return None\n"
-    "    return replace(state, leader_epoch",
+    "return led_by(state, broker) if state.leader == broker else None",
+    "return led_by(state, broker) if state.leader == broker < 0 else None",
 )
 
 _PUBLISH_WHAT_WAS_WRITTEN_OVER = Edit(
@@ -35,12 +36,12 @@ MUTANTS = (
     Mutant(
         name="elect-whoever-lives",
         rule="CTL-2",
-        breaks="a replica that is not in sync leads though unclean election is not allowed",
+        breaks="a replica that is neither in sync nor eligible leads",
         edits=(
             Edit(
                 _ELECTION,
-                "    if unclean_allowed:\n        for broker in replicas:",
-                "    if True:\n        for broker in replicas:",
+                "if broker in eligible and broker in alive:",
+                "if broker in alive:",
             ),
         ),
         seeds=Seeds(),
@@ -55,8 +56,8 @@ MUTANTS = (
         edits=(
             Edit(
                 _ELECTION,
-                "        leader_epoch=LeaderEpoch(state.leader_epoch + 1),\n",
-                "",
+                "next_state = led_by(changed, election.leader)",
+                "next_state = replace(changed, leader=election.leader)",
             ),
         ),
         seeds=Seeds(kinds=("CRASH", "POWER_LOSS"), by=("REP-1",)),
@@ -72,8 +73,8 @@ MUTANTS = (
         edits=(
             Edit(
                 _ELECTION,
-                "isr=state.isr if election is None else election.isr,",
-                "isr=() if election is None else election.isr,",
+                "next_state = led_by(state, NO_BROKER)",
+                "next_state = replace(led_by(state, NO_BROKER), isr=())",
             ),
         ),
         tests=(
@@ -104,8 +105,8 @@ MUTANTS = (
         edits=(
             Edit(
                 _DEPARTURE,
-                "gone = broker in state.isr and bool(remaining)",
-                "gone = broker in state.isr",
+                "leaves_in_sync = broker in state.isr and bool(remaining)",
+                "leaves_in_sync = broker in state.isr",
             ),
         ),
         tests=(f"{_RULES}/test_departure.py::test_what_nobody_can_take_stays",),
@@ -126,6 +127,88 @@ MUTANTS = (
             "test_a_first_replica_that_is_not_in_sync_or_not_alive_does_not_take_over",
         ),
     ),
+    # Eligible leaders and recovery
+    Mutant(
+        name="nobody-is-eligible",
+        rule="ELR-2",
+        breaks="an election passes over those who are not in sync and have everything",
+        edits=(
+            Edit(
+                _ELECTION,
+                "if broker in eligible and broker in alive:",
+                "if broker in eligible and broker in alive and not replicas:",
+            ),
+        ),
+        tests=(
+            f"{_UNIT}/test_log_recovery.py::"
+            "test_one_is_killed_and_the_other_loses_power_and_the_killed_one_leads",
+        ),
+    ),
+    Mutant(
+        name="eligible-with-a-hole",
+        rule="ELR-3",
+        breaks="a replica that comes back with a hole stays eligible",
+        edits=(
+            Edit(
+                _ELIGIBLE,
+                "_replicas_of(state, known, {*isr, *holed}) if is_short",
+                "_replicas_of(state, known, {*isr}) if is_short",
+            ),
+        ),
+        tests=(
+            f"{_RULES}/test_eligible_leaders.py::"
+            "test_whoever_is_in_sync_or_eligible_has_all_that_was_committed",
+            f"{_UNIT}/test_log_recovery.py::"
+            "test_who_comes_back_with_a_hole_is_not_eligible_any_more",
+        ),
+    ),
+    Mutant(
+        name="forget-who-said-so-first",
+        rule="ELR-4",
+        breaks="those who told of their holes while others were in sync are not waited for",
+        edits=(
+            Edit(
+                _ELIGIBLE,
+                "last_known_elr=_replicas_of(state, _ordered(last_known), {*isr, *elr}),",
+                "last_known_elr=_replicas_of(state, _ordered(last_known), {*isr, *elr})\n"
+                "        if is_short\n        else (),",
+            ),
+        ),
+        tests=(
+            f"{_UNIT}/test_log_recovery.py::test_balanced_waits_for_all_and_elects_the_best_log",
+        ),
+    ),
+    Mutant(
+        name="balanced-does-not-wait",
+        rule="ELR-4",
+        breaks="balanced takes the first log that is there",
+        edits=(
+            Edit(
+                _RECOVERY,
+                "if not all(broker in alive for broker in last_known_replicas(state)):",
+                "if not any(broker in alive for broker in last_known_replicas(state)):",
+            ),
+            Edit(
+                _RECOVERY,
+                "if not all(broker in ends for broker in last_known):",
+                "if not any(broker in ends for broker in last_known):",
+            ),
+        ),
+        tests=(
+            f"{_RULES}/test_unclean_recovery.py::"
+            "test_balanced_waits_for_everybody_that_was_known_last",
+        ),
+    ),
+    Mutant(
+        name="the-shortest-log-leads",
+        rule="ELR-4",
+        breaks="a recovery compares the ends of logs the wrong way round",
+        edits=(Edit(_RECOVERY, "best = max(known,", "best = min(known,"),),
+        tests=(
+            f"{_RULES}/test_unclean_recovery.py::"
+            "test_nobody_that_answered_has_more_than_the_one_that_leads",
+        ),
+    ),
     # Departures and returns
     Mutant(
         name="hand-over-under-the-same-epoch",
@@ -134,9 +217,13 @@ MUTANTS = (
         edits=(
             Edit(
                 _DEPARTURE,
-                "        leader=election.leader,\n"
-                "        leader_epoch=LeaderEpoch(state.leader_epoch + 1),\n",
-                "        leader=election.leader,\n",
+                "from enum import Enum, auto\n",
+                "from dataclasses import replace\nfrom enum import Enum, auto\n",
+            ),
+            Edit(
+                _DEPARTURE,
+                "return led_by(changed, election.leader)",
+                "return replace(changed, leader=election.leader)",
             ),
         ),
         seeds=Seeds(kinds=("STOP",), by=("REP-1",)),
@@ -170,8 +257,8 @@ MUTANTS = (
         edits=(
             Edit(
                 _DEPARTURE,
-                "return _confessed(state, broker)\n",
-                "return _confessed(state, broker) if broker in state.isr else None\n",
+                "return _confessed(state, broker, min_in_sync_of(topic))",
+                "return _confessed(state, broker, 1) if broker in state.isr else None",
             ),
         ),
         tests=(

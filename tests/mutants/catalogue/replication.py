@@ -18,7 +18,14 @@ _TOO_FEW_AT_THE_END = Edit(
     _ACKNOWLEDGEMENT, "if smallest_isr_size < min_in_sync:", "if smallest_isr_size < 0:"
 )
 _TOO_FEW_AT_THE_BEGINNING = Edit(
-    _PARTITION, "if self._smallest_isr_size < wanted:", "if self._smallest_isr_size < 0:"
+    _PARTITION,
+    "== ALL_IN_SYNC and self._smallest_isr_size < self._min_in_sync:",
+    "== ALL_IN_SYNC and self._smallest_isr_size < 0:",
+)
+_COMMIT_BY_TOO_FEW = Edit(
+    _LEADERSHIP,
+    "return not self.state.elr and len(self.isr.smallest) >= min_in_sync",
+    "return True",
 )
 
 MUTANTS = (
@@ -63,8 +70,26 @@ MUTANTS = (
         name="min-in-sync-replicas-ignored",
         rule="ISR-1",
         breaks="`min.insync.replicas` is asked nowhere",
-        edits=(_TOO_FEW_AT_THE_BEGINNING, _TOO_FEW_AT_THE_END),
+        edits=(_TOO_FEW_AT_THE_BEGINNING, _TOO_FEW_AT_THE_END, _COMMIT_BY_TOO_FEW),
         seeds=Seeds(),
+    ),
+    # Eligible leaders
+    Mutant(
+        name="commit-by-too-few",
+        rule="ELR-1",
+        breaks="the high watermark moves while too few are in sync",
+        edits=(_COMMIT_BY_TOO_FEW,),
+        tests=(f"{_UNIT}/test_partition.py::test_nothing_is_committed_while_too_few_are_in_sync",),
+    ),
+    Mutant(
+        name="commit-behind-the-eligible",
+        rule="ELR-1",
+        breaks="the high watermark moves while somebody out of sync is promised to have everything",
+        edits=(Edit(_LEADERSHIP, "return not self.state.elr and len(", "return len("),),
+        tests=(
+            f"{_UNIT}/test_partition.py::"
+            "test_nothing_is_committed_behind_those_who_are_eligible_when_fewer_are_enough",
+        ),
     ),
     # The high watermark
     Mutant(

@@ -137,6 +137,13 @@ class Model:
         if self.leads and broker in self.alive and broker != self.state.leader:
             self.ends[broker] = self.ends[self.state.leader]
 
+    def produce(self, broker: BrokerId) -> None:
+        """Append, and copy to all that live: what happens most of the time."""
+        self.append(broker)
+        for other in sorted(self.alive):
+            self.fetch(other)
+        self.commit(broker)
+
     def commit(self, broker: BrokerId) -> None:
         """The rule of `Leadership.may_commit`: ELR-1."""
         needed = effective_min_in_sync(self.min_in_sync, len(self.state.replicas))
@@ -165,6 +172,11 @@ class Model:
 
     def kill(self, broker: BrokerId) -> None:
         self.alive.discard(broker)
+
+    def die(self, broker: BrokerId) -> None:
+        """Killed, and the controller hears of it."""
+        self.kill(broker)
+        self.elect(broker)
 
     def lose_power(self, broker: BrokerId) -> None:
         self.alive.discard(broker)
@@ -211,6 +223,7 @@ class Model:
 
 
 _EVENTS = (
+    Model.produce,
     Model.append,
     Model.fetch,
     Model.commit,
@@ -219,6 +232,7 @@ _EVENTS = (
     Model.settle,
     Model.configure,
     Model.kill,
+    Model.die,
     Model.lose_power,
     Model.come_back,
     Model.stop,

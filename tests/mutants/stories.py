@@ -6,10 +6,14 @@ times when the rule is broken (`catalogue`).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from random import Random
 
+from moldau.model import TopicPartition
 from moldau.testing.fault_plan import FaultKind, PlannedFault
+from moldau.testing.replica_logs import read_log
 from moldau.testing.simulated_cluster import SimulatedCluster
+from moldau.testing.simulated_machine import DATA_FOLDER
 
 
 def fault(
@@ -66,20 +70,30 @@ async def a_follower_loses_power_while_its_fetch_is_under_way(cluster: Simulated
 
 async def a_leader_is_replaced_while_a_batch_waits(cluster: SimulatedCluster) -> None:
     """Nobody copies the batch; the next leader has other records at its offsets, and the former
-    one, which follows it now, hears that they are committed while its client still waits."""
+    one, which follows it now, or leads again soon, hears that they are committed while its client
+    still waits."""
     await cluster.begin()
     await cluster.sleep(1.5)
     random = Random(cluster.seed)
-    for _ in range(3):
-        leader, follower = leader_and_follower(cluster, random)
-        for other in cluster.broker_ids:
-            if other != leader:
-                fault(cluster, FaultKind.CUT, leader, other, 0.5)
-        await cluster.sleep(random.uniform(0.2, 0.45))
-        fault(cluster, FaultKind.EXPIRE, leader, follower, 0.1)
-        await cluster.sleep(4)
+    for _ in range(4):
+        await _replace_leader_twice(cluster, random)
+        await cluster.sleep(3)
     await cluster.heal()
     await cluster.finish()
+
+
+async def _replace_leader_twice(cluster: SimulatedCluster, random: Random) -> None:
+    leader, follower = leader_and_follower(cluster, random)
+    for other in cluster.broker_ids:
+        if other != leader:
+            fault(cluster, FaultKind.CUT, leader, other, 0.4)
+    await cluster.sleep(random.uniform(0.2, 0.35))
+    fault(cluster, FaultKind.EXPIRE, leader, follower, 0.1)
+    partition, states = cluster.partitions[-1], cluster.observer.states
+    await until(cluster, 1.0, lambda: states[partition].leader not in (-1, leader))
+    await until(cluster, 1.0, lambda: leader in states[partition].in_sync)
+    if states[partition].leader >= 0:
+        fault(cluster, FaultKind.EXPIRE, states[partition].leader, leader, 0.1)
 
 
 async def two_elections_before_anybody_writes(cluster: SimulatedCluster) -> None:
@@ -92,15 +106,33 @@ async def two_elections_before_anybody_writes(cluster: SimulatedCluster) -> None
     partition = cluster.partitions[-1]
     first, second, third = cluster.observer.replicas[partition]
     fault(cluster, FaultKind.CUT, first, second, 2.0)
-    await cluster.sleep(random.uniform(0.3, 0.6))
+    await cluster.sleep(random.uniform(0.4, 0.7))
     cluster.rest()
-    await cluster.sleep(0.2)
-    fault(cluster, FaultKind.CUT, second, third, 3.2)
-    fault(cluster, FaultKind.CRASH, first, second, 7.0)
-    await cluster.sleep(1.5 + random.uniform(0.2, 0.5))
+    await cluster.sleep(0.1)
+    fault(cluster, FaultKind.CUT, second, third, 4.0)
+    fault(cluster, FaultKind.CRASH, first, second, 8.0)
+    former_end = end_of_log(cluster, second, partition)
+    await until(cluster, 3.0, lambda: cluster.observer.states[partition].leader == second)
+    cluster.rest(is_resting=False)
+    await until(cluster, 1.3, lambda: end_of_log(cluster, second, partition) > former_end)
+    cluster.rest()
     fault(cluster, FaultKind.CRASH, second, third, 1.7)
     await cluster.sleep(4)
     cluster.rest(is_resting=False)
     await cluster.sleep(1)
     await cluster.heal()
     await cluster.finish()
+
+
+def end_of_log(cluster: SimulatedCluster, broker_id: int, partition: TopicPartition) -> int:
+    batches = read_log(cluster.machines[broker_id].files, DATA_FOLDER, partition)
+    return batches[-1].end_offset if batches else 0
+
+
+async def until(
+    cluster: SimulatedCluster, most_seconds: float, condition: Callable[[], bool]
+) -> None:
+    """Wait for a condition, but not for longer than this."""
+    end = cluster.world.loop.time() + most_seconds
+    while not condition() and cluster.world.loop.time() < end:
+        await cluster.sleep(0.01)

@@ -11,8 +11,9 @@ from mutants import stories
 
 STORIES = [
     story
-    for name, story in vars(stories).items()
-    if inspect.iscoroutinefunction(story) and not name.startswith("_")
+    for story in vars(stories).values()
+    if inspect.iscoroutinefunction(story)
+    and list(inspect.signature(story).parameters) == ["cluster"]
 ]
 
 

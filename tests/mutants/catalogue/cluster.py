@@ -27,8 +27,8 @@ _PUBLISH_WHAT_WAS_WRITTEN_OVER = Edit(
 )
 _PUBLISH_WHAT_WAS_READ_EARLIER = Edit(
     "moldau.cluster.rules.metadata_image",
-    "known.topic_id != read.topic_id or read.topic_id == NO_TOPIC_ID:",
-    "known.topic_id != read.topic_id or read.version >= known.version:",
+    "return newer if older is None or older.version <= newer.version else older",
+    "return newer",
 )
 
 MUTANTS = (
@@ -235,9 +235,9 @@ MUTANTS = (
         edits=(
             Edit(
                 _MEMBERSHIP,
-                "        key = TopicPartition(topic.name, number)\n        log = ",
+                "        if log is None and self._log_store.has_offline_folder:\n",
                 "        return Condition.WHOLE\n"
-                "        key = TopicPartition(topic.name, number)\n        log = ",
+                "        if log is None and self._log_store.has_offline_folder:\n",
             ),
         ),
         seeds=Seeds(kinds=("POWER_LOSS", "EMPTY_DISK"), by=("REP-6",)),

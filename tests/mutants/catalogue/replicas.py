@@ -15,6 +15,11 @@ _UNIT = "unit/replication"
 _NOTHING_IS_OBSOLETE = Edit(
     _PARTITIONS, "return image.version < self._resumed_version", "return False"
 )
+_APPLY_WHILE_LOST = Edit(
+    _PARTITIONS,
+    "if self._is_suspended or self._is_obsolete(image) or is_gone:",
+    "if self._is_obsolete(image) or is_gone:",
+)
 _APPLY_WHAT_WAITED = Edit(
     _PARTITIONS,
     "        self._is_suspended = True\n        self._forget_waiting()\n",
@@ -211,10 +216,6 @@ MUTANTS = (
             ),
         ),
         seeds=Seeds(kinds=("EXPIRE", "CRASH")),
-        tests=(
-            f"{_UNIT}/test_partitions.py::"
-            "test_an_image_that_is_being_applied_when_the_session_ends_makes_no_leader",
-        ),
     ),
     Mutant(
         name="apply-an-image-of-a-former-session",
@@ -229,20 +230,30 @@ MUTANTS = (
     Mutant(
         name="apply-what-waited-when-the-session-ended",
         rule="REP-1",
-        breaks="images that wait when the session ends are applied after it",
+        breaks="images that wait when the session ends stay in the queue",
         edits=(_APPLY_WHAT_WAITED,),
         seeds=Seeds(count=6, kinds=("EXPIRE", "PAUSE")),
         redundant=(
-            "nothing is applied while the session is lost, and what was read before it is obsolete "
-            "afterwards (apply-an-image-of-a-former-session)"
+            "nothing is applied while the session is lost (apply-while-the-session-is-lost), and "
+            "what was read before is obsolete afterwards (apply-an-image-of-a-former-session)"
         ),
-        caught_with="apply-what-waited-and-is-obsolete",
+        caught_with="apply-what-waited-while-the-session-is-lost",
     ),
     Mutant(
-        name="apply-what-waited-and-is-obsolete",
+        name="apply-while-the-session-is-lost",
         rule="REP-1",
-        breaks="images that wait when the session ends are applied after it, whatever their age",
-        edits=(_APPLY_WHAT_WAITED, _NOTHING_IS_OBSOLETE),
+        breaks="an image that is being applied when the session ends makes a leader",
+        edits=(_APPLY_WHILE_LOST,),
+        tests=(
+            f"{_UNIT}/test_partitions.py::"
+            "test_an_image_that_is_being_applied_when_the_session_ends_makes_no_leader",
+        ),
+    ),
+    Mutant(
+        name="apply-what-waited-while-the-session-is-lost",
+        rule="REP-1",
+        breaks="images that wait when the session ends are applied, and make leaders",
+        edits=(_APPLY_WHAT_WAITED, _APPLY_WHILE_LOST),
         tests=(
             f"{_UNIT}/test_partitions.py::"
             "test_images_that_wait_when_the_session_ends_are_not_applied",
@@ -270,8 +281,8 @@ MUTANTS = (
         edits=(
             Edit(
                 _PARTITIONS,
-                "is_new = self._has_begun and topic_partition not in self._offline",
-                "is_new = True",
+                "is_new=self._has_begun and not is_offline",
+                "is_new=self._has_begun or not is_offline or True",
             ),
         ),
         tests=(

@@ -28,6 +28,8 @@ _COMMIT_BY_TOO_FEW = Edit(
     "return True",
 )
 
+_ANY_EPOCH = Edit(_ACKNOWLEDGEMENT, "if not leads_epoch:", "if end_offset < 0:")
+
 MUTANTS = (
     # Acknowledgements
     Mutant(
@@ -43,9 +45,16 @@ MUTANTS = (
         name="acknowledge-in-a-later-epoch",
         rule="REP-3",
         breaks="a batch counts as committed though another leader's records are at its offsets",
-        edits=(Edit(_ACKNOWLEDGEMENT, "if not leads_epoch:", "if end_offset < 0:"),),
+        edits=(_ANY_EPOCH,),
         seeds=Seeds(story="a_leader_is_replaced_while_a_batch_waits", brokers=3, by=("REP-3",)),
         tests=(f"{_RULES}/test_acknowledgement.py::test_after_the_epoch_nothing_is_promised",),
+    ),
+    Mutant(
+        name="acknowledge-as-a-follower",
+        rule="REP-3",
+        breaks="a batch counts as committed by its offset alone, whoever leads and is in sync",
+        edits=(_ANY_EPOCH, _TOO_FEW_AT_THE_END),
+        seeds=Seeds(story="a_leader_is_replaced_while_a_batch_waits", brokers=3, by=("REP-3",)),
     ),
     Mutant(
         name="acknowledge-what-too-few-have",
@@ -427,7 +436,7 @@ MUTANTS = (
         edits=(
             Edit(
                 _PARTITION,
-                "if state.version < self._version:",
+                "if state.version < self._version and not is_resumed:",
                 "if state.version < NO_NODE:",
             ),
         ),

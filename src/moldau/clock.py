@@ -1,8 +1,8 @@
 """The clock port: every reading of time and every timer in Moldau goes through it.
 
-The system clock is below. `moldau.testing.ManualClock` is the other implementation: it stands
-still until a test moves it, which is how retention, sessions and time-outs are tested without
-waiting, and how a whole cluster runs on virtual time.
+The clocks of a client and of a broker are below. `moldau.testing.ManualClock` stands still until a
+test moves it, which is how retention, sessions and time-outs are tested without waiting, and how a
+whole cluster runs on virtual time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 
 class Timer(Protocol):
@@ -49,3 +49,21 @@ class SystemClock:
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         return asyncio.get_running_loop().call_later(seconds, callback)
+
+
+_COUNTS_SUSPENSION: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+"""Linux's CLOCK_MONOTONIC stands still while the machine sleeps, CLOCK_BOOTTIME does not. Where
+there is no such clock (macOS, the BSDs), CLOCK_MONOTONIC counts the sleep; `time.monotonic` does
+not on macOS, as it reads another one."""
+
+
+class MachineClock(SystemClock):
+    """The clock of a broker: a machine that was suspended has aged meanwhile.
+
+    A lease must not outlive the session that it stands for (REP-4), and ZooKeeper counts on while
+    this machine sleeps. Deadlines of a broker are compared with `monotonic` alone, so they follow;
+    timers are asyncio's and stand still, so what is due during the sleep comes after it.
+    """
+
+    def monotonic(self) -> float:
+        return time.clock_gettime(_COUNTS_SUSPENSION)

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import pytest
 
-from moldau.clock import Clock, SystemClock
+from moldau.clock import Clock, MachineClock, SystemClock
 from moldau.testing.manual_clock import ManualClock, PausableClock, SkewedClock
 
 T = TypeVar("T")
@@ -31,6 +31,7 @@ class Subject:
 
 SUBJECTS: dict[str, Callable[[], Subject]] = {
     "system": lambda: Subject(manual=False),
+    "machine": lambda: Subject(lambda _: MachineClock(), manual=False),
     "manual": lambda: Subject(manual=True),
     "skewed": lambda: Subject(lambda base: SkewedClock(base, 90_000), manual=True),
     "pausable": lambda: Subject(PausableClock, manual=True),

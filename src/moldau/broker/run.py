@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from moldau.broker.server import Broker, Ports
-from moldau.clock import Clock, SystemClock
+from moldau.clock import Clock, MachineClock
 from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.embedded import FILE_NAME, EmbeddedStore
 from moldau.coordination.port import Coordination
@@ -31,7 +31,7 @@ _UNPACKING_THREADS = 4
 
 def real_ports(clock: Clock | None = None, options: BrokerOptions | None = None) -> Ports:
     """This machine: its clock, files, sockets and threads, and the store that the options name."""
-    clock = clock or SystemClock()
+    clock = clock or MachineClock()
     chosen = options or BrokerOptions.resolve({})
     workers = ThreadWorkers(chosen.background_threads)
 

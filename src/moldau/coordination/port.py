@@ -167,7 +167,8 @@ class Coordination(Protocol):
         """Until then, in seconds of the clock's `monotonic`, the session cannot be over.
 
         Who acts on the session's behalf (a leader) compares it with the time at every act, since
-        a process that was paused hears of the session's end only after others have. It moves on
+        a process that was paused, or slept with its machine, hears of the session's end only
+        after others have. It moves on
         while the store answers, does not go back within one session, and is `-inf` after its end.
         """
         ...

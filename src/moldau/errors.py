@@ -50,6 +50,10 @@ class ForeignStoreError(MoldauError):
     """A new session leads to a store that is not this cluster's; the message says what to do."""
 
 
+class BrokerFailedError(MoldauError):
+    """A duty without which a broker must not go on has failed; it was stopped."""
+
+
 class DamagedFileError(MoldauError):
     """A file beside the log is not readable; whoever asked decides what can be done without it."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple, Protocol
 
+from moldau.broker.duties import Duties
 from moldau.clock import Clock
 from moldau.cluster import layout
 from moldau.cluster.metadata_publisher import MetadataPublisher
@@ -53,6 +54,7 @@ def connect_replication(
     ports: ReplicationPorts,
     *,
     supervisor: TaskSupervisor,
+    duties: Duties,
     options: Callable[[], BrokerOptions],
     broker_id: BrokerId,
     coordination: Coordination,
@@ -93,7 +95,7 @@ def connect_replication(
         found = zip(known, nodes, strict=True)
         return {broker: node.created_id for broker, node in found if node is not None}
 
-    fetchers = ReplicaFetchers(make_fetcher, supervisor.spawn)
+    fetchers = ReplicaFetchers(make_fetcher, duties.keep)
     partitions.connect(fetchers)
     writer = StateWriter(coordination, publisher)
     return Replication(

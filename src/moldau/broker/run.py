@@ -18,6 +18,7 @@ from moldau.clock import Clock, MachineClock
 from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.embedded import FILE_NAME, EmbeddedStore
 from moldau.coordination.port import Coordination
+from moldau.errors import BrokerFailedError
 from moldau.net.sockets import SocketNetwork
 from moldau.processes import stop_signals
 from moldau.storage.files import RealFiles
@@ -103,12 +104,25 @@ async def run_broker(
         await broker.start()
         try:
             on_ready(broker)
-            await stopping.wait()
-            _log.info("stopping")
+            await _wait_until_told(stopping, broker)
         finally:
             await broker.stop()
     finally:
         ports.close()
+
+
+async def _wait_until_told(stopping: asyncio.Event, broker: Broker) -> None:
+    """Return when the broker shall stop. Raises `BrokerFailedError` when it cannot go on."""
+    told = asyncio.ensure_future(stopping.wait())
+    failed = asyncio.ensure_future(broker.wait_until_failed())
+    try:
+        await asyncio.wait((told, failed), return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        told.cancel()
+        failed.cancel()
+    if not stopping.is_set() and broker.failure is not None:
+        raise BrokerFailedError(f"the broker cannot go on: {broker.failure}")
+    _log.info("stopping")
 
 
 def _raise_open_files_limit() -> None:

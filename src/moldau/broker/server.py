@@ -11,6 +11,7 @@ and in simulations.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import socket
@@ -25,6 +26,7 @@ from moldau.broker.adoption import adopt_topics
 from moldau.broker.boot_id import read_boot_id
 from moldau.broker.control_plane import connect_control_plane, random_uuid
 from moldau.broker.dispatch import DispatchTable, RequestPump
+from moldau.broker.duties import Duties
 from moldau.broker.fetch_sessions import FetchSessions
 from moldau.broker.handlers import HANDLERS
 from moldau.broker.membership import Membership
@@ -99,6 +101,9 @@ class Broker:
         self._closing = AsyncExitStack()
         self._table = DispatchTable(HANDLERS)
         self._supervisor = TaskSupervisor(_report_failure)
+        self._duties = Duties(self._supervisor, ports.clock, self._give_up)
+        self._failed = asyncio.Event()
+        self.failure: str | None = None  # why it cannot go on
         self._early: list[RequestPump] | None = []  # connections before the broker is ready
         self._services: Services | None = None
         self._membership: Membership | None = None
@@ -122,6 +127,16 @@ class Broker:
         async with AsyncExitStack() as stack:
             await self._start(stack)
             self._closing = stack.pop_all()
+
+    async def wait_until_failed(self) -> str:
+        """Return, with a sentence, when the broker cannot go on; then it is to be stopped."""
+        await self._failed.wait()
+        return self.failure or "for no known reason"
+
+    def _give_up(self, name: str, error: BaseException) -> None:
+        if self.failure is None:
+            self.failure = f"{name} failed: {error!r}"
+            self._failed.set()
 
     async def stop(self) -> None:
         if self._membership is not None:
@@ -151,7 +166,9 @@ class Broker:
         if is_new:
             await adopt_topics(coordination, log_store.logs, broker_id)
 
-        publisher = MetadataPublisher(coordination, ports.clock, cluster_id)
+        publisher = MetadataPublisher(
+            coordination, ports.clock, cluster_id, on_failure=self._metadata_failed
+        )
         stack.push_async_callback(publisher.stop)
         waiting_room = WaitingRoom(ports.clock)
         events = PartitionEvents(waiting_room)
@@ -179,6 +196,7 @@ class Broker:
         replication = connect_replication(
             ports,
             supervisor=self._supervisor,
+            duties=self._duties,
             options=lambda: self._current.options,
             broker_id=broker_id,
             coordination=coordination,
@@ -227,12 +245,12 @@ class Broker:
         await self._membership.join()
         await control.controller.start()
         await partitions.begin(publisher.image)
-        self._supervisor.spawn("partitions", partitions.run())
-        self._supervisor.spawn("membership", self._membership.run())
-        self._supervisor.spawn("controller", control.controller.run())
-        self._supervisor.spawn("in-sync sets", replication.isr_keeper.run())
-        self._supervisor.spawn("maintenance", log_store.maintain(partitions.high_watermarks))
-        self._supervisor.spawn("expiry of offsets", groups.run_expiry())
+        self._duties.require("applying of metadata", partitions.run())
+        self._duties.require("membership", self._membership.run())
+        self._duties.require("in-sync sets", replication.isr_keeper.run())
+        self._duties.keep("controller", control.controller.run)
+        self._duties.keep("maintenance", lambda: log_store.maintain(partitions.high_watermarks))
+        self._duties.keep("expiry of offsets", groups.run_expiry)
         self._answer_early()
 
     def _make_coordinator(
@@ -255,6 +273,7 @@ class Broker:
             options=lambda: self._current.options,
             clock=self._ports.clock,
             workers=self._ports.workers,
+            duties=self._duties,
             spawn=self._supervisor.spawn,
             make_uuid=partial(random_uuid, self._ports.random),
         )
@@ -364,7 +383,11 @@ class Broker:
     def _give_up_offline(self) -> None:
         """Leave partitions that cannot be served here to other brokers."""
         if self._membership is not None:
-            self._supervisor.spawn("giving up of a disk", self._membership.give_up_offline())
+            self._duties.require("giving up of a disk", self._membership.give_up_offline())
+
+    def _metadata_failed(self, name: str, error: BaseException) -> None:
+        _log.critical("%s failed, the broker ends: %s", name, error, exc_info=error)
+        self._give_up(name, error)
 
 
 def _deleted_topics(

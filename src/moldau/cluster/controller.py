@@ -145,17 +145,24 @@ class Controller:
         return self._controllership.find_term()
 
     async def run(self) -> None:
-        """Do what becomes due, until cancelled."""
+        """Do what becomes due, until cancelled.
+
+        When it fails the term is over: the next one, here or elsewhere, plans from the whole image.
+        """
+        if not self._watches:  # begun again
+            self._watch()
+            self._mark(Duty.CLAIM)
         try:
             while True:
                 await self._woken.wait()
                 self._woken.clear()
                 await self._do_patiently()
-        finally:
+        except (Exception, asyncio.CancelledError):
             self._end_watches()
             if self._recovering is not None:
                 self._recovering.cancel()
             await self._controllership.resign()
+            raise
 
     # What is due
 

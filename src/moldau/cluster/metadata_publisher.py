@@ -69,7 +69,13 @@ class _Source(IntEnum):
 class MetadataPublisher:
     """The current image. Subscribers are called on the loop and must not raise."""
 
-    def __init__(self, coordination: Coordination, clock: Clock, cluster_id: str) -> None:
+    def __init__(
+        self,
+        coordination: Coordination,
+        clock: Clock,
+        cluster_id: str,
+        on_failure: Callable[[str, BaseException], None] | None = None,
+    ) -> None:
         self._coordination = coordination
         self.clock = clock
         self._reader = MetadataReader(coordination)
@@ -91,7 +97,7 @@ class MetadataPublisher:
         self._is_held = False  # since the session was lost: nobody knows whose store is read next
         self.set_back: dict[TopicPartition, LeaderEpoch] = {}
         """Partitions whose states went back with a new session; and epochs later than both."""
-        self._tasks = TaskSupervisor(_report)
+        self._tasks = TaskSupervisor(on_failure or _report)
         # Held while this broker writes a notification, until it has said which one to skip.
         self.announcing = asyncio.Lock()
 
@@ -423,4 +429,4 @@ def _split(
 
 
 def _report(name: str, error: BaseException) -> None:
-    logger.error("%s ended: metadata is read again at the next change", name, exc_info=error)
+    logger.error("%s ended: metadata may be old", name, exc_info=error)

@@ -151,7 +151,7 @@ class ZookeeperWatches:
     def __init__(self) -> None:
         self._sentries: dict[_Place, _Sentry] = {}
         self.link: Link | None = None  # the session's, while it lasts
-        self.tasks = TaskSupervisor(_report)
+        self.tasks = TaskSupervisor(self._arm_again)
 
     def add(self, kind: WatchKind, path: str, callback: Callable[[], None]) -> ZookeeperWatch:
         place = _Place(kind, path)
@@ -164,6 +164,12 @@ class ZookeeperWatches:
         if is_new and self.link is not None:
             sentry.arm(self.link)
         return watch
+
+    def _arm_again(self, name: str, error: BaseException) -> None:
+        """A watch that is not armed would miss changes in silence: the next connection arms all."""
+        logger.error("%s failed; connecting again to arm it", name, exc_info=error)
+        if self.link is not None:
+            self.link.cut()
 
     def attach(self, link: Link) -> None:
         """There is a connection: arm everything."""
@@ -200,7 +206,3 @@ async def _see_data(answer: asyncio.Future[Stat | None]) -> _Seen:
 
 def _watch_children(link: Link, path: str, event: Event) -> asyncio.Future[tuple[list[str], Stat]]:
     return link.call(lambda client: client.get_children_async(path, watch=event, include_data=True))
-
-
-def _report(name: str, error: BaseException) -> None:
-    logger.error("%s failed", name, exc_info=error)

@@ -10,14 +10,20 @@ A shell, owned by the event loop.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, cast
+from typing import Any, Protocol, cast
 from uuid import UUID, uuid4
 
 from moldau.clock import Clock
 from moldau.config.broker_options import BrokerOptions
-from moldau.errors import CoordinatorLoadInProgressError, KafkaError, NotCoordinatorError
+from moldau.errors import (
+    CoordinatorLoadInProgressError,
+    KafkaError,
+    NotCoordinatorError,
+    StorageError,
+)
 from moldau.groups.offsets_topic import OffsetsTopic
 from moldau.groups.rules.answers import (
     CodeAnswer,
@@ -55,8 +61,23 @@ _log = logging.getLogger(__name__)
 _GROUPS_AT_ONCE = 100
 """Groups that are looked at before the event loop gets a turn."""
 
+_FIRST_PAUSE_SECONDS = 1.0
+_LONGEST_PAUSE_SECONDS = 60.0
+
 FoundOffsets = dict[str, dict[int, CommittedOffset | None]]
 """By topic and partition; None where nothing is committed."""
+
+
+class GroupDuties(Protocol):
+    """Runs what must not fail unseen (`broker.duties`)."""
+
+    def keep(self, name: str, begin: Callable[[], Coroutine[Any, Any, None]]) -> object:
+        """Begin it, and again when it fails."""
+        ...
+
+    def require(self, name: str, work: Coroutine[Any, Any, None]) -> object:
+        """The broker ends when it fails."""
+        ...
 
 
 class _Lead:
@@ -89,6 +110,7 @@ class GroupCoordinator:
         options: Callable[[], BrokerOptions],
         clock: Clock,
         workers: Workers,
+        duties: GroupDuties,
         spawn: Callable[[str, Coroutine[Any, Any, None]], object],
         make_uuid: Callable[[], UUID] = uuid4,
     ) -> None:
@@ -97,6 +119,7 @@ class GroupCoordinator:
         self._options = options
         self._clock = clock
         self._workers = workers
+        self._duties = duties
         self._spawn = spawn
         self._make_uuid = make_uuid
         self._leads: dict[int, _Lead] = {}  # by partition
@@ -211,7 +234,7 @@ class GroupCoordinator:
             clock=self._clock,
             workers=self._workers,
             options=self._options,
-            spawn=self._spawn,
+            require=self._duties.require,
         )
         shard = Shard(
             str(partition.topic_partition),
@@ -224,16 +247,28 @@ class GroupCoordinator:
         if partition.log.log_start_offset == partition.log.log_end_offset:
             shard.load_nothing()
         else:
-            self._spawn(f"loading of {partition.topic_partition}", self._load(shard))
+            name = f"loading of {partition.topic_partition}"
+            self._duties.keep(name, lambda: self._load(shard))
 
     async def _load(self, shard: Shard) -> None:
         started = self._clock.monotonic()
-        try:
-            await shard.load()
-        except KafkaError as error:
-            # The directory is offline, everybody was told; the partition will be dropped.
-            _log.error("cannot load the groups of %s: %s", shard.name, error)
-            return
+        for attempt in itertools.count():
+            try:
+                await shard.load()
+                break
+            except StorageError as error:
+                # The directory is offline, everybody was told; the partition will be dropped.
+                _log.error("cannot load the groups of %s: %s", shard.name, error)
+                return
+            except KafkaError as error:
+                pause_seconds = min(_FIRST_PAUSE_SECONDS * 2**attempt, _LONGEST_PAUSE_SECONDS)
+                _log.error(
+                    "cannot load the groups of %s, trying again in %.0f s: %s",
+                    shard.name,
+                    pause_seconds,
+                    error,
+                )
+                await self._clock.sleep(pause_seconds)
         took_ms = (self._clock.monotonic() - started) * 1000
         count = len(shard.group_ids)
         _log.info("loaded %d groups of %s in %.0f ms", count, shard.name, took_ms)

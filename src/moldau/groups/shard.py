@@ -95,7 +95,8 @@ class Shard:
     # Life
 
     async def load(self) -> None:
-        """Apply what is in the log."""
+        """Apply what is in the log, to nothing: it may have been begun before, and failed."""
+        self._groups = Groups(self._groups.limits)
         count = 0
         async with aclosing(self._log.load()) as pieces:
             async for records in pieces:

@@ -69,13 +69,13 @@ class PartitionLog:
         clock: Clock,
         workers: Workers,
         options: Callable[[], BrokerOptions],
-        spawn: Callable[[str, Coroutine[Any, Any, None]], object],
+        require: Callable[[str, Coroutine[Any, Any, None]], object],
     ) -> None:
         self._partition = partition
         self._clock = clock
         self._workers = workers
         self._options = options
-        self._spawn = spawn
+        self._require = require
         self.on_commit: Callable[[], None] | None = None
         self._unflushed_from: int | None = None  # where what a flush is awaited for begins
         partition.on_commit = self._committed
@@ -106,7 +106,7 @@ class PartitionLog:
         if log.flush_is_due:
             if self._unflushed_from is None:
                 self._unflushed_from = former_end
-            self._spawn(f"flush of {log.topic_partition}", self._flush())
+            self._require(f"flush of {log.topic_partition}", self._flush())
 
     def _rows(self, records: Sequence[Record], max_bytes: int) -> Iterator[list[NewRecord]]:
         """One batch if it can be; a flood of tombstones may need several."""

@@ -10,9 +10,10 @@ A shell, owned by the event loop; one look for each partition at a time.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol
 
 from moldau.cluster.rules.departure import plan_hand_over
 from moldau.cluster.rules.leader_election import PlannedState
@@ -23,8 +24,9 @@ from moldau.model import BrokerId, Offset, TopicPartition
 from moldau.records.batch_header import walk_headers
 from moldau.records.crc import crc_matches
 from moldau.replication.partition import Partition
-from moldau.replication.replica_fetchers import Spawn
 from moldau.workers import Workers
+
+Spawn = Callable[[str, Coroutine[Any, Any, None]], asyncio.Task[None]]
 
 _log = logging.getLogger(__name__)
 

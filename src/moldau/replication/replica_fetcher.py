@@ -108,6 +108,11 @@ class ReplicaFetcher:
 
     # For others
 
+    @property
+    def partitions(self) -> tuple[Partition, ...]:
+        """What is copied."""
+        return tuple(followed.partition for followed in self._followed.values())
+
     def add(self, partition: Partition) -> None:
         """Copy this one too; one that is copied already is asked for again without a pause."""
         followed = self._followed[partition.topic_partition] = _Followed(partition)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -10,15 +9,20 @@ from moldau.model import BrokerId, TopicPartition
 from moldau.replication.partition import Partition
 from moldau.replication.replica_fetcher import ReplicaFetcher
 
-Spawn = Callable[[str, Coroutine[Any, Any, None]], asyncio.Task[None]]
+Begin = Callable[[], Coroutine[Any, Any, None]]
 
 
 class ReplicaFetchers:
-    """The fetchers of one broker; owned by the event loop."""
+    """The fetchers of one broker; owned by the event loop.
 
-    def __init__(self, make: Callable[[BrokerId], ReplicaFetcher], spawn: Spawn) -> None:
+    `keep(name, begin)` runs what `begin` gives, and begins again when that fails.
+    """
+
+    def __init__(
+        self, make: Callable[[BrokerId], ReplicaFetcher], keep: Callable[[str, Begin], object]
+    ) -> None:
         self._make = make
-        self._spawn = spawn
+        self._keep = keep
         self._fetchers: dict[BrokerId, ReplicaFetcher] = {}  # each with at least one partition
         self._leaders: dict[TopicPartition, BrokerId] = {}
 
@@ -31,8 +35,29 @@ class ReplicaFetchers:
         fetcher = self._fetchers.get(leader)
         if fetcher is None:
             fetcher = self._fetchers[leader] = self._make(leader)
-            self._spawn(f"copying from broker {leader}", fetcher.run())
+            self._keep(f"copying from broker {leader}", self._copying(leader, fetcher))
         fetcher.add(partition)
+
+    def _copying(self, leader: BrokerId, fetcher: ReplicaFetcher) -> Begin:
+        """How to copy with this fetcher and, if it fails, with another in its place."""
+        failed: ReplicaFetcher | None = None
+
+        async def copy() -> None:
+            nonlocal failed
+            present = fetcher if failed is None else self._replace(leader, failed)
+            if present is not None:
+                failed = present
+                await present.run()
+
+        return copy
+
+    def _replace(self, leader: BrokerId, failed: ReplicaFetcher) -> ReplicaFetcher | None:
+        if self._fetchers.get(leader) is not failed:
+            return None  # all it copied is copied from elsewhere, or by another one, by now
+        fetcher = self._fetchers[leader] = self._make(leader)
+        for partition in failed.partitions:
+            fetcher.add(partition)
+        return fetcher
 
     def forget(self, topic_partition: TopicPartition) -> None:
         """Copy a partition no longer."""

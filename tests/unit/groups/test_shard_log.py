@@ -38,7 +38,7 @@ class Bench:
             clock=self._world.clock,
             workers=self._broker.services.workers,
             options=lambda: self._broker.services.options,
-            spawn=lambda name, work: work.close(),
+            require=lambda name, work: work.close(),
         )
 
     async def loaded(self) -> list[Record]:

@@ -18,11 +18,12 @@ of a topic that is deleted, and `delete_before` tells that records may be gone u
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from moldau.model import TopicPartition
+from moldau.testing.move_targets import MoveTargets
 
 
 class Violation(NamedTuple):
@@ -72,6 +73,7 @@ class ClusterHistory:
         self.on_promise: Callable[[TopicPartition], None] | None = None  # more was promised
         self._partitions: dict[TopicPartition, _PartitionHistory] = {}
         self._groups: dict[str, _GroupHistory] = {}
+        self.moves = MoveTargets()
 
     def report(self, rule: str, text: str) -> None:
         self.violations.append(Violation(self._now(), rule, text))
@@ -85,6 +87,7 @@ class ClusterHistory:
         """The topic is deleted; one of the same name that is made later is another one."""
         for partition in [each for each in self._partitions if each.topic == topic]:
             del self._partitions[partition]
+        self.moves.forget_topic(topic)
 
     def delete_before(self, partition: TopicPartition, offset: int) -> None:
         """Somebody asks to delete the records before an offset; tell it before it is asked."""
@@ -237,6 +240,11 @@ class ClusterHistory:
                     f"{replica} and {first[0]} differ in {partition} below {end}: "
                     f"{_first_difference(below, first[1])}",
                 )
+
+    def check_moves(self, replicas: Mapping[TopicPartition, Collection[int]]) -> None:
+        """What was sent somewhere is there, when nothing is on its way any more."""
+        for text in self.moves.find_lost(replicas):
+            self.report("MOVE", text)
 
     @property
     def acknowledged_records(self) -> int:

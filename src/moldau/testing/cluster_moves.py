@@ -46,7 +46,10 @@ async def _reassign(
         "timeout": _TIMEOUT_MS,
         "topics": [{"name": partition.topic, "partitions": [row]}],
     }
+    moves = operator.cluster.history.moves
+    asked = moves.ask(partition, replicas)
     code = await operator.ask_controller(_ALTER_REASSIGNMENTS, values, _reassignment_codes)
+    moves.answer(asked, code, is_in_doubt=operator.is_in_doubt)
     operator.note(f"{partition} to {replicas}: {code}")
 
 

@@ -180,6 +180,9 @@ class SimulatedCluster:
             "default.replication.factor": replicas,
             "offsets.topic.replication.factor": replicas,
             "min.insync.replicas": "2" if int(replicas) > 1 else "1",
+            "leader.imbalance.check.interval.seconds": str(
+                self.world.streams.stream("balance").choice((2, 300, 300))
+            ),
             **(options or {}),
         }
         self._replicas = int(static["default.replication.factor"])
@@ -348,6 +351,7 @@ class SimulatedCluster:
             return
         await self._within(_ENDING_SECONDS, self._read_everything(), "the logs cannot be read")
         self._compare_replicas()
+        self.history.check_moves(self.observer.replicas)
 
     async def _wait_for_progress(self, client: Client) -> None:
         """One that came late has to do something before the end, too."""

@@ -69,6 +69,7 @@ class Operator(Client):
         super().__init__(name, cluster.open_wire(name), cluster.history, random)
         self.cluster = cluster
         self.random = random
+        self.is_in_doubt = False  # an attempt had no definite answer: it may be done even later
 
     def note(self, text: str) -> None:
         self.cluster.world.log.note(f"operation {text}")
@@ -94,11 +95,12 @@ class Operator(Client):
                 try:
                     answer = await self._wire.call(self._wire.controller_id, *api, values)
                 except UnansweredError:
-                    pass
+                    self.is_in_doubt = True
                 else:
                     codes = [code.value for code in codes_of(answer) if code.value]
                     if not LATER.intersection(codes):
                         return codes[0] if codes else 0
+                    self.is_in_doubt = True
             await self._refresh(self.cluster.partitions[0].topic)
         return None
 

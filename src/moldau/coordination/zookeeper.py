@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import logging
 import math
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -31,8 +32,10 @@ from moldau.coordination.port import (
 from moldau.coordination.tree import ROOT, parent_of
 from moldau.coordination.watches import WatchKind
 from moldau.coordination.zookeeper_client import Client, Result, Stat
+from moldau.coordination.zookeeper_errors import UnknownRequestError, translate
 from moldau.coordination.zookeeper_heartbeats import Heartbeats
 from moldau.coordination.zookeeper_link import Link
+from moldau.coordination.zookeeper_multi_read import READS_AT_ONCE, Found, read_many
 from moldau.coordination.zookeeper_requests import (
     Requests,
     check_operations,
@@ -43,6 +46,8 @@ from moldau.coordination.zookeeper_settings import ZookeeperSettings
 from moldau.coordination.zookeeper_watches import ZookeeperWatches
 from moldau.errors import StartupError
 from moldau.workers import Workers
+
+logger = logging.getLogger(__name__)
 
 _DELETED_AT_ONCE = 1_000  # nodes of a tree in one transaction
 _ATTEMPTS = 10  # at something that others undo in the middle of it
@@ -62,6 +67,7 @@ class ZookeeperSession:
         self._on_end: list[Callable[[], None]] = []
         self._has_begun = False  # the present session, for those outside
         self._closed = False
+        self._reads_singly = False  # from a server that is too old for more at once
         self._renewing = asyncio.Lock()
         self._take_new_link()
 
@@ -174,10 +180,24 @@ class ZookeeperSession:
             return None
 
     async def get_many(self, paths: Sequence[str]) -> Sequence[Node | None]:
-        answers = await self._ask_many(
-            [functools.partial(_get, self._settings.full_path(path)) for path in paths]
-        )
+        full_paths = [self._settings.full_path(path) for path in paths]
+        if len(paths) > 1 and not self._reads_singly:
+            try:
+                return await self._get_at_once(full_paths)
+            except UnknownRequestError as error:
+                logger.info("nodes are read one by one: %s", error)
+                self._reads_singly = True
+        answers = await self._ask_many([functools.partial(_get, path) for path in full_paths])
         return [None if answer is None else to_node(answer) for answer in answers]
+
+    async def _get_at_once(self, full_paths: Sequence[str]) -> list[Node | None]:
+        """In few requests, which follow each other in this order."""
+        requests = [
+            functools.partial(_read_many, full_paths[start : start + READS_AT_ONCE])
+            for start in range(0, len(full_paths), READS_AT_ONCE)
+        ]
+        answers = await self._ask_many(requests)
+        return [_node_or_none(found) for answer in answers for found in answer or ()]
 
     async def children(self, path: str) -> Sequence[str]:
         full_path = self._settings.full_path(path)
@@ -311,6 +331,19 @@ class ZookeeperSession:
         self._require_open()
         if self._link.is_lost:
             raise SessionExpiredError(f"session {self.session_id:#x} is over")
+
+
+def _read_many(full_paths: Sequence[str], client: Client) -> Result[list[Found]]:
+    return read_many(client, full_paths)
+
+
+def _node_or_none(found: Found) -> Node | None:
+    if not isinstance(found, Exception):
+        return to_node(found)
+    error = translate(found)
+    if isinstance(error, NoNodeError):
+        return None
+    raise error
 
 
 def _get(full_path: str, client: Client) -> Result[tuple[bytes | None, Stat]]:

@@ -12,7 +12,7 @@ import logging
 import select
 import socket
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import WriterNotClosedException
@@ -191,6 +191,14 @@ def make_client(
     _tell_when_connected(client, on_connected)
     typed: Client = client
     return typed
+
+
+def ask(client: Client, request: object) -> Result[Any]:
+    """Send a request that kazoo has no method for; it gives its type, its bytes, and reads some."""
+    inner: Any = client
+    answer: Result[Any] = inner.handler.async_result()
+    inner._call(request, answer)
+    return answer
 
 
 def stop_client(client: Client) -> None:

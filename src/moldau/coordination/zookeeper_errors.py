@@ -18,6 +18,11 @@ from moldau.coordination.port import (
     SessionExpiredError,
 )
 
+
+class UnknownRequestError(CoordinationError):
+    """The server is too old for the request; nothing was done."""
+
+
 _ERRORS: tuple[tuple[type[Exception], type[CoordinationError], str], ...] = (
     (kazoo.NoNodeError, NoNodeError, "the node does not exist"),
     (kazoo.NodeExistsError, NodeExistsError, "the node exists already"),
@@ -33,6 +38,8 @@ _ERRORS: tuple[tuple[type[Exception], type[CoordinationError], str], ...] = (
         NoAccessError,
         "ZooKeeper refuses access; is zookeeper.auth.credential the one that made the nodes?",
     ),
+    (kazoo.UnimplementedError, UnknownRequestError, "the server does not know the request"),
+    (kazoo.BadArgumentsError, UnknownRequestError, "the server does not take the request"),
     (kazoo.SessionExpiredError, SessionExpiredError, "the session is over"),
     (kazoo.AuthFailedError, SessionExpiredError, "ZooKeeper refused the credential"),
 )

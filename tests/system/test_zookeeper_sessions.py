@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import math
 import random
+import re
 import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
@@ -23,7 +24,8 @@ from moldau.coordination.port import (
     SessionExpiredError,
 )
 from moldau.coordination.zookeeper import ZookeeperSession
-from moldau.coordination.zookeeper_server import ZookeeperNode
+from moldau.coordination.zookeeper_multi_read import MultiRead
+from moldau.coordination.zookeeper_server import ZookeeperNode, ask
 from moldau.coordination.zookeeper_settings import ZookeeperSettings
 from moldau.errors import StartupError
 from moldau.workers import ThreadWorkers
@@ -428,6 +430,48 @@ def test_many_nodes_are_read_and_deleted_however_many_they_are(
     run(story())
 
 
+def packets_of(node: ZookeeperNode) -> int:
+    """How many requests the server has had, from all clients."""
+    answer = ask(node.port, "mntr") or ""
+    (count,) = re.findall(r"^zk_packets_received\s+(\d+)", answer, re.MULTILINE)
+    return int(count)
+
+
+def test_many_nodes_are_read_in_few_requests(zookeeper: Zookeeper) -> None:
+    async def story() -> None:
+        async with session_with(zookeeper.fresh_connect()) as session:
+            paths = [f"/{number:04d}" for number in range(1_000)]
+            await session.transact([Create(path=path, data=path.encode()) for path in paths[::2]])
+            before = packets_of(zookeeper.nodes[0])
+            nodes = await session.get_many(paths)
+            assert packets_of(zookeeper.nodes[0]) - before < 100
+            assert [node and node.data for node in nodes[::2]] == [p.encode() for p in paths[::2]]
+            assert set(nodes[1::2]) == {None}
+            one, none = await session.get_many(["/0000", "/0001"])
+            assert (one, none) == (await session.get("/0000"), None)
+
+    run(story())
+
+
+def test_a_server_that_is_too_old_is_asked_one_by_one(
+    zookeeper: Zookeeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A number that no server knows stands for the one that old servers do not know."""
+    monkeypatch.setattr(MultiRead, "type", 2_222)
+
+    async def story() -> None:
+        async with session_with(zookeeper.fresh_connect()) as session:
+            await session.create("/a", b"1")
+            before = session.session_id
+            for _ in range(4):
+                first, none, again = await session.get_many(["/a", "/b", "/a"])
+                assert first is not None
+                assert (first.data, none, again) == (b"1", None, first)
+            assert session.session_id == before
+
+    run(story())
+
+
 # Access
 
 
@@ -446,6 +490,7 @@ def test_protected_nodes_are_written_by_their_owner_alone(zookeeper: Zookeeper) 
                 lambda: stranger.delete("/brokers/topics/t"),
                 lambda: stranger.create("/brokers/topics/other"),
                 lambda: stranger.get("/config/users/alice"),
+                lambda: stranger.get_many(["/brokers/topics/t", "/config/users/alice"]),
             ]
             for attempt in forbidden:
                 with pytest.raises(NoAccessError):

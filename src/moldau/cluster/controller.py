@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum, auto
 
@@ -298,10 +298,11 @@ class Controller:
     async def _look_at_topics(self, term: Term) -> None:
         names, self._topics = self._topics, set()
         try:
-            self._watch_topics(names)
             await self._name_topics(term, names)
             await self.elections.elect(term, names)
             await self.reassignments.advance(term, names)
+            # A request for each topic, which elections do not wait for.
+            await self._look_for_touched(self._watch_topics(names))
         except BaseException:
             self._topics |= names
             raise
@@ -312,9 +313,13 @@ class Controller:
         if self._has_reassignment:
             self._mark(Duty.REASSIGNMENT)  # something may have arrived
 
-    def _watch_topics(self, names: Collection[str]) -> None:
-        """Old tools add partitions by writing the topic's node, and tell nobody."""
+    def _watch_topics(self, names: Collection[str]) -> list[str]:
+        """Old tools add partitions by writing the topic's node, and tell nobody.
+
+        Returns the topics that are watched from now on, and were not before.
+        """
         topics = self._publisher.image.topics
+        watched = []
         for name in sorted(names):
             if name not in topics and name in self._topic_watches:
                 self._topic_watches.pop(name).cancel()
@@ -322,6 +327,16 @@ class Controller:
                 self._topic_watches[name] = self._coordination.watch_data(
                     layout.topic_path(name), self._touching(name)
                 )
+                watched.append(name)
+        return watched
+
+    async def _look_for_touched(self, names: Sequence[str]) -> None:
+        """What was written before the topic was watched: while there was no controller, perhaps."""
+        nodes = await self._coordination.get_many([layout.topic_path(name) for name in names])
+        topics = self._publisher.image.topics
+        for name, node in zip(names, nodes, strict=True):
+            if node is not None and name in topics and node.version != topics[name].version:
+                self._touching(name)()
 
     def _forget_topics(self) -> None:
         for watch in self._topic_watches.values():

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum, auto
 from typing import TypeVar
@@ -317,24 +317,27 @@ class MetadataPublisher:
         changed = frozenset(self._untold)
         whole, some = _split(changed, self._image)
         await self.refresh_topics(whole)
-        for name in sorted(some):
-            await self._refresh_states(name, sorted(some[name]))
+        await self._refresh_states({name: sorted(some[name]) for name in sorted(some)})
         self._untold -= changed
 
-    async def _refresh_states(self, name: str, numbers: list[int]) -> None:
-        """Read some states of a topic; their versions tell whether they are news."""
-        topic = self._image.topics.get(name)
-        if topic is None or len(topic.partitions) <= numbers[-1]:
-            return await self.refresh_topics((name,))
-        states = await self._reader.read_states(topic, numbers)
-        present = self._image.topics.get(name)
-        if states is None or present is None or present.topic_id != topic.topic_id:
-            return await self.refresh_topics((name,))
-        # They belong to the topic as it was; what was published meanwhile is newer, or the same.
-        partitions = [states.get(number, state) for number, state in enumerate(topic.partitions)]
-        read = replace(topic, configs=present.configs, partitions=tuple(partitions))
-        self._publish_topics((read,), ())
-        return None
+    async def _refresh_states(self, changed: Mapping[str, Sequence[int]]) -> None:
+        """Read some states of topics; their versions tell whether they are news."""
+        topics = self._image.topics
+        known = [
+            (topics[name], numbers)
+            for name, numbers in changed.items()
+            if name in topics and numbers[-1] < len(topics[name].partitions)
+        ]
+        read = []
+        for (topic, _), states in zip(known, await self._reader.read_states(known), strict=True):
+            present = self._image.topics.get(topic.name)
+            if states is None or present is None or present.topic_id != topic.topic_id:
+                continue
+            # They belong to the topic as it was; what was published since is newer, or the same.
+            partitions = (states.get(number, old) for number, old in enumerate(topic.partitions))
+            read.append(replace(topic, configs=present.configs, partitions=tuple(partitions)))
+        self._publish_topics(read, ())
+        await self.refresh_topics(changed.keys() - {topic.name for topic in read})
 
     async def _refresh_configs(self) -> None:
         topics: set[str] = set()

@@ -132,29 +132,29 @@ class MetadataReader:
         return written
 
     async def read_states(
-        self, topic: TopicState, numbers: Sequence[int]
-    ) -> dict[int, PartitionState] | None:
-        """The states of some partitions of a topic that is known.
+        self, wanted: Sequence[tuple[TopicState, Sequence[int]]]
+    ) -> list[dict[int, PartitionState] | None]:
+        """The states of some partitions of topics that are known, of all topics in one round.
 
         None when the topic's own node, which is read last, is not what it was when the topic was
         read, or when something makes no sense: then the topic is to be read as a whole.
         """
-        paths = [layout.partition_state_path(topic.name, number) for number in numbers]
-        *nodes, own = await self._coordination.get_many([*paths, layout.topic_path(topic.name)])
-        states = {}
-        try:
-            if own is None or own.version != topic.version:
-                return None
-            assignment = layout.decode_topic(topic.name, own.data)
-            if assignment != assignment_of(topic):
-                return None  # another topic of the same name
-            for number, node in zip(numbers, nodes, strict=True):
-                if node is None:
-                    return None
-                states[number] = _partition(topic.name, number, node, assignment)
-        except MalformedNodeError:
-            return None
-        return states
+        nodes = await self._coordination.get_many(
+            [
+                *(
+                    layout.partition_state_path(topic.name, number)
+                    for topic, numbers in wanted
+                    for number in numbers
+                ),
+                *(layout.topic_path(topic.name) for topic, _ in wanted),
+            ]
+        )
+        states = iter(nodes)
+        owns = nodes[len(nodes) - len(wanted) :]
+        return [
+            _find_states(topic, {number: next(states) for number in numbers}, own)
+            for (topic, numbers), own in zip(wanted, owns, strict=True)
+        ]
 
     async def _read_deletions(self, assignments: Mapping[str, _Assigned]) -> dict[str, TopicId]:
         """The topics whose deletion the controller has begun. A mere request is left to it."""
@@ -243,6 +243,25 @@ def _find_topic(
         configs=_config(layout.topic_config_path(name), config),
         version=node.version,
     )
+
+
+def _find_states(
+    topic: TopicState, nodes: Mapping[int, Node | None], own: Node | None
+) -> dict[int, PartitionState] | None:
+    states = {}
+    try:
+        if own is None or own.version != topic.version:
+            return None
+        assignment = layout.decode_topic(topic.name, own.data)
+        if assignment != assignment_of(topic):
+            return None  # another topic of the same name
+        for number, node in nodes.items():
+            if node is None:
+                return None
+            states[number] = _partition(topic.name, number, node, assignment)
+    except MalformedNodeError:
+        return None
+    return states
 
 
 def _partition(

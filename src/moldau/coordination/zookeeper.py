@@ -8,6 +8,7 @@ watch, but maybe older than what another session has just written. Versions guar
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import math
@@ -50,6 +51,10 @@ from moldau.workers import Workers
 logger = logging.getLogger(__name__)
 
 _DELETED_AT_ONCE = 1_000  # nodes of a tree in one transaction
+_FAILED_READS = 2
+"""A server before 3.6 ends the connection over a request for many reads: so many, and no more of
+them in this session. One may be by chance."""
+
 _ATTEMPTS = 10  # at something that others undo in the middle of it
 
 T = TypeVar("T")
@@ -67,7 +72,7 @@ class ZookeeperSession:
         self._on_end: list[Callable[[], None]] = []
         self._has_begun = False  # the present session, for those outside
         self._closed = False
-        self._reads_singly = False  # from a server that is too old for more at once
+        self._failed_reads = 0  # of many nodes at once, since one that succeeded
         self._renewing = asyncio.Lock()
         self._take_new_link()
 
@@ -121,6 +126,7 @@ class ZookeeperSession:
 
     def _take_new_link(self) -> None:
         self._has_begun = False
+        self._failed_reads = 0
         self._link = Link(self._settings, self, self._clock, self._workers)
         self._heartbeats = Heartbeats(self._link, self._clock, self._settings.full_path(ROOT))
 
@@ -181,12 +187,20 @@ class ZookeeperSession:
 
     async def get_many(self, paths: Sequence[str]) -> Sequence[Node | None]:
         full_paths = [self._settings.full_path(path) for path in paths]
-        if len(paths) > 1 and not self._reads_singly:
+        if len(paths) > 1 and self._failed_reads < _FAILED_READS:
             try:
-                return await self._get_at_once(full_paths)
-            except UnknownRequestError as error:
+                nodes = await self._get_at_once(full_paths)
+            except (UnknownRequestError, ConnectionLostError) as error:
+                self._failed_reads += 1
                 logger.info("nodes are read one by one: %s", error)
-                self._reads_singly = True
+                with contextlib.suppress(ConnectionLostError):  # it may be ending only now
+                    return await self._get_one_by_one(full_paths)
+            else:
+                self._failed_reads = 0
+                return nodes
+        return await self._get_one_by_one(full_paths)
+
+    async def _get_one_by_one(self, full_paths: Sequence[str]) -> list[Node | None]:
         answers = await self._ask_many([functools.partial(_get, path) for path in full_paths])
         return [None if answer is None else to_node(answer) for answer in answers]
 

@@ -2,7 +2,7 @@
 
 Each request costs two steps of kazoo's thread, and on a busy loop it waits for its turn in each of
 them; a thousand partitions in ten requests are read in the time of ten. Servers have it since 3.6;
-an older one says that it is not implemented.
+an older one ends the connection.
 """
 
 from __future__ import annotations

@@ -333,7 +333,7 @@ def test_a_broker_does_not_read_again_what_it_elected_itself(
         await again.lead()
         await wait_until_idle()
         assert [state.leader_epoch for state in again.topic("clicks").partitions] == [1, 1, 1]
-        assert not [path for path in read if path.startswith("/brokers/topics")]
+        assert not [path for path in read if path.startswith("/brokers/topics/clicks/")]
 
     play(story)
 

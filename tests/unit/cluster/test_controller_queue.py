@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -662,5 +663,71 @@ def test_the_notes_about_failed_disks_are_taken_away() -> None:
         await two.session.create(layout.LOG_DIR_EVENT_PREFIX, event, sequential=True)
         await wait_until_idle()
         assert await one.session.children(layout.LOG_DIR_EVENTS) == []
+
+    play(story)
+
+
+# What a new controller of many partitions asks of the store
+
+
+class CountedSession:
+    """Notes the requests of a member from now on, watches aside."""
+
+    def __init__(self, member: Member, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.requests: list[str] = []
+        for name in ("get", "get_many", "children", "transact", "create", "set", "delete"):
+            inner = getattr(member.session, name)
+            monkeypatch.setattr(member.session, name, self._counting(name, inner))
+
+    def _counting(self, name: str, inner: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            self.requests.append(name)
+            return inner(*arguments, **options)
+
+        return call
+
+
+@pytest.mark.parametrize(("topics", "partitions"), [(1, 1_000), (200, 5)])
+def test_a_new_controller_of_many_partitions_asks_few_things_of_the_store(
+    topics: int, partitions: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each request is a wait on a busy broker; nobody leads a third of the partitions meanwhile."""
+
+    async def story(stage: Stage) -> None:
+        first, second, third = await stage.cluster(1, 2, 3)
+        for number in range(topics):
+            replicas = [([1, 2], [2, 3], [3, 2])[n % 3] for n in range(partitions)]
+            await make(first, *replicas, name=f"clicks-{number}")
+        counts = [CountedSession(member, monkeypatch) for member in (second, third)]
+        await end(first)
+        assert second.image.controller_id == 2
+        for member in (second, third):
+            for number in range(topics):
+                states = member.topic(f"clicks-{number}").partitions
+                assert all(state.leader in (2, 3) for state in states)
+        for counted in counts:
+            assert len(counted.requests) <= 25, counted.requests
+
+    play(story)
+
+
+def test_what_an_old_tool_wrote_while_there_was_no_controller_is_found() -> None:
+    async def story(stage: Stage) -> None:
+        first, second = await stage.cluster(1, 2)
+        await make(first, [1, 2])
+        tool = stage.store.session()
+        node = await tool.get(layout.topic_path("clicks"))
+        assert node is not None
+        fields = json.loads(node.data)
+        fields["partitions"]["1"] = [2, 1]
+        first.session.expire()
+        await tool.set(layout.topic_path("clicks"), json.dumps(fields).encode())
+        assert (len(second.topic("clicks").partitions), second.image.controller_id) == (
+            1,
+            NO_BROKER,
+        )
+        await wait_until_idle()
+        assert second.image.controller_id == 2
+        assert leaders(second)[1] == (2, (2,), 0)
 
     play(story)

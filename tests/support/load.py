@@ -27,8 +27,11 @@ class Load:
         partitions: int,
         *,
         most_in_flight: int = 1_000,
+        tag: str = "record",
         **options: object,
     ) -> None:
+        """`tag` tells its records from those of others."""
+        self._tag = tag.encode()
         self._producer = confluent_client.producer(
             bootstrap,
             **{
@@ -81,7 +84,7 @@ class Load:
         number = 0
         while not self._stopping.is_set():
             partition = number % self._partitions
-            value = b"record %d " % number + b"." * (number * 7919 % 200)
+            value = b"%s %d " % (self._tag, number) + b"." * (number * 7919 % 200)
             self._producer.produce(self._topic, value, partition=partition, on_delivery=self._note)
             self.sent[partition].append(value)
             number += 1

@@ -21,8 +21,6 @@ from support.waiting import PATIENCE_SECONDS, eventually
 MOMENTS = (0.0, 0.02, 0.05, 0.1, 0.15)
 """Pauses between two steps of a move, in seconds: shorter and longer than a way between brokers."""
 
-_PATIENT = {"delivery_timeout_ms": int(PATIENCE_SECONDS * 1000)}
-
 
 class Mover:
     """Asks the controller for moves of one partition, at moments that a random source chooses."""
@@ -118,15 +116,20 @@ class Mover:
 class BothProducers:
     """librdkafka's and ours, on all partitions of a topic."""
 
-    def __init__(self, cluster: ClusterProcesses, topic: str, partitions: int = 1) -> None:
+    def __init__(
+        self, cluster: ClusterProcesses, topic: str, partitions: int = 1, tag: str = ""
+    ) -> None:
+        """`tag` tells their records from those of another pair."""
         self._cluster = cluster
         self._topic = topic
         self._partitions = partitions
         where = (cluster.bootstrap, topic, partitions)
         quick = {"retry_backoff_ms": 50, "retry_backoff_max_ms": 100, "request_timeout_ms": 5_000}
         slow_end = {"message_timeout_ms": int(PATIENCE_SECONDS * 1000)}
-        self.theirs = Load(*where, most_in_flight=300, linger_ms=5, **quick, **slow_end)
-        self.ours = OwnLoad(*where, most_in_flight=300, linger_ms=5)
+        self.theirs = Load(
+            *where, most_in_flight=300, linger_ms=5, tag=f"{tag}theirs", **quick, **slow_end
+        )
+        self.ours = OwnLoad(*where, most_in_flight=300, linger_ms=5, tag=f"{tag}ours")
 
     def __enter__(self) -> Self:
         self.theirs.__enter__()

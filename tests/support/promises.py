@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from typing import NamedTuple, Protocol, Self
 
-from confluent_kafka import TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 import moldau
 from moldau.errors import MoldauError
@@ -44,8 +44,10 @@ class OwnLoad:
         partitions: int,
         *,
         most_in_flight: int = 60,
+        tag: str = "own record",
         **options: object,
     ) -> None:
+        self._tag = tag.encode()
         self._producer = moldau.Producer(
             bootstrap,
             **{
@@ -98,7 +100,7 @@ class OwnLoad:
             if not self._room.acquire(timeout=0.1):
                 continue
             partition = number % self._partitions
-            value = b"own record %d " % number + b"," * (number * 7919 % 200)
+            value = b"%s %d " % (self._tag, number) + b"," * (number * 7919 % 200)
             try:
                 future = self._producer.send(self._topic, value, partition=partition)
             except MoldauError as error:
@@ -137,7 +139,16 @@ def read_log(bootstrap: str, topic: str, partition: int) -> dict[int, bytes]:
     """Every record of a partition by its offset."""
     where = TopicPartition(topic, partition)
     with confluent_client.consumer(bootstrap) as client:
-        start, end = client.get_watermark_offsets(where, PATIENCE_SECONDS)
+
+        def find_bounds() -> tuple[int, int] | None:
+            try:
+                return client.get_watermark_offsets(where, PATIENCE_SECONDS)
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.OFFSET_NOT_AVAILABLE:
+                    raise
+                return None  # a new leader does not know yet what is committed
+
+        start, end = eventually(find_bounds, "a leader that knows its high watermark")
     got = confluent_client.consume(bootstrap, topic, end - start, partition=partition, start=start)
     return {one.offset: one.value or b"" for one in got}
 

@@ -31,6 +31,7 @@ from moldau.replication.leader_link import LeaderLink
 from moldau.replication.partition import Partition
 from moldau.replication.replica import FollowPosition
 from moldau.replication.replication_quota import ReplicationQuota
+from moldau.replication.rules.truncation import find_earlier_start
 from moldau.storage.log_directory import LogDirectory
 from moldau.wire.fetch_exchange import AnsweredPartition, FetchAnswer
 from moldau.wire.fetch_frame import FetchPartition, FetchRequest
@@ -332,6 +333,8 @@ class ReplicaFetcher:
         self, followed: _Followed, position: FollowPosition, row: AnsweredPartition
     ) -> None:
         partition, asked_offset = followed.partition, position.offset
+        if row.records and position.offset == position.log_start_offset:
+            position = await self._begin_with_first_batch(partition, position, row.records)
         for piece in _pieces(row.records):
             if not partition.is_at(position):  # somebody else had a turn, and there was an election
                 return
@@ -346,6 +349,25 @@ class ReplicaFetcher:
         if partition.is_at(position):
             partition.follow_offsets(row.high_watermark, row.log_start_offset)
             followed.failures = 0
+
+    async def _begin_with_first_batch(
+        self, partition: Partition, position: FollowPosition, records: memoryview
+    ) -> FollowPosition:
+        """Make room for a batch in whose middle the leader's log begins, and an empty one here."""
+        _, first = next(walk_headers(records), (0, None))
+        if first is None:
+            return position
+        start = find_earlier_start(
+            position.log_start_offset, position.offset, first.base_offset, first.next_offset - 1
+        )
+        if start is None:
+            return position
+        async with partition.truncating:
+            if not partition.is_at(position):
+                return position
+            partition.start_anew(start)
+            await self._write_checkpoints(partition.log.directory)
+        return position._replace(offset=start, log_start_offset=start)
 
     def _put_off(self, followed: _Followed, reason: str) -> None:
         followed.failures += 1

@@ -402,3 +402,31 @@ def test_a_follower_whose_flush_fails_tells_of_it_later():
         assert leader.partition.high_watermark == 1
 
     run_story(story, flush_messages="1")
+
+
+def test_a_replica_begins_with_a_batch_of_which_the_leader_has_deleted_the_beginning():
+    """DeleteRecords knows offsets, a log knows batches: the leader's begins inside of one."""
+
+    async def story(bench: Bench) -> None:
+        leader, _, late = await bench.open(1, 2, 3)
+        bench.elect(1, 0, isr=(1, 2))
+        bench.copy(2, 1)
+        leader.produce(b"a", b"b", b"c", b"d")
+        leader.produce(b"e")
+        await bench.settle()
+        leader.partition.delete_records(2)
+        bench.copy(3, 1)
+        await bench.settle(5.0)
+        leader.produce(b"f")
+        await bench.settle(5.0)
+        log = late.partition.log
+        assert (log.log_start_offset, log.log_end_offset) == (2, 6)
+        ours, theirs = (
+            one.partition.log.read(2, 1 << 20, end_offset=6, min_one=True).slice.read()
+            for one in (leader, late)
+        )
+        assert ours == theirs
+        assert late.partition.high_watermark == 6
+        assert late.partition.log.recovery_point <= 6
+
+    run_story(story)

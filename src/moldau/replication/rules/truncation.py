@@ -36,3 +36,15 @@ def find_last_epoch(epochs: EpochCache, log_start_offset: int, log_end_offset: i
         return -1
     epoch = epochs.find_epoch_at(log_end_offset - 1)
     return -1 if epoch is None else epoch
+
+
+def find_earlier_start(
+    log_start_offset: int, log_end_offset: int, base_offset: int, last_offset: int
+) -> Offset | None:
+    """Where an empty log has to begin so that the first batch fits in; None where it does anyway.
+
+    DeleteRecords may let a leader's log begin in the middle of a batch, which it can only send as a
+    whole. A replica that has nothing yet, and begins at the same offset, begins with that batch.
+    """
+    is_empty = log_start_offset == log_end_offset
+    return Offset(base_offset) if is_empty and base_offset < log_end_offset <= last_offset else None

@@ -1,9 +1,14 @@
 """A follower goes back to where its history leaves its leader's, and not further."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.replication.rules.truncation import decide_truncation, find_last_epoch
+from moldau.replication.rules.truncation import (
+    decide_truncation,
+    find_earlier_start,
+    find_last_epoch,
+)
 from moldau.storage.rules.epoch_cache import EpochCache, EpochStart
 
 
@@ -84,3 +89,20 @@ def test_the_logs_meet_at_the_end_of_what_they_have_in_common(drawn):
         raise AssertionError("the logs never met")
     assert follower == leader[: len(follower)]
     assert len(follower) >= len(common)  # nothing that both have is thrown away
+
+
+@pytest.mark.parametrize(
+    ("log_start", "log_end", "base", "last", "start"),
+    [
+        (5, 5, 3, 7, 3),  # the leader's log begins in the middle of the batch
+        (5, 5, 3, 5, 3),
+        (5, 5, 5, 7, None),  # it fits
+        (5, 5, 6, 7, None),  # compaction left a gap
+        (5, 5, 3, 4, None),  # all of it lies before: a fault of the leader's
+        (4, 5, 3, 7, None),  # there is something: overlaps are a fault
+    ],
+)
+def test_an_empty_log_begins_with_a_batch_that_begins_before_it(
+    log_start: int, log_end: int, base: int, last: int, start: int | None
+) -> None:
+    assert find_earlier_start(log_start, log_end, base, last) == start

@@ -174,6 +174,16 @@ def test_deleted_and_missing_records_fail_a_batch_unless_it_is_to_go_on(
     assert places(make_reader(bootstrap, failOnDataLoss=False, **wanted)) == offsets(0, 4, 10)
 
 
+def test_a_start_behind_the_end_fails_a_batch_unless_it_is_to_go_on(
+    bootstrap: str, topic: str
+) -> None:
+    options = {"subscribe": topic, "startingOffsets": json.dumps({topic: {"0": 99, "1": 0}})}
+    with pytest.raises(DataLossError, match=f"{topic}-0 is to be read from offset 99, but"):
+        make_reader(bootstrap, **options).partitions()
+    patient = make_reader(bootstrap, **options, failOnDataLoss="false")
+    assert places(patient) == [(1, offset) for offset in range(5)]
+
+
 def test_only_the_columns_of_the_schema_are_read(bootstrap: str, topic: str) -> None:
     whole = source_schema(include_headers=False)
     schema = StructType([whole["offset"], StructField("value", whole["value"].dataType, False)])

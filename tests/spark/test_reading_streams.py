@@ -136,6 +136,16 @@ def test_a_batch_waits_for_its_minimum_after_the_first(bootstrap: str, topics: T
     eventually(lambda: reader.latestOffset(first, limit) == {topic: {"0": 6}}, "a batch of five")
 
 
+def test_a_first_batch_that_is_empty_counts_as_the_first(bootstrap: str, topics: Topics) -> None:
+    topic = topics.create()
+    reader = make_reader(bootstrap, subscribe=topic, minOffsetsPerTrigger=5)
+    start, limit = reader.initialOffset(), reader.getDefaultReadLimit()
+    assert reader.latestOffset(start, limit) == start
+    fill(bootstrap, topic, 4)
+    eventually(lambda: reader.reportLatestOffset() == {topic: {"0": 4}}, "the end is seen")
+    assert reader.latestOffset(start, limit) == start
+
+
 def test_bytes_limit_a_batch_by_the_mean_size_of_records(bootstrap: str, topics: Topics) -> None:
     topic = topics.create()
     rows = [Row(None, b"x" * 1000)] * 100

@@ -323,3 +323,30 @@ def test_deleted_records_fail_a_restarted_query_unless_it_is_to_go_on(
     lenient = Sink(spark, tmp_path, bootstrap, failOnDataLoss=False, **options)
     lenient.run_available()
     assert lenient.rows() == [(topic, 0, offset) for offset in (0, 1, 2, 3, 4, 8, 9)]
+
+
+def test_a_topic_is_a_view_of_sql(spark: SparkSession, bootstrap: str, topics: Topics) -> None:
+    topic = topics.create()
+    confluent_client.produce(bootstrap, topic, numbered_rows(3))
+    given = f"\"kafka.bootstrap.servers\" '{bootstrap}', subscribe '{topic}'"
+    spark.sql(f"CREATE TEMPORARY VIEW clicks_view USING moldau OPTIONS ({given})")
+    assert spark.sql("SELECT count(*) FROM clicks_view").first()[0] == 3
+
+
+def test_a_table_of_sql_is_read_with_options_in_the_query(
+    spark: SparkSession, bootstrap: str, topics: Topics
+) -> None:
+    """Spark passes the table's properties on when it makes one, and nothing when it reads it."""
+    topic = topics.create()
+    confluent_client.produce(bootstrap, topic, numbered_rows(3))
+    given = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic}
+    in_sql = ", ".join(f"\"{name}\" '{value}'" for name, value in given.items())
+    with_options = ", ".join(f"'{name}' = '{value}'" for name, value in given.items())
+    spark.sql(f"CREATE TABLE clicks_table USING moldau OPTIONS ({in_sql})")
+    try:
+        with pytest.raises(AnalysisException, match="use CREATE TEMPORARY VIEW"):
+            spark.sql("SELECT count(*) FROM clicks_table").first()
+        found = spark.sql(f"SELECT count(*) FROM clicks_table WITH ({with_options})")
+        assert found.first()[0] == 3
+    finally:
+        spark.sql("DROP TABLE clicks_table")

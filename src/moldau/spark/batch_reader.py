@@ -19,7 +19,13 @@ from moldau.spark.filters import find_condition
 from moldau.spark.options import SourceOptions
 from moldau.spark.range_partition import RangePartition, find_range
 from moldau.spark.rules.bounds import Place
-from moldau.spark.rules.data_loss import ADVICE, find_beyond, find_deleted, keep_existing
+from moldau.spark.rules.data_loss import (
+    ADVICE,
+    find_beyond,
+    find_deleted,
+    find_starts_beyond,
+    keep_existing,
+)
 from moldau.spark.rules.pushed_filters import (
     Condition,
     Effect,
@@ -97,7 +103,8 @@ class MoldauBatchReader(DataSourceReader):
         ends = view.place(self._options.ending_bound, partitions, "endingOffsets")
         earliest, latest = view.earliest(partitions), view.latest(partitions)
         wanted = ranges_between(starts, ends)
-        self._report(find_deleted(wanted, earliest) + find_beyond(wanted, latest))
+        beyond = find_starts_beyond(starts, latest) + find_beyond(wanted, latest)
+        self._report(find_deleted(wanted, earliest) + beyond)
         return keep_existing(wanted, earliest, latest)
 
     def _skip_older(self, view: TopicView, ranges: list[PartitionRange]) -> list[PartitionRange]:

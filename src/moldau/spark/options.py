@@ -28,7 +28,9 @@ from moldau.config.spelling import suggest
 from moldau.errors import ConfigurationError
 from moldau.spark.kafka_options import KAFKA_PREFIX, read_client_options
 from moldau.spark.rules.bounds import AtOffsets, AtTimes, Bound, Place
+from moldau.spark.rules.java_patterns import translate_java_pattern
 from moldau.spark.rules.offset_maps import EARLIEST_OFFSET, parse_offsets, parse_partitions
+from moldau.spark.rules.table_properties import without_table_properties
 from moldau.spark.rules.trigger_limits import TriggerLimits
 
 BOOTSTRAP: Final = "kafka.bootstrap.servers"
@@ -51,8 +53,9 @@ def _parse_duration_ms(text: str) -> int:
 
 
 def _parse_pattern(text: str) -> Pattern[str]:
+    translated = translate_java_pattern(text)
     try:
-        return re.compile(text)
+        return re.compile(translated)
     except re.error as error:
         raise ValueError(f"is no regular expression: {error}") from None
 
@@ -100,8 +103,9 @@ class SourceOptions(OptionSet):
     subscribe_pattern = optional(
         "subscribePattern",
         _PATTERN,
-        "A regular expression; topics whose whole name matches are read, also those that are made "
-        "while the query runs.",
+        "A regular expression, as Java writes them; topics whose whole name matches are read, also "
+        "those that are made while the query runs. What Python's expressions have no counterpart "
+        "for (&& in classes, Unicode scripts) is refused.",
         importance=Importance.HIGH,
     )
     assign = optional(
@@ -240,7 +244,13 @@ class SourceOptions(OptionSet):
     @classmethod
     def read(cls, given: Mapping[str, str]) -> Self:
         """Take the options as Spark gives them; raises ConfigurationError with a sentence."""
-        own = {name.lower(): text for name, text in given.items()}
+        if not given:
+            raise ConfigurationError(
+                "Spark has given no options. It gives those of CREATE TABLE to no source in "
+                "Python: use CREATE TEMPORARY VIEW … USING moldau OPTIONS (…), or say them in the "
+                "query: SELECT … FROM a_table WITH ('kafka.bootstrap.servers' = '…', …)"
+            )
+        own = without_table_properties(given)
         kafka = {name: own.pop(name) for name in list(own) if name.startswith(KAFKA_PREFIX)}
         bootstrap = kafka.pop(BOOTSTRAP, "").strip()
         values = _parse_all(cls.declarations(), own)

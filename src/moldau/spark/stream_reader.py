@@ -175,6 +175,8 @@ class _Planner:
         self.progress.advance_to(starts)
         ends = self._fixed_end if self._fixed_end is not None else self._find_ends(starts)
         if ends == starts:
+            if self._last_batch_at is None:  # the first batch of this run, and it was empty
+                self._last_batch_at = time.monotonic()
             return starts
         self._report_gone(starts, ends)
         known = {**self._begin_new(starts, ends), **starts}

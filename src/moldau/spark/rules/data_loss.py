@@ -38,6 +38,15 @@ def find_beyond(ranges: Iterable[PartitionRange], latest: Offsets) -> list[str]:
     ]
 
 
+def find_starts_beyond(starts: Offsets, latest: Offsets) -> list[str]:
+    """A sentence about each partition that is to be read from behind the end of its log."""
+    return [
+        f"{partition} is to be read from offset {start}, but its log ends at {latest[partition]}"
+        for partition, start in starts.items()
+        if partition in latest and latest[partition] < start
+    ]
+
+
 def find_losses(batch: BatchRanges, earliest: Offsets) -> list[str]:
     """A sentence about everything that a batch of a streaming query misses."""
     sentences = [f"{one} is not there any more" for one in sorted(batch.gone)]

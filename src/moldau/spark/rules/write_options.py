@@ -6,11 +6,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from moldau.config.client_options import ProducerOptions
+from moldau.config.spelling import suggest
 from moldau.errors import ConfigurationError
+from moldau.spark.rules.table_properties import without_table_properties
 
 BOOTSTRAP = "kafka.bootstrap.servers"
 
 _PREFIX = "kafka."
+_OWN = ("topic", "exactlyOnce")
+_SPARKS = frozenset(
+    {
+        "checkpointlocation",
+        "queryname",
+        "asyncprogresstrackingenabled",
+        "asyncprogresstrackingcheckpointintervalms",
+    }
+)
+"""Options of Spark itself that come along."""
+
 _SERIALIZERS = ("key.serializer", "value.serializer")
 _YES = ("true", "1", "yes", "on")
 _NO = ("false", "0", "no", "off", "")
@@ -30,7 +43,8 @@ class WriteOptions:
 
 def read_write_options(given: Mapping[str, str]) -> WriteOptions:
     """Read what `.option(...)` was given, in any case of letters; raises ConfigurationError."""
-    options = {name.lower(): value for name, value in given.items()}
+    options = without_table_properties(given)
+    _refuse_unknown(options)
     _refuse_exactly_once(options.get("exactlyonce", ""))
     kafka = {
         name.removeprefix(_PREFIX): value
@@ -52,6 +66,19 @@ def read_write_options(given: Mapping[str, str]) -> WriteOptions:
         producer=tuple(sorted(producer.items())),
         unknown=tuple(sorted(kafka.keys() - declared)),
     )
+
+
+def _refuse_unknown(options: Mapping[str, str]) -> None:
+    known = {name.lower(): name for name in _OWN}
+    for name in options:
+        if name in known or name in _SPARKS or name.startswith(_PREFIX):
+            continue
+        if name == "path":
+            raise ConfigurationError("save() takes no path: the option topic names the topic")
+        if name == "bootstrap.servers":
+            raise ConfigurationError(f"bootstrap.servers is called {BOOTSTRAP} here")
+        hint = suggest(name, known)
+        raise ConfigurationError(f"{name} is not an option of writing with format moldau{hint}")
 
 
 def _require_bootstrap(text: str) -> str:

@@ -2,8 +2,14 @@
 
 Such a folder has logs but no coordination store, so nothing knows of its topics. When a store is
 new, the topics are registered as the logs say: name and partitions by the folders, the id by
-`partition.metadata`. A store that is not new knows its topics, and a log that it does not know
-belongs to a topic that was deleted: that one is left alone.
+`partition.metadata`. Their settings are not in the folder, except that Kafka's own topics always
+have the same: every other one is marked, so that nothing in it is deleted or compacted before a
+person has said what it is for (`config.suspension`). `__cluster_metadata` is no topic and is left
+alone.
+
+A store that is not new knows its topics; what becomes of logs that it does not know is said in
+`replication.kept_logs`. An empty ZooKeeper is a new store, or one that lost everything: there it is
+done only if somebody asked for it, since each topic would get one replica, the one here.
 """
 
 from __future__ import annotations
@@ -12,32 +18,83 @@ import logging
 from collections.abc import Mapping
 
 from moldau.cluster.cluster_identity import new_topic_id
-from moldau.cluster.rules.metadata_image import PartitionState, TopicState
+from moldau.cluster.rules.metadata_image import MetadataImage, PartitionState, TopicState
 from moldau.cluster.topic_operations import creation
+from moldau.config.broker_options import BrokerOptions
+from moldau.config.internal_topics import find_internal_configs
+from moldau.config.suspension import SUSPENDED, UNKNOWN_TOPIC_SETTINGS
 from moldau.coordination.port import Coordination
+from moldau.errors import StartupError
 from moldau.model import BrokerId, LeaderEpoch, TopicId, TopicPartition
 from moldau.storage.log import Log
 
 _log = logging.getLogger(__name__)
 
+_MOST_NAMES = 10
+
+Logs = Mapping[TopicPartition, Log]
+
+
+def check_adoption(logs: Logs, options: BrokerOptions) -> None:
+    """Refuse a new store where a broker has logs, unless it is its own or somebody asked for it."""
+    is_asked = options.zookeeper_connect is None or options.adopt_topics_enable
+    if logs and not is_asked:
+        names = sorted({key.topic for key in logs})
+        raise StartupError(
+            f"the ZooKeeper at {options.zookeeper_connect} is empty, and the data folder has "
+            f"{len(logs)} logs of {len(names)} topics ({_join(names)}). If ZooKeeper lost its "
+            "data, restore it from a backup and start again; if the address is wrong, mend "
+            "zookeeper.connect. To make a new cluster of what is in this folder, start with "
+            "--adopt-topics (adopt.topics.enable=true). Nothing was touched"
+        )
+
 
 async def adopt_topics(
-    coordination: Coordination, logs: Mapping[TopicPartition, Log], broker_id: BrokerId
+    coordination: Coordination, logs: Logs, broker_id: BrokerId, options: BrokerOptions
 ) -> None:
     """Register a topic for the logs that were found; partitions that are missing are made."""
     by_topic: dict[str, dict[int, Log]] = {}
     for topic_partition, log in logs.items():
         by_topic.setdefault(topic_partition.topic, {})[topic_partition.partition] = log
     for name, found in sorted(by_topic.items()):
+        configs = find_internal_configs(name, options)
         topic = TopicState(
             name=name,
             topic_id=_topic_id_of(found),
             partitions=tuple(
                 _state_of(found.get(number), broker_id) for number in range(max(found) + 1)
             ),
+            configs=UNKNOWN_TOPIC_SETTINGS if configs is None else configs,
         )
         await coordination.transact(creation(topic, None))
-        _log.warning("found topic %s with %d partitions on disk", name, len(topic.partitions))
+        _log.info("topic %s with %d partitions is served from disk", name, len(topic.partitions))
+    if by_topic:
+        _log.warning(
+            "the data folder came without a store: %d logs of %d topics in it are served now (%s)",
+            len(logs),
+            len(by_topic),
+            _join(sorted(by_topic)),
+        )
+
+
+def tell_unconfirmed(image: MetadataImage) -> None:
+    """Say, at every start, which topics wait for somebody to say what they are for."""
+    names = sorted(t.name for t in image.topics.values() if t.configs.get(SUSPENDED) == "true")
+    if names:
+        _log.warning(
+            "in %d topics nothing is deleted or compacted, since their settings are not known or "
+            "not confirmed (%s). Set them, topic by topic: `moldau configs alter --topic NAME "
+            "--set cleanup.policy=compact`, or retention.ms=..., or retention.bytes=...; or take "
+            "the defaults with `--unset cleanup.suspended`",
+            len(names),
+            _join(names),
+        )
+
+
+def _join(names: list[str]) -> str:
+    shown = ", ".join(names[:_MOST_NAMES])
+    more = len(names) - _MOST_NAMES
+    return f"{shown} and {more} more" if more > 0 else shown
 
 
 def _topic_id_of(logs: Mapping[int, Log]) -> TopicId:

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from random import Random, SystemRandom
 
-from moldau.broker.adoption import adopt_topics
+from moldau.broker.adoption import adopt_topics, check_adoption, tell_unconfirmed
 from moldau.broker.boot_id import read_boot_id
 from moldau.broker.control_plane import connect_control_plane, random_uuid
 from moldau.broker.dispatch import DispatchTable, RequestPump
@@ -49,8 +49,9 @@ from moldau.cluster.rules.metadata_image import (
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.current import CurrentBrokerOptions
 from moldau.config.listeners import Listener
+from moldau.config.suspension import UNKNOWN_BROKER_SETTINGS
 from moldau.coordination.port import Coordination
-from moldau.errors import StartupError
+from moldau.errors import ConfigurationError, StartupError
 from moldau.groups.coordinator import GroupCoordinator
 from moldau.groups.offsets_topic import OffsetsTopic
 from moldau.model import BrokerId
@@ -159,12 +160,14 @@ class Broker:
         stack.push_async_callback(log_store.close)
         coordination = await stack.enter_async_context(ports.open_coordination(folders[0]))
         is_new = await coordination.get(CLUSTER_ID) is None
+        if is_new:
+            check_adoption(log_store.logs, options)
         make_uuid = partial(random_uuid, ports.random)
         cluster_id = await ensure_layout(coordination, log_store.cluster_id, make_uuid)
         broker_id = await _choose_broker_id(options, log_store, coordination)
         await log_store.write_identity(broker_id, cluster_id)
         if is_new:
-            await adopt_topics(coordination, log_store.logs, broker_id)
+            await adopt_topics(coordination, log_store.logs, broker_id, options)
 
         publisher = MetadataPublisher(
             coordination, ports.clock, cluster_id, on_failure=self._metadata_failed
@@ -245,6 +248,7 @@ class Broker:
         await self._membership.join()
         await control.controller.start()
         await partitions.begin(publisher.image)
+        tell_unconfirmed(publisher.image)
         self._duties.require("applying of metadata", partitions.run())
         self._duties.require("membership", self._membership.run())
         self._duties.require("in-sync sets", replication.isr_keeper.run())
@@ -352,13 +356,26 @@ class Broker:
             dynamic != former.broker_configs.get(broker_id, {})
             or image.default_broker_config != former.default_broker_config
         ):
-            self._current.replace(
-                BrokerOptions.resolve(self._static, dynamic, image.default_broker_config)
-            )
+            self._current.replace(self._resolve(dynamic, image.default_broker_config))
             self.services.partitions.refresh_options()
             self.services.groups.refresh_options()
         self.services.partitions.on_image(image, changed_topics)
         self.services.groups.forget_topics(_deleted_topics(former, image, changed_topics))
+
+    def _resolve(self, dynamic: Mapping[str, str], default: Mapping[str, str]) -> BrokerOptions:
+        """The options with what was set dynamically.
+
+        Values that cannot be, written past the brokers, leave those in force that are; when the
+        broker has just started these are a guess, by which nothing is deleted or compacted.
+        """
+        try:
+            return BrokerOptions.resolve(self._static, dynamic, default)
+        except ConfigurationError as error:
+            _log.error("the broker's dynamic settings are not taken: %s", error)
+            layers = self._current.options.layers
+            if layers.dynamic or layers.default_dynamic:
+                return self._current.options
+            return BrokerOptions.resolve(self._static, {}, UNKNOWN_BROKER_SETTINGS)
 
     # Failures
 

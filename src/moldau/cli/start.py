@@ -43,6 +43,13 @@ def start(
             show_default="none: a broker alone",
         ),
     ] = None,
+    adopt_topics: Annotated[
+        bool,
+        typer.Option(
+            "--adopt-topics",
+            help="With an empty ZooKeeper: make topics of the logs that are in the data folder.",
+        ),
+    ] = False,
     to_set: Annotated[
         list[str] | None,
         typer.Option(
@@ -69,6 +76,7 @@ def start(
         listen=listen,
         broker_id=broker_id,
         zookeeper=zookeeper,
+        adopt_topics=adopt_topics,
     )
     for unknown in find_unknown(settings):
         typer.echo(f"moldau: warning: {unknown}", err=True)

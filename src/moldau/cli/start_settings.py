@@ -16,6 +16,7 @@ def gather_settings(
     listen: str | None,
     broker_id: int | None,
     zookeeper: str | None = None,
+    adopt_topics: bool = False,
 ) -> Static:
     """All settings with where each one stood; what nobody set is left to the defaults."""
     settings = Static({}) if config is None else load_properties(_read(config), config.name)
@@ -28,6 +29,8 @@ def gather_settings(
         settings |= given({"broker.id": str(broker_id)}, "--broker-id")
     if zookeeper is not None:
         settings |= given({"zookeeper.connect": zookeeper}, "--zookeeper")
+    if adopt_topics:
+        settings |= given({"adopt.topics.enable": "true"}, "--adopt-topics")
     return settings
 
 

@@ -18,6 +18,7 @@ from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.config_changes import FindListDefault, apply_config_changes
 from moldau.cluster.rules.topic_creation import CheckConfigs
 from moldau.config.operations import ConfigChange
+from moldau.config.suspension import with_confirmation
 from moldau.config.unknown import find_unknown
 from moldau.coordination.port import (
     ANY_VERSION,
@@ -27,7 +28,7 @@ from moldau.coordination.port import (
     Operation,
     SetData,
 )
-from moldau.errors import UnknownTopicError
+from moldau.errors import MalformedNodeError, UnknownTopicError
 from moldau.model import BrokerId
 
 logger = logging.getLogger(__name__)
@@ -67,7 +68,11 @@ class ConfigWriter:
     async def alter_topic(
         self, name: str, changes: Sequence[ConfigChange], validate_only: bool
     ) -> Mapping[str, str]:
-        return await self._write_topic(name, _altering(changes, self._topic_rules), validate_only)
+        altered = _altering(changes, self._topic_rules)
+        named = [change.name for change in changes]
+        return await self._write_topic(
+            name, lambda current: with_confirmation(altered(current), named), validate_only
+        )
 
     async def replace_topic(
         self, name: str, configs: Mapping[str, str], validate_only: bool
@@ -92,7 +97,8 @@ class ConfigWriter:
             if name not in self._publisher.image.topics:
                 raise UnknownTopicError(f"there is no topic {name!r}")
             path = layout.topic_config_path(name)
-            operations, configs = await self._plan(path, change, self._topic_rules.check)
+            known = self._publisher.image.topics[name].configs
+            operations, configs = await self._plan(path, known, change, self._topic_rules.check)
             if operations and not validate_only:
                 # A topic deleted meanwhile must not leave its config to a later namesake.
                 exists = Check(path=layout.topic_path(name), version=ANY_VERSION)
@@ -106,8 +112,9 @@ class ConfigWriter:
     ) -> Mapping[str, str]:
         async with self._writing:
             path = layout.broker_config_path(broker_id)
+            known = self._publisher.image.broker_config(broker_id)
             operations, configs = await self._plan(
-                path, change, self._broker_rules(broker_id).check
+                path, known, change, self._broker_rules(broker_id).check
             )
             if operations and not validate_only:
                 entity = layout.DEFAULT_BROKER if broker_id is None else str(broker_id)
@@ -119,14 +126,21 @@ class ConfigWriter:
             return configs
 
     async def _plan(
-        self, path: str, change: ChangeConfigs, check: CheckConfigs
+        self, path: str, known: Mapping[str, str], change: ChangeConfigs, check: CheckConfigs
     ) -> tuple[list[Operation], Mapping[str, str]]:
-        """What to write, nothing when all is as it shall be; and the configs after it."""
+        """What to write, nothing when all is as it shall be; and the configs after it.
+
+        `known` counts where the node is damaged, and writing repairs it.
+        """
         node = await self._coordination.get(path)
-        current = {} if node is None else layout.decode_config(path, node.data)
+        try:
+            current = {} if node is None else layout.decode_config(path, node.data)
+            is_damaged = False
+        except MalformedNodeError:
+            current, is_damaged = dict(known), True
         configs = dict(change(current))
         check(configs)
-        if configs == current:
+        if configs == current and not is_damaged:
             return [], configs
         data = layout.encode_config(configs)
         if node is None:

@@ -32,6 +32,7 @@ from moldau.cluster.rules.metadata_image import (
     find_set_back,
     newest_states,
 )
+from moldau.config.suspension import UNKNOWN_BROKER_SETTINGS, UNKNOWN_TOPIC_SETTINGS
 from moldau.coordination.port import (
     Coordination,
     CoordinationError,
@@ -376,7 +377,7 @@ class MetadataPublisher:
         read = await self._reader.read_topics(sorted(names))
         deleted = await self._reader.read_deleted(self._gone(names, read))
         settled = {name for name in names if layout.topic_path(name) not in self._overtaken}
-        topics = [topic for topic in read.topics if topic.name in settled]
+        topics = [self._with_known_configs(t) for t in read.topics if t.name in settled]
         if is_new_session:
             for topic in topics:
                 self.set_back.update(find_set_back(self._image.topics.get(topic.name), topic))
@@ -388,6 +389,14 @@ class MetadataPublisher:
             may_go_back=is_new_session,
         )
         return names - settled
+
+    def _with_known_configs(self, topic: TopicState) -> TopicState:
+        """A topic whose settings cannot be read goes on with those that are known."""
+        known = self._image.topics.get(topic.name)
+        is_known = known is not None and known.topic_id == topic.topic_id
+        if topic.configs is UNKNOWN_TOPIC_SETTINGS and known is not None and is_known:
+            return replace(topic, configs=known.configs)
+        return topic
 
     def _gone(self, names: Collection[str], read: TopicsRead) -> list[TopicId]:
         """The ids of topics that are in the image, and were not found any more."""
@@ -406,7 +415,8 @@ class MetadataPublisher:
             layout.broker_config_path(broker_id),
             lambda: self._reader.read_broker_config(broker_id),
         )
-        self._publish_broker_config(broker_id, config)
+        if config is not UNKNOWN_BROKER_SETTINGS:  # else those that are known stay in force
+            self._publish_broker_config(broker_id, config)
 
     async def _read_settled(self, path: str, read: Callable[[], Awaitable[T]]) -> T:
         """Read until nothing was applied to the path while it was read."""

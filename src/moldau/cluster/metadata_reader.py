@@ -25,6 +25,7 @@ from moldau.cluster.rules.metadata_image import (
     TopicState,
 )
 from moldau.cluster.topic_operations import assignment_of
+from moldau.config.suspension import UNKNOWN_BROKER_SETTINGS, UNKNOWN_TOPIC_SETTINGS
 from moldau.coordination.port import Coordination, Node
 from moldau.errors import MalformedNodeError
 from moldau.model import BrokerId, LeaderEpoch, TopicId
@@ -209,8 +210,9 @@ class MetadataReader:
             return NO_BROKER
 
     async def read_broker_config(self, broker_id: BrokerId | None) -> Mapping[str, str]:
+        """`UNKNOWN_BROKER_SETTINGS` where the node is damaged."""
         path = layout.broker_config_path(broker_id)
-        return _config(path, await self._coordination.get(path))
+        return _config(path, await self._coordination.get(path), UNKNOWN_BROKER_SETTINGS)
 
     async def _read_broker_configs(self) -> dict[BrokerId, Mapping[str, str]]:
         names = await self._coordination.children(layout.BROKER_CONFIGS)
@@ -240,7 +242,7 @@ def _find_topic(
         name=name,
         topic_id=assignment.topic_id,
         partitions=partitions,
-        configs=_config(layout.topic_config_path(name), config),
+        configs=_config(layout.topic_config_path(name), config, UNKNOWN_TOPIC_SETTINGS),
         version=node.version,
     )
 
@@ -277,9 +279,14 @@ def _partition(
     )
 
 
-def _config(path: str, node: Node | None) -> Mapping[str, str]:
+def _config(path: str, node: Node | None, unknown: Mapping[str, str]) -> Mapping[str, str]:
+    """`unknown`, this very object, where the node is damaged: no settings would be a guess."""
     try:
         return {} if node is None else layout.decode_config(path, node.data)
     except MalformedNodeError as error:
-        logger.error("a config counts as empty: %s", error)
-        return {}
+        logger.error(
+            "settings cannot be read: those known before stay in force, and where none are known "
+            "nothing is deleted or compacted. Mend it with `moldau configs alter`: %s",
+            error,
+        )
+        return unknown

@@ -1,4 +1,4 @@
-"""The options of a topic: all of Kafka 4's, and one of our own.
+"""The options of a topic: all of Kafka 4's, and a few of our own.
 
 A topic that does not set an option takes the broker's value of `broker_default`. Names, types,
 defaults and ranges are Kafka's (`LogConfig`, `TopicConfig`). Rule: values in, values out.
@@ -63,6 +63,16 @@ class TopicOptions(OptionSet):
         any_of("compact", "delete"),
         reload=_DYNAMIC,
         broker_default="log.cleanup.policy",
+    )
+    cleanup_suspended = option(
+        "cleanup.suspended",
+        BOOLEAN,
+        False,
+        "Delete and compact nothing, whatever cleanup.policy and retention say. Set by Moldau on "
+        "topics that it found in a folder of Kafka's, whose settings were kept elsewhere. It ends "
+        "when cleanup.policy, retention.ms or retention.bytes is set, or when it is unset.",
+        reload=_DYNAMIC,
+        broker_default="log.cleanup.suspended",
     )
     compression_type = option(
         "compression.type",

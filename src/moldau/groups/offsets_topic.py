@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from moldau.cluster.rules.metadata_image import MetadataImage, PartitionState, TopicState
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.config.broker_options import BrokerOptions
+from moldau.config.internal_topics import find_internal_configs
 from moldau.errors import CoordinatorNotAvailableError, KafkaError, TopicExistsError
 from moldau.groups.rules.placement import partition_for
 from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
@@ -95,11 +96,7 @@ class OffsetsTopic:
             name=GROUP_OFFSETS_TOPIC,
             partition_count=options.offsets_topic_num_partitions,
             replication_factor=replication_factor_of(options),
-            configs={
-                "cleanup.policy": "compact",
-                "compression.type": "producer",
-                "segment.bytes": str(options.offsets_topic_segment_bytes),
-            },
+            configs=find_internal_configs(GROUP_OFFSETS_TOPIC, options) or {},
         )
 
 

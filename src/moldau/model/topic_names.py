@@ -10,6 +10,8 @@ MAX_NAME_LENGTH = 249
 GROUP_OFFSETS_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 SHARE_GROUP_STATE_TOPIC = "__share_group_state"
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+"""The log of Kafka's own controllers, in a folder that came from there: no topic, and not ours."""
 INTERNAL_TOPICS = frozenset({GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC})
 
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")

@@ -23,8 +23,14 @@ from moldau.cluster.rules.metadata_image import (
     TopicState,
 )
 from moldau.config.broker_options import BrokerOptions
+from moldau.config.suspension import UNKNOWN_TOPIC_SETTINGS
 from moldau.config.topic_options import TopicOptions
-from moldau.errors import NotLeaderError, StorageError, UnknownTopicError
+from moldau.errors import (
+    InvalidConfigError,
+    NotLeaderError,
+    StorageError,
+    UnknownTopicError,
+)
 from moldau.model import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
 from moldau.replication.kept_logs import KeptLogs, ServedState
 from moldau.replication.partition import Partition, PartitionObserver
@@ -257,7 +263,7 @@ class Partitions:
             if name not in image.unreadable:
                 self.kept.on_gone(name)
             return
-        options = TopicOptions.resolve(topic.configs, self._options())
+        options = self._find_options(topic)
         is_late = False  # some of it is to be judged, and has a state by which it can be
         for number, state in enumerate(topic.partitions):
             if not self._has_part(state) or self._is_obsolete(image):
@@ -318,19 +324,33 @@ class Partitions:
 
     async def take_back(self, topic: TopicState, number: int) -> None:
         """Put the log of a topic in its place that was set aside for another one's."""
-        options = TopicOptions.resolve(topic.configs, self._options())
+        options = self._find_options(topic) or self._unknown_options()
         await self.kept.take_back(topic, number, options)
 
+    # Options
+
+    def _find_options(self, topic: TopicState) -> TopicOptions | None:
+        """None when its settings cannot be, which somebody wrote past the brokers: then those in
+        force stay, and a log that is opened is neither deleted from nor compacted."""
+        try:
+            return TopicOptions.resolve(topic.configs, self._options())
+        except InvalidConfigError as error:
+            _log.error("the settings of topic %s are not taken: %s", topic.name, error)
+            return None
+
+    def _unknown_options(self) -> TopicOptions:
+        return TopicOptions.resolve(UNKNOWN_TOPIC_SETTINGS, self._options())
+
     async def _apply_partition(
-        self, number: int, topic: TopicState, image: MetadataImage, options: TopicOptions
+        self, number: int, topic: TopicState, image: MetadataImage, options: TopicOptions | None
     ) -> None:
         topic_partition = TopicPartition(topic.name, number)
         partition = self._partitions.get(topic_partition)
         if partition is None:
-            partition = await self._open(topic_partition, topic, options)
+            partition = await self._open(topic_partition, topic, options or self._unknown_options())
             if partition is None:
                 return
-        else:
+        elif options is not None:
             partition.update_options(options)
         async with partition.truncating:  # nobody leads before a truncation is written down
             is_gone = topic_partition not in self._partitions
@@ -424,16 +444,16 @@ class Partitions:
         image = self._image
         if image is None:
             return
-        broker = self._options()
-        resolved: dict[str, TopicOptions] = {}
+        resolved: dict[str, TopicOptions | None] = {}
         for topic_partition, partition in self._partitions.items():
             topic = image.topics.get(topic_partition.topic)
             if topic is None:
                 continue
-            options = resolved.get(topic.name)
-            if options is None:
-                options = resolved[topic.name] = TopicOptions.resolve(topic.configs, broker)
-            partition.update_options(options)
+            if topic.name not in resolved:
+                resolved[topic.name] = self._find_options(topic)
+            options = resolved[topic.name]
+            if options is not None:
+                partition.update_options(options)
 
     def high_watermarks(self) -> dict[TopicPartition, Offset]:
         """For the checkpoint."""

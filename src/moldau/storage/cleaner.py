@@ -80,6 +80,7 @@ class Cleaner:
         """Cheap, and enough to pass over most of the logs."""
         return (
             "compact" in log.options.cleanup_policy
+            and not log.options.cleanup_suspended
             and log.segments[-1].base_offset > log.cleaned_offset
             and len(log.segments) > 1
             and not log.is_closed

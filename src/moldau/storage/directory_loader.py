@@ -20,6 +20,7 @@ from pathlib import Path
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import DamagedFileError, MoldauError, StartupError
 from moldau.model import BrokerId, Offset, TopicPartition
+from moldau.model.topic_names import CLUSTER_METADATA_TOPIC
 from moldau.storage.checkpoints import read_offsets
 from moldau.storage.files import Files, FolderLock
 from moldau.storage.log import Log
@@ -115,7 +116,7 @@ def survey_folder(files: Files, folder: Path) -> FolderTerms:
     strays = []
     for name in files.list_folder(folder):
         found = find_partition_folder(name)
-        if found is None:
+        if found is None or found.partition.topic == CLUSTER_METADATA_TOPIC:
             continue
         if found.kind is FolderKind.DELETED:
             files.remove_folder(folder / name)

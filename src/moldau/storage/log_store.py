@@ -14,7 +14,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 from pathlib import Path
 from random import Random
@@ -194,10 +194,10 @@ class LogStore:
         folder = directory.folder
         found = self._identities[folder]
         check_identity(folder, found, broker_id, cluster_id)
-        claimed = MetaProperties(
-            broker_id=broker_id,
-            cluster_id=cluster_id,
-            directory_id=(found.directory_id if found else None) or self._new_id(),
+        claimed = (
+            MetaProperties(broker_id=broker_id, cluster_id=cluster_id, directory_id=self._new_id())
+            if found is None
+            else replace(found, broker_id=broker_id, cluster_id=cluster_id)
         )
         if claimed == found:
             return

@@ -5,9 +5,12 @@
     cluster.id=5q7mWlOxRyS9hrrX9e3zrA
     directory.id=xJ0gvF8lTDuTSrRPl2jFkg
 
-Version 1 is written. Version 0, which Kafka wrote beside ZooKeeper, calls the id `broker.id`;
-either name is read in either version. A codec and a tiny shell; what to do when the ids are not
-those of this broker is for the log store to say.
+Version 1 is written into new folders. Version 0, which Kafka wrote beside ZooKeeper, calls the id
+`broker.id`; either name is read in either version. A folder that came from Kafka keeps its version,
+and lines that are not ours: a Kafka of its time reads no other, and somebody may want to go back.
+
+A codec and a tiny shell; what to do when the ids are not those of this broker is for the log store
+to say.
 """
 
 from __future__ import annotations
@@ -23,6 +26,8 @@ from moldau.storage.files import Files
 
 VERSION = 1
 READABLE_VERSIONS = ("0", "1")
+_ID_NAMES = ("broker.id", "node.id")  # by version
+_OURS = frozenset({"version", "cluster.id", "directory.id", *_ID_NAMES})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,16 +37,20 @@ class MetaProperties:
     broker_id: BrokerId | None
     cluster_id: str | None
     directory_id: UUID | None = None
+    version: int = VERSION
+    others: tuple[tuple[str, str], ...] = ()
+    """Lines with names that mean nothing here."""
 
 
 def encode_meta_properties(properties: MetaProperties) -> bytes:
-    pairs = {"version": str(VERSION)}
+    pairs = {"version": str(properties.version)}
     if properties.broker_id is not None:
-        pairs["node.id"] = str(properties.broker_id)
+        pairs[_ID_NAMES[properties.version]] = str(properties.broker_id)
     if properties.cluster_id is not None:
         pairs["cluster.id"] = properties.cluster_id
     if properties.directory_id is not None:
         pairs["directory.id"] = format_uuid(properties.directory_id)
+    pairs.update(properties.others)
     return "".join(f"{name}={value}\n" for name, value in pairs.items()).encode()
 
 
@@ -57,6 +66,8 @@ def decode_meta_properties(data: bytes) -> MetaProperties:
             broker_id=None if broker_id is None else BrokerId(int(broker_id)),
             cluster_id=pairs.get("cluster.id"),
             directory_id=None if directory_id is None else parse_uuid(directory_id),
+            version=int(version),
+            others=tuple((name, value) for name, value in pairs.items() if name not in _OURS),
         )
     except ValueError as error:
         raise DamagedFileError(f"meta.properties has a value that is no id: {error}") from error

@@ -21,6 +21,8 @@ MOST_AT_ONCE = 50
 
 def kafka_policies(options: TopicOptions) -> tuple[RetentionPolicy, ...]:
     """What `cleanup.policy`, `retention.ms` and `retention.bytes` ask for."""
+    if options.cleanup_suspended:
+        return ()
     return policies_for(options.cleanup_policy, options.retention_ms, options.retention_bytes)
 
 

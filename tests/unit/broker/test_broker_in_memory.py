@@ -13,12 +13,14 @@ import pytest
 from kio.index import load_request_schema
 
 from moldau.broker.server import Broker, Ports
+from moldau.cluster.layout import encode_config
 from moldau.coordination.embedded import MEMORY, EmbeddedStore
-from moldau.errors import ErrorCode
+from moldau.errors import ErrorCode, StartupError
 from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import walk_headers
 from moldau.records.batch_reader import records_of
 from moldau.testing import ManualClock, MemoryFiles, MemoryNetwork
+from moldau.testing.manual_clock import wait_until_idle
 from moldau.wire.messages import encode_request, parse_response
 from moldau.wire.shape import fit
 from moldau.workers import InlineWorkers, Workers
@@ -326,6 +328,163 @@ def test_a_folder_without_a_store_is_adopted():
         broker = await world.start()
         assert await world.values("clicks") == [b"a"]
         assert (await world.produce("clicks", b"b")).base_offset == 1
+        await broker.stop()
+
+    run(story)
+
+
+def write_kafka_folder(files, *, version: int) -> bytes:
+    """What Kafka would have left beside the logs; returns its meta.properties."""
+    identity = ("broker.id", "node.id")[version]
+    text = f"version={version}\n{identity}=4\ncluster.id=5q7mWlOxRyS9hrrX9e3zrA\n"
+    data = text.encode()
+    files.replace(Path("/data/meta.properties"), data)
+    files.make_folder(Path("/data/__cluster_metadata-0"))
+    files.replace(Path("/data/__cluster_metadata-0/00000000000000000000.log"), b"theirs")
+    return data
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_folder_of_kafkas_loses_nothing_before_its_settings_are_confirmed(version):
+    async def story(world):
+        world.config["log.retention.ms"] = "1000"
+        world.config["broker.id"] = "4"
+        broker = await world.start()
+        await world.create("__consumer_offsets")
+        await written_thrice(world, "clicks")
+        await broker.stop()
+        world.store = None
+        identity = write_kafka_folder(world.files, version=version)
+
+        broker = await world.start()
+        assert world.files.read(Path("/data/meta.properties")) == identity
+        assert "__cluster_metadata" not in broker.services.image.topics
+        topics = broker.services.image.topics
+        assert topics["clicks"].configs == {"cleanup.suspended": "true"}
+        assert topics["__consumer_offsets"].configs["cleanup.policy"] == "compact"
+        store = broker.services.log_store
+        await world.clock.advance(10_000)
+        await store._maintenance.apply_retention()
+        assert await world.offsets("clicks") == (0, 3)
+
+        await broker.stop()
+        broker = await world.start()  # it is still so
+        store = broker.services.log_store
+        await store._maintenance.apply_retention()
+        assert await world.offsets("clicks") == (0, 3)
+        change = {"name": "retention.ms", "config_operation": 0, "value": "1000"}
+        resource = {"resource_type": 2, "resource_name": "clicks", "configs": [change]}
+        await world.ask(44, 1, resources=[resource], validate_only=False)
+        await wait_until_idle()
+        await store._maintenance.apply_retention()
+        assert await world.offsets("clicks") == (3, 3)
+        assert broker.services.image.topics["clicks"].configs == {"retention.ms": "1000"}
+        await broker.stop()
+        assert world.files.read(Path("/data/meta.properties")) == identity
+        theirs = Path("/data/__cluster_metadata-0/00000000000000000000.log")
+        assert world.files.read(theirs) == b"theirs"
+
+    run(story)
+
+
+def test_an_empty_zookeeper_is_not_filled_from_disk_unless_somebody_asks_for_it():
+    async def story(world):
+        broker = await world.start()
+        await world.create("clicks")
+        await world.produce("clicks", b"a")
+        await broker.stop()
+        world.store = None
+        world.config["zookeeper.connect"] = "unused:2181"
+        with pytest.raises(StartupError, match="is empty, and the data folder has 1 logs"):
+            await world.start()
+        world.config["adopt.topics.enable"] = "true"
+        broker = await world.start()
+        assert await world.values("clicks") == [b"a"]
+        await broker.stop()
+
+    run(story)
+
+
+# Damaged settings
+
+
+async def written_thrice(world, topic: str, **configs: str):
+    await world.create(topic, internal_segment_bytes="100", **configs)
+    for value in (b"a", b"b", b"c"):
+        await world.produce(topic, value)
+
+
+def test_damaged_settings_of_a_topic_delete_nothing():
+    async def story(world):
+        world.config["log.retention.ms"] = "1000"
+        broker = await world.start()
+        await written_thrice(world, "clicks", retention_ms="-1")
+        session = world.store.session()
+        node = await session.get("/config/topics/clicks")
+        await session.set("/config/topics/clicks", b"{ damaged")
+        await broker.services.publisher.refresh_topics(["clicks"])
+        assert broker.services.image.topics["clicks"].configs["retention.ms"] == "-1"
+        await broker.stop()
+
+        broker = await world.start()  # and nobody knows what they were
+        assert broker.services.image.topics["clicks"].configs == {"cleanup.suspended": "true"}
+        await world.clock.advance(10_000)
+        await broker.services.log_store._maintenance.apply_retention()
+        assert await world.offsets("clicks") == (0, 3)
+        assert (await world.produce("clicks", b"d")).base_offset == 3
+        await session.set("/config/topics/clicks", node.data)
+        await broker.services.publisher.refresh_topics(["clicks"])
+        assert broker.services.image.topics["clicks"].configs["retention.ms"] == "-1"
+        await broker.stop()
+
+    run(story)
+
+
+def test_settings_of_a_topic_that_cannot_be_are_not_taken():
+    async def story(world):
+        world.config["log.retention.ms"] = "1000"
+        broker = await world.start()
+        await written_thrice(world, "clicks", retention_ms="-1")
+        data = encode_config({"retention.ms": "never"})
+        await world.store.session().set("/config/topics/clicks", data)
+        await broker.services.publisher.refresh_topics(["clicks"])
+        await wait_until_idle()
+        await world.clock.advance(10_000)
+        await broker.services.log_store._maintenance.apply_retention()
+        assert await world.offsets("clicks") == (0, 3)
+        await broker.stop()
+        broker = await world.start()
+        await broker.services.log_store._maintenance.apply_retention()
+        assert await world.offsets("clicks") == (0, 3)
+        await broker.stop()
+
+    run(story)
+
+
+@pytest.mark.parametrize("entity", ["<default>", "1"])
+@pytest.mark.parametrize("data", [b"{ damaged", encode_config({"log.retention.ms": "never"})])
+def test_damaged_settings_of_a_broker_delete_nothing(entity, data):
+    async def story(world):
+        world.config["log.retention.ms"] = "1000"
+        broker = await world.start()
+        await written_thrice(world, "clicks")
+        change = {"name": "log.retention.ms", "config_operation": 0, "value": "-1"}
+        name = "" if entity == "<default>" else entity
+        resource = {"resource_type": 4, "resource_name": name, "configs": [change]}
+        await world.ask(44, 1, resources=[resource], validate_only=False)
+        await world.store.session().set(f"/config/brokers/{entity}", data)
+        await broker.services.publisher.read_again()
+        assert broker.services.options.log_retention_ms == -1
+        await broker.stop()
+
+        broker = await world.start()
+        assert broker.services.options.log_cleanup_suspended
+        await world.clock.advance(10_000)
+        await broker.services.log_store._maintenance.apply_retention()
+        assert await world.offsets("clicks") == (0, 3)
+        await world.ask(44, 1, resources=[resource], validate_only=False)  # mends it
+        await wait_until_idle()
+        assert broker.services.options.log_retention_ms == -1
         await broker.stop()
 
     run(story)

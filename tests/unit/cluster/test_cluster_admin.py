@@ -21,7 +21,6 @@ from moldau.coordination.port import (
 from moldau.errors import (
     InvalidConfigError,
     InvalidPartitionsError,
-    MalformedNodeError,
     NotControllerError,
     RequestTimedOutError,
     TopicExistsError,
@@ -524,13 +523,17 @@ def test_configs_of_one_broker_and_of_all_are_kept_apart() -> None:
     play(story)
 
 
-def test_a_config_node_that_makes_no_sense_is_named_to_the_client() -> None:
+def test_a_config_node_that_makes_no_sense_is_mended_by_a_change() -> None:
     async def story(stage: Stage) -> None:
         broker = await stage.join_and_lead(1)
-        await broker.admin.create_topic(TopicSpec(name="clicks"))
+        await broker.admin.create_topic(TopicSpec(name="clicks", configs={"retention.ms": "7"}))
         await broker.session.set("/config/topics/clicks", b"nonsense")
-        with pytest.raises(MalformedNodeError, match="/config/topics/clicks"):
-            await broker.admin.replace_topic_configs("clicks", {})
+        change = ConfigChange(name="retention.bytes", value="9")
+        configs = await broker.admin.alter_topic_configs("clicks", [change])
+        assert configs == {"retention.ms": "7", "retention.bytes": "9"}
+        node = await broker.session.get("/config/topics/clicks")
+        assert node is not None
+        assert layout.decode_config("", node.data) == configs
 
     play(story)
 

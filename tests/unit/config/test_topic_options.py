@@ -62,9 +62,10 @@ KAFKA_OPTIONS = {
 """Name, type, default and server property as Kafka 4 documents them."""
 
 
-def test_the_options_are_kafkas_that_of_kip_966_and_one_of_our_own() -> None:
+def test_the_options_are_kafkas_that_of_kip_966_and_two_of_our_own() -> None:
     public = {o.name for o in TopicOptions.declarations().values() if not o.is_internal}
-    assert public == KAFKA_OPTIONS.keys() | {"unclean.recovery.strategy", "record.validation"}
+    ours = {"unclean.recovery.strategy", "cleanup.suspended", "record.validation"}
+    assert public == KAFKA_OPTIONS.keys() | ours
 
 
 @pytest.mark.parametrize("name", KAFKA_OPTIONS)

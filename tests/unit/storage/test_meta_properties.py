@@ -51,7 +51,8 @@ def test_what_is_written_is_read_back(properties):
 def test_version_0_of_the_zookeeper_days_is_read():
     text = b"#\n#Tue Nov 14 22:13:20 UTC 2023\nbroker.id=3\nversion=0\ncluster.id=abc\n"
 
-    assert decode_meta_properties(text) == MetaProperties(broker_id=3, cluster_id="abc")
+    found = MetaProperties(broker_id=3, cluster_id="abc", version=0)
+    assert decode_meta_properties(text) == found
 
 
 def test_escapes_and_spaces_of_java_are_read():
@@ -83,3 +84,14 @@ def test_properties_go_through_a_file(tmp_path):
     assert read_meta_properties(RealFiles(), path) is None
     write_meta_properties(RealFiles(), path, properties)
     assert read_meta_properties(RealFiles(), path) == properties
+
+
+def test_a_folder_of_an_older_kafka_keeps_its_version_and_its_lines():
+    text = b"#Mon\nversion=0\nbroker.id=7\ncluster.id=abc\nlater.invention=x\n"
+    found = decode_meta_properties(text)
+    assert encode_meta_properties(found).splitlines() == [
+        b"version=0",
+        b"broker.id=7",
+        b"cluster.id=abc",
+        b"later.invention=x",
+    ]

@@ -43,12 +43,21 @@ def describe(
 
 def _print(topic: TopicDescription) -> None:
     from moldau.cli.output import Column, print_table
+    from moldau.config.suspension import SUSPENDED
 
     typer.secho(topic.name, bold=True)
     if topic.topic_id is not None:
         typer.echo(f"  id      {format_uuid(topic.topic_id)}")
     for number, (name, value) in enumerate(topic.configs.items()):
         typer.echo(f"  {'' if number else 'config':<8}{name}={value}")
+    if topic.configs.get(SUSPENDED) == "true":
+        typer.echo(
+            "  note    nothing in it is deleted or compacted until its settings are confirmed:"
+        )
+        typer.echo(
+            f"          `moldau configs alter --topic {topic.name}` with --set retention.ms=..."
+        )
+        typer.echo("          or cleanup.policy=..., or --unset cleanup.suspended for the defaults")
     columns = (
         Column("partition", True),
         Column("leader", True),

@@ -183,6 +183,26 @@ class LogOptions(OptionSet):
         any_of("compact", "delete"),
         reload=_DYNAMIC,
     )
+    log_cleanup_suspended = option(
+        "log.cleanup.suspended",
+        BOOLEAN,
+        False,
+        "Delete and compact nothing, whatever retention and cleanup.policy say: a brake for the "
+        "time in which somebody finds out whether they are right. The default of "
+        "cleanup.suspended. In force by itself while the node with this broker's dynamic settings "
+        "is damaged and its former content unknown.",
+        reload=_DYNAMIC,
+    )
+    adopt_topics_enable = option(
+        "adopt.topics.enable",
+        BOOLEAN,
+        False,
+        "With ZooKeeper: when its store is new, make topics of the logs in the data directories, "
+        "each with this broker as its only replica. Without it a broker that has logs does not "
+        "start on an empty store, which may be one that lost its data. A broker alone makes topics "
+        "of a folder that has no store in any case.",
+        importance=Importance.LOW,
+    )
     log_local_retention_ms = option(
         "log.local.retention.ms",
         LONG,

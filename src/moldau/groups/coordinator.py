@@ -13,6 +13,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from functools import partial
 from typing import Any, Protocol, cast
 from uuid import UUID, uuid4
 
@@ -243,12 +244,17 @@ class GroupCoordinator:
             clock=self._clock,
             commit_timeout_ms=lambda: self._options().offsets_commit_timeout_ms,
         )
-        self._leads[number] = _Lead(partition, shard)
+        lead = self._leads[number] = _Lead(partition, shard)
+        shard.on_torn = partial(self._load_again, number, lead)
         if partition.log.log_start_offset == partition.log.log_end_offset:
             shard.load_nothing()
         else:
             name = f"loading of {partition.topic_partition}"
             self._duties.keep(name, lambda: self._load(shard))
+
+    def _load_again(self, number: int, torn: _Lead) -> None:
+        if self._leads.get(number) is torn and torn.is_still(torn.partition):
+            self._lead(number, torn.partition)
 
     async def _load(self, shard: Shard) -> None:
         started = self._clock.monotonic()

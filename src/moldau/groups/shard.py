@@ -90,6 +90,8 @@ class Shard:
         self._is_loaded = False
         self._is_refused = False  # the last write to the log did not succeed
         self._is_closed = False
+        self.on_torn: Callable[[], None] | None = None
+        """Told when this shard is closed because it may differ from its log."""
         log.on_commit = self._release
 
     # Life
@@ -213,7 +215,8 @@ class Shard:
         error = self._write(outcome.records) if outcome.records else None
         for effect in outcome.effects:
             self._do(effect)
-        is_committed = self._log.end_offset <= self._log.committed_offset
+        # A shard that was torn just now has only refusals to give, and nothing to wait for.
+        is_committed = self._is_closed or self._log.end_offset <= self._log.committed_offset
         own_answer = None
         for request, answer in outcome.replies:
             final = answer if error is None else refusal_like(answer, error)
@@ -228,10 +231,13 @@ class Shard:
         return own_answer
 
     def _write(self, records: list[Record]) -> ErrorCode | None:
-        """Append and apply; an error means that nothing has happened."""
+        """Append and apply (GRP-8). After an error nothing has happened, or the shard is torn."""
+        former_end = self._log.end_offset
         try:
             self._log.append(records)
         except KafkaError as error:
+            if self._log.end_offset != former_end:
+                self._tear(error)
             if not self._is_refused:  # once: members repeat their requests many times a second
                 _log.error("cannot write to %s: %s", self.name, error)
             self._is_refused = True
@@ -240,6 +246,13 @@ class Shard:
         for record in records:
             self._groups.apply(record)
         return None
+
+    def _tear(self, error: KafkaError) -> None:
+        """Some of the records are in the log and nobody knows which: only the log can tell."""
+        _log.error("%s was written in part, its groups are loaded again: %s", self.name, error)
+        self.close()
+        if self.on_torn is not None:
+            self.on_torn()
 
     def _do(self, effect: Effect) -> None:
         match effect:

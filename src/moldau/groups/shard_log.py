@@ -51,7 +51,10 @@ class ShardLog(Protocol):
         ...
 
     def append(self, records: Sequence[Record]) -> None:
-        """Append at once; raises `KafkaError` when that is not possible."""
+        """Append at once; raises `KafkaError` when that is not possible.
+
+        Nothing was appended then, unless `end_offset` has moved: a disk failed in the middle.
+        """
         ...
 
     def load(self) -> AsyncGenerator[list[Record], None]:
@@ -101,8 +104,8 @@ class PartitionLog:
         log = self._partition.log
         former_end = log.log_end_offset
         codec = Codec(self._options().offsets_topic_compression_codec)
-        for rows in self._rows(records, log.options.max_message_bytes):
-            self._partition.append_internal(build_batch(rows, codec=codec))
+        parts = self._rows(records, log.options.max_message_bytes)
+        self._partition.append_internal(*(build_batch(rows, codec=codec) for rows in parts))
         if log.flush_is_due:
             if self._unflushed_from is None:
                 self._unflushed_from = former_end

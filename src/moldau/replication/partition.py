@@ -300,11 +300,17 @@ class Partition(Replica):
             header = read_header(batch)
         return self._append(batch, header, now_ms)
 
-    def append_internal(self, batch: bytearray) -> AppendResult:
-        """Append a batch that the broker has made itself, as a coordinator does (acks=all)."""
+    def append_internal(self, *batches: bytearray) -> None:
+        """Append batches that the broker has made itself, as a coordinator does (acks=all).
+
+        All or none, but for a disk that fails in the middle: then the directory is offline.
+        """
         self._require_leader(ALL_IN_SYNC)
-        check_size(len(batch), self._limits)
-        return self._append(batch, read_header(batch), self._clock.now_ms())
+        for batch in batches:
+            check_size(len(batch), self._limits)
+        now_ms = self._clock.now_ms()
+        for batch in batches:
+            self._append(batch, read_header(batch), now_ms)
 
     def _append(
         self, batch: memoryview | bytearray, header: BatchHeader, now_ms: int

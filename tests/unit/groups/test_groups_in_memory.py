@@ -23,9 +23,10 @@ from group_world import (
     run,
 )
 
-from moldau.errors import ErrorCode
+from moldau.errors import ErrorCode, NotLeaderError
 from moldau.groups.coordinator import GroupCoordinator
 from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
+from moldau.replication.partition import Partition
 from moldau.testing.manual_clock import wait_until_idle
 
 WEEK_SECONDS = 7 * 24 * 3600
@@ -87,7 +88,7 @@ def test_several_coordinators_are_found_at_once() -> None:
         answer = await client.ask(FIND_COORDINATOR, 4, key_type=0, coordinator_keys=["a", "b"])
         assert [(one.key, one.node_id) for one in answer.coordinators] == [("a", 1), ("b", 1)]
         answer = await client.ask(FIND_COORDINATOR, 4, key_type=1, coordinator_keys=["t"])
-        assert answer.coordinators[0].error_code is ErrorCode.invalid_request
+        assert answer.coordinators[0].error_code is ErrorCode.transactional_id_authorization_failed
         await broker.stop()
 
     run(story)
@@ -438,3 +439,31 @@ def test_limits_follow_the_brokers_options() -> None:
         await broker.stop()
 
     run(story, group_min_session_timeout_ms="20000")
+
+
+def test_groups_whose_log_was_written_in_part_are_loaded_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What the coordinator answers is what its log says, also after an append that failed."""
+
+    async def story(world: World) -> None:
+        broker = await world.start()
+        client = await world.connect()
+        await world.create(client, "t")
+        assert await client.commit("t", 5) is ErrorCode.none
+        original = Partition.append_internal
+
+        def tear(partition: Partition, *batches: bytearray) -> None:
+            original(partition, *batches)
+            monkeypatch.undo()
+            raise NotLeaderError("half of it is written")
+
+        monkeypatch.setattr(Partition, "append_internal", tear)
+        assert await client.commit("t", 6) is not ErrorCode.none
+        await wait_until_idle()
+        assert await client.fetch() == {"t": 6}
+        assert await client.commit("t", 7) is ErrorCode.none
+        assert await client.fetch() == {"t": 7}
+        await broker.stop()
+
+    run(story, offsets_topic_num_partitions="1")

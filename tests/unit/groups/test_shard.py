@@ -39,6 +39,7 @@ class FakeLog:
         self.is_safe = True
         self.on_commit: Callable[[], None] | None = None
         self.failure: KafkaError | None = None
+        self.written_before_failing = 0  # of the records of one append
 
     @property
     def end_offset(self) -> int:
@@ -46,6 +47,7 @@ class FakeLog:
 
     def append(self, records: Sequence[Record]) -> None:
         if self.failure is not None:
+            self.records += records[: self.written_before_failing]
             raise self.failure
         self.records += records
         if self.follows:
@@ -367,5 +369,39 @@ def test_members_that_were_loaded_are_awaited() -> None:
         assert (await now(second.shard.submit(heartbeat()))).error is ErrorCode.none
         await second.clock.advance(10)
         assert second.shard.ask(members_of) == []
+
+    run(story())
+
+
+def test_a_shard_that_was_written_in_part_is_closed_since_only_its_log_can_tell() -> None:
+    async def story() -> None:
+        bench = Bench()
+        torn: list[bool] = []
+        bench.shard.on_torn = lambda: torn.append(True)
+        await bench.shard.load()
+        await bench.stable()
+        bench.log.failure = NotLeaderError("the disk is full")
+        bench.log.written_before_failing = 1
+        answer = bench.shard.submit(commit())
+        assert answer == PartitionsAnswer(error=ErrorCode.not_coordinator)
+        assert torn == [True]
+        with pytest.raises(NotCoordinatorError):
+            bench.shard.submit(heartbeat())
+
+    run(story())
+
+
+def test_a_shard_of_which_nothing_was_written_goes_on() -> None:
+    async def story() -> None:
+        bench = Bench()
+        torn: list[bool] = []
+        bench.shard.on_torn = lambda: torn.append(True)
+        await bench.shard.load()
+        await bench.stable()
+        bench.log.failure = NotLeaderError("the disk is full")
+        bench.shard.submit(commit())
+        bench.log.failure = None
+        assert bench.shard.submit(commit()) == PartitionsAnswer(errors=(ErrorCode.none,))
+        assert not torn
 
     run(story())

@@ -9,7 +9,7 @@ import pytest
 from group_world import World
 
 from moldau.broker.server import Broker
-from moldau.errors import InvalidRecordError, NotLeaderError
+from moldau.errors import BatchTooLargeError, InvalidRecordError, NotLeaderError
 from moldau.groups.offsets_log import encode
 from moldau.groups.rules.records import CommittedOffset, GroupRecord, OffsetRecord, Record
 from moldau.groups.shard_log import PartitionLog
@@ -40,6 +40,10 @@ class Bench:
             options=lambda: self._broker.services.options,
             require=lambda name, work: work.close(),
         )
+
+    @property
+    def now(self) -> float:
+        return self._world.clock.monotonic()
 
     async def loaded(self) -> list[Record]:
         return [one async for piece in self.another_log().load() for one in piece]
@@ -96,6 +100,28 @@ def test_a_flood_is_written_in_batches_that_fit() -> None:
         bench.log.append(written)
         assert len(bench.batches()) > 10
         assert await bench.loaded() == written
+
+    run(story, message_max_bytes="8000")
+
+
+def test_a_flood_with_a_record_that_does_not_fit_is_not_written_in_part() -> None:
+    async def story(bench: Bench) -> None:
+        written: list[Record] = [position(number, "x" * 100) for number in range(500)]
+        with pytest.raises(BatchTooLargeError):
+            bench.log.append([*written, position(501, "x" * 9_000)])
+        assert bench.log.end_offset == 0
+
+    run(story, message_max_bytes="8000")
+
+
+def test_a_lease_that_ends_while_a_flood_is_written_lets_all_of_it_pass() -> None:
+    async def story(bench: Bench) -> None:
+        ends = iter([bench.now + 1])
+        bench.partition._lease_end = lambda: next(ends, bench.now)
+        bench.log.append([position(number, "x" * 100) for number in range(500)])
+        assert bench.log.end_offset == 500
+        with pytest.raises(NotLeaderError):
+            bench.log.append([position(501)])
 
     run(story, message_max_bytes="8000")
 

@@ -19,6 +19,7 @@ from moldau.replication.rules.follower_progress import (
     FollowerProgress,
     begin_progress,
     forget_log,
+    is_caught_up,
     is_one_fetch_behind,
     note_fetch,
 )
@@ -210,7 +211,19 @@ class Leadership:
         have everything (ELR-1)."""
         return not self.state.elr and len(self.isr.smallest) >= min_in_sync
 
-    def propose_expand(self, high_watermark: int, min_in_sync: int) -> PartitionState | None:
+    def propose_expand(
+        self,
+        high_watermark: int,
+        log_end_offset: int,
+        now: float,
+        max_lag_seconds: float,
+        min_in_sync: int,
+    ) -> PartitionState | None:
+        commits = self.may_commit(min_in_sync)
+
+        def keeps_up(known: FollowerProgress) -> bool:
+            return commits or is_caught_up(known, log_end_offset, now, max_lag_seconds)
+
         pending = plan_expand(
             self.isr,
             self.state.replicas,
@@ -218,6 +231,7 @@ class Leadership:
             high_watermark=high_watermark,
             epoch_start_offset=self.start_offset,
             broker_epoch_of=self._broker_epoch_of,
+            keeps_up=keeps_up,
         )
         if pending is None:
             has_eligible = bool(self.state.elr)

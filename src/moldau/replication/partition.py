@@ -398,7 +398,9 @@ class Partition(Replica):
         end_offset, min_in_sync = self.log.log_end_offset, self._min_in_sync
         proposed = leadership.propose_shrink(end_offset, now, max_lag_seconds, min_in_sync)
         if proposed is None:
-            proposed = leadership.propose_expand(self.high_watermark, min_in_sync)
+            proposed = leadership.propose_expand(
+                self.high_watermark, end_offset, now, max_lag_seconds, min_in_sync
+            )
         if proposed is None:
             return None
         self._note_isr()

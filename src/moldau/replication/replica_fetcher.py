@@ -115,13 +115,29 @@ class ReplicaFetcher:
         return tuple(followed.partition for followed in self._followed.values())
 
     def add(self, partition: Partition) -> None:
-        """Copy this one too; one that is copied already is asked for again without a pause."""
+        """Copy this one too; one that is copied already is asked for again without a pause.
+
+        Where it is being asked for in this epoch nothing changes: on a long way, in-sync sets that
+        change more often than an answer needs would keep it from ever getting one.
+        """
+        if self._is_asking_for(partition):
+            return
         followed = self._followed[partition.topic_partition] = _Followed(partition)
         if partition.log.flush_is_due:
             self._unflushed[followed] = None
         self._changed.set()
         if self._under_way is not None and self._interruption is None:
             self._interruption = self._clock.call_later(_INTERRUPT_SECONDS, self._interrupt_late)
+
+    def _is_asking_for(self, partition: Partition) -> bool:
+        key = (partition.topic_id, partition.topic_partition.partition)
+        asked = None if self._under_way is None else self._asked.get(key)
+        return (
+            asked is not None
+            and self._is_followed(asked.followed)
+            and asked.followed.partition is partition
+            and asked.position.leader_epoch == partition.leader_epoch
+        )
 
     def remove(self, topic_partition: TopicPartition) -> None:
         self._followed.pop(topic_partition, None)

@@ -240,6 +240,10 @@ class Bench:
         self._tasks.append(asyncio.create_task(fetcher.run()))
         return link
 
+    def follow_anew(self, follower: int) -> None:
+        """As when a newer state of its partition was applied."""
+        self._fetchers[follower].add(self.replicas[follower].partition)
+
     async def _write_checkpoints(self, replica: Replica) -> None:
         await replica.store.write_checkpoints(replica.partition.log.directory)
         self.checkpoints.append(replica.partition.log.log_end_offset)

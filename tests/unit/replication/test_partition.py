@@ -303,6 +303,26 @@ def test_nothing_is_committed_while_too_few_are_in_sync():
     run_story(story, min_insync_replicas="2")
 
 
+def test_who_does_not_keep_up_stays_out_although_the_high_watermark_stands_still():
+    """It would be let go at once, and taken in, and let go."""
+
+    async def story(bench: Bench) -> None:
+        leader, *_ = await bench.open(1, 2, 3)
+        bench.elect(1, 0, isr=(1,))
+        for _ in range(3):
+            leader.produce(b"a", acks=1)
+        await bench.clock.advance(31)
+        fetch(bench, 1, 2, 1)
+        assert leader.partition.high_watermark == 0
+        assert leader.partition.propose_isr(30.0) is None
+        leader.produce(b"b", acks=1)
+        fetch(bench, 1, 2, 3)  # all that was there when it asked before
+        _, proposed = leader.partition.propose_isr(30.0)
+        assert proposed.isr == (1, 2)
+
+    run_story(story, min_insync_replicas="2")
+
+
 def test_who_is_let_go_while_too_few_stay_is_eligible():
     async def story(bench: Bench) -> None:
         leader, *_ = await bench.open(1, 2, 3)

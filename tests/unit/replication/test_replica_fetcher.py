@@ -4,6 +4,7 @@ import errno
 
 from moldau.records.batch_header import stamp
 from moldau.replication.leadership import SUSPICIOUS_REPEATS
+from moldau.testing.manual_clock import wait_until_idle
 from moldau.wire.fetch_exchange import FetchAnswer
 from moldau.wire.fetch_frame import FetchRequest
 from replication.replica_bench import Bench, run_story
@@ -428,5 +429,28 @@ def test_a_replica_begins_with_a_batch_of_which_the_leader_has_deleted_the_begin
         assert ours == theirs
         assert late.partition.high_watermark == 6
         assert late.partition.log.recovery_point <= 6
+
+    run_story(story)
+
+
+def test_another_in_sync_set_does_not_take_back_what_is_being_asked_for():
+    """On a long way no answer would ever be used while the sets change often."""
+
+    async def story(bench: Bench) -> None:
+        await bench.open(1, 2)
+        bench.elect(1, 0)
+        link = bench.copy(2, 1)
+        await wait_until_idle()
+        assert len(link.requests) == 1
+        bench.follow_anew(2)
+        await bench.clock.advance(0.1)
+        assert len(link.requests) == 1
+        bench.elect(1, 1)
+        bench.follow_anew(2)
+        await bench.clock.advance(0.1)
+        assert [each.topics[0].partitions[0].current_leader_epoch for each in link.requests] == [
+            0,
+            1,
+        ]
 
     run_story(story)

@@ -94,9 +94,14 @@ def plan_expand(
     high_watermark: int,
     epoch_start_offset: int,
     broker_epoch_of: Callable[[BrokerId], int],
+    keeps_up: Callable[[FollowerProgress], bool],
 ) -> PendingExpand | None:
     """Take in the followers that have caught up and whose broker lives, under the epoch in which
-    it fetched."""
+    it fetched.
+
+    `keeps_up` is asked of those that have reached the high watermark, too: while too few are in
+    sync it stands still (ELR-1), and who has reached it might be let go again at once.
+    """
     if not isinstance(state, Committed):
         return None
     new = tuple(
@@ -109,6 +114,7 @@ def plan_expand(
         and has_caught_up(
             known, high_watermark=high_watermark, epoch_start_offset=epoch_start_offset
         )
+        and keeps_up(known)
     )
     return PendingExpand(isr=state.isr, new=new) if new else None
 

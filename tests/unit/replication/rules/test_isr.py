@@ -12,6 +12,7 @@ from moldau.replication.rules.isr import (
     PendingShrink,
     has_caught_up,
     plan_expand,
+    plan_settling,
     plan_shrink,
     proposed_isr,
 )
@@ -21,7 +22,9 @@ REPLICAS = (LEADER, SECOND, THIRD)
 CAUGHT_UP = FollowerProgress(log_end_offset=10, caught_up_at=100.0, broker_epoch=7)
 
 
-def expand(state, progress, *, high_watermark=10, start=0, epochs=None):
+def expand(
+    state, progress, *, high_watermark=10, start=0, epochs=None, keeps_up=lambda known: True
+):
     known = {SECOND: 7, THIRD: 7} if epochs is None else epochs
     return plan_expand(
         state,
@@ -30,6 +33,7 @@ def expand(state, progress, *, high_watermark=10, start=0, epochs=None):
         high_watermark=high_watermark,
         epoch_start_offset=start,
         broker_epoch_of=lambda broker: known.get(broker, -1),
+        keeps_up=keeps_up,
     )
 
 
@@ -59,6 +63,20 @@ def test_a_follower_at_the_high_watermark_comes_in():
     assert expand(Committed(isr=(LEADER,)), {SECOND: CAUGHT_UP}) == PendingExpand(
         isr=(LEADER,), new=(SECOND,)
     )
+
+
+def test_a_follower_that_would_be_let_go_at_once_stays_out():
+    state = Committed(isr=(LEADER,))
+    assert expand(state, {SECOND: CAUGHT_UP}, keeps_up=lambda known: False) is None
+
+
+def test_the_set_is_written_anew_for_eligible_leaders_that_are_left_over():
+    state = Committed(isr=(LEADER, SECOND))
+    settled = PendingExpand(isr=(LEADER, SECOND), new=())
+    assert plan_settling(state, has_eligible=True, min_in_sync=2) == settled
+    assert plan_settling(state, has_eligible=False, min_in_sync=2) is None
+    assert plan_settling(state, has_eligible=True, min_in_sync=3) is None
+    assert plan_settling(settled, has_eligible=True, min_in_sync=2) is None
 
 
 def test_a_follower_short_of_the_high_watermark_stays_out():

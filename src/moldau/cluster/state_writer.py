@@ -106,14 +106,27 @@ class StateWriter:
         node = await self._coordination.get(layout.topic_path(name))
         if topic is None or node is None or topic.topic_id != plan[0].topic.topic_id:
             return False
-        if node.version != topic.version:
-            return False  # the replicas of the other partitions may be older than the node
+        if node.version != topic.version:  # the replicas of other partitions may be older than it
+            return await self._was_moved(plan)
         states = list(topic.partitions)
         for planned in plan:
             states[planned.partition] = planned.state
         moved = replace(topic, partitions=tuple(states))
         operations = (topic_operations.assignment_write(moved, node.version),)
-        return await self._transact(operations, plan, term, moved_version=node.version + 1)
+        version = node.version + 1
+        if await self._transact(operations, plan, term, moved_version=version):
+            return True
+        return await self._was_moved(plan)
+
+    async def _was_moved(self, plan: Sequence[PlannedState]) -> bool:
+        """Whether it came through before, and only its answer did not.
+
+        Under which version of the topic's node is not known then, so it is read.
+        """
+        if not await self._is_written(plan):
+            return False
+        await self._publisher.refresh_topics({plan[0].topic.name})
+        return True
 
     async def _transact(
         self,
@@ -136,7 +149,7 @@ class StateWriter:
             except (BadVersionError, NodeExistsError, NoNodeError) as error:
                 # A leader changed its in-sync set, or a topic went: or this very write came
                 # through before, and only its answer did not.
-                if not await self._is_written(part):
+                if moved_version is not None or not await self._is_written(part):
                     logger.info("a partition state was changed by another: %s", error)
                     return False
             else:

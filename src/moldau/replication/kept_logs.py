@@ -71,7 +71,7 @@ class KeptLogs:
         self._unjudged[key] = log.topic_id
         _log.error(
             "%s (topic id %s, %d bytes) is kept in %s and not served: the coordination store has "
-            "no such topic or an older state of it, and nobody asked for its deletion. It is "
+            "no such topic or no later state of it, and nobody asked for its deletion. It is "
             "served again when its nodes are back (restore them from a backup of the store); if "
             "nobody needs its records, stop the broker and remove the folder",
             key,

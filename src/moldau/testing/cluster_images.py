@@ -13,7 +13,7 @@ import re
 from typing import Final, NamedTuple
 
 from moldau.cluster.rules.metadata_image import NO_NODE, TopicState
-from moldau.coordination.tree import Change
+from moldau.coordination.tree import Change, Entry
 from moldau.model import TopicPartition
 from moldau.model.uuid_text import format_uuid
 from moldau.testing.cluster_history import ClusterHistory
@@ -32,6 +32,7 @@ class _Topic:
 
     def __init__(self, topic_id: str | None) -> None:
         self.topic_id = topic_id
+        self.version = 0  # of its node
         self.replicas: dict[int, tuple[int, ...]] = {}
         self.states: dict[int, _State] = {}
         self.pairs: dict[tuple[int, int], tuple[int, ...]] = {}  # by partition and version
@@ -50,9 +51,8 @@ class ClusterImages:
         """One transaction: what is compared is what holds after all of it."""
         touched: dict[tuple[str, int], _State | None] = {}  # with the state before
         for change in changes:
-            data = None if change.after is None else change.after.node.data
             if match := _TOPIC.fullmatch(change.path):
-                self._on_topic(match[1], data, touched)
+                self._on_topic(match[1], change.after, touched)
             elif match := _STATE.fullmatch(change.path):
                 topic, number = self._topics.get(match[1]), int(match[2])
                 if topic is not None and change.after is not None:
@@ -64,17 +64,18 @@ class ClusterImages:
             self._note_pair(name, number, former)
 
     def _on_topic(
-        self, name: str, data: bytes | None, touched: dict[tuple[str, int], _State | None]
+        self, name: str, after: Entry | None, touched: dict[tuple[str, int], _State | None]
     ) -> None:
-        if data is None:
+        if after is None:
             self._topics.pop(name, None)
             return
-        fields = json.loads(data)
+        fields = json.loads(after.node.data)
         topic_id = fields.get("topic_id")
         topic = self._topics.get(name)
         if topic is None or topic.topic_id not in (None, topic_id):
             topic = self._topics[name] = _Topic(topic_id)
         topic.topic_id = topic_id
+        topic.version = after.node.version
         for key, brokers in fields["partitions"].items():
             number, replicas = int(key), tuple(brokers)
             if topic.replicas.get(number) != replicas:
@@ -107,6 +108,11 @@ class ClusterImages:
         known = self._topics.get(topic.name)
         if known is None or known.topic_id != format_uuid(topic.topic_id):
             return  # the broker has yet to hear that it is gone
+        if topic.version > known.version:
+            self._history.report(
+                "META-4",
+                f"{broker} knows version {topic.version} of {topic.name}, of {known.version}",
+            )
         for number, state in enumerate(topic.partitions):
             held = known.pairs.get((number, state.version))
             if state.version == NO_NODE or held in (None, state.replicas):

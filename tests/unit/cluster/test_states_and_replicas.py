@@ -6,15 +6,18 @@ of a broker: whatever it publishes must have been so in the store.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
 
 import pytest
 
+from moldau.cluster import layout
 from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.topic_creation import TopicSpec
-from moldau.coordination.port import Node
+from moldau.cluster.state_writer import RETRY_SECONDS
+from moldau.coordination.port import ConnectionLostError, Node, Operation
 from moldau.model import BrokerId, TopicPartition
 from moldau.testing.manual_clock import wait_until_idle
 
@@ -129,6 +132,41 @@ def test_partitions_that_are_added_do_not_undo_a_move(monkeypatch: pytest.Monkey
         grown = await one.admin.create_partitions("clicks", 2)
         assert grown.partitions[0].replicas == (1,)
         assert grown == one.topic("clicks")
+
+    play(story)
+
+
+@pytest.mark.parametrize("is_heard_of", [False, True])
+def test_a_move_whose_answer_was_lost_is_known_under_its_true_version(is_heard_of: bool) -> None:
+    """Whether the news of it comes before the second attempt or not, a cancellation is one."""
+
+    async def story(stage: Stage) -> None:
+        one, *_ = [await stage.join(broker_id) for broker_id in (1, 2, 3)]
+        await one.lead()
+        await one.admin.create_topic(TopicSpec(name="clicks", assignments={0: [1, 2]}))
+        await one.leadership.alter_reassignments({CLICKS_0: [1, 2, 3]})
+        await wait_until_idle()
+        transact, answers = one.session.transact, [1]
+
+        async def lose_the_answer(operations: Sequence[Operation]) -> Sequence[str]:
+            paths = await transact(operations)
+            if answers:
+                answers.clear()
+                raise ConnectionLostError("nobody answers")
+            return paths
+
+        one.session.transact = lose_the_answer  # type: ignore[method-assign]
+        if not is_heard_of:
+            await one.publisher.stop()
+        cancelling = asyncio.create_task(one.leadership.alter_reassignments({CLICKS_0: None}))
+        await wait_until_idle()
+        await stage.clock.advance(2 * RETRY_SECONDS)
+        assert await cancelling == {CLICKS_0: None}
+        node = await one.session.get(layout.topic_path("clicks"))
+        assert node is not None
+        assert one.topic("clicks").version == node.version
+        assert one.topic("clicks").partitions[0].replicas == (1, 2)
+        assert await one.leadership.alter_reassignments({CLICKS_0: [2]}) == {CLICKS_0: None}
 
     play(story)
 

@@ -146,7 +146,7 @@ def test_a_replica_leads_or_follows_as_the_metadata_says():
 def test_a_replica_that_went_elsewhere_is_deleted():
     async def story(stage: Stage) -> None:
         await stage.apply(stage.image(2, 0))
-        await stage.apply(stage.image(2, 0, replicas=(2,)))
+        await stage.apply(stage.image(2, 1, replicas=(2,)))
         assert stage.partitions.find("clicks", 0) is None
         assert CLICKS not in stage.store.logs
         assert stage.fetchers.followed == {}

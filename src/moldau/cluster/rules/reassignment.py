@@ -70,8 +70,8 @@ def check_target(
 def begin_reassignment(state: PartitionState, target: Sequence[BrokerId]) -> PartitionState:
     """The partition on its way; in the place of a way that it may be on already.
 
-    Replicas of a former way that are in sync stay until the end: they may be the only ones that
-    have everything.
+    Replicas of a former way that are in sync or eligible stay until the end: they may be the only
+    ones that have everything.
     """
     return _with_epoch(state, _begin(state, target))
 
@@ -110,11 +110,12 @@ def plan_cancellation(
 
 def _begin(state: PartitionState, target: Sequence[BrokerId]) -> PartitionState:
     original = original_replicas(state)
-    kept = (broker for broker in state.isr if broker in state.replicas)
+    kept = _within((*state.isr, *state.elr), state.replicas)
     replicas = tuple(dict.fromkeys((*target, *original, *kept)))
     return replace(
         state,
         replicas=replicas,
+        last_known_elr=_within(state.last_known_elr, replicas),
         adding_replicas=_without(replicas, original),
         removing_replicas=_without(replicas, target),
     )

@@ -9,7 +9,9 @@ until the id appears again, or a person removes it.
 
 The store may also be older than the log: a state whose leader epoch is lower than one that the
 replica has seen was in force before the replica came here, and it says nothing about where the
-partition is now.
+partition is now. Under the same epoch nobody was taken away by the controller, since every change
+of the replicas begins a new one (CTL-3): somebody has edited the topic's node, while the in-sync
+set may still count on this replica.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ def decide_fate(
         return Fate.KEEP
     if broker_id in state.replicas:
         return Fate.SERVE
-    return Fate.KEEP if state.leader_epoch < seen_epoch else Fate.DELETE
+    return Fate.KEEP if state.leader_epoch <= seen_epoch else Fate.DELETE
 
 
 def is_same_topic(held: TopicId | None, wanted: TopicId) -> bool:

@@ -87,6 +87,19 @@ def test_a_replica_in_sync_of_a_former_move_stays_until_the_end() -> None:
     assert step(redirected) is None
 
 
+def test_an_eligible_replica_of_a_former_move_stays_until_the_end() -> None:
+    """Taken away, it would delete its log; assigned again, it would count as one that has all."""
+    moving = partition(1, [1], [3, 1], adding=[3], removing=[1], elr=[3])
+    redirected = begin_reassignment(moving, ids(4))
+    assert (redirected.replicas, redirected.elr) == ((4, 1, 3), (3,))
+
+
+def test_who_is_taken_away_is_not_remembered() -> None:
+    moving = partition(1, [1], [3, 1], adding=[3], removing=[1], last_known=[3, 1])
+    redirected = begin_reassignment(moving, ids(4))
+    assert (redirected.replicas, redirected.last_known_elr) == ((4, 1), (1,))
+
+
 def test_cancelling_goes_back_at_once_when_somebody_in_sync_is_there() -> None:
     back = plan_cancellation(
         partition(3, [1, 3], [3, 2, 1], adding=[3], removing=[1]), EVERYBODY, EPOCH
@@ -134,7 +147,10 @@ brokers = st.lists(st.sampled_from(EVERYBODY), unique=True)
 def movings(draw: st.DrawFn) -> PartitionState:
     replicas = draw(brokers.filter(bool))
     isr = draw(st.lists(st.sampled_from(replicas), unique=True, min_size=1))
-    state = partition(isr[0], isr, replicas)
+    others = [broker for broker in replicas if broker not in isr]
+    elr = draw(st.lists(st.sampled_from(others), unique=True)) if others else []
+    last_known = draw(st.lists(st.sampled_from(replicas), unique=True))
+    state = partition(isr[0], isr, replicas, elr=elr, last_known=last_known)
     for _ in range(draw(st.integers(0, 2))):
         state = begin_reassignment(state, tuple(draw(brokers.filter(bool))))
     return state
@@ -156,7 +172,9 @@ def test_whatever_happens_a_leader_is_in_sync_and_in_sync_replicas_are_replicas(
             continue
         assert outcome.leader in outcome.isr
         assert set(outcome.isr) <= set(outcome.replicas)
-        assert set(outcome.isr) <= set(state.isr)
+        assert set(outcome.isr) <= {*state.isr, *state.elr}
+        assert set(outcome.elr) <= {*outcome.replicas} & {*state.elr} - {*outcome.isr}
+        assert set(outcome.last_known_elr) <= set(outcome.replicas)
         is_another = set(outcome.replicas) != set(state.replicas)
         raised = outcome.leader != state.leader or is_another  # CTL-3
         assert outcome.leader_epoch == state.leader_epoch + raised

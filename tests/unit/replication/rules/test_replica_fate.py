@@ -44,11 +44,15 @@ def test_a_log_without_an_id_goes_by_its_name(unknown):
 
 def test_what_was_given_to_other_brokers_is_deleted():
     assert fate(image(OURS, 2, 3, epoch=6)) is Fate.DELETE
-    assert fate(image(OURS, 2, 3, epoch=5)) is Fate.DELETE
 
 
 def test_what_was_elsewhere_before_it_came_here_is_kept():
     assert fate(image(OURS, 2, 3, epoch=4)) is Fate.KEEP
+
+
+def test_what_somebody_took_away_by_hand_is_kept():
+    """The controller would have raised the epoch (CTL-3)."""
+    assert fate(image(OURS, 2, 3, epoch=5)) is Fate.KEEP
 
 
 def test_a_topic_that_vanished_was_not_deleted():

@@ -25,9 +25,10 @@ from moldau.wire.versions import API_VERSIONS, PRODUCE, response_class
 
 _log = logging.getLogger(__name__)
 
-MAX_CONTROL_REQUEST_BYTES: Final = 4 << 20
-"""For every API but Produce. `socket.request.max.bytes` is meant for records; the same
-bytes as a list of a million tiny elements would keep the event loop busy for seconds."""
+MAX_FETCH_REQUEST_BYTES: Final = 4 << 20
+"""Of requests without records that are read by hand: a hundred thousand partitions. Those that kio
+reads are bounded by the number of their elements (`wire.messages`), and by nothing else but
+`socket.request.max.bytes`."""
 
 Answer = Sequence[Chunk] | None
 """The chunks of a whole answer, or None when the client wants none."""
@@ -117,10 +118,10 @@ class RequestPump:
                 connection.close(f"API {header.api_key} v{header.api_version} is not served")
                 return
             context = RequestContext(header, connection, self._services)
-            if len(frame) > MAX_CONTROL_REQUEST_BYTES and header.api_key != PRODUCE:
-                connection.close(f"a {module.API.name} request of {len(frame)} bytes is too large")
-                return
             if module.API.by_hand:
+                if len(frame) > MAX_FETCH_REQUEST_BYTES and header.api_key != PRODUCE:
+                    connection.close(f"a {module.API.name} of {len(frame)} bytes is too large")
+                    return
                 answer = module.handle_frame(frame, position, context)
             else:
                 answer = _answer(cast(Handler, module), frame, position, context)

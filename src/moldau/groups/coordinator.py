@@ -322,6 +322,7 @@ def limits_of(options: BrokerOptions) -> GroupLimits:
         max_session_timeout_ms=options.group_max_session_timeout_ms,
         max_size=options.group_max_size,
         initial_rebalance_delay_ms=options.group_initial_rebalance_delay_ms,
+        member_metadata_max_bytes=options.message_max_bytes,
         offset_metadata_max_bytes=options.offset_metadata_max_bytes,
         offsets_retention_ms=options.offsets_retention_minutes * 60_000,
     )

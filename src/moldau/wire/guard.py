@@ -3,9 +3,10 @@
 kio's reader trusts the length of an array and reserves memory for that many elements; a frame of
 eight bytes that announces two billion of them would end the process. It also refuses tagged
 fields it does not know, where KIP-482 wants them ignored, and accepts null for arrays that may not
-be null, but not for tagged strings that may. So each message is first walked with the layout of
-its class: counts are held against the bytes left, null against the schema, and unknown tagged
-fields and tagged nulls are noted, to be cut out.
+be null, but not for tagged strings that may. A list of millions of tiny elements is a thousand
+times as large in memory. So each message is first walked with the layout of
+its class: counts are held against the bytes left and a limit of all elements together, null
+against the schema, and unknown tagged fields and tagged nulls are noted, to be cut out.
 
 The walk has to agree with kio on every position, or a length could be hidden from it. Does not
 check what kio does: UTF-8, booleans, null strings. A rule: bytes in, verdict out.
@@ -14,6 +15,7 @@ check what kio does: UTF-8, booleans, null strings. A rule: bytes in, verdict ou
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable
 from functools import cache
 from typing import Final, NamedTuple
@@ -38,7 +40,26 @@ class Edit(NamedTuple):
     replacement: bytes
 
 
-Walk = Callable[[memoryview, int, list[Edit]], int]
+class Edits(list[Edit]):
+    """The edits of one message, and how many elements of arrays it may still have.
+
+    kio makes an object of each element, and so do those who handle the message: it is their number
+    that costs memory and time, not the bytes of the message, which have arrived already.
+    """
+
+    __slots__ = ("elements_left",)
+
+    def __init__(self, most_elements: int = sys.maxsize) -> None:
+        super().__init__()
+        self.elements_left = most_elements
+
+    def allow(self, elements: int) -> None:
+        self.elements_left -= elements
+        if self.elements_left < 0:
+            raise MalformedFrameError("the message has too many elements")
+
+
+Walk = Callable[[memoryview, int, Edits], int]
 """From the position of a value to the position after it; may add edits. Positions never go back;
 they may run past the end, where the next read raises IndexError or struct.error."""
 
@@ -84,7 +105,7 @@ def walker_of(entity_class: type[Entity]) -> Walker:
     return Walker(_structure_walk(tuple(steps), lead), max(min_bytes, 1), is_fixed=not steps)
 
 
-def apply_edits(frame: memoryview, position: int, edits: list[Edit]) -> memoryview:
+def apply_edits(frame: memoryview, position: int, edits: Edits) -> memoryview:
     """A copy of the message that starts at the position, with the edits made."""
     parts: list[memoryview | bytes] = []
     for start, end, replacement in sorted(edits):
@@ -95,7 +116,7 @@ def apply_edits(frame: memoryview, position: int, edits: list[Edit]) -> memoryvi
 
 
 def _structure_walk(steps: tuple[tuple[int, Walk], ...], tail: int) -> Walk:
-    def walk_structure(frame: memoryview, position: int, edits: list[Edit]) -> int:
+    def walk_structure(frame: memoryview, position: int, edits: Edits) -> int:
         for lead, walk in steps:
             position = walk(frame, position + lead, edits)
         return position + tail
@@ -127,7 +148,7 @@ def _element_walker(field: FieldLayout, is_flexible: bool) -> Walker:
     return Walker(_walk_legacy_bytes, 4, is_fixed=False)
 
 
-def _walk_compact_bytes(frame: memoryview, position: int, edits: list[Edit]) -> int:
+def _walk_compact_bytes(frame: memoryview, position: int, edits: Edits) -> int:
     length = frame[position]
     if length < 0x80:
         return position + length if length else position + 1
@@ -136,12 +157,12 @@ def _walk_compact_bytes(frame: memoryview, position: int, edits: list[Edit]) -> 
     return position + length - 1 if length else position
 
 
-def _walk_legacy_string(frame: memoryview, position: int, edits: list[Edit]) -> int:
+def _walk_legacy_string(frame: memoryview, position: int, edits: Edits) -> int:
     length: int = _INT16.unpack_from(frame, position)[0]
     return position + 2 + _checked_length(length)
 
 
-def _walk_legacy_bytes(frame: memoryview, position: int, edits: list[Edit]) -> int:
+def _walk_legacy_bytes(frame: memoryview, position: int, edits: Edits) -> int:
     length: int = _INT32.unpack_from(frame, position)[0]
     return position + 4 + _checked_length(length)
 
@@ -155,7 +176,7 @@ def _checked_length(length: int) -> int:
 
 
 def _nullable_walk(walk: Walk) -> Walk:
-    def walk_nullable(frame: memoryview, position: int, edits: list[Edit]) -> int:
+    def walk_nullable(frame: memoryview, position: int, edits: Edits) -> int:
         if frame[position] == _NULL_MARKER:
             return position + 1
         return walk(frame, position + 1, edits)
@@ -166,7 +187,7 @@ def _nullable_walk(walk: Walk) -> Walk:
 def _compact_array_walk(field: FieldLayout, element: Walker) -> Walk:
     walk_elements = _elements_walk(field, element)
 
-    def walk_array(frame: memoryview, position: int, edits: list[Edit]) -> int:
+    def walk_array(frame: memoryview, position: int, edits: Edits) -> int:
         count, position = read_varint(frame, position)
         return walk_elements(frame, position, edits, count - 1)
 
@@ -176,7 +197,7 @@ def _compact_array_walk(field: FieldLayout, element: Walker) -> Walk:
 def _legacy_array_walk(field: FieldLayout, element: Walker) -> Walk:
     walk_elements = _elements_walk(field, element)
 
-    def walk_array(frame: memoryview, position: int, edits: list[Edit]) -> int:
+    def walk_array(frame: memoryview, position: int, edits: Edits) -> int:
         count: int = _INT32.unpack_from(frame, position)[0]
         return walk_elements(frame, position + 4, edits, count)
 
@@ -185,17 +206,18 @@ def _legacy_array_walk(field: FieldLayout, element: Walker) -> Walk:
 
 def _elements_walk(
     field: FieldLayout, element: Walker
-) -> Callable[[memoryview, int, list[Edit], int], int]:
+) -> Callable[[memoryview, int, Edits, int], int]:
     walk, min_bytes, is_fixed = element
     lowest_count = _NULL if field.is_nullable else 0
     name = field.name
 
-    def walk_elements(frame: memoryview, position: int, edits: list[Edit], count: int) -> int:
+    def walk_elements(frame: memoryview, position: int, edits: Edits, count: int) -> int:
         if count < lowest_count or count * min_bytes > len(frame) - position:
             left = len(frame) - position
             raise MalformedFrameError(f"{name} has {count} elements in {left} bytes")
         if count == _NULL:
             return position
+        edits.allow(count)
         if is_fixed:
             return position + count * min_bytes
         for _ in range(count):
@@ -206,13 +228,14 @@ def _elements_walk(
 
 
 def _tagged_walk(known: dict[int, TaggedField]) -> Walk:
-    def walk_tagged(frame: memoryview, position: int, edits: list[Edit]) -> int:
+    def walk_tagged(frame: memoryview, position: int, edits: Edits) -> int:
         if not frame[position]:
             return position + 1
         start = position
         count, position = read_varint(frame, position)
         after_count = position
         cut_count = 0
+        edits.allow(count)
         for _ in range(count):
             field_start = position
             tag, size_position = read_varint(frame, position)
@@ -233,9 +256,7 @@ def _tagged_walk(known: dict[int, TaggedField]) -> Walk:
     return walk_tagged
 
 
-def _walk_value(
-    walk: Walk, frame: memoryview, span: tuple[int, int, int], edits: list[Edit]
-) -> None:
+def _walk_value(walk: Walk, frame: memoryview, span: tuple[int, int, int], edits: Edits) -> None:
     """Walk over a known tagged field; if something is cut from it, its size shrinks as well."""
     size_position, start, end = span
     edits_before = len(edits)

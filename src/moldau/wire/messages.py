@@ -8,15 +8,20 @@ that follow a message are ignored, as Kafka ignores them. A rule: bytes in, valu
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kio.serial.errors import SerialError
 
 from moldau.errors import MalformedFrameError
-from moldau.wire.guard import Edit, apply_edits, walker_of
+from moldau.wire.guard import Edits, apply_edits, walker_of
 from moldau.wire.headers import read_response_header, request_prefix, response_prefix
 from moldau.wire.versions import reader_of, request_class, response_class
 from moldau.wire.writer import writer_of
+
+MAX_REQUEST_ELEMENTS: Final = 250_000
+"""Of all arrays of a request together: more than any tool sends, and quickly parsed. Its
+bytes are bounded by `socket.request.max.bytes` alone, as in Kafka: a large assignment of a group is
+one element."""
 
 if TYPE_CHECKING:
     from kio.static.protocol import Payload
@@ -24,7 +29,8 @@ if TYPE_CHECKING:
 
 def parse_request(api_key: int, version: int, frame: memoryview, position: int) -> Payload:
     """The request whose body starts at the position."""
-    return parse(request_class(api_key, version), frame, position)
+    edits = Edits(MAX_REQUEST_ELEMENTS)
+    return parse(request_class(api_key, version), frame, position, edits)
 
 
 def parse_response(api_key: int, version: int, frame: memoryview) -> tuple[int, Payload]:
@@ -33,9 +39,11 @@ def parse_response(api_key: int, version: int, frame: memoryview) -> tuple[int, 
     return correlation_id, parse(response_class(api_key, version), frame, position)
 
 
-def parse(message_class: type[Payload], frame: memoryview, position: int) -> Payload:
+def parse(
+    message_class: type[Payload], frame: memoryview, position: int, edits: Edits | None = None
+) -> Payload:
     """A message of this class; raises MalformedFrameError when the bytes are none."""
-    edits: list[Edit] = []
+    edits = Edits() if edits is None else edits
     try:
         end = walker_of(message_class).walk(frame, position, edits)
         if end > len(frame):

@@ -19,6 +19,7 @@ from group_world import (
     OFFSET_COMMIT,
     OFFSET_DELETE,
     OFFSET_FETCH,
+    SYNC,
     World,
     run,
 )
@@ -467,3 +468,71 @@ def test_groups_whose_log_was_written_in_part_are_loaded_again(
         await broker.stop()
 
     run(story, offsets_topic_num_partitions="1")
+
+
+LARGE = b"a" * (6 << 20)
+
+
+def test_a_large_assignment_is_answered_as_kafka_answers_it() -> None:
+    """What cannot be logged is refused with an error that clients end on; the group goes on."""
+
+    async def story(world: World) -> None:
+        broker = await world.start()
+        client = await world.connect()
+        joined = await client.join()
+        synced = await client.ask(
+            SYNC,
+            1,
+            group_id="g",
+            generation_id=joined.generation_id,
+            member_id=joined.member_id,
+            assignments=[{"member_id": joined.member_id, "assignment": LARGE}],
+        )
+        assert synced.error_code is ErrorCode.unknown_server_error
+        assert await client.work("h")
+        await broker.stop()
+
+    run(story)
+
+
+def test_a_large_assignment_is_served_where_the_offsets_topic_takes_it() -> None:
+    async def story(world: World) -> None:
+        broker = await world.start()
+        client = await world.connect()
+        joined = await client.join()
+        synced = await client.ask(
+            SYNC,
+            1,
+            group_id="g",
+            generation_id=joined.generation_id,
+            member_id=joined.member_id,
+            assignments=[{"member_id": joined.member_id, "assignment": LARGE}],
+        )
+        assert synced.error_code is ErrorCode.none
+        assert synced.assignment == LARGE
+        await broker.stop()
+
+    run(story, message_max_bytes=str(8 << 20))
+
+
+def test_metadata_that_could_never_be_logged_is_not_kept() -> None:
+    async def story(world: World) -> None:
+        broker = await world.start()
+        client = await world.connect()
+        joined = await client.ask(
+            JOIN,
+            3,
+            group_id="g",
+            session_timeout=10_000,
+            rebalance_timeout=60_000,
+            member_id="",
+            protocol_type="consumer",
+            protocols=[{"name": "range", "metadata": LARGE}],
+        )
+        assert joined.error_code is ErrorCode.unknown_server_error
+        assert not [
+            id for lead in broker.services.groups._leads.values() for id in lead.shard.group_ids
+        ]
+        await broker.stop()
+
+    run(story)

@@ -12,9 +12,10 @@ from kio.static.protocol import Payload
 
 from moldau.errors import MalformedFrameError
 from moldau.wire import messages as messages_module
-from moldau.wire.guard import Edit, apply_edits, walker_of
+from moldau.wire.guard import Edits, apply_edits, walker_of
 from moldau.wire.headers import read_request_header
 from moldau.wire.messages import (
+    MAX_REQUEST_ELEMENTS,
     encode_body,
     encode_request,
     encode_response,
@@ -22,6 +23,7 @@ from moldau.wire.messages import (
     parse_request,
     parse_response,
 )
+from moldau.wire.primitives import encode_varint
 from moldau.wire.shape import fit
 from moldau.wire.versions import reader_of, request_class, response_class
 
@@ -100,7 +102,7 @@ def _parse_or_refuse(message_class: type[Payload], raw: bytes) -> None:
     except MalformedFrameError:
         return
     assert isinstance(message, message_class)
-    edits: list[Edit] = []
+    edits = Edits()
     end = walker_of(message_class).walk(memoryview(raw), 0, edits)
     if not edits:
         assert reader_of(message_class)(raw, 0) == (message, end)
@@ -180,7 +182,7 @@ def test_unknown_tagged_fields_are_ignored(request_tags: bytes, partition_tags: 
 def test_cutting_unknown_tagged_fields_leaves_the_message_without_them() -> None:
     tags = b"\x02" + _replica_state(b"\x02\x05\x01a\xff\x01\x00") + b"\x63\x02xy"
     frame = _fetch_v15(tags, b"\x01\x63\x00")
-    edits: list[Edit] = []
+    edits = Edits()
     end = walker_of(request_class(1, 15)).walk(frame, 0, edits)
     assert end == len(frame)
     assert apply_edits(frame, 0, edits) == _fetch_v15(b"\x01" + _replica_state(b"\x00"), b"\x00")
@@ -193,7 +195,7 @@ def test_null_and_counts_may_take_more_bytes_than_they_need() -> None:
     request: Any = parse_request(METADATA, 12, memoryview(body), 0)
     assert request.topics[0].name is None
     assert request.allow_auto_topic_creation
-    assert walker_of(request_class(METADATA, 12)).walk(memoryview(body), 0, []) == len(body)
+    assert walker_of(request_class(METADATA, 12)).walk(memoryview(body), 0, Edits()) == len(body)
 
 
 @pytest.mark.parametrize("size", [b"\x03", b"\xff\xff\xff\xff\x0f"])
@@ -235,3 +237,36 @@ def test_a_response_frame_is_read_by_the_client_as_the_broker_wrote_it(
     frame = memoryview(encode_response(response, 9))
     assert struct.unpack_from(">i", frame)[0] == len(frame) - 4
     assert parse_response(api_key, version, frame[4:]) == (9, response)
+
+
+def test_a_request_with_more_elements_than_anybody_needs_is_malformed() -> None:
+    """Its bytes have arrived and are cheap; an object for each element is not."""
+    leave = request_class(13, 4)  # LeaveGroup: a group id, and members of three bytes each
+    count = MAX_REQUEST_ELEMENTS + 1
+    body = b"\x02g" + encode_varint(count + 1) + b"\x01\x00\x00" * count + b"\x00"
+    with pytest.raises(MalformedFrameError, match="too many elements"):
+        parse_request(13, 4, _writable(body), 0)
+    assert len(parse(leave, _writable(body), 0).members) == count  # type: ignore[attr-defined]
+
+
+def test_unknown_tagged_fields_count_as_elements() -> None:
+    count = MAX_REQUEST_ELEMENTS + 1
+    body = b"\x02g\x01" + encode_varint(count) + b"\x40\x00" * count
+    with pytest.raises(MalformedFrameError, match="too many elements"):
+        parse_request(13, 4, _writable(body), 0)
+
+
+def test_a_large_request_of_few_elements_is_a_request() -> None:
+    large = b"a" * (20 << 20)
+    values = {
+        "group_id": "g",
+        "generation_id": 1,
+        "member_id": "m",
+        "group_instance_id": None,
+        "protocol_type": "consumer",
+        "protocol_name": "range",
+        "assignments": [{"member_id": "m", "assignment": large}],
+    }
+    body = encode_body(fit(request_class(14, 5), values))
+    found = parse_request(14, 5, _writable(body), 0)
+    assert found.assignments[0].assignment == large  # type: ignore[attr-defined]

@@ -161,6 +161,8 @@ class Groups:
             <= limits.max_session_timeout_ms
         ):
             error = ErrorCode.invalid_session_timeout
+        elif sum(len(one.metadata) for one in event.protocols) > limits.member_metadata_max_bytes:
+            error = ErrorCode.unknown_server_error  # as when the record turns out to be too large
         elif event.group_id not in self._groups and event.member_id != UNKNOWN_MEMBER:
             error = ErrorCode.unknown_member_id
         if error is not None:

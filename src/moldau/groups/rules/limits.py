@@ -13,5 +13,7 @@ class GroupLimits:
     max_session_timeout_ms: int = 1_800_000
     max_size: int = (1 << 31) - 1
     initial_rebalance_delay_ms: int = 0
+    member_metadata_max_bytes: int = 1_048_588
+    """More could not be logged: the record of a generation has the metadata of all its members."""
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000

@@ -136,3 +136,66 @@ async def until(
     end = cluster.world.loop.time() + most_seconds
     while not condition() and cluster.world.loop.time() < end:
         await cluster.sleep(0.01)
+
+
+async def everybody_in_sync_is_away(cluster: SimulatedCluster) -> None:
+    """One replica has fallen behind and is out of the in-sync set; it alone lives for a while."""
+    await cluster.begin()
+    await cluster.sleep(1.5)
+    random = Random(cluster.seed)
+    _, behind = leader_and_follower(cluster, random)
+    others = [broker for broker in cluster.broker_ids if broker != behind]
+    for other in others:
+        fault(cluster, FaultKind.CUT, behind, other, 4.0)
+    partition, states = cluster.partitions[-1], cluster.observer.states
+    await until(cluster, 3.0, lambda: behind not in states[partition].in_sync)
+    await cluster.sleep(random.uniform(0.3, 0.8))
+    for other in others:
+        fault(cluster, FaultKind.CRASH, other, behind, random.uniform(3.0, 4.0))
+    await cluster.sleep(5)
+    await cluster.heal()
+    await cluster.finish()
+
+
+async def a_follower_is_slow_to_catch_up(cluster: SimulatedCluster) -> None:
+    """It is told how far the log is committed before it has come so far."""
+    await cluster.begin()
+    await cluster.sleep(1.5)
+    random = Random(cluster.seed)
+    leader, follower = leader_and_follower(cluster, random)
+    fault(cluster, FaultKind.CRASH, follower, leader, 1.0)
+    await cluster.sleep(3)
+    await cluster.heal()
+    await cluster.finish()
+
+
+async def a_leader_knows_less_than_was_promised(cluster: SimulatedCluster) -> None:
+    """The last records are committed and acknowledged, and the leader is gone before the next one
+    has heard of it. A third replica, which has everything but these records, comes back."""
+    await cluster.begin()
+    await cluster.sleep(1.5)
+    random = Random(cluster.seed)
+    partition, states = cluster.partitions[-1], cluster.observer.states
+    leader, behind = leader_and_follower(cluster, random)
+    (other,) = {*cluster.broker_ids} - {leader, behind}
+    cluster.rest()
+    await cluster.sleep(0.7)
+    fault(cluster, FaultKind.CUT, behind, leader, 6.0)
+    hosts = {broker: machine.host for broker, machine in cluster.machines.items()}
+    cluster.world.network.set_delay(hosts[leader], hosts[other], 0.1, one_way=True)
+    cluster.rest(is_resting=False)
+    await until(cluster, 3.0, lambda: behind not in states[partition].in_sync)
+    former_end = cluster.history.promised_end(partition)
+    await until(cluster, 1.0, lambda: cluster.history.promised_end(partition) > former_end)
+    fault(cluster, FaultKind.CUT, leader, other, 4.0)
+    fault(cluster, FaultKind.CRASH, leader, other, 4.0)
+    cluster.rest()
+    cluster.world.network.set_delay(hosts[other], hosts[behind], 0.5, one_way=True)
+    await until(cluster, 3.0, lambda: states[partition].leader == other)
+    await cluster.sleep(2)
+    cluster.rest(is_resting=False)
+    cluster.world.network.set_delay(hosts[other], hosts[behind], 0.002, one_way=True)
+    cluster.world.network.set_delay(hosts[leader], hosts[other], 0.002, one_way=True)
+    await cluster.sleep(2)
+    await cluster.heal()
+    await cluster.finish()

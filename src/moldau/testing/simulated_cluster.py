@@ -41,6 +41,7 @@ from moldau.testing.cluster_history import ClusterHistory
 from moldau.testing.cluster_images import ClusterImages
 from moldau.testing.cluster_observer import ClusterObserver, describe_states
 from moldau.testing.cluster_operations import ClusterOperations
+from moldau.testing.cluster_watermarks import ClusterWatermarks
 from moldau.testing.fault_plan import FaultKind, PlannedFault, draw_plan
 from moldau.testing.operation_plan import PlannedOperation
 from moldau.testing.replica_logs import list_logs, read_log
@@ -173,6 +174,8 @@ class SimulatedCluster:
         self.history = ClusterHistory(self.world.loop.time)
         self.observer = ClusterObserver(self.history, self.world.log, self._find_log_end)
         self._images = ClusterImages(self.history)
+        self._watermarks = ClusterWatermarks(self.history)
+        self.history.on_promise = self._look_at
         self.world.service.observers += [self.observer, self._images]
         replicas = str(min(3, len(self.broker_ids)))
         static = {
@@ -416,6 +419,17 @@ class SimulatedCluster:
         while True:
             await self.sleep(_LOOK_SECONDS)
             self.faults.look_at_logs()
+            for machine in self.machines.values():
+                if machine.broker is not None:
+                    self._watermarks.see(machine.host, machine.broker.services.partitions)
+
+    def _look_at(self, partition: TopicPartition) -> None:
+        """More was promised of it."""
+        self.observer.check_in_sync(partition)
+        for machine in self.machines.values():
+            if machine.broker is not None:
+                held = machine.broker.services.partitions.find(*partition)
+                self._watermarks.see(machine.host, () if held is None else (held,))
 
     def _find_log_end(self, broker_id: int, partition: TopicPartition) -> int:
         machine = self.machines[broker_id]

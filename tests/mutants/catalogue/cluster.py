@@ -44,7 +44,7 @@ MUTANTS = (
                 "if broker in alive:",
             ),
         ),
-        seeds=Seeds(),
+        seeds=Seeds(count=10, story="everybody_in_sync_is_away", brokers=3),
         tests=(
             f"{_RULES}/test_leader_election.py::test_nobody_leads_when_no_replica_in_sync_is_alive",
         ),

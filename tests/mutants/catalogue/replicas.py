@@ -53,6 +53,7 @@ MUTANTS = (
                 "Offset(min(diverging_end_offset, log_end_offset))",
             ),
         ),
+        seeds=Seeds(story="two_elections_before_anybody_writes", brokers=3),
         tests=(
             f"{_UNIT}/rules/test_truncation.py::"
             "test_the_leader_has_more_of_an_epoch_that_we_left_earlier",

@@ -126,6 +126,7 @@ MUTANTS = (
                 "return committed",
             ),
         ),
+        seeds=Seeds(count=5, by=("HW-1", "HW-2")),
         tests=(
             f"{_RULES}/test_high_watermark.py::"
             "test_a_replica_that_is_behind_does_not_take_anything_back",
@@ -141,6 +142,16 @@ MUTANTS = (
                 "return max(current, Offset(min(leaders, log_end)))",
                 "return max(current, Offset(leaders))",
             ),
+        ),
+        seeds=Seeds(
+            count=10,
+            story="a_follower_is_slow_to_catch_up",
+            brokers=3,
+            options=(
+                ("replica.fetch.max.bytes", "150"),
+                ("replica.fetch.response.max.bytes", "150"),
+            ),
+            by=("HW-1",),
         ),
         tests=(f"{_RULES}/test_high_watermark.py::test_a_follower_goes_as_far_as_its_log_reaches",),
     ),
@@ -241,6 +252,7 @@ MUTANTS = (
                 "return progress.log_end_offset >= high_watermark",
             ),
         ),
+        seeds=Seeds(count=20, story="a_leader_knows_less_than_was_promised", brokers=3),
         tests=(
             f"{_RULES}/test_isr.py::"
             "test_a_follower_that_has_not_reached_the_leaders_epoch_stays_out",
@@ -397,7 +409,7 @@ MUTANTS = (
                 "        if last_fetched_epoch < 1 << 40:\n            return None\n",
             ),
         ),
-        seeds=Seeds(),
+        seeds=Seeds(story="two_elections_before_anybody_writes", brokers=3),
         tests=(
             f"{_UNIT}/test_partition.py::"
             "test_a_fetch_from_another_history_does_not_count_and_says_where_it_parts",

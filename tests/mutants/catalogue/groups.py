@@ -16,7 +16,8 @@ MUTANTS = (
         edits=(
             Edit(
                 _SHARD,
-                "is_committed = self._log.end_offset <= self._log.committed_offset",
+                "is_committed = self._is_closed or self._log.end_offset <= "
+                "self._log.committed_offset",
                 "is_committed = True",
             ),
         ),
@@ -35,6 +36,16 @@ MUTANTS = (
             ),
         ),
         tests=(f"{_UNIT}/test_shard.py::test_a_commit_that_too_few_replicas_have_is_no_success",),
+    ),
+    Mutant(
+        name="a-shard-that-was-written-in-part-goes-on",
+        rule="GRP-8",
+        breaks="an append that failed half-way counts as nothing having happened",
+        edits=(Edit(_SHARD, "if self._log.end_offset != former_end:", "if former_end > 1 << 60:"),),
+        tests=(
+            f"{_UNIT}/test_shard.py::"
+            "test_a_shard_that_was_written_in_part_is_closed_since_only_its_log_can_tell",
+        ),
     ),
     Mutant(
         name="a-position-that-may-be-lost-is-shown",

@@ -209,6 +209,7 @@ class Membership:
                 _log.warning("%s is opened again soon: %s", name, error)
                 await self._clock.sleep(_RETRY_SECONDS)
             else:
+                await self._log_store.forget_losses()
                 self._partitions.on_judged(topic, self._publisher.image)
                 return
 
@@ -255,6 +256,7 @@ class Membership:
     async def _register(self) -> None:
         note = PresenceNote(session_id=self._coordination.session_id, boot_id=self._boot_id)
         await self._write_note(note)
+        await self._log_store.forget_losses()
         registered = await self._registration.register(self._broker)
         _log.info("registered as broker %d, epoch %d", registered.id, registered.epoch)
 

@@ -85,7 +85,7 @@ def connect_replication(
             broker_epoch=lambda: _own_epoch(publisher, broker_id),
             clock=clock,
             options=options,
-            write_checkpoints=log_store.write_checkpoints,
+            truncations=log_store,
             quota=follower_quota,
         )
 

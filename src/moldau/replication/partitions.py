@@ -356,10 +356,21 @@ class Partitions:
             is_gone = topic_partition not in self._partitions
             if self._is_suspended or self._is_obsolete(image) or is_gone:
                 return
+            if not await self._settle(partition):
+                return
             is_news = partition.apply_state(topic.partitions[number])
         if is_news:
             self._follow(partition)
             self._observer.on_change(topic_partition)
+
+    async def _settle(self, partition: Partition) -> bool:
+        """Whether no truncation is left that might come undone under what a leader appends."""
+        try:
+            await self._log_store.settle(partition.log)
+        except StorageError as error:  # the next image tries again, unless the disk is gone
+            _log.error("%s is not led: %s", partition.topic_partition, error)
+            return False
+        return True
 
     def _follow(self, partition: Partition) -> None:
         if self._fetchers is None:

@@ -299,10 +299,10 @@ class Replica:
         if self.high_watermark != former:
             self._tell_commit()
 
-    def truncate_at_divergence(self, epoch: int, end_offset: int) -> None:
-        """Go back to where our history and the leader's part. Hold `truncating`."""
+    def find_divergence(self, epoch: int, end_offset: int) -> int:
+        """Where our history and the leader's part."""
         log = self.log
-        self.truncate(decide_truncation(log.epochs, log.log_end_offset, epoch, end_offset))
+        return decide_truncation(log.epochs, log.log_end_offset, epoch, end_offset)
 
     def truncate(self, offset: int) -> None:
         """Go back to an offset. Hold `truncating`."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from moldau.clock import Clock, Timer
@@ -32,7 +32,7 @@ from moldau.replication.partition import Partition
 from moldau.replication.replica import FollowPosition
 from moldau.replication.replication_quota import ReplicationQuota
 from moldau.replication.rules.truncation import find_earlier_start
-from moldau.storage.log_directory import LogDirectory
+from moldau.storage.log import Log
 from moldau.wire.fetch_exchange import AnsweredPartition, FetchAnswer
 from moldau.wire.fetch_frame import FetchPartition, FetchRequest
 from moldau.wire.fetch_session import FetchSession, TopicKey
@@ -47,7 +47,17 @@ _BYTES_PER_TURN: Final = 1 << 20
 _BATCHES_PER_TURN: Final = 100
 """Checked and appended before somebody else may use the loop: about a millisecond."""
 
-WriteCheckpoints = Callable[[LogDirectory], Awaitable[None]]
+
+class Truncations(Protocol):
+    """Keeps a power loss from undoing half of a truncation; the log store does."""
+
+    async def prepare_truncation(self, log: Log, offset: int) -> None:
+        """Return when no checkpoint vouches for what lies behind an offset."""
+        ...
+
+    async def settle(self, log: Log) -> None:
+        """Return when a truncation is on disk; nothing is appended before."""
+        ...
 
 
 class _Followed:
@@ -83,7 +93,7 @@ class ReplicaFetcher:
         broker_epoch: Callable[[], int],
         clock: Clock,
         options: Callable[[], BrokerOptions],
-        write_checkpoints: WriteCheckpoints,
+        truncations: Truncations,
         quota: ReplicationQuota,
     ) -> None:
         self.leader_id = leader_id
@@ -92,7 +102,7 @@ class ReplicaFetcher:
         self._broker_epoch = broker_epoch
         self._clock = clock
         self._options = options
-        self._write_checkpoints = write_checkpoints
+        self._truncations = truncations
         self._quota = quota
         self._session = FetchSession()
         self._followed: dict[TopicPartition, _Followed] = {}
@@ -203,8 +213,7 @@ class ReplicaFetcher:
             partition.damaged_from = None
             try:
                 async with partition.truncating:
-                    partition.truncate(offset)
-                    await self._write_checkpoints(partition.log.directory)
+                    await self._truncate(partition, offset)
             except StorageError as error:
                 self._put_off(followed, str(error))
 
@@ -349,6 +358,9 @@ class ReplicaFetcher:
         self, followed: _Followed, position: FollowPosition, row: AnsweredPartition
     ) -> None:
         partition, asked_offset = followed.partition, position.offset
+        if not partition.log.is_settled:  # who truncated it was interrupted, or out of files
+            async with partition.truncating:
+                await self._truncations.settle(partition.log)
         if row.records and position.offset == position.log_start_offset:
             position = await self._begin_with_first_batch(partition, position, row.records)
         for piece in _pieces(row.records):
@@ -382,7 +394,7 @@ class ReplicaFetcher:
             if not partition.is_at(position):
                 return position
             partition.start_anew(start)
-            await self._write_checkpoints(partition.log.directory)
+            await self._truncations.settle(partition.log)
         return position._replace(offset=start, log_start_offset=start)
 
     def _put_off(self, followed: _Followed, reason: str) -> None:
@@ -404,8 +416,7 @@ class ReplicaFetcher:
     ) -> None:
         async with partition.truncating:
             if partition.is_at(position):
-                partition.truncate_at_divergence(*diverging_epoch)
-                await self._write_checkpoints(partition.log.directory)
+                await self._truncate(partition, partition.find_divergence(*diverging_epoch))
 
     async def _come_back_into_range(self, followed: _Followed, position: FollowPosition) -> None:
         """Our log ends before the leader's begins, or behind its end (an unclean election)."""
@@ -423,12 +434,22 @@ class ReplicaFetcher:
                 return
             if position.offset < bounds.log_start_offset:
                 partition.start_anew(bounds.log_start_offset)
+                await self._truncations.settle(partition.log)
             elif position.offset > bounds.log_end_offset:
-                partition.truncate(bounds.log_end_offset)
+                await self._truncate(partition, bounds.log_end_offset)
             else:
                 self._put_off(followed, "its offset was out of range and is no longer")
-                return
-            await self._write_checkpoints(partition.log.directory)
+
+    async def _truncate(self, partition: Partition, offset: int) -> None:
+        """Hold `truncating`: the log may get another owner while the disk works."""
+        position = partition.follow_position()
+        try:
+            await self._truncations.prepare_truncation(partition.log, offset)
+            if partition.is_at(position):
+                partition.truncate(offset)
+        finally:
+            partition.log.withdraw_truncation()
+        await self._truncations.settle(partition.log)
 
 
 def _pieces(records: memoryview) -> Iterator[memoryview]:

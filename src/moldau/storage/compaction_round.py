@@ -38,6 +38,7 @@ from moldau.storage.rules.compaction import (
     CompactionTerms,
     KeyMap,
     compact_batch,
+    find_producer_ends,
     map_batch,
 )
 from moldau.storage.rules.file_names import CLEANED_SUFFIX, SWAP_SUFFIX
@@ -93,6 +94,7 @@ class CompactionRound:
         self._cleaning = cleaning
         self._terms = terms
         self._keys = KeyMap(terms.max_keys, cleanable.first_dirty_offset)
+        self._last_dirty_offsets: dict[int, int] = {}  # by producer id
         self._aborted = AbortedRanges(())
         self._reading = segments
         self._disturbances = log.disturbances
@@ -114,9 +116,13 @@ class CompactionRound:
         self._aborted = await self._in_worker(lambda: self._find_aborted(end_offset))
 
         def take(batch: memoryview, header: BatchHeader, is_last: bool) -> bool:
-            return header.last_offset < first_dirty or map_batch(
-                self._keys, batch, header, self._aborted, first_dirty
-            )
+            if header.last_offset < first_dirty:
+                return True
+            if not map_batch(self._keys, batch, header, self._aborted, first_dirty):
+                return False
+            if header.producer_id >= 0 and not header.is_control:
+                self._last_dirty_offsets[header.producer_id] = header.last_offset
+            return True
 
         for number, segment in enumerate(self._segments[:-1]):
             if starts[number + 1] > first_dirty and starts[number] < end_offset:
@@ -170,7 +176,9 @@ class CompactionRound:
         """Write what stays; False when that is all."""
         log, options = self._log, self._log.options
         terms = CompactionTerms(self._terms.now_ms, options.delete_retention_ms)
-        last_offsets = {each.producer_id: each.last_offset for each in log.active_producers()}
+        last_offsets = find_producer_ends(
+            log.active_producers(), self._last_dirty_offsets, self._keys.end_offset
+        )
         last = next((segment for segment in reversed(old) if segment.size_bytes), old[-1])
         changed = False
 

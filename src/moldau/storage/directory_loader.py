@@ -37,6 +37,7 @@ from moldau.storage.rules.file_names import (
     HIGH_WATERMARKS_FILE,
     LOCK_FILE,
     LOG_START_OFFSETS_FILE,
+    LOSS_FILE,
     META_PROPERTIES_FILE,
     RECOVERY_POINTS_FILE,
     FolderKind,
@@ -60,6 +61,11 @@ class FolderTerms:
     partition_folders: Mapping[TopicPartition, Path]
     aside: Sequence[AsideLog]
     """Out of service, and to be taken back when their topics are there again."""
+    may_have_lost: bool
+    """A note is there: a sync failed, or logs lost something that nobody was told of yet."""
+
+    def recovery_point_of(self, partition: TopicPartition) -> int:
+        return self.recovery_points.get(partition, 0)
 
 
 def lock_folder(files: Files, folder: Path) -> FolderLock:
@@ -138,6 +144,7 @@ def survey_folder(files: Files, folder: Path) -> FolderTerms:
         high_watermarks=_read_checkpoint(files, folder / HIGH_WATERMARKS_FILE),
         partition_folders=partition_folders,
         aside=find_aside(files, strays),
+        may_have_lost=files.exists(folder / LOSS_FILE),
     )
 
 
@@ -177,7 +184,7 @@ def load_logs(
         note = find_note(directory.files, folder)  # else the checkpoints know more
         load_terms = LoadTerms(
             clean_shutdown=terms.clean_shutdown,
-            recovery_point=terms.recovery_points.get(partition, 0),
+            recovery_point=terms.recovery_point_of(partition),
             log_start_offset=max(
                 terms.log_start_offsets.get(partition, 0), note.log_start_offset if note else 0
             ),
@@ -185,6 +192,8 @@ def load_logs(
             cleaned_offset=max(
                 terms.cleaned_offsets.get(partition, 0), note.cleaned_offset if note else 0
             ),
+            high_watermark=terms.high_watermarks.get(partition, 0),
+            may_have_lost=terms.may_have_lost,
         )
         try:
             loaded.append(

@@ -24,6 +24,15 @@ Buffer = bytes | bytearray | memoryview
 SCARCITY = frozenset({errno.EMFILE, errno.ENFILE})
 """The process or the machine has too many files open: no fault of the disk's."""
 
+
+class FailedSyncError(OSError):
+    """A file could not be brought to the disk.
+
+    What was on its way is lost then, whatever a later sync says: Linux takes those pages for
+    clean. Readers see them until the memory is needed for something else.
+    """
+
+
 _MOST_OPEN_FILES = 10_000
 
 _FULL_SYNC: int | None = getattr(fcntl, "F_FULLFSYNC", None)

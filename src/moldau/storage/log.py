@@ -85,6 +85,8 @@ class Log:
         snapshots: SnapshotFiles,
         stored_epochs: EpochCache = NO_EPOCHS,
         has_aborted: bool = False,
+        is_durable: bool = False,
+        unflushed_from: int | None = None,
     ) -> None:
         self.topic_partition = topic_partition
         self.topic_id = topic_id
@@ -103,7 +105,14 @@ class Log:
         self.has_lost_its_end = False  # found when it was opened: batches that had been written
         self._active = segments[-1]
         self._ranges = LogRanges(self)
-        self._flush = LogFlush(self, recovery_point, snapshots, stored_epochs)
+        self._flush = LogFlush(
+            self,
+            recovery_point,
+            snapshots,
+            stored_epochs,
+            is_durable=is_durable,
+            unflushed_from=self._active.base_offset if unflushed_from is None else unflushed_from,
+        )
         self._lookups = LogLookups(self, self._flush)
         self.update_options(options)
 
@@ -198,6 +207,8 @@ class Log:
         """
         if self.is_closed or self.directory.failure is not None:
             raise self._refusal()
+        if not self._flush.is_settled:
+            raise StorageError(f"a truncation of {self.topic_partition} is not on disk yet")
         now_ms = self.directory.clock.now_ms()
         end_offset = self.log_end_offset
         batches = check_replicated(records, end_offset, self.topic_partition, newest_epoch)
@@ -478,8 +489,30 @@ class Log:
 
     # Truncating
 
+    @property
+    def is_settled(self) -> bool:
+        """False after a truncation, until `LogStore.settle` has brought it to the disk (LOG-9)."""
+        return self._flush.is_settled
+
+    def announce_truncation(self, offset: int) -> None:
+        """Let the recovery point not pass an offset to which the log is truncated next."""
+        self.require_usable()
+        self._flush.announce_truncation(offset)
+
+    def withdraw_truncation(self) -> None:
+        """Let the recovery point move on; without effect when the log was truncated meanwhile."""
+        self._flush.withdraw_truncation()
+
+    async def flush_truncation(self) -> None:
+        """Return when what a truncation has taken away stays away after a power loss."""
+        await self._flush.flush_truncation()
+
+    def note_settled(self) -> None:
+        """The checkpoints know of the truncation, too: batches may be appended again."""
+        self._flush.is_settled = True
+
     def truncate_to(self, offset: int) -> None:
-        """Remove the batch that holds an offset and all behind it.
+        """Remove the batch that holds an offset and all behind it; `LogStore.settle` is next.
 
         Not on any hot path: it reads the segment's headers again to learn about its producers.
         """
@@ -493,6 +526,7 @@ class Log:
         kept = self.segments[: segment_index(self.segments, offset) + 1]
         try:
             self._flush.begin_truncation()
+            self._flush.unsettle()
             old, self.segments = self.segments[len(kept) :], kept
             self._delete_files(old)
             # The batch may begin before the log's start, whose offsets are not given again.
@@ -502,10 +536,14 @@ class Log:
             raise self.directory.fail(error) from error
 
     def truncate_fully(self, start_at: int) -> None:
-        """Remove everything; the log goes on at an offset, which is its first then."""
+        """Remove everything; the log goes on at an offset, which is its first then.
+
+        `LogStore.settle` is next.
+        """
         self.require_usable()
         try:
             self._flush.begin_truncation()
+            self._flush.unsettle()
             self._delete_files(self.segments)  # lookups may go on in them until they are replaced
             self._snapshots.remove(self._snapshots.offsets)
             self.epochs = NO_EPOCHS

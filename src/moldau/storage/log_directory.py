@@ -3,7 +3,8 @@
 A disk fails as a whole: the first error of the operating system while a log is written, synced or
 read takes the folder offline, for all its logs and until the broker is started again. Nobody can
 know what a disk holds after a failed write or sync, and answering from it as if nothing had
-happened is how acknowledged records get lost.
+happened is how acknowledged records get lost. After a failed sync not even the next process can
+know, as long as the machine runs: so the folder keeps a note of it.
 
 What a log cannot do on the event loop it leaves here: logs to flush, files to remove. The store
 takes up this work. A shell.
@@ -11,6 +12,8 @@ takes up this work. A shell.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -20,8 +23,9 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 from moldau.clock import Clock
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import StorageError
-from moldau.storage.files import SCARCITY, Files
+from moldau.storage.files import SCARCITY, FailedSyncError, Files
 from moldau.storage.open_files import OpenFiles
+from moldau.storage.rules.file_names import LOSS_FILE
 from moldau.storage.rules.retention import RetentionPolicy
 from moldau.storage.segment_retention import kafka_policies
 from moldau.workers import Workers
@@ -29,6 +33,8 @@ from moldau.workers import Workers
 if TYPE_CHECKING:
     from moldau.storage.log import Log
 
+
+_log = logging.getLogger(__name__)
 
 RetentionPolicies: TypeAlias = Callable[[TopicOptions], Iterable[RetentionPolicy]]
 """Why segments of a topic with these options may be deleted."""
@@ -88,8 +94,24 @@ class LogDirectory:
         self._on_failure = on_failure
         self._failing = threading.Lock()
 
+    def note_loss(self, reason: str) -> None:
+        """Let the next start know that logs in here may have holes, until the cluster knows it.
+
+        Any thread. Nothing is synced: when the machine is started again, every log that was not
+        closed is taken for one with a hole anyway.
+        """
+        path = self.folder / LOSS_FILE
+        try:
+            with contextlib.closing(self.files.open(path, create=True)) as file:
+                file.truncate(0)
+                file.write_at(0, f"{reason}\n".encode())
+        except OSError as error:
+            _log.error("cannot write to %s that %s: %s", path, reason, error)
+
     def fail(self, error: OSError) -> StorageError:
         """Take the folder offline; the caller raises what is returned."""
+        if isinstance(error, FailedSyncError):
+            self.note_loss(f"a sync failed: {error}")
         with self._failing:
             first, self.failure = self.failure is None, self.failure or error
         if first:

@@ -1,8 +1,12 @@
 """Brings a log to the disk, off the event loop, and moves its recovery point.
 
 The recovery point moves only when a sync has ended well, and only to where the log ended when that
-sync began. Everyone who asks for a flush while one runs waits for it and, if it began too early,
-shares the next. A shell, owned by the event loop.
+sync began (LOG-7). Everyone who asks for a flush while one runs waits for it and, if it began too
+early, shares the next.
+
+A truncation has to be on disk before anything is written in the place of what it took away
+(LOG-9): otherwise a power loss could bring back some old blocks, segments or snapshots among the
+new ones, and nothing would tell them apart. A shell, owned by the event loop.
 """
 
 from __future__ import annotations
@@ -48,10 +52,20 @@ class LogFlush:
         recovery_point: int,
         snapshots: SnapshotFiles,
         stored_epochs: EpochCache,
+        *,
+        is_durable: bool,
+        unflushed_from: int,
     ) -> None:
+        """`is_durable` says that the names in the folder would survive a power loss.
+
+        `unflushed_from` is where the first segment begins whose indexes may not survive one.
+        """
         self.recovery_point = recovery_point
         self.dirty_since_ms: int | None = None  # None when the recovery point is the log's end
-        self.folder_changed = True  # whether the names in the folder are durable is not known
+        self.folder_changed = not is_durable
+        self.is_settled = True  # False: a truncation is not known to be on disk
+        self._unflushed_from = unflushed_from  # mostly the segment that the last flush ended in
+        self._doomed_from: int | None = None  # a truncation to this offset was announced
         self._log = log
         self._snapshots = snapshots
         self._stored_epochs = stored_epochs  # what the file holds
@@ -82,6 +96,23 @@ class LogFlush:
         """What a running flush or lookup finds is void from here on."""
         self.truncations += 1
 
+    def announce_truncation(self, offset: int) -> None:
+        """Say nothing any more of what lies behind an offset: it is about to be taken away."""
+        self.recovery_point = min(self.recovery_point, offset)
+        self._doomed_from = offset
+
+    def withdraw_truncation(self) -> None:
+        """What was announced has happened, or will not."""
+        if self._doomed_from is not None:
+            self._doomed_from = None
+            self.resume()
+
+    def unsettle(self) -> None:
+        """Batches are being taken away at the log's end."""
+        self.is_settled = False
+        self.folder_changed = True
+        self._doomed_from = None
+
     def is_undisturbed(self, truncations: int) -> bool:
         """Whether no truncation was or is under way since the count was read. Any thread."""
         return truncations == self.truncations and truncations % 2 == 0
@@ -89,17 +120,28 @@ class LogFlush:
     def end_truncation(self, end_offset: int) -> None:
         self.truncations += 1
         self.recovery_point = min(self.recovery_point, end_offset)
+        self._unflushed_from = min(self._unflushed_from, self._log.segments[-1].base_offset)
         self._snapshots_due = [due for due in self._snapshots_due if due[0] <= end_offset]
 
     async def flush(self) -> None:
         target = self._log.log_end_offset
-        while self.recovery_point < min(target, self._log.log_end_offset):
+        while self.recovery_point < min(target, self._kept_end()):
             await self._next_flush()
+
+    def _kept_end(self) -> int:
+        end_offset = self._log.log_end_offset
+        return end_offset if self._doomed_from is None else min(end_offset, self._doomed_from)
 
     async def finish(self) -> None:
         """Flush, with everything that waits for a flush, even if no batch does."""
         await self.flush()
-        if self._snapshots_due or self._epochs_to_store() != self._stored_epochs:
+        epochs_changed = self._epochs_to_store() != self._stored_epochs
+        if self._snapshots_due or epochs_changed or self.folder_changed:
+            await self._next_flush()
+
+    async def flush_truncation(self) -> None:
+        """Return when what was taken away would stay away after a power loss."""
+        while self.folder_changed or self._running is not None:
             await self._next_flush()
 
     async def _next_flush(self) -> None:
@@ -146,7 +188,7 @@ class LogFlush:
         plan = _FlushPlan(
             end_offset=log.log_end_offset,
             truncations=self.truncations,
-            segments=log.segments[segment_index(log.segments, self.recovery_point) :],
+            segments=log.segments[self._first_unflushed() :],
             epochs=None if epochs == self._stored_epochs else epochs,
             snapshots=tuple(due for due in self._snapshots_due if due[0] in wanted),
             sync_folder=self.folder_changed,
@@ -156,6 +198,10 @@ class LogFlush:
         self.dirty_since_ms = None
         log.directory.dirty.pop(log, None)
         return plan
+
+    def _first_unflushed(self) -> int:
+        """The segment that was active has had its indexes completed since, if another one is."""
+        return segment_index(self._log.segments, min(self.recovery_point, self._unflushed_from))
 
     def _epochs_to_store(self) -> EpochCache:
         """An epoch in which nothing was written yet begins anew with its leader."""
@@ -178,6 +224,8 @@ class LogFlush:
         if plan.epochs is not None:
             self._stored_epochs = plan.epochs
         if plan.truncations == self.truncations:
-            self.recovery_point = max(self.recovery_point, plan.end_offset)
+            reached = min(plan.end_offset, self._kept_end())
+            self.recovery_point = max(self.recovery_point, reached)
+            self._unflushed_from = plan.segments[-1].base_offset
         else:
             self.resume()

@@ -15,6 +15,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from random import Random
@@ -43,9 +44,10 @@ from moldau.storage.log_directory import DirectoryFailures, LogDirectory, Retent
 from moldau.storage.maintenance import Maintenance
 from moldau.storage.meta_properties import MetaProperties
 from moldau.storage.open_files import OpenFiles
-from moldau.storage.partition_metadata import encode_partition_metadata
+from moldau.storage.partition_metadata import write_partition_metadata
 from moldau.storage.recovery import LoadTerms, create_log, load_log
 from moldau.storage.rules.file_names import (
+    LOSS_FILE,
     PARTITION_METADATA_FILE,
     deleted_folder_name,
     partition_folder_name,
@@ -236,6 +238,8 @@ class LogStore:
             loaded += outcome
         for log in loaded:
             self._add(log)
+        if any(log.recovery_point < terms.recovery_point_of(log.topic_partition) for log in loaded):
+            await self.write_checkpoints(directory)  # what is appended now was never flushed
 
     def _add(self, log: Log) -> None:
         other = self._logs.setdefault(log.topic_partition, log)
@@ -287,14 +291,9 @@ class LogStore:
         return log
 
     def _prepare_folder(self, folder: Path, topic_id: TopicId | None) -> None:
-        """Not synced: a folder that a power loss takes away held nothing yet."""
-        files = self._files
-        files.make_folder(folder)
+        self._files.make_folder(folder)
         if topic_id is not None:
-            path = folder / PARTITION_METADATA_FILE
-            with contextlib.closing(files.open(path, create=True)) as file:
-                file.truncate(0)
-                file.write_at(0, encode_partition_metadata(topic_id))
+            write_partition_metadata(self._files, folder / PARTITION_METADATA_FILE, topic_id)
 
     def _choose_directory(self) -> LogDirectory:
         online = [each for each in self._directories if each.failure is None]
@@ -410,6 +409,16 @@ class LogStore:
         log = self._logs.get(topic_partition)
         return log is not None and log.directory.folder in self._clean_folders
 
+    async def forget_losses(self) -> None:
+        """The cluster knows which logs may have holes: the folders need not say so any more."""
+        for directory in self._directories:
+            if directory.failure is None:
+                path = directory.folder / LOSS_FILE
+                try:
+                    await self._workers.run(partial(self._files.remove, path))
+                except OSError as error:  # then the next start tells it once more
+                    _log.error("cannot remove %s: %s", path, error)
+
     @property
     def has_offline_folder(self) -> bool:
         return any(directory.failure is not None for directory in self._directories)
@@ -461,26 +470,46 @@ class LogStore:
         """
         return self._known_high_watermarks.pop(topic_partition, Offset(0))
 
+    async def prepare_truncation(self, log: Log, offset: int) -> None:
+        """Return when no checkpoint vouches for what a truncation to an offset takes away.
+
+        A power loss in the middle of it may leave some of that behind a hole, and the next start
+        has to look for it (LOG-9).
+        """
+        if offset < log.log_end_offset:
+            log.announce_truncation(offset)
+            await self.write_checkpoints(log.directory)
+
+    async def settle(self, log: Log) -> None:
+        """Return when a truncation would survive a power loss, and the checkpoints know of it.
+
+        Nothing is appended before (LOG-9).
+        """
+        if not log.is_settled:
+            await log.flush_truncation()
+            await self.write_checkpoints(log.directory)
+            log.note_settled()
+
     async def write_checkpoints(self, directory: LogDirectory) -> None:
         """Write down recovery points, log start offsets and how far compaction has been.
 
-        Only where they have changed.
+        Only where they have changed. Compaction stays below the recovery point, and so it does in
+        the files, at every moment: all is read at once, and recovery points are written first.
         """
         logs = self.logs_in(directory.folder)
         writer = self._checkpoints[directory.folder]
-        await writer.write_recovery_points(
-            {log.topic_partition: log.recovery_point for log in logs}
-        )
-        await writer.write_log_start_offsets(
-            {
-                log.topic_partition: log.log_start_offset
-                for log in logs
-                if log.log_start_offset > log.segments[0].base_offset
-            }
-        )
-        await writer.write_cleaned_offsets(
-            {log.topic_partition: log.cleaned_offset for log in logs if log.cleaned_offset}
-        )
+        recovery_points = {log.topic_partition: log.recovery_point for log in logs}
+        log_start_offsets = {
+            log.topic_partition: log.log_start_offset
+            for log in logs
+            if log.log_start_offset > log.segments[0].base_offset
+        }
+        cleaned_offsets = {
+            log.topic_partition: log.cleaned_offset for log in logs if log.cleaned_offset
+        }
+        await writer.write_recovery_points(recovery_points)
+        await writer.write_log_start_offsets(log_start_offsets)
+        await writer.write_cleaned_offsets(cleaned_offsets)
 
     async def write_high_watermarks(
         self, offsets: Mapping[TopicPartition, Offset] | None = None
@@ -509,22 +538,28 @@ class LogStore:
         """Flush and close every log, and leave the marker of a clean stop where all went well."""
         with contextlib.suppress(StorageError):  # the failure has been reported
             await self.write_high_watermarks(high_watermarks)
-        await self._shut_down_logs()
+        unclean = await self._shut_down_logs()
         for directory in self._directories:
-            if directory.failure is None:
+            if directory.failure is None and directory not in unclean:
                 with contextlib.suppress(StorageError):
                     await self._finish_folder(directory, broker_epoch)
         self._release()
 
-    async def _shut_down_logs(self) -> None:
+    async def _shut_down_logs(self) -> set[LogDirectory]:
+        """Returns the directories with a log that could not be flushed, for whatever reason."""
         gate = asyncio.Semaphore(_CLOSED_AT_ONCE)
+        unclean: set[LogDirectory] = set()
 
         async def shut_down(log: Log) -> None:
             async with gate:
-                with contextlib.suppress(StorageError):  # the failure has been reported
+                try:
                     await log.shut_down()
+                except StorageError as error:
+                    unclean.add(log.directory)
+                    _log.error("%s was not flushed: %s", log.topic_partition, error)
 
         await asyncio.gather(*(shut_down(log) for log in self._logs.values()))
+        return unclean
 
     async def _finish_folder(self, directory: LogDirectory, broker_epoch: int) -> None:
         await self.write_checkpoints(directory)

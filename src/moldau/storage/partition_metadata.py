@@ -9,6 +9,7 @@ what it is. A codec and a tiny shell.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 from uuid import UUID
@@ -39,6 +40,14 @@ def _parse_id(text: str) -> UUID:
         return parse_uuid(text)
     except ValueError:
         return _ZERO
+
+
+def write_partition_metadata(files: Files, path: Path, topic_id: TopicId) -> None:
+    """Blocks until its content is on disk; its name may have to wait for the folder's sync."""
+    with contextlib.closing(files.open(path, create=True)) as file:
+        file.truncate(0)
+        file.write_at(0, encode_partition_metadata(topic_id))
+        file.sync()
 
 
 def read_partition_metadata(files: Files, path: Path) -> TopicId | None:

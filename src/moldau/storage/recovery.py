@@ -38,6 +38,7 @@ from moldau.storage.rules.file_names import (
 from moldau.storage.rules.recovery_plan import (
     FolderPlan,
     find_swap_segments,
+    fits_behind,
     plan_folder,
     plan_scan,
 )
@@ -57,6 +58,10 @@ class LoadTerms:
     producer_expiration_ms: int
     cleaned_offset: int = 0
     """Compaction has been up to here, by Kafka's checkpoint of it."""
+    high_watermark: int = 0
+    """What is below it was committed, by Kafka's checkpoint of it."""
+    may_have_lost: bool = False
+    """The folder says that a sync failed, or that a log lost something nobody was told of."""
 
 
 def load_log(
@@ -78,9 +83,14 @@ def create_log(
     options: TopicOptions,
     producer_expiration_ms: int,
 ) -> Log:
-    """Make the files of a new log in a folder that exists and is empty."""
+    """Make the files of a new log in a folder that has no segment yet.
+
+    It counts as a replica from here on, so it is there after a power loss, too (LOG-10). Blocks.
+    """
     created_ms = directory.clock.now_ms()
     segment = Segment.create(directory.open_files, folder, 0, created_ms)
+    directory.files.sync_folder(folder)
+    directory.files.sync_folder(folder.parent)
     return Log(
         topic_partition,
         topic_id,
@@ -94,6 +104,7 @@ def create_log(
         producers=ProducerState(producer_expiration_ms),
         epochs=EpochCache(),
         snapshots=SnapshotFiles(directory.files, folder),
+        is_durable=True,
     )
 
 
@@ -120,8 +131,9 @@ class _Loader:
         self._snapshots = SnapshotFiles(self._files, folder)
         self._segments: list[Segment] = []
         self._producers_are_built = False
-        self._has_lost_its_end = False  # batches that had been written are gone
-        self._has_gaps = False  # a batch was found that compaction has been at
+        self._has_lost_its_end = terms.may_have_lost  # batches that had been written are gone
+        self._cut_off: list[Segment] = []  # they had more at their end
+        self._scanned_from: int | None = None  # where the first segment begins that was checked
 
     def load(self) -> Log:
         names = self._files.list_folder(self._folder)
@@ -137,9 +149,12 @@ class _Loader:
         log_start_offset = max(self._terms.log_start_offset, self._segments[0].base_offset)
         if epochs_are_damaged:
             self._rebuild_epochs()
+        self._complete_epochs(log_start_offset)
         self._epochs = self._epochs.truncate_from_end(end_offset)
         self._epochs = self._epochs.truncate_from_start(log_start_offset)
         self._load_producers(log_start_offset, end_offset)
+        self._look_for_loss(end_offset)
+        self._make_durable()
         clean = self._terms.clean_shutdown
         for segment in self._segments:
             segment.let_go()  # most logs of a large broker are idle
@@ -158,8 +173,10 @@ class _Loader:
             snapshots=self._snapshots,
             stored_epochs=self._stored_epochs,
             has_aborted=self._has_aborted(names),
+            is_durable=clean and not plan.renames,
+            unflushed_from=self._scanned_from,
         )
-        log.cleaned_offset = Offset(self._terms.cleaned_offset)
+        log.cleaned_offset = Offset(min(self._terms.cleaned_offset, end_offset))
         log.has_lost_its_end = self._has_lost_its_end
         return log
 
@@ -224,7 +241,12 @@ class _Loader:
             _log.warning("the indexes of %s are rebuilt", segment.path)
             producers = ProducerState(self._terms.producer_expiration_ms)
             self._rebuild_until(producers, self._segments[:number], segment.base_offset)
-            self._recover(segment, producers)
+            cut_bytes = self._recover(segment, producers)
+            segment.sync()  # no later flush looks at it again
+            if cut_bytes:
+                _log.warning("cut %d damaged bytes off %s", cut_bytes, segment.path)
+                self._end_with(number)
+                return
 
     def _lacks_index(self, segment: Segment, names: Sequence[str]) -> bool:
         indexes = (segment.offset_index, segment.time_index)
@@ -246,16 +268,22 @@ class _Loader:
         if not scanned:
             return
         self._last_epoch = -1
+        self._scanned_from = scanned[0]
         first = len(self._segments) - len(scanned)
         self._rebuild_until(self._producers, self._segments[:first], scanned[0])
         for number in range(first, len(self._segments)):
             if not self._recover_in_order(number):
-                is_last = number + 1 == len(self._segments)
-                self._has_lost_its_end = self._segments[number].has_lost_batches or not is_last
-                self._remove(self._segments[number + 1 :])
-                del self._segments[number + 1 :]
+                self._end_with(number)
                 break
         self._producers_are_built = True
+
+    def _end_with(self, number: int) -> None:
+        """What is behind a segment is not part of the log."""
+        is_last = number + 1 == len(self._segments)
+        if self._segments[number].has_lost_batches or not is_last:
+            self._has_lost_its_end = True
+        self._remove(self._segments[number + 1 :])
+        del self._segments[number + 1 :]
 
     def _recover_in_order(self, number: int) -> bool:
         """Check one segment; False when what is behind it cannot be part of the log."""
@@ -263,37 +291,38 @@ class _Loader:
         cut_bytes = self._recover(segment, self._producers, self._last_epoch)
         if cut_bytes:
             _log.warning("cut %d damaged bytes off %s", cut_bytes, segment.path)
+            self._cut_off.append(segment)
             return False
         if number + 1 == len(self._segments):
             return True
-        # A power loss may take the end of one file and spare the next one. A log is all up to
-        # some offset, or replicas would disagree for ever; only compaction may leave gaps.
         end_offset = max(self._producers.end_offset, segment.base_offset)
         start_offset = self._segments[number + 1].base_offset
-        if end_offset < start_offset and not self._may_have_gaps(start_offset):
-            _log.warning("%s has lost its end, up to offset %d", segment.path, start_offset)
-            return False
-        return True
-
-    def _may_have_gaps(self, offset: int) -> bool:
-        """Whether the log was compacted up to an offset."""
-        return (
-            "compact" in self._options.cleanup_policy
-            or offset <= self._terms.cleaned_offset
-            or self._has_gaps
+        terms = self._terms
+        if fits_behind(end_offset, start_offset, terms.cleaned_offset, terms.recovery_point):
+            return True
+        _log.warning(
+            "%s ends at offset %d, and the next segment begins at %d: what is behind it is not "
+            "part of the log",
+            segment.path,
+            end_offset,
+            start_offset,
         )
+        return False
 
     def _recover(self, segment: Segment, producers: ProducerState, leader_epoch: int = -1) -> int:
         def on_batch(position: int, header: BatchHeader) -> None:
-            if header.record_count <= header.last_offset_delta:
-                self._has_gaps = True
             marker = apply_stored(producers, segment, position, header)
             if marker is not None:
                 apply_marker(producers, segment, header, header.base_offset, marker)
             self._note_epoch(header)
             self._last_epoch = header.leader_epoch
 
-        return segment.recover(on_batch, self._options.index_interval_bytes, leader_epoch)
+        return segment.recover(
+            on_batch,
+            self._options.index_interval_bytes,
+            leader_epoch,
+            rewrite=self._terms.may_have_lost,
+        )
 
     def _remove(self, segments: Sequence[Segment]) -> None:
         for segment in segments:
@@ -323,6 +352,28 @@ class _Loader:
         self._producers_are_built = False
         return start_offset
 
+    def _look_for_loss(self, end_offset: int) -> None:
+        """What was flushed or committed and is not there is a hole (REP-6)."""
+        promised = max(self._terms.recovery_point, self._terms.high_watermark)
+        if end_offset < promised:
+            _log.warning(
+                "%s ends at offset %d; it was flushed up to %d and committed up to %d",
+                self._folder,
+                end_offset,
+                self._terms.recovery_point,
+                self._terms.high_watermark,
+            )
+            self._has_lost_its_end = True
+
+    def _make_durable(self) -> None:
+        """What was cut off must not come back behind what is written in its place (LOG-9)."""
+        if self._has_lost_its_end and not self._terms.may_have_lost:
+            self._directory.note_loss(f"{self._topic_partition} has lost its end")
+        for segment in self._cut_off:
+            segment.sync()
+        if self._cut_off or self._has_lost_its_end:
+            self._files.sync_folder(self._folder)
+
     # What is beside the segments
 
     def _read_epochs(self) -> bool:
@@ -340,6 +391,27 @@ class _Loader:
         for segment in self._segments:
             for _, header in walk_batches(segment.opened(), 0, segment.size_bytes):
                 self._note_epoch(header)
+
+    def _complete_epochs(self, log_start_offset: int) -> None:
+        """Records whose deletion was not written down are there again: their epochs, too."""
+        known = self._epochs.entries
+        if self._terms.clean_shutdown or not known or known[0].start_offset <= log_start_offset:
+            return
+        found = EpochCache()
+        for segment in self._segments:
+            for _, header in walk_batches(segment.opened(), 0, segment.size_bytes):
+                if header.base_offset >= known[0].start_offset:
+                    break
+                if found.latest_epoch is None and header.leader_epoch >= 0:
+                    found = found.assign(header.leader_epoch, log_start_offset)
+                elif found.latest_epoch is not None and header.leader_epoch > found.latest_epoch:
+                    found = found.assign(header.leader_epoch, header.base_offset)
+        if found.latest_epoch is None:  # compaction has left no batch there
+            found = found.assign(known[0].epoch, log_start_offset)
+        for entry in known:
+            if entry.epoch != found.latest_epoch:
+                found = found.assign(entry.epoch, entry.start_offset)
+        self._epochs = found
 
     def _note_epoch(self, header: BatchHeader) -> None:
         known = self._epochs.find_epoch_at(header.base_offset)

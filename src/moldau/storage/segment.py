@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 
 from moldau.records.batch_header import LOG_OVERHEAD_BYTES, BatchHeader
 from moldau.storage.batch_scan import is_unfinished_write, walk_batches, walk_valid_batches
-from moldau.storage.files import Buffer, File
+from moldau.storage.files import Buffer, FailedSyncError, File
 from moldau.storage.offset_index import OffsetIndex
 from moldau.storage.open_files import OpenFiles
 from moldau.storage.rules.file_names import (
@@ -34,6 +34,7 @@ from moldau.storage.time_index import TimeIndex
 from moldau.storage.transaction_index import TransactionIndex
 
 UNKNOWN = -1
+_REWRITE_BYTES = 1024 * 1024
 
 
 class Boundary(NamedTuple):
@@ -193,13 +194,20 @@ class Segment:
     def sync(self) -> None:
         """Make what was written before the call survive a power loss. Blocks; any thread."""
         try:
-            self.opened().sync()
+            self._sync_batches()
             self.offset_index.sync()
             self.time_index.sync()
             self.transaction_index.sync()
         except FileNotFoundError:
             if not self.is_deleted:  # in that case there is nothing left to keep
                 raise
+
+    def _sync_batches(self) -> None:
+        file = self.opened()
+        try:
+            file.sync()
+        except OSError as error:
+            raise FailedSyncError(error.errno, error.strerror, str(self.path)) from error
 
     def prepare_to_append(self) -> int:
         """Learn what appending needs to know of a segment that exists; returns its next offset."""
@@ -240,11 +248,14 @@ class Segment:
         on_batch: Callable[[int, BatchHeader], None],
         index_interval_bytes: int,
         leader_epoch: int = -1,
+        *,
+        rewrite: bool = False,
     ) -> int:
         """Check every batch, cut the file behind the last sound one, and rebuild the indexes.
 
-        `leader_epoch` is that of the batch before this segment, if it is known. Returns the number
-        of bytes cut off. Blocks.
+        `leader_epoch` is that of the batch before this segment, if it is known. After a sync has
+        failed, `rewrite` is asked for: what is read is written again, so that the next sync has
+        something to do. Returns the number of bytes cut off. Blocks.
         """
         file = self.opened()
         found_bytes = file.size()
@@ -265,6 +276,10 @@ class Segment:
         if valid_bytes < found_bytes:
             self.has_lost_batches = not is_unfinished_write(file, valid_bytes, found_bytes)
             file.truncate(valid_bytes)
+        if rewrite:
+            for position in range(0, valid_bytes, _REWRITE_BYTES):
+                chunk = file.read_at(position, min(_REWRITE_BYTES, valid_bytes - position))
+                file.write_at(position, chunk)
         self.size_bytes = valid_bytes
         self.seal()
         return found_bytes - valid_bytes

@@ -68,8 +68,8 @@ MUTANTS = (
         edits=(
             Edit(
                 _FETCHER,
-                "                partition.truncate_at_divergence(*diverging_epoch)\n",
-                "",
+                "                partition.truncate(offset)\n",
+                "                pass\n",
             ),
         ),
         seeds=Seeds(kinds=("CRASH", "PAUSE", "ISOLATE")),
@@ -79,20 +79,36 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        name="the-checkpoint-after-a-truncation-not-written",
-        rule="LOG-7",
-        breaks="a follower goes on behind a recovery point that lies past its log's new end",
+        name="the-checkpoint-before-a-truncation-not-written",
+        rule="LOG-9",
+        breaks="a follower goes back behind a recovery point that is in the checkpoint still",
         edits=(
             Edit(
-                _FETCHER,
-                "                partition.truncate_at_divergence(*diverging_epoch)\n"
-                "                await self._write_checkpoints(partition.log.directory)\n",
-                "                partition.truncate_at_divergence(*diverging_epoch)\n",
+                "moldau.storage.log_store",
+                "            log.announce_truncation(offset)\n"
+                "            await self.write_checkpoints(log.directory)\n",
+                "            log.announce_truncation(offset)\n",
             ),
         ),
         tests=(
-            f"{_UNIT}/test_replica_fetcher.py::"
-            "test_a_former_leader_goes_back_to_where_its_history_parts",
+            "tests/unit/storage/test_power_loss.py::"
+            "test_a_settled_truncation_is_on_disk_with_its_checkpoints",
+        ),
+    ),
+    Mutant(
+        name="a-truncation-not-brought-to-the-disk",
+        rule="LOG-9",
+        breaks="a power loss brings back what a truncation took away, among what came after it",
+        edits=(
+            Edit(
+                "moldau.storage.log_store",
+                "            await log.flush_truncation()\n",
+                "",
+            ),
+        ),
+        tests=(
+            "tests/unit/storage/test_power_loss.py::"
+            "test_a_settled_truncation_is_on_disk_with_its_checkpoints",
         ),
     ),
     Mutant(

@@ -20,6 +20,7 @@ from moldau.replication.partition import FollowedRead, Partition
 from moldau.replication.replica_fetcher import ReplicaFetcher
 from moldau.replication.replication_quota import ReplicationQuota
 from moldau.replication.unpacking import Unpacker
+from moldau.storage.log import Log
 from moldau.storage.log_store import LogStore
 from moldau.testing import ManualClock, MemoryFiles
 from moldau.wire.fetch_exchange import AnsweredPartition, AnsweredTopic, FetchAnswer
@@ -107,6 +108,22 @@ class Replica:
         return found
 
 
+class _Truncations:
+    """Those of a follower's store, with a note of each that is on disk."""
+
+    def __init__(self, bench: Bench, replica: Replica) -> None:
+        self._bench = bench
+        self._store = replica.store
+
+    async def prepare_truncation(self, log: Log, offset: int) -> None:
+        await self._store.prepare_truncation(log, offset)
+
+    async def settle(self, log: Log) -> None:
+        if not log.is_settled:
+            await self._store.settle(log)
+            self._bench.checkpoints.append(log.log_end_offset)
+
+
 class DirectLink:
     """The way to a leader in the same process. A `LeaderLink`."""
 
@@ -177,7 +194,7 @@ class Bench:
         configs = {name.replace("_", "."): value for name, value in topic_config.items()}
         self.topic_options = TopicOptions.resolve(configs, self.options)
         self.links: dict[int, DirectLink] = {}
-        self.checkpoints: list[int] = []  # log ends at which checkpoints were written
+        self.checkpoints: list[int] = []  # log ends after truncations that are on disk
         self._fetchers: dict[int, ReplicaFetcher] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._version = 0
@@ -233,7 +250,7 @@ class Bench:
             broker_epoch=lambda: self.broker_epochs[follower],
             clock=self.clock,
             options=lambda: self.options,
-            write_checkpoints=lambda directory: self._write_checkpoints(replica),
+            truncations=_Truncations(self, replica),
             quota=ReplicationQuota(self.clock, follower, lambda: 2**63 - 1, lambda options: ()),
         )
         fetcher.add(replica.partition)
@@ -243,10 +260,6 @@ class Bench:
     def follow_anew(self, follower: int) -> None:
         """As when a newer state of its partition was applied."""
         self._fetchers[follower].add(self.replicas[follower].partition)
-
-    async def _write_checkpoints(self, replica: Replica) -> None:
-        await replica.store.write_checkpoints(replica.partition.log.directory)
-        self.checkpoints.append(replica.partition.log.log_end_offset)
 
     async def settle(self, seconds: float = 2.0) -> None:
         """Long enough for every follower to fetch a few times."""

@@ -163,7 +163,7 @@ def _find_first_uncleanable(
         young = (each.base_offset for each in dirty if each.largest_timestamp_ms > oldest_kept_ms)
         limit = min(limit, next(young, limit))
     starts = (segment.base_offset for segment in segments if segment.base_offset <= limit)
-    return max(starts, default=log.log_start_offset)
+    return max(starts, default=segments[0].base_offset)
 
 
 def _is_overdue(cleanable: Sequence[DirtySegment], terms: CleaningTerms, now_ms: int) -> bool:

@@ -19,7 +19,7 @@ bytes in, bytes out.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from typing import NamedTuple, TypeAlias
 
@@ -40,6 +40,7 @@ from moldau.records.codec import decode_records
 from moldau.records.compression import Codec, compress
 from moldau.records.crc import crc_matches, seal
 from moldau.records.record import Record
+from moldau.storage.rules.producer_sequences import ProducerEntry
 
 MAX_PLAIN_KEY_BYTES = 32
 _DIGEST_BYTES = 16
@@ -48,7 +49,7 @@ _UINT64_MASK = (1 << 64) - 1
 
 _LENGTH = struct.Struct(">i")
 _AFTER_CRC = struct.Struct(">hiqqqhii")
-_NO_PRODUCER_STATE: Mapping[int, int] = {}
+_NO_PRODUCER_STATE: Mapping[int, Collection[int]] = {}
 
 _Key: TypeAlias = bytes | int
 """A key, or the digest of a long one: an integer, so that it never equals a key."""
@@ -106,6 +107,26 @@ class AbortedRanges:
         return any(first <= header.base_offset <= last for first, last in ranges)
 
 
+def find_producer_ends(
+    producers: Iterable[ProducerEntry], last_dirty_offsets: Mapping[int, int], end_offset: int
+) -> dict[int, Collection[int]]:
+    """The last offsets of the batches by which each producer is known.
+
+    That is its last batch, and the last one before `end_offset`, where the compared range ends: a
+    power loss or a truncation may take everything behind that, and then it is the last (SEQ-3).
+    `last_dirty_offsets` has it for those which have one in the dirty part.
+    """
+    ends: dict[int, Collection[int]] = {}
+    for entry in producers:
+        remembered = [each.last_offset for each in entry.batches if each.last_offset < end_offset]
+        last_before = last_dirty_offsets.get(entry.producer_id, max(remembered, default=-1))
+        # With none of both it lies in the clean part, if anywhere; the next round knows better.
+        ends[entry.producer_id] = (
+            (entry.last_offset, last_before) if last_before >= 0 else range(entry.last_offset + 1)
+        )
+    return ends
+
+
 class CompactionTerms(NamedTuple):
     """What holds for a whole round."""
 
@@ -140,16 +161,16 @@ def compact_batch(
     aborted: AbortedRanges,
     terms: CompactionTerms,
     *,
-    last_offsets: Mapping[int, int] = _NO_PRODUCER_STATE,
+    last_offsets: Mapping[int, Collection[int]] = _NO_PRODUCER_STATE,
     ends_segment: bool = False,
 ) -> Buffer | None:
     """What is left of a batch: itself, a shorter one, a bare header, or None for nothing.
 
-    `last_offsets` has the last data offset of each known producer.
+    `last_offsets` has the ends of the batches by which each known producer is known.
     """
     if header.is_control or header.base_offset >= keys.end_offset:
         return batch
-    must_stay = ends_segment or last_offsets.get(header.producer_id) == header.last_offset
+    must_stay = ends_segment or header.last_offset in last_offsets.get(header.producer_id, ())
     if not header.record_count or aborted.holds(header):
         return _bare(batch, header) if must_stay else None
     payload = _require_payload(batch, header, terms.limit_bytes)

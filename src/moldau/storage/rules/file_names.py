@@ -34,6 +34,8 @@ LOG_START_OFFSETS_FILE = "log-start-offset-checkpoint"
 CLEANER_OFFSETS_FILE = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
 LOCK_FILE = ".lock"
+LOSS_FILE = "possible-loss"
+"""Not Kafka's: the logs in this folder may have holes that the cluster was not told of yet."""
 
 MAX_FOLDER_NAME_LENGTH = 255
 

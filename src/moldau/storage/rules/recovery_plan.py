@@ -7,15 +7,16 @@ Kafka's rules (`LogLoader`):
   made from, all at once; those which a `.cleaned` file precedes belong to a split that was not
   finished and go.
 - An index without its log goes; a log without its index is scanned, which rebuilds it.
-- After a clean shutdown nothing is scanned. Otherwise all from the segment that holds the recovery
-  point: what lies before it was flushed.
+- After a clean shutdown nothing is scanned. Otherwise all from the segment that ends with the
+  recovery point or holds it: what lies before it was flushed. Beyond Kafka: a segment that does
+  not begin where the one before it ends is no part of the log, unless compaction has been there.
 
 A rule: names in, plans out. Nothing is opened or removed here.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -87,10 +88,29 @@ def plan_folder(names: Collection[str], swap_end_offset: int | None = None) -> F
 def plan_scan(
     segments: Sequence[int], recovery_point: int, clean_shutdown: bool
 ) -> tuple[int, ...]:
-    """The base offsets of the segments whose batches have to be checked one by one."""
+    """The base offsets of the segments whose batches have to be checked one by one.
+
+    They begin with the one that was active when the recovery point was reached, also when that is
+    where the next one begins: its indexes were completed after the flush.
+    """
     if clean_shutdown:
         return ()
-    return tuple(segments[max(0, bisect_right(segments, recovery_point) - 1) :])
+    return tuple(segments[max(0, bisect_left(segments, recovery_point) - 1) :])
+
+
+def fits_behind(
+    end_offset: int, start_offset: int, cleaned_offset: int, recovery_point: int
+) -> bool:
+    """Whether a segment that begins at `start_offset` can follow one that ends at `end_offset`.
+
+    A power loss may take the end of one file and spare the next one; and it may bring back the
+    files that a truncation removed, behind or below what was written in their place. A log is all
+    up to some offset, or replicas would disagree for ever (LOG-6). Only compaction leaves gaps,
+    and only below what its checkpoint says, or where all was flushed: ours keeps the end of each
+    segment, but Kafka's does not.
+    """
+    known_offset = max(cleaned_offset, recovery_point)
+    return end_offset == start_offset or end_offset < start_offset <= known_offset
 
 
 def plan_snapshot_removals(snapshots: Sequence[int], segments: Sequence[int]) -> tuple[int, ...]:

@@ -57,6 +57,12 @@ def test_what_is_not_committed_decided_or_flushed_is_left_alone():
         assert found.cleanable_bytes == 200, name
 
 
+def test_nothing_is_cleaned_when_the_log_begins_behind_what_was_flushed():
+    segments = [a_segment(15), a_segment(20), a_segment(30)]
+    found = survey(segments, a_log(log_start_offset=16, recovery_point=0), TERMS, NOW_MS)
+    assert found.cleanable_bytes == 0
+
+
 def test_what_is_younger_than_the_minimal_lag_is_left_alone_with_all_behind_it():
     young = [SEGMENTS[0], a_segment(10, largest_timestamp_ms=NOW_MS - 5), *SEGMENTS[2:]]
     terms = TERMS._replace(min_compaction_lag_ms=10)

@@ -17,8 +17,10 @@ from moldau.storage.rules.compaction import (
     CompactionTerms,
     KeyMap,
     compact_batch,
+    find_producer_ends,
     map_batch,
 )
+from moldau.storage.rules.producer_sequences import ProducerEntry, RememberedBatch
 
 NOW_MS = 1_700_000_000_000
 TERMS = CompactionTerms(NOW_MS, 1000)
@@ -151,13 +153,13 @@ def test_the_last_batch_of_a_producer_stays_as_a_bare_header():
     fields = {"producer_id": 7, "producer_epoch": 2, "base_sequence": 40, "leader_epoch": 3}
     old = a_batch((b"a", b"1"), (b"a", b"2"), base_offset=10, codec=Codec.GZIP, **fields)
     keys = keys_of(old, a_batch((b"a", b"3"), base_offset=12))
-    left = compact(old, keys, last_offsets={7: 11})
+    left = compact(old, keys, last_offsets={7: (11,)})
     header = read_header(left)
     assert len(left) == HEADER_BYTES
     assert (header.record_count, header.codec, header.last_sequence) == (0, 0, 41)
     assert header.max_timestamp == read_header(old).max_timestamp
-    assert compact(left, keys, last_offsets={7: 11}) is left
-    assert compact(left, keys, last_offsets={7: 20}) is None
+    assert compact(left, keys, last_offsets={7: (11,)}) is left
+    assert compact(left, keys, last_offsets={7: (20,)}) is None
 
 
 def test_the_last_batch_of_a_segment_stays_as_a_bare_header():
@@ -250,3 +252,19 @@ def test_whoever_reads_a_compacted_log_ends_up_with_the_same_table(batches: list
 
 def table_of(records: list[Record]) -> dict[bytes, Record]:
     return {record.key: record for record in records if record.key is not None}
+
+
+def a_producer(producer_id: int, *last_offsets: int) -> ProducerEntry:
+    batches = tuple(RememberedBatch(0, offset, 0, NOW_MS) for offset in last_offsets)
+    return ProducerEntry(producer_id, 0, batches, NOW_MS)
+
+
+def test_a_producer_is_known_by_its_last_batch_and_by_the_last_that_a_power_loss_would_leave():
+    producers = [a_producer(1, 5, 9, 25), a_producer(2, 30, 31), a_producer(3, 12), a_producer(4)]
+    ends = find_producer_ends(producers, {2: 17}, end_offset=20)
+    assert ends[1] == (25, 9)
+    assert ends[2] == (31, 17)
+    assert ends[3] == (12, 12)
+    assert list(ends[4]) == []
+    # All that is remembered is behind the range: any of the former may be the last before it.
+    assert 3 in find_producer_ends([a_producer(2, 30, 31)], {}, end_offset=20)[2]

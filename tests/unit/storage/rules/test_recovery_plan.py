@@ -6,6 +6,7 @@ import pytest
 
 from moldau.storage.rules.recovery_plan import (
     find_swap_segments,
+    fits_behind,
     plan_folder,
     plan_scan,
     plan_snapshot_removals,
@@ -106,9 +107,18 @@ def test_swap_files_of_an_unfinished_split_go():
 
 @pytest.mark.parametrize(
     ("recovery_point", "scanned"),
-    [(0, (0, 10, 20)), (9, (0, 10, 20)), (10, (10, 20)), (25, (20,)), (1000, (20,))],
+    [
+        (0, (0, 10, 20)),
+        (9, (0, 10, 20)),
+        (10, (0, 10, 20)),
+        (11, (10, 20)),
+        (25, (20,)),
+        (1000, (20,)),
+    ],
 )
-def test_scanning_starts_with_the_segment_that_holds_the_recovery_point(recovery_point, scanned):
+def test_scanning_starts_with_the_segment_that_was_active_at_the_recovery_point(
+    recovery_point, scanned
+):
     assert plan_scan((0, 10, 20), recovery_point, clean_shutdown=False) == scanned
 
 
@@ -138,3 +148,21 @@ def test_snapshots_at_no_segment_go_except_that_of_the_shutdown(snapshots, segme
 
 def test_usable_snapshots_are_within_the_log_and_the_latest_comes_first():
     assert usable_snapshots((0, 5, 10, 15, 20), log_start_offset=5, log_end_offset=15) == (15, 10)
+
+
+@pytest.mark.parametrize(
+    ("end_offset", "start_offset", "cleaned_offset", "recovery_point", "fits"),
+    [
+        (10, 10, 0, 0, True),
+        (9, 10, 0, 0, False),  # the end of a file is lost
+        (11, 10, 0, 0, False),  # a file is back that was truncated away
+        (11, 10, 50, 50, False),
+        (9, 10, 10, 0, True),  # Kafka's cleaner was there
+        (9, 10, 9, 0, False),
+        (9, 10, 0, 10, True),  # all of this was flushed
+    ],
+)
+def test_a_segment_follows_another_where_it_ends_or_where_compaction_has_been(
+    end_offset, start_offset, cleaned_offset, recovery_point, fits
+):
+    assert fits_behind(end_offset, start_offset, cleaned_offset, recovery_point) is fits

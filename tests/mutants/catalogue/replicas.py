@@ -91,7 +91,7 @@ MUTANTS = (
             ),
         ),
         tests=(
-            "tests/unit/storage/test_power_loss.py::"
+            "unit/storage/test_power_loss.py::"
             "test_a_settled_truncation_is_on_disk_with_its_checkpoints",
         ),
     ),
@@ -107,7 +107,7 @@ MUTANTS = (
             ),
         ),
         tests=(
-            "tests/unit/storage/test_power_loss.py::"
+            "unit/storage/test_power_loss.py::"
             "test_a_settled_truncation_is_on_disk_with_its_checkpoints",
         ),
     ),

@@ -7,6 +7,10 @@ from mutants.mutant import Edit, Mutant, Seeds
 _LOG = "moldau.storage.log"
 _FLUSH = "moldau.storage.log_flush"
 _RECOVERY = "moldau.storage.recovery"
+_PLAN = "moldau.storage.rules.recovery_plan"
+_STORE = "moldau.storage.log_store"
+_CLEANING = "moldau.storage.rules.cleaning_plan"
+_DIRECTORY = "moldau.storage.log_directory"
 _SCAN = "moldau.storage.batch_scan"
 _EPOCHS = "moldau.storage.rules.epoch_cache"
 _SEGMENT = "moldau.storage.segment"
@@ -38,9 +42,97 @@ MUTANTS = (
         rule="LOG-6",
         breaks="a segment that lost its end is followed by the next one as if nothing were missing",
         edits=(
-            Edit(_RECOVERY, "if end_offset < start_offset and not", "if end_offset < 0 and not"),
+            Edit(
+                _PLAN,
+                "    return end_offset == start_offset or",
+                "    return end_offset <= start_offset or",
+            ),
         ),
         tests=(f"{_UNIT}/test_recovery.py::test_a_segment_that_lost_its_end_ends_the_log",),
+    ),
+    Mutant(
+        name="recovery-keeps-overlapping-segments",
+        rule="LOG-6",
+        breaks="a file that a truncation removed, and a power loss brought back, is in the log",
+        edits=(
+            Edit(
+                _PLAN,
+                "    return end_offset == start_offset or",
+                "    return end_offset >= start_offset or",
+            ),
+        ),
+        tests=(
+            f"{_UNIT}/test_power_loss.py::"
+            "test_segments_that_overlap_are_what_a_truncation_had_removed",
+        ),
+    ),
+    Mutant(
+        name="less-than-was-flushed-counts-as-whole",
+        rule="REP-6",
+        breaks="a log that ends before its recovery point or high watermark does not say so",
+        edits=(Edit(_RECOVERY, "        if end_offset < promised:\n", "        if False:\n"),),
+        tests=(
+            f"{_UNIT}/test_power_loss.py::"
+            "test_a_log_that_ends_before_what_was_flushed_or_committed_says_so",
+        ),
+    ),
+    Mutant(
+        name="a-failed-sync-forgotten",
+        rule="REP-6",
+        breaks="the next process takes for written what the system failed to write",
+        edits=(
+            Edit(
+                _DIRECTORY,
+                "        if isinstance(error, FailedSyncError):\n",
+                "        if False:\n",
+            ),
+        ),
+        tests=(
+            f"{_UNIT}/test_power_loss.py::"
+            "test_after_a_failed_sync_the_next_process_takes_no_log_of_the_folder_for_whole",
+        ),
+    ),
+    Mutant(
+        name="a-new-log-not-on-disk",
+        rule="LOG-10",
+        breaks="a log that counts as a replica is gone after a power loss",
+        edits=(
+            Edit(
+                _RECOVERY,
+                "    directory.files.sync_folder(folder)\n"
+                "    directory.files.sync_folder(folder.parent)\n",
+                "",
+            ),
+        ),
+        tests=(
+            f"{_UNIT}/test_power_loss.py::"
+            "test_after_a_clean_stop_an_empty_and_a_truncated_log_survive_a_power_loss",
+        ),
+    ),
+    Mutant(
+        name="a-clean-stop-whatever-failed",
+        rule="LOG-10",
+        breaks="the marker of a clean stop is there although a log could not be flushed",
+        edits=(Edit(_STORE, "                    unclean.add(log.directory)\n", ""),),
+        tests=(
+            f"{_UNIT}/test_power_loss.py::test_a_stop_with_a_flush_that_failed_is_no_clean_one",
+        ),
+    ),
+    Mutant(
+        name="compaction-past-what-was-flushed",
+        rule="LOG-11",
+        breaks="a record goes although the one that replaces it may be lost with the power",
+        edits=(
+            Edit(
+                _CLEANING,
+                "    return max(starts, default=segments[0].base_offset)\n",
+                "    return max(starts, default=log.log_start_offset)\n",
+            ),
+        ),
+        tests=(
+            f"{_UNIT}/test_power_loss.py::"
+            "test_compaction_stays_below_the_recovery_point_when_the_log_begins_above_it",
+        ),
     ),
     Mutant(
         name="recovery-keeps-what-is-behind-damage",
@@ -49,10 +141,9 @@ MUTANTS = (
         edits=(
             Edit(
                 _RECOVERY,
-                "                self._remove(self._segments[number + 1 :])\n"
-                "                del self._segments[number + 1 :]\n"
-                "                break\n",
-                "                continue\n",
+                "        self._remove(self._segments[number + 1 :])\n"
+                "        del self._segments[number + 1 :]\n",
+                "",
             ),
         ),
         tests=(f"{_UNIT}/test_recovery.py::test_what_is_behind_damage_goes_too",),
@@ -124,8 +215,8 @@ MUTANTS = (
         edits=(
             Edit(
                 _FLUSH,
-                "max(self.recovery_point, plan.end_offset)",
-                "max(self.recovery_point, self._log.log_end_offset)",
+                "min(plan.end_offset, self._kept_end())",
+                "self._kept_end()",
             ),
         ),
         tests=(

@@ -197,7 +197,7 @@ class ClusterProcesses:
     def _logs(self, topic: str, partition: int) -> dict[int, bytes]:
         return {
             number: b"".join(path.read_bytes() for path in self.segments(number, topic, partition))
-            for number in self.brokers
+            for number in self.view(topic, partition).replicas
         }
 
     def _describe_logs(self, topic: str, partition: int) -> str:

@@ -21,6 +21,12 @@ from moldau.errors import MoldauError
 from support import confluent_client
 from support.waiting import PATIENCE_SECONDS, eventually
 
+_ABOUT_NEW_LEADERS = (
+    KafkaError.OFFSET_NOT_AVAILABLE,  # it does not know yet what is committed
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+)
+
 
 class Promised(Protocol):
     """What a producer sent and was told, by partition; each of its records has another value."""
@@ -144,9 +150,9 @@ def read_log(bootstrap: str, topic: str, partition: int) -> dict[int, bytes]:
             try:
                 return client.get_watermark_offsets(where, PATIENCE_SECONDS)
             except KafkaException as error:
-                if error.args[0].code() != KafkaError.OFFSET_NOT_AVAILABLE:
+                if error.args[0].code() not in _ABOUT_NEW_LEADERS:
                     raise
-                return None  # a new leader does not know yet what is committed
+                return None
 
         start, end = eventually(find_bounds, "a leader that knows its high watermark")
     got = confluent_client.consume(bootstrap, topic, end - start, partition=partition, start=start)

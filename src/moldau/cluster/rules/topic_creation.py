@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from moldau.cluster.rules.metadata_image import TopicState
+from moldau.cluster.rules.reassignment import target_replicas
 from moldau.cluster.rules.replica_placement import Assignment, BrokerRack, place_replicas
 from moldau.errors import (
     InvalidConfigError,
@@ -124,7 +125,7 @@ def plan_partitions(
     if total == current:
         raise InvalidPartitionsError(f"topic {topic.name!r} already has {current} partitions")
     _check_amount(total - current)
-    replication_factor = len(topic.partitions[0].replicas)
+    replication_factor = _replication_factor(topic)
     if assignments is not None:
         return _require_matching(topic, assignments, total, brokers)
     _check_replication_factor(replication_factor, brokers)
@@ -137,6 +138,11 @@ def plan_partitions(
         replica_shift=start,
         first_partition=current,
     )
+
+
+def _replication_factor(topic: TopicState) -> int:
+    """Of its first partition; while that one moves, those that it leaves are among its replicas."""
+    return len(target_replicas(topic.partitions[0]))
 
 
 def _index_of_first_leader(topic: TopicState, brokers: Sequence[BrokerRack]) -> int:
@@ -223,7 +229,7 @@ def _require_matching(
             f"{total - current} partitions are to be added, but {len(assignments)} assignments "
             "were given"
         )
-    return _require_sound(assignments, len(topic.partitions[0].replicas), current, brokers)
+    return _require_sound(assignments, _replication_factor(topic), current, brokers)
 
 
 def _require_sound(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -150,6 +151,14 @@ def test_an_existing_topic_is_told_before_other_faults() -> None:
 def test_added_partitions_go_on_with_the_round_of_the_topic() -> None:
     topic = topic_with((2, 3), (3, 1))
     assert plan_partitions(topic, 4, None, brokers=THREE) == ((1, 3), (2, 3))
+
+
+def test_partitions_that_are_added_while_the_first_one_moves_have_no_more_replicas() -> None:
+    topic = topic_with((2, 3, 1), (3, 1))
+    moving = replace(topic.partitions[0], adding_replicas=(2,), removing_replicas=(1,))
+    topic = replace(topic, partitions=(moving, *topic.partitions[1:]))
+    assert plan_partitions(topic, 4, None, brokers=THREE) == ((1, 3), (2, 3))
+    assert plan_partitions(topic, 3, [[3, 2]], brokers=THREE) == ((3, 2),)
 
 
 def test_added_partitions_can_be_assigned_by_hand() -> None:

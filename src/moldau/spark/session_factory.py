@@ -6,9 +6,11 @@ whatever `python3` is first on the path, which is often not where Moldau is inst
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
+import site
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -25,6 +27,7 @@ LOWEST_JAVA: Final = 17
 _JAVA_SECONDS: Final = 30
 _JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _LOOPBACK: Final = "127.0.0.1"
+_WORKER_PYTHON: Final = Path(__file__).with_name("worker_python.sh")
 
 DEFAULTS: Final[dict[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
@@ -100,12 +103,31 @@ def use_this_python(master: str = DEFAULT_MASTER) -> None:
 
     On a cluster of other machines a `PYSPARK_PYTHON` that somebody set stays: the interpreter may
     be elsewhere there.
+
+    On this machine `worker_python.sh` starts the interpreter, without the copy of pyspark that
+    Spark puts first on its workers' path. It is an archive without compiled modules, and reading
+    it is two thirds of the work of a start. Spark begins a worker for each step of planning a
+    read or a write, and gives up one that has not called back after ten seconds, however busy the
+    machine is.
     """
-    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if master.startswith("local"):
-        os.environ["PYSPARK_PYTHON"] = sys.executable
+        os.environ["MOLDAU_WORKER_PYTHON"] = sys.executable
+        os.environ["PYSPARK_DRIVER_PYTHON"] = os.environ["PYSPARK_PYTHON"] = _local_python()
     else:
+        os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+def _local_python() -> str:
+    """What starts a worker here: the interpreter itself where pyspark is not installed in it."""
+    spec = importlib.util.find_spec("pyspark")
+    origin = None if spec is None or spec.origin is None else Path(spec.origin).resolve()
+    own = [
+        Path(folder).resolve() for folder in (*site.getsitepackages(), site.getusersitepackages())
+    ]
+    is_installed = origin is not None and origin.parent.parent in own
+    is_usable = is_installed and os.access(_WORKER_PYTHON, os.X_OK)
+    return str(_WORKER_PYTHON) if is_usable else sys.executable
 
 
 def require_java() -> None:

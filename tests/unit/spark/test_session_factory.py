@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,7 @@ from moldau.spark.session_factory import require_java, settings_for, use_this_py
 def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYSPARK_PYTHON", "/somewhere/python")
     monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "/somewhere/python")
+    monkeypatch.setenv("MOLDAU_WORKER_PYTHON", "/somewhere/python")
 
 
 def test_a_local_session_is_reachable_from_this_machine_alone() -> None:
@@ -38,7 +41,27 @@ def test_given_settings_go_first_and_may_have_underscores_for_dots() -> None:
 
 def test_local_workers_run_in_this_interpreter() -> None:
     use_this_python("local[*]")
-    assert os.environ["PYSPARK_PYTHON"] == sys.executable
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        assert tell([os.environ[name]], "sys.executable") == sys.executable
+
+
+def test_local_workers_take_the_installed_pyspark_and_not_the_archive(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Whose modules are compiled at each start, within the ten seconds that Spark waits."""
+    pytest.importorskip("pyspark")
+    archives = [f"/spark/python/lib/{name}" for name in ("pyspark.zip", "py4j-0.10.9.9-src.zip")]
+    others = [str(tmp_path / "a folder * of ours"), "/spark/jars/spark-core.jar"]
+    monkeypatch.setenv("PYTHONPATH", ":".join([*archives, *others]))
+    use_this_python("local[*]")
+    path = tell([os.environ["PYSPARK_PYTHON"]], "sys.path")
+    assert [entry for entry in (*archives, *others) if repr(entry) in path] == others
+
+
+def tell(python: Sequence[str], what: str) -> str:
+    """What an interpreter says of itself, started as Spark starts a worker."""
+    command = [*python, "-c", f"import sys; print({what})"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def test_on_a_cluster_the_interpreter_that_somebody_chose_stays() -> None:

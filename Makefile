@@ -37,7 +37,7 @@ demo: $(VENV)/.dev ## A click stream through Spark: a derived feed and an offlin
 	@$(BIN)/python examples/demo.py
 
 interop: $(VENV)/.dev ## Spark's own Kafka connector against Moldau, where Maven's repository can be reached
-	$(BIN)/python -m pytest tests/interop -ra
+	$(BIN)/python -m pytest tests/interop
 
 test: $(VENV)/.dev lint ## Install what the tests need, lint, and run every test
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal

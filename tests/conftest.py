@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from hypothesis import settings
 
+from support import left_out
 from support.ctrl_c import ctrl_c_heard
 
 # No deadline: a busy machine is no failure. In CI the examples are the same in every run, so that
@@ -36,6 +37,14 @@ def show_figure(request: pytest.FixtureRequest) -> Callable[[str], None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    skipped = [
+        report.longrepr[2]
+        for report in terminalreporter.stats.get("skipped", ())
+        if isinstance(report.longrepr, tuple)
+    ]
+    if skipped:
+        terminalreporter.section("left out, and how to get it")
+        terminalreporter.write_line("\n".join(left_out.describe(skipped)))
     lines = [
         f"{report.nodeid.rpartition('::')[2]}: {text}"
         for report in terminalreporter.getreports("passed")

@@ -35,6 +35,7 @@ from moldau.coordination.port import (
     NoNodeError,
     Operation,
 )
+from moldau.errors import InvariantViolation
 
 logger = logging.getLogger(__name__)
 
@@ -121,12 +122,18 @@ class StateWriter:
     async def _was_moved(self, plan: Sequence[PlannedState]) -> bool:
         """Whether it came through before, and only its answer did not.
 
-        Under which version of the topic's node is not known then, so it is read.
+        A state alone does not tell: somebody else may have written the same. Under which version
+        of the topic's node it came through is not known, so the topic is read.
         """
+        name = plan[0].topic.name
         if not await self._is_written(plan):
             return False
-        await self._publisher.refresh_topics({plan[0].topic.name})
-        return True
+        await self._publisher.refresh_topics({name})
+        topic = self._publisher.image.topics.get(name)
+        return topic is not None and all(
+            _has_replicas_of(topic.find_partition(planned.partition), planned.state)
+            for planned in plan
+        )
 
     async def _transact(
         self,
@@ -143,6 +150,8 @@ class StateWriter:
             else topic_operations.notification([part[0].topic.name])
         )
         writes = (*operations, *map(topic_operations.state_write, part), told)
+        for planned in part:
+            _require_epoch(planned, is_move=moved_version is not None)
         async with self._publisher.announcing:
             try:
                 paths = await transact_in_term(self._coordination, term, writes)
@@ -189,6 +198,25 @@ def parts_of(plan: Sequence[PlannedState]) -> Iterator[list[PlannedState]]:
         size_bytes += size
     if part:
         yield part
+
+
+def _has_replicas_of(state: PartitionState | None, other: PartitionState) -> bool:
+    return state is not None and (
+        (state.replicas, state.adding_replicas, state.removing_replicas)
+        == (other.replicas, other.adding_replicas, other.removing_replicas)
+    )
+
+
+def _require_epoch(planned: PlannedState, *, is_move: bool) -> None:
+    """CTL-3: replicas change with the topic's node only, and under a new epoch."""
+    former, state = planned.former, planned.state
+    if set(former.replicas) == set(state.replicas):
+        return
+    if not is_move or state.leader_epoch <= former.leader_epoch:
+        raise InvariantViolation(
+            f"CTL-3: {planned.topic.name}-{planned.partition} would go from {former.replicas} to "
+            f"{state.replicas}, and from epoch {former.leader_epoch} to {state.leader_epoch}"
+        )
 
 
 def _size_bytes(planned: PlannedState) -> int:

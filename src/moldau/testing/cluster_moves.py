@@ -8,7 +8,7 @@ arrives, and that nothing is left behind on disks (`cluster_observer.find_flaw`)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from moldau.errors import ErrorCode
@@ -40,17 +40,31 @@ _MOST_PARTITIONS: Final = 4
 async def _reassign(
     operator: Operator, partition: TopicPartition, replicas: Sequence[int] | None
 ) -> None:
-    operator.note(f"{partition} to {'where it was' if replicas is None else replicas}")
-    row = {"partition_index": partition.partition, "replicas": replicas}
-    values: dict[str, object] = {
-        "timeout": _TIMEOUT_MS,
-        "topics": [{"name": partition.topic, "partitions": [row]}],
-    }
+    await _reassign_all(operator, {partition: replicas})
+
+
+async def _reassign_all(
+    operator: Operator, targets: Mapping[TopicPartition, Sequence[int] | None]
+) -> None:
+    """In one request."""
+    for partition, replicas in targets.items():
+        operator.note(f"{partition} to {'where it was' if replicas is None else replicas}")
+    rows = [
+        {
+            "name": partition.topic,
+            "partitions": [{"partition_index": partition.partition, "replicas": replicas}],
+        }
+        for partition, replicas in targets.items()
+    ]
+    values: dict[str, object] = {"timeout": _TIMEOUT_MS, "topics": rows}
     moves = operator.cluster.history.moves
-    asked = moves.ask(partition, replicas)
+    asked = [moves.ask(*target) for target in targets.items()]
     code = await operator.ask_controller(_ALTER_REASSIGNMENTS, values, _reassignment_codes)
-    moves.answer(asked, code, is_in_doubt=operator.is_in_doubt)
-    operator.note(f"{partition} to {replicas}: {code}")
+    for move in asked:
+        # Of several, some may have been refused and others not.
+        in_doubt = operator.is_in_doubt or (bool(code) and len(asked) > 1)
+        moves.answer(move, code, is_in_doubt=in_doubt)
+    operator.note(f"moved: {code}")
 
 
 def _reassignment_codes(answer: object) -> list[ErrorCode]:
@@ -107,6 +121,14 @@ async def _pause(operator: Operator) -> None:
 async def move(operator: Operator) -> None:
     partition = _some_partition(operator)
     await _reassign(operator, partition, _some_target(operator, partition))
+
+
+async def move_all(operator: Operator) -> None:
+    """All partitions that clients write to, and a second time while they are on their way."""
+    for _ in range(2):
+        partitions = list(operator.cluster.partitions)
+        await _reassign_all(operator, {one: _some_target(operator, one) for one in partitions})
+        await _pause(operator)
 
 
 async def move_and_back(operator: Operator) -> None:
@@ -184,6 +206,7 @@ MOVES: Final = OperationFamily(
     most=7,
     kinds={
         "move": (6, move),
+        "move all": (3, move_all),
         "move and back": (6, move_and_back),
         "move to and fro": (5, move_to_and_fro),
         "move and cancel": (5, move_and_cancel),

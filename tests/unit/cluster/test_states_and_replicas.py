@@ -15,10 +15,12 @@ import pytest
 
 from moldau.cluster import layout
 from moldau.cluster.rules.leader_election import PlannedState
+from moldau.cluster.rules.reassignment import is_moving, plan_redirection
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.cluster.state_writer import RETRY_SECONDS
 from moldau.coordination.port import ConnectionLostError, Node, Operation
-from moldau.model import BrokerId, TopicPartition
+from moldau.errors import InvariantViolation
+from moldau.model import BrokerId, LeaderEpoch, TopicPartition
 from moldau.testing.manual_clock import wait_until_idle
 
 from .stage import Member, Stage, play
@@ -181,9 +183,48 @@ def test_a_move_is_not_planned_over_replicas_that_are_older_than_the_node() -> N
         assert await one.leadership.alter_reassignments({CLICKS_0: [1]}) == {CLICKS_0: None}
         term = one.controllership.require_term()
         state = old.partitions[1]
-        planned = PlannedState(old, 1, state, replace(state, replicas=(BrokerId(2),)))
-        assert await one.states.move([planned], term=term)
+        moved = replace(state, replicas=(BrokerId(2),), leader_epoch=LeaderEpoch(1))
+        assert await one.states.move([PlannedState(old, 1, state, moved)], term=term)
         await wait_until_idle()
         assert [each.replicas for each in two.topic("clicks").partitions] == [(1,), (2,)]
+
+    play(story)
+
+
+def test_a_move_that_another_overtook_with_the_same_state_has_not_happened() -> None:
+    """A broker that comes back with a hole writes the state as it is; so does the move."""
+
+    async def story(stage: Stage) -> None:
+        one, two, _ = [await stage.join(broker_id) for broker_id in (1, 2, 3)]
+        await one.lead()
+        await one.admin.create_topic(TopicSpec(name="clicks", assignments={0: [1, 2]}))
+        await wait_until_idle()
+        topic = one.topic("clicks")
+        state = topic.partitions[0]
+        term = one.controllership.require_term()
+        begun = PlannedState(topic, 0, state, plan_redirection(state, (BrokerId(2),), (), 0))
+        assert await two.states.write([PlannedState(topic, 0, state, state)])
+        assert not await one.states.move([begun], term=term)
+        assert not is_moving(one.topic("clicks").partitions[0])
+
+    play(story)
+
+
+def test_replicas_do_not_change_under_the_same_epoch_nor_without_their_node() -> None:
+    """CTL-3"""
+
+    async def story(stage: Stage) -> None:
+        one = await stage.join_and_lead(1)
+        await one.admin.create_topic(TopicSpec(name="clicks"))
+        topic = one.topic("clicks")
+        state = topic.partitions[0]
+        moved = replace(state, replicas=(BrokerId(1), BrokerId(2)))
+        raised = replace(moved, leader_epoch=LeaderEpoch(state.leader_epoch + 1))
+        term = one.controllership.require_term()
+        with pytest.raises(InvariantViolation, match="CTL-3"):
+            await one.states.move([PlannedState(topic, 0, state, moved)], term=term)
+        with pytest.raises(InvariantViolation, match="CTL-3"):
+            await one.states.write([PlannedState(topic, 0, state, raised)])
+        assert await one.states.move([PlannedState(topic, 0, state, raised)], term=term)
 
     play(story)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from dataclasses import replace
 from random import Random
 from uuid import UUID
 
@@ -24,8 +25,12 @@ from group_world import (
     run,
 )
 
+from moldau.broker.server import Broker
+from moldau.cluster.rules.leader_election import PlannedState
+from moldau.cluster.state_writer import StateWriter
 from moldau.errors import ErrorCode, NotLeaderError
 from moldau.groups.coordinator import GroupCoordinator
+from moldau.model import LeaderEpoch
 from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
 from moldau.replication.partition import Partition
 from moldau.testing.manual_clock import wait_until_idle
@@ -100,6 +105,48 @@ def test_a_join_makes_the_topic_too() -> None:
         broker = await world.start()
         client = await world.connect()
         assert (await client.join()).generation_id == 1
+        await broker.stop()
+
+    run(story)
+
+
+async def raise_epochs(broker: Broker, world: World, by: int) -> None:
+    """As a step of a reassignment does that leaves the leader in its place (CTL-3)."""
+    publisher = broker.services.publisher
+    topic = publisher.image.topics[GROUP_OFFSETS_TOPIC]
+    plan = [
+        PlannedState(
+            topic, number, state, replace(state, leader_epoch=LeaderEpoch(state.leader_epoch + by))
+        )
+        for number, state in enumerate(topic.partitions)
+    ]
+    assert world.store is not None
+    session = world.store.session()
+    assert await StateWriter(session, publisher).write(plan)
+    await broker.services.wait_until_applied()
+    await wait_until_idle()
+    await session.close()
+
+
+@pytest.mark.parametrize(("by", "is_kept"), [(1, True), (2, False)])
+def test_groups_stay_while_their_leader_goes_on_under_the_next_epoch(
+    by: int, is_kept: bool
+) -> None:
+    """Where an epoch was skipped, another broker may have led: then the log is read again."""
+
+    async def story(world: World) -> None:
+        broker = await world.start()
+        client = await world.connect()
+        await world.create(client, "t")
+        member_id = await client.work()
+        assert await client.commit("t", 7, member_id=member_id, generation=1) is ErrorCode.none
+        shards = {lead.shard for lead in broker.services.groups._leads.values()}
+        await raise_epochs(broker, world, by)
+        after = {lead.shard for lead in broker.services.groups._leads.values()}
+        assert (after == shards) is is_kept
+        assert await client.beat(member_id) is ErrorCode.none
+        assert await client.commit("t", 8, member_id=member_id, generation=1) is ErrorCode.none
+        assert await client.fetch() == {"t": 8}
         await broker.stop()
 
     run(story)

@@ -532,6 +532,13 @@ class Partition(Replica):
                 f"offset {offset} of {self.topic_partition} is past the high watermark "
                 f"{self.high_watermark}"
             )
+        if offset > self.log.log_start_offset:
+            _log.info(
+                "%s: records with offsets %d to %d are deleted: DeleteRecords asked for it",
+                self.topic_partition,
+                self.log.log_start_offset,
+                offset - 1,
+            )
         self.log.advance_start(Offset(offset))
         self._observer.on_change(self.topic_partition)  # followers hear of it at once
         return self.log.log_start_offset

@@ -318,7 +318,15 @@ class Replica:
 
     def start_anew(self, offset: int) -> None:
         """Throw everything away: the leader's log begins later. Hold `truncating`."""
-        self.log.truncate_fully(offset)
+        log = self.log
+        _log.info(
+            "%s: all from offset %d to %d is deleted: the leader's log starts at %d",
+            self.topic_partition,
+            log.log_start_offset,
+            log.log_end_offset - 1,
+            offset,
+        )
+        log.truncate_fully(offset)
         self._restore_high_watermark()
 
     def _restore_high_watermark(self) -> None:

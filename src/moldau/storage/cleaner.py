@@ -24,6 +24,7 @@ from moldau.storage.rules.cleaning_plan import (
     CleaningTerms,
     DirtyLog,
     DirtySegment,
+    explain,
     find_dirtiest,
     is_due,
     max_keys,
@@ -112,7 +113,7 @@ class Cleaner:
         return _Survey(segments, facts, cleanable, terms)
 
     async def _clean(self, log: Log, found: _Survey) -> bool:
-        before_bytes = log.size_bytes
+        before_bytes, before_count = log.size_bytes, len(log.segments)
         try:
             await CompactionRound(
                 log, found.segments, found.facts, found.cleanable, found.terms, self._round_terms()
@@ -127,11 +128,15 @@ class Cleaner:
             self._uncleanable.add(log)
             return True
         _log.info(
-            "compacted %s up to offset %d: %d bytes, before it were %d",
+            "%s: compacted from offset %d to %d, %d bytes in %d segments are left of %d in %d: %s",
             log.topic_partition,
-            log.cleaned_offset,
+            found.cleanable.first_dirty_offset,
+            log.cleaned_offset - 1,
             log.size_bytes,
+            len(log.segments),
             before_bytes,
+            before_count,
+            explain(found.cleanable, found.terms),
         )
         return True
 

@@ -16,6 +16,7 @@ the last is appended to; what is in the file behind a segment's size is not part
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -41,13 +42,15 @@ from moldau.storage.replicated_batches import check_replicated
 from moldau.storage.rules.append_checks import set_log_append_time
 from moldau.storage.rules.epoch_cache import EpochCache, EpochEnd
 from moldau.storage.rules.producer_sequences import Duplicate, ProducerEntry
-from moldau.storage.rules.retention import LogFacts
+from moldau.storage.rules.retention import Deletion, LogFacts
 from moldau.storage.rules.roll import MAX_RELATIVE_OFFSET, jitter_bound_ms, limits_for, should_roll
 from moldau.storage.segment import Segment
 from moldau.storage.segment_retention import plan_deletion
 from moldau.storage.snapshot_files import SnapshotFiles
 from moldau.storage.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from moldau.storage.transaction_index import AbortedTransaction
+
+_log = logging.getLogger(__name__)
 
 NO_TIMESTAMP = -1
 NO_EPOCHS = EpochCache()
@@ -423,16 +426,36 @@ class Log:
         try:
             facts = LogFacts(self.log_start_offset, high_watermark, self.log_end_offset)
             policies = self.directory.retention_policies(self.options)
-            count = plan_deletion(self.directory.files, self.segments, facts, policies, now_ms)
+            plan = plan_deletion(self.directory.files, self.segments, facts, policies, now_ms)
+            count = sum(deletion.count for deletion in plan)
             if count == len(self.segments):
                 self._roll(self.log_end_offset, now_ms)
             if count:
+                self._report_deletions(plan)
                 old, self.segments = self.segments[:count], self.segments[count:]
                 self.advance_start(self.segments[0].base_offset)
                 self._delete_files(old)
         except OSError as error:
             raise self.directory.judge(error) from error
         return count
+
+    def _report_deletions(self, plan: Sequence[Deletion]) -> None:
+        """A line for each reason, however many segments go for it."""
+        first = 0
+        for deletion in plan:
+            count = deletion.count
+            going = self.segments[first : first + count]
+            first += count
+            _log.info(
+                "%s: deleted offsets %d to %d, %d bytes in %d segment%s: %s",
+                self.topic_partition,
+                going[0].base_offset,
+                self.segments[first].base_offset - 1,
+                sum(segment.size_bytes for segment in going),
+                count,
+                "" if count == 1 else "s",
+                deletion.reason,
+            )
 
     def _delete_files(self, segments: Sequence[Segment], *, with_snapshots: bool = True) -> None:
         """Rename the files of segments; they go when `file.delete.delay.ms` is over."""

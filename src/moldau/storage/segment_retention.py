@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from moldau.config.topic_options import TopicOptions
 from moldau.storage.files import Files
 from moldau.storage.rules.retention import (
+    Deletion,
     LogFacts,
     RetentionPolicy,
     SegmentFacts,
-    plan_retention,
+    plan_deletions,
     policies_for,
 )
 from moldau.storage.segment import Segment
@@ -32,11 +33,10 @@ def plan_deletion(
     log: LogFacts,
     policies: Iterable[RetentionPolicy],
     now_ms: int,
-) -> int:
-    """How many segments to delete now, from the oldest."""
+) -> tuple[Deletion, ...]:
+    """Which segments to delete now, from the oldest, and why."""
     facts = [_facts_of(files, segment) for segment in segments]
-    count = plan_retention(facts, log, policies, now_ms)
-    return min(count, MOST_AT_ONCE)
+    return plan_deletions(facts, log, policies, now_ms, MOST_AT_ONCE)
 
 
 def _facts_of(files: Files, segment: Segment) -> SegmentFacts:

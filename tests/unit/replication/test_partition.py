@@ -575,6 +575,24 @@ def test_records_are_deleted_when_every_living_replica_has_deleted_them():
     run_story(story)
 
 
+def test_deleted_records_leave_a_line_that_says_who_asked(caplog: pytest.LogCaptureFixture):
+    async def story(bench: Bench) -> None:
+        [leader] = await bench.open(1)
+        bench.elect(1, 0)
+        for value in (b"a", b"b", b"c"):
+            leader.produce(value)
+        caplog.set_level("INFO")
+        leader.partition.delete_records(2)
+        leader.partition.delete_records(2)
+        lines = [each.getMessage() for each in caplog.records if "DeleteRecords" in each.message]
+        [line] = lines
+        assert line.endswith(
+            ": records with offsets 0 to 1 are deleted: DeleteRecords asked for it"
+        )
+
+    run_story(story)
+
+
 def test_what_is_not_committed_is_not_deleted():
     async def story(bench: Bench) -> None:
         leader, follower = await bench.open(1, 2)

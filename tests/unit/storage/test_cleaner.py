@@ -417,3 +417,15 @@ def test_a_segment_ends_in_time_for_the_maximal_lag(memory_bench: LogBench):
     assert len(log.segments) == 1
     put(bench, log, {b"a": b"3"}, timestamp_ms=START_MS + 1001)
     assert len(log.segments) == 2
+
+
+def test_a_round_leaves_a_line_that_says_why(
+    memory_bench: LogBench, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO")
+    log = memory_bench.create(**COMPACTED)
+    put_rounds(memory_bench, log, 10)
+    assert clean_now(memory_bench, log)
+    [line] = [each.getMessage() for each in caplog.records if each.name.endswith(".cleaner")]
+    assert line.startswith(f"clicks-0: compacted from offset 0 to {log.cleaned_offset - 1}, ")
+    assert line.endswith("min.cleanable.dirty.ratio 0.0: 1.00 of it was dirty")

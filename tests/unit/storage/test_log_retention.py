@@ -181,3 +181,39 @@ def test_a_producer_whose_batches_were_truncated_is_what_it_was_before(bench: Lo
     assert [(e.producer_id, e.last_sequence) for e in log.active_producers()] == [(1, 1)]
     assert bench.append(log, producer_id=1, producer_epoch=0, base_sequence=1).duplicate
     assert not bench.append(log, producer_id=1, producer_epoch=0, base_sequence=2).duplicate
+
+
+# What is said of it
+
+
+def lines_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [each.getMessage() for each in caplog.records if each.name == "moldau.storage.log"]
+
+
+def test_segments_that_go_leave_a_line_for_each_reason(
+    bench: LogBench, caplog: pytest.LogCaptureFixture
+):
+    caplog.set_level("INFO")
+    log = a_log(bench, 5, retention_ms=1000, retention_bytes=-1)
+    size = log.segments[0].size_bytes
+    log.advance_start(2)
+    assert log.delete_old_segments(START_MS, 10) == 1
+    assert lines_of(caplog) == [
+        f"clicks-0: deleted offsets 0 to 1, {size} bytes in 1 segment: the log starts at offset 2 "
+        "(DeleteRecords, or its leader's)"
+    ]
+    caplog.clear()
+    log.update_options(log.options.replace(retention_ms=-1, retention_bytes=2 * size))
+    assert log.delete_old_segments(START_MS, 10) == 2
+    assert lines_of(caplog) == [
+        f"clicks-0: deleted offsets 2 to 5, {2 * size} bytes in 2 segments: "
+        f"retention.bytes {2 * size}: the log had {4 * size} bytes"
+    ]
+    caplog.clear()
+    log.update_options(log.options.replace(retention_ms=1000, retention_bytes=-1))
+    newest_ms = log.segments[0].largest_timestamp()
+    assert log.delete_old_segments(newest_ms + 5000, 10) == 2
+    [line] = lines_of(caplog)
+    assert "offsets 6 to 9" in line
+    assert "retention.ms 1000: the newest record of the first is of 2023-11-14T22:" in line
+    assert line.endswith(", 5000 ms ago")

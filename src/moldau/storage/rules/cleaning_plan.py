@@ -106,6 +106,16 @@ def is_due(cleanable: Cleanable, min_cleanable_dirty_ratio: float) -> bool:
     return cleanable.is_overdue or cleanable.dirty_ratio > min_cleanable_dirty_ratio
 
 
+def explain(cleanable: Cleanable, terms: CleaningTerms) -> str:
+    """Why a log that is due is due."""
+    if cleanable.dirty_ratio > terms.min_cleanable_dirty_ratio:
+        return (
+            f"min.cleanable.dirty.ratio {terms.min_cleanable_dirty_ratio}: "
+            f"{cleanable.dirty_ratio:.2f} of it was dirty"
+        )
+    return f"max.compaction.lag.ms {terms.max_compaction_lag_ms}: a dirty record was older"
+
+
 def find_dirtiest(due: Mapping[Name, Cleanable]) -> Name | None:
     return max(due, key=lambda name: due[name].dirty_ratio, default=None)
 

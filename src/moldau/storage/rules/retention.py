@@ -4,14 +4,16 @@ A policy says how many segments may go from the front. That is bounded here by w
 do: nothing at or above the high watermark goes, and an empty active segment stays. The plan may
 name the active segment too, when it holds records and they are expired: the shell rolls a new one
 first. Kafka's rules (`UnifiedLog.deleteOldSegments`): log start offset, size, time, each from the
-oldest segment to the first that stays. A rule: values in, a number out.
+oldest segment to the first that stays. Whoever looks for a record that is gone finds the reason in
+the broker's log, with the values that decided. A rule: values in, a plan out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from datetime import UTC, datetime
+from typing import NamedTuple, Protocol, runtime_checkable
 
 UNLIMITED = -1
 """`retention.ms` and `retention.bytes`: keep everything."""
@@ -48,6 +50,23 @@ class RetentionPolicy(Protocol):
         ...
 
 
+@runtime_checkable
+class ExplainedPolicy(Protocol):
+    """A policy that can say why."""
+
+    def explain(self, segments: Sequence[SegmentFacts], log: LogFacts, now_ms: int) -> str:
+        """Why the first of these segments goes; they are those that `deletable` was asked of."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """Some segments from the front, and why they go."""
+
+    count: int
+    reason: str
+
+
 @dataclass(frozen=True, slots=True)
 class StartOffsetRetention:
     """What lies before the log's start offset is of no use, whatever the cleanup policy."""
@@ -55,6 +74,9 @@ class StartOffsetRetention:
     def deletable(self, segments: Sequence[SegmentFacts], log: LogFacts, now_ms: int) -> int:
         starts = (segment.base_offset for segment in segments[1:])
         return sum(start <= log.log_start_offset for start in starts)
+
+    def explain(self, segments: Sequence[SegmentFacts], log: LogFacts, now_ms: int) -> str:
+        return f"the log starts at offset {log.log_start_offset} (DeleteRecords, or its leader's)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +92,14 @@ class TimeRetention:
             if now_ms - segment.age_timestamp_ms <= self.retention_ms:
                 return count
         return len(segments)
+
+    def explain(self, segments: Sequence[SegmentFacts], log: LogFacts, now_ms: int) -> str:
+        newest_ms = segments[0].age_timestamp_ms
+        what = "newest record" if segments[0].largest_timestamp_ms >= 0 else "file without times"
+        return (
+            f"retention.ms {self.retention_ms}: the {what} of the first is of "
+            f"{_as_time(newest_ms)}, {now_ms - newest_ms} ms ago"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +117,10 @@ class SizeRetention:
             if excess < 0:
                 return count
         return len(segments)
+
+    def explain(self, segments: Sequence[SegmentFacts], log: LogFacts, now_ms: int) -> str:
+        total_bytes = sum(segment.size_bytes for segment in segments)
+        return f"retention.bytes {self.retention_bytes}: the log had {total_bytes} bytes"
 
 
 def policies_for(
@@ -109,11 +143,44 @@ def plan_retention(
     Each policy looks at what those before it have left, as in Kafka: timestamps need not grow from
     segment to segment, so the longest of the prefixes may not be all.
     """
+    return sum(deletion.count for deletion in plan_deletions(segments, log, policies, now_ms))
+
+
+def plan_deletions(
+    segments: Sequence[SegmentFacts],
+    log: LogFacts,
+    policies: Iterable[RetentionPolicy],
+    now_ms: int,
+    most: int | None = None,
+) -> tuple[Deletion, ...]:
+    """As `plan_retention`, with the reasons, and not more than so many in all."""
     allowed = _count_allowed(segments, log)
-    count = 0
+    if most is not None:
+        allowed = min(allowed, most)
+    count, deletions = 0, []
     for policy in policies:
-        count = min(allowed, count + policy.deletable(segments[count:], log, now_ms))
-    return count
+        left = segments[count:]
+        more = min(allowed - count, policy.deletable(left, log, now_ms))
+        if more > 0:
+            deletions.append(Deletion(more, _explain(policy, left, log, now_ms)))
+            count += more
+    return tuple(deletions)
+
+
+def _explain(
+    policy: RetentionPolicy, segments: Sequence[SegmentFacts], log: LogFacts, now_ms: int
+) -> str:
+    if isinstance(policy, ExplainedPolicy):
+        return policy.explain(segments, log, now_ms)
+    return f"the policy {type(policy).__name__}"
+
+
+def _as_time(timestamp_ms: int) -> str:
+    """Hostile timestamps are no times; they are shown as they are."""
+    try:
+        return datetime.fromtimestamp(timestamp_ms / 1000, UTC).isoformat(timespec="seconds")
+    except (OverflowError, ValueError):
+        return str(timestamp_ms)
 
 
 def _count_allowed(segments: Sequence[SegmentFacts], log: LogFacts) -> int:

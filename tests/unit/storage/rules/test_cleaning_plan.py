@@ -5,6 +5,7 @@ from moldau.storage.rules.cleaning_plan import (
     CleaningTerms,
     DirtyLog,
     DirtySegment,
+    explain,
     find_dirtiest,
     find_first_dirty_offset,
     group_segments,
@@ -130,3 +131,12 @@ def test_the_offsets_of_a_group_fit_into_31_bits():
 def test_memory_is_turned_into_a_number_of_keys():
     assert max_keys(128 << 20, 0.9) == 805_306
     assert max_keys(0, 0.9) == 1
+
+
+def test_a_log_is_due_for_its_dirt_or_for_its_age():
+    dirty = Cleanable(0, 30, 100, 300, False)
+    assert explain(dirty, TERMS) == "min.cleanable.dirty.ratio 0.5: 0.75 of it was dirty"
+    old = Cleanable(0, 30, 900, 100, True)
+    assert explain(old, TERMS._replace(max_compaction_lag_ms=10)) == (
+        "max.compaction.lag.ms 10: a dirty record was older"
+    )

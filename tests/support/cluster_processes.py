@@ -133,6 +133,13 @@ class ClusterProcesses:
         self._zookeeper.retry(self._zookeeper.create, path, json.dumps(wanted).encode())
         eventually(lambda: self._zookeeper.retry(self._zookeeper.exists, path) is None, path)
 
+    @contextlib.contextmanager
+    def without_zookeeper(self) -> Iterator[None]:
+        """This test's own session is over meanwhile; another one begins afterwards."""
+        self._zookeeper.stop()
+        yield
+        self._zookeeper.start(PATIENCE_SECONDS)
+
     def controller(self) -> int:
         """Who is it; waits until there is one."""
         return int(eventually(lambda: self._find("/controller"), "a controller")["brokerid"])

@@ -15,7 +15,7 @@ done only if somebody asked for it, since each topic would get one replica, the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from moldau.cluster.cluster_identity import new_topic_id
 from moldau.cluster.rules.metadata_image import MetadataImage, PartitionState, TopicState
@@ -26,6 +26,7 @@ from moldau.config.suspension import SUSPENDED, UNKNOWN_TOPIC_SETTINGS
 from moldau.coordination.port import Coordination
 from moldau.errors import StartupError
 from moldau.model import BrokerId, LeaderEpoch, TopicId, TopicPartition
+from moldau.model.topic_names import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from moldau.storage.log import Log
 
 _log = logging.getLogger(__name__)
@@ -62,7 +63,8 @@ async def adopt_topics(
             name=name,
             topic_id=_topic_id_of(found),
             partitions=tuple(
-                _state_of(found.get(number), broker_id) for number in range(max(found) + 1)
+                _state_of(found.get(number), broker_id)
+                for number in range(_count_partitions(name, found, options))
             ),
             configs=UNKNOWN_TOPIC_SETTINGS if configs is None else configs,
         )
@@ -95,6 +97,26 @@ def _join(names: list[str]) -> str:
     shown = ", ".join(names[:_MOST_NAMES])
     more = len(names) - _MOST_NAMES
     return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _count_partitions(name: str, found: Collection[int], options: BrokerOptions) -> int:
+    """As many as the folders show. Which partition a group or a transaction has depends on the
+    number: where some are missing, the last ones may be too, and the options tell."""
+    count = max(found) + 1
+    if len(found) == count:
+        return count
+    _log.warning(
+        "of topic %s the folder has %d partitions, the highest is %d: the others were on other "
+        "brokers, and are empty here",
+        name,
+        len(found),
+        max(found),
+    )
+    if name == GROUP_OFFSETS_TOPIC:
+        return max(count, options.offsets_topic_num_partitions)
+    if name == TRANSACTION_STATE_TOPIC:
+        return max(count, options.transaction_state_log_num_partitions)
+    return count
 
 
 def _topic_id_of(logs: Mapping[int, Log]) -> TopicId:

@@ -219,7 +219,7 @@ class Broker:
             admin=control.admin,
             leadership=control.leadership,
             topic_maker=control.topic_maker,
-            producer_ids=ProducerIdBlocks(coordination, broker_id),
+            producer_ids=ProducerIdBlocks(coordination, broker_id, log_store.producer_ids),
             groups=groups,
             waiting_room=waiting_room,
             leader_quota=replication.leader_quota,

@@ -3,11 +3,16 @@
 Ids are taken from the cluster a block of 1,000 at a time, by a versioned write to
 `/latest_producer_id_block`, and given out from memory. What is left of a block when the broker
 stops is never used: ids are plenty, and a reused one would let two producers pass for one.
+
+The store may have gone back, or may be new where the logs are not (a folder of Kafka's). So no
+block begins at or below an id that the logs here know: the second producer of an id would have its
+first batches taken for repetitions of the other's, acknowledged and not written (META-3).
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Iterable
 
 from moldau.cluster import layout
 from moldau.cluster.layout import ProducerIdBlock
@@ -24,13 +29,22 @@ from moldau.model import BrokerId, ProducerId
 
 BLOCK_SIZE = 1000
 MAX_PRODUCER_ID = 2**63 - 1
+_MOST_LIKELY_ID = 2**62
+"""Any client can write any id into a batch; one above this was given out by nobody."""
 
 
 class ProducerIdBlocks:
     """Safe to call from many tasks of one loop at once."""
 
-    def __init__(self, coordination: Coordination, broker_id: BrokerId) -> None:
+    def __init__(
+        self,
+        coordination: Coordination,
+        broker_id: BrokerId,
+        known_ids: Callable[[], Iterable[int]] = tuple,
+    ) -> None:
+        """`known_ids` are the producer ids in the logs of this broker."""
         self._coordination = coordination
+        self._known_ids = known_ids
         self._broker_id = broker_id
         self._next = 0
         self._end = 0  # exclusive; equal to _next when the block is used up
@@ -59,6 +73,9 @@ class ProducerIdBlocks:
         """None when another broker claimed one at the same time."""
         node = await self._coordination.get(layout.PRODUCER_ID_BLOCK)
         first = 0 if node is None or not node.data else _end_of_block(node.data)
+        first = max(
+            first, 1 + max((i for i in self._known_ids() if i < _MOST_LIKELY_ID), default=-1)
+        )
         block = ProducerIdBlock(broker_id=self._broker_id, first=first, last=first + BLOCK_SIZE - 1)
         data = layout.encode_producer_id_block(block)
         try:

@@ -46,6 +46,7 @@ from moldau.coordination.zookeeper_requests import (
 from moldau.coordination.zookeeper_settings import ZookeeperSettings
 from moldau.coordination.zookeeper_watches import ZookeeperWatches
 from moldau.errors import StartupError
+from moldau.tasks import TaskSupervisor
 from moldau.workers import Workers
 
 logger = logging.getLogger(__name__)
@@ -58,6 +59,20 @@ them in this session. One may be by chance."""
 _ATTEMPTS = 10  # at something that others undo in the middle of it
 
 T = TypeVar("T")
+
+
+class _Nobody:
+    """Hears of a link that is opened to see whether it can be."""
+
+    def attached(self, link: Link) -> None: ...
+
+    def detached(self, link: Link) -> None: ...
+
+    def lost(self, link: Link) -> None: ...
+
+
+def _report(name: str, error: BaseException) -> None:
+    logger.error("%s failed", name, exc_info=error)
 
 
 class ZookeeperSession:
@@ -74,6 +89,7 @@ class ZookeeperSession:
         self._closed = False
         self._failed_reads = 0  # of many nodes at once, since one that succeeded
         self._renewing = asyncio.Lock()
+        self._tasks = TaskSupervisor(_report)
         self._take_new_link()
 
     @classmethod
@@ -121,6 +137,7 @@ class ZookeeperSession:
             return
         self._closed = True
         self._heartbeats.stop()
+        await self._tasks.close()
         await self._watches.close()
         await self._link.close()
 
@@ -166,6 +183,40 @@ class ZookeeperSession:
         if link is self._link and not self._closed:
             self._watches.attach(link)
             self._heartbeats.begin()
+
+    def detached(self, link: Link) -> None:
+        if link is self._link and not self._closed:
+            self._look_later(link)
+
+    def _look_later(self, link: Link, *, was_found: bool = False) -> None:
+        def look() -> None:
+            if link is self._link and not (self._closed or link.is_attached or link.is_lost):
+                self._tasks.spawn("look for ZooKeeper", self._look(link, was_found))
+
+        self._clock.call_later(link.timeout_seconds, look)
+
+    async def _look(self, link: Link, was_found: bool) -> None:
+        """The session has been without a connection for long: is it that nobody is there?
+
+        A server refuses a session that has seen later writes than it has itself: for ever, if it
+        was restored from a backup. Then a new session finds it at once. If one did a whole
+        time-out ago as well, this one is over in any case: a server that has it has ended it.
+        """
+        probe = Link(self._settings, _Nobody(), self._clock, self._workers)
+        try:
+            await probe.open()
+        except ConnectionLostError:
+            is_found = False
+        else:
+            is_found = True
+        finally:
+            await probe.close()
+        if link is not self._link or link.is_attached:
+            return
+        if is_found and was_found:
+            link.give_up("ZooKeeper answers, but not in this session; was it restored?")
+        else:
+            self._look_later(link, was_found=is_found)
 
     def lost(self, link: Link) -> None:
         if link is not self._link or self._closed:

@@ -53,6 +53,10 @@ class LinkEvents(Protocol):
 
     def attached(self, link: Link) -> None: ...
 
+    def detached(self, link: Link) -> None:
+        """No connection just now; the session may go on."""
+        ...
+
     def lost(self, link: Link) -> None: ...
 
 
@@ -269,6 +273,20 @@ class Link:
             call.fail(ConnectionLostError("the connection to ZooKeeper was lost"))
         for call in self._waiting:
             self._arm(call)
+        self._events.detached(self)
+
+    def give_up(self, reason: str) -> None:
+        """End the session from this side: the server has one, or none, that is not ours any more.
+
+        What is left of it at the server ends by its time-out.
+        """
+        if self._closing or self.is_lost:
+            return
+        logger.error("ZooKeeper session %#x is given up: %s", self.session_id, reason)
+        self.is_lost = True
+        self._handler.refuse_connections()
+        self._handler.cut()
+        self._lose()
 
     def _lose(self) -> None:
         if self._closing:

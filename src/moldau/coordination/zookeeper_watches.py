@@ -81,6 +81,10 @@ class _Sentry:
     def is_awake(self) -> bool:
         return self._table.link is not None
 
+    def forget(self) -> None:
+        """What was seen, in a session that is over."""
+        self._seen = None
+
     def arm(self, link: Link, *, owes: bool = False) -> None:
         """Send the request before returning: what the caller reads next is read after it."""
         self._owes |= owes
@@ -105,8 +109,13 @@ class _Sentry:
             self._owes |= self._seen is None
             logger.debug("the watch of %s is not armed: %s", self._place.path, error)
             return
-        self._owes |= self._seen not in (None, seen)
+        former = self._seen
+        self._owes |= former not in (None, seen)
         self._seen = seen
+        if former is not None and former > seen != _NOTHING and link is self._table.link:
+            # In one session a node's ids only grow: the server was given older data.
+            link.give_up(f"{self._place.path} is older than before, the store was set back")
+            return
         if self._owes and link is self._table.link:
             self._owes = False
             self._tell()
@@ -177,6 +186,8 @@ class ZookeeperWatches:
         self.link = link
         for place, sentry in tuple(self._sentries.items()):
             if sentry.watches:
+                if is_renewed:
+                    sentry.forget()
                 sentry.arm(link, owes=is_renewed)
             else:
                 del self._sentries[place]

@@ -307,11 +307,15 @@ class Replica:
     def truncate(self, offset: int) -> None:
         """Go back to an offset. Hold `truncating`."""
         if offset < self.high_watermark:
-            _log.warning(
-                "%s goes back to %d, behind its high watermark %d",
+            _log.error(
+                "%s: the records from %d to %d were committed, and its leader %d (epoch %d) does "
+                "not have them: they are cut off here as well. An unclean election, or a "
+                "coordination store that was set back, made a replica leader that lacked them",
                 self.topic_partition,
                 offset,
-                self.high_watermark,
+                self.high_watermark - 1,
+                self.leader_id,
+                self.leader_epoch,
             )
         self.log.truncate_to(offset)
         self._restore_high_watermark()

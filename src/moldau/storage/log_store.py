@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from operator import attrgetter
@@ -422,6 +422,12 @@ class LogStore:
     @property
     def has_offline_folder(self) -> bool:
         return any(directory.failure is not None for directory in self._directories)
+
+    def producer_ids(self) -> Iterator[int]:
+        """Of all producers that some log remembers."""
+        for log in tuple(self._logs.values()):
+            for entry in log.producers:
+                yield entry.producer_id
 
     def logs_in(self, folder: Path) -> tuple[Log, ...]:
         """The logs of one folder, also when it is offline."""

@@ -387,6 +387,23 @@ def test_a_folder_of_kafkas_loses_nothing_before_its_settings_are_confirmed(vers
     run(story)
 
 
+def test_a_part_of_the_offsets_topic_is_served_with_all_its_partitions():
+    """Which partition a group has depends on their number."""
+
+    async def story(world):
+        broker = await world.start()
+        await world.create("__consumer_offsets")
+        await broker.stop()
+        world.store = None
+        world.files.rename(Path("/data/__consumer_offsets-0"), Path("/data/__consumer_offsets-7"))
+        broker = await world.start()
+        assert len(broker.services.image.topics["__consumer_offsets"].partitions) == 50
+        await wait_until_idle()
+        await broker.stop()
+
+    run(story)
+
+
 def test_an_empty_zookeeper_is_not_filled_from_disk_unless_somebody_asks_for_it():
     async def story(world):
         broker = await world.start()

@@ -121,3 +121,14 @@ def test_a_lost_session_is_an_error_that_clients_try_again() -> None:
             await ProducerIdBlocks(session, BrokerId(1)).next_producer_id()
 
     play(story)
+
+
+def test_ids_that_the_logs_know_are_not_given_out_again() -> None:
+    """The store is older than the logs, or new where they are not (META-3)."""
+
+    async def story(stage: Stage) -> None:
+        known = [7, 4321, MAX_PRODUCER_ID]  # the last one is some client's invention
+        blocks = ProducerIdBlocks(await session_of(stage), BrokerId(1), lambda: known)
+        assert await blocks.next_producer_id() == 4322
+
+    play(story)

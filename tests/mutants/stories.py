@@ -10,6 +10,7 @@ from collections.abc import Callable
 from random import Random
 
 from moldau.model import TopicPartition
+from moldau.testing.cluster_power import lose_all_power
 from moldau.testing.fault_plan import FaultKind, PlannedFault
 from moldau.testing.replica_logs import read_log
 from moldau.testing.simulated_cluster import SimulatedCluster
@@ -120,6 +121,33 @@ async def two_elections_before_anybody_writes(cluster: SimulatedCluster) -> None
     await cluster.sleep(4)
     cluster.rest(is_resting=False)
     await cluster.sleep(1)
+    await cluster.heal()
+    await cluster.finish()
+
+
+async def all_machines_lose_power(cluster: SimulatedCluster) -> None:
+    """They come back one after the other, and the best log of all leads."""
+    await cluster.begin()
+    random = Random(cluster.seed)
+    await cluster.sleep(random.uniform(1.0, 4.0))
+    await lose_all_power(cluster, random)
+    await cluster.sleep(0.5)
+    await cluster.finish()
+
+
+async def one_is_killed_and_the_last_one_loses_power(cluster: SimulatedCluster) -> None:
+    """First one leaves while enough are in sync, then one that is eligible from then on."""
+    await cluster.begin()
+    await cluster.sleep(1.5)
+    partition = cluster.partitions[-1]
+    random = Random(cluster.seed)
+    for _ in range(2):
+        state = cluster.observer.states[partition]
+        fault(cluster, FaultKind.CRASH, random.choice(state.in_sync), state.leader, 6.0)
+        await cluster.sleep(2.5)
+    (last,) = cluster.observer.states[partition].in_sync
+    fault(cluster, FaultKind.POWER_LOSS, last, last % 3 + 1, 2.0)
+    await cluster.sleep(4)
     await cluster.heal()
     await cluster.finish()
 

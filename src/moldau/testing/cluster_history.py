@@ -153,6 +153,14 @@ class ClusterHistory:
 
     # Told by the coordination service and the disks
 
+    def forgive_after(self, partition: TopicPartition, end_offset: int) -> None:
+        """All machines lost power, and no disk kept more than this."""
+        history = self._of(partition)
+        history.promised_end = min(history.promised_end, end_offset)
+        for told in (history.acknowledged, history.seen):
+            for offset in [each for each in told if each >= end_offset]:
+                del told[offset]
+
     def promised_end(self, partition: TopicPartition) -> int:
         """The offset behind the last record that was acknowledged or seen."""
         return self._of(partition).promised_end

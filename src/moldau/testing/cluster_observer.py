@@ -3,7 +3,8 @@
 It hears of every change at the moment of it, so it knows what no broker can know. From this follow
 three things: whether a fault that destroys data is within the fault model (somebody in sync keeps
 everything); that no replica that lost data is in an in-sync set when its broker registers again
-(REP-6); and that everything that was promised is in the log of everybody in sync (REP-3).
+(REP-6); and that everything that was promised is in the log of everybody in sync (REP-3), or
+eligible (ELR-1).
 """
 
 from __future__ import annotations
@@ -22,12 +23,16 @@ _STATE: Final = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state")
 _BROKER: Final = re.compile(r"/brokers/ids/(\d+)")
 _TOPIC: Final = re.compile(r"/brokers/topics/([^/]+)")
 _CONTROLLER: Final = "/controller"
+_SPARES_THE_TROUBLED: Final = 2
+"""With so many that have to be in sync, one that leaves the set keeps its right to lead."""
 
 
 class ObservedState(NamedTuple):
     leader: int
     leader_epoch: int
     in_sync: tuple[int, ...]
+    eligible: tuple[int, ...] = ()
+    last_known: tuple[int, ...] = ()  # came back with a hole, and were in sync or eligible before
 
 
 class ClusterObserver:
@@ -45,6 +50,7 @@ class ClusterObserver:
         self.moving: set[TopicPartition] = set()  # that are being reassigned
         self.registered: set[int] = set()
         self.controller: int | None = None
+        self.min_in_sync = 1
         self._lost: set[int] = set()  # brokers that lost data and have not registered since
         self._failing: set[int] = set()  # brokers whose disk fails sooner or later
         self._history = history
@@ -76,18 +82,27 @@ class ClusterObserver:
             self.states.pop(partition, None)
             return
         fields = json.loads(data)
-        state = ObservedState(fields["leader"], fields["leader_epoch"], tuple(fields["isr"]))
+        state = ObservedState(
+            fields["leader"],
+            fields["leader_epoch"],
+            tuple(fields["isr"]),
+            tuple(fields.get("eligible_leader_replicas", ())),
+            tuple(fields.get("last_known_elr", ())),
+        )
         self.states[partition] = state
+        eligible = f" elr {state.eligible}" if state.eligible else ""
         self._log.note(
             f"{partition}: leader {state.leader} epoch {state.leader_epoch} isr {state.in_sync}"
+            + eligible
         )
         self._history.see_state(partition, state.leader, state.leader_epoch)
         self.check_in_sync(partition)
 
     def check_in_sync(self, partition: TopicPartition) -> None:
-        """Everybody in sync has what was promised, unless the machine has just lost it."""
+        """Everybody in sync or eligible has what was promised, unless the machine has just lost
+        it."""
         state = self.states.get(partition)
-        for broker_id in () if state is None else state.in_sync:
+        for broker_id in () if state is None else (*state.in_sync, *state.eligible):
             if broker_id not in self._lost:
                 end_offset = self._find_log_end(broker_id, partition)
                 self._history.see_in_sync(partition, broker_id, end_offset)
@@ -125,32 +140,48 @@ class ClusterObserver:
         if broker_id in self._lost:
             self._lost.discard(broker_id)
             for partition, state in self.states.items():
-                if broker_id in state.in_sync and len(self.replicas.get(partition, ())) > 1:
+                has_all = broker_id in (*state.in_sync, *state.eligible)
+                if has_all and len(self.replicas.get(partition, ())) > 1:
                     self._history.report(
                         "REP-6",
-                        f"broker {broker_id} lost data and registers as in sync in {partition}",
+                        f"broker {broker_id} lost data and registers as in sync or eligible in "
+                        f"{partition}",
                     )
 
     # The fault model
 
     def may_lose_data(self, broker_id: int, troubled: Collection[int]) -> bool:
-        """Whether another replica is in sync and well wherever this one is in sync.
+        """Whether another replica is in sync or eligible wherever this one is, and keeps its data.
 
-        One whose disk fails hands over to others, so it is not well; nor are the `troubled`.
+        One whose disk fails hands over to others, so it is not well. The `troubled` are, where
+        more than one has to be in sync: whoever leaves then stays eligible.
         """
+        others = self._lost | self._failing | {broker_id}
+        if self.min_in_sync < _SPARES_THE_TROUBLED:
+            others |= set(troubled)
         return all(
-            set(state.in_sync) - self._lost - self._failing - {broker_id, *troubled}
+            {*state.in_sync, *state.eligible} - others
             for state in self.states.values()
-            if broker_id in state.in_sync
+            if broker_id in (*state.in_sync, *state.eligible)
         )
 
     def may_trouble(self, troubled: Collection[int]) -> bool:
         """Whether these may lose their sessions: not where another one in sync has lost data and
-        has not said so yet, and nobody who is well would be left to lead."""
-        return all(
+        has not said so yet, and nobody who is well would be left to lead. Where more than one has
+        to be in sync it does not matter: see `may_lose_data`."""
+        return self.min_in_sync >= _SPARES_THE_TROUBLED or all(
             set(state.in_sync) - self._lost - self._failing - set(troubled)
             for state in self.states.values()
             if self._lost & set(state.in_sync)
+        )
+
+    def last_known(self, partition: TopicPartition) -> tuple[int, ...]:
+        """The replicas that are known to have everything, or were before they lost something."""
+        state = self.states[partition]
+        return tuple(
+            each
+            for each in self.replicas.get(partition, ())
+            if each in (*state.in_sync, *state.eligible, *state.last_known)
         )
 
     def lose_data(self, broker_id: int) -> None:

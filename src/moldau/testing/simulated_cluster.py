@@ -36,6 +36,7 @@ from typing import Any, Final
 from moldau.broker.server import Broker
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.model import TopicPartition
+from moldau.testing import cluster_power
 from moldau.testing.cluster_faults import JITTER_SECONDS, ClusterFaults
 from moldau.testing.cluster_history import ClusterHistory
 from moldau.testing.cluster_images import ClusterImages
@@ -189,7 +190,7 @@ class SimulatedCluster:
             **(options or {}),
         }
         self._replicas = int(static["default.replication.factor"])
-        self.min_in_sync = int(static["min.insync.replicas"])
+        self.min_in_sync = self.observer.min_in_sync = int(static["min.insync.replicas"])
         self.machines = {
             broker_id: SimulatedMachine(self.world, broker_id, static)
             for broker_id in self.broker_ids
@@ -206,6 +207,7 @@ class SimulatedCluster:
         self.kinds = kinds
         self._clients: list[Client] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self._generation = 0  # of clients
         self._capture = LogCapture(self.world.log)
         self._set_delays()
 
@@ -300,18 +302,35 @@ class SimulatedCluster:
             maker.make(TOPIC, len(self.partitions), self._replicas, self.min_in_sync),
             "the topic is not made",
         )
+        self._begin_clients()
+        self.world.story.kept.append(self.world.story.spawn(self._look_now_and_then()))
+
+    def _begin_clients(self) -> None:
         for partition in self.partitions:
             self._serve(partition)
-        self._add(self._producer("b0", self.partitions[-1], 1))
+        others = "0" + "'" * self._generation
+        self._add(self._producer(f"b{others}", self.partitions[-1], 1))
         committer = Committer(
-            "g0",
-            self.open_wire("g0"),
+            f"g{others}",
+            self.open_wire(f"g{others}"),
             self.history,
-            self._random("g0"),
+            self._random(f"g{others}"),
             partition=self.partitions[0],
         )
         self._add(committer)
-        self.world.story.kept.append(self.world.story.spawn(self._look_now_and_then()))
+
+    def dismiss_clients(self) -> None:
+        """End all clients, whatever they are about to do."""
+        for task in self._tasks:
+            task.cancel()
+        self.world.story.kept += [*self._tasks, *self._clients]
+        self._tasks.clear()
+        self._clients.clear()
+
+    def hire_clients(self) -> None:
+        """Others, in the place of those that were dismissed."""
+        self._generation += 1
+        self._begin_clients()
 
     def serve(self, partition: TopicPartition) -> None:
         """Let clients work on a partition that was added, or made anew; also for operations."""
@@ -323,6 +342,7 @@ class SimulatedCluster:
         suffix = str(partition.partition)
         if partition.topic != TOPIC:
             suffix = f"-{partition}"
+        suffix += "'" * self._generation
         self._add(self._producer(f"a{suffix}", partition, ALL))
         self._add(self._consumer(f"c{suffix}", partition))
 
@@ -519,6 +539,10 @@ async def _seeds_own(cluster: SimulatedCluster) -> None:
         else:
             cluster.operations.begin(planned)
     await cluster.sleep(1.0)
-    await cluster.heal()
+    power = cluster.world.streams.stream("power")
+    if cluster.kinds is None and power.random() < cluster_power.SHARE:
+        await cluster_power.lose_all_power(cluster, power)
+    else:
+        await cluster.heal()
     await cluster.sleep(0.5)
     await cluster.finish()

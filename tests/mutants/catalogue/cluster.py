@@ -155,6 +155,9 @@ MUTANTS = (
                 "_replicas_of(state, known, {*isr}) if is_short",
             ),
         ),
+        seeds=Seeds(
+            story="one_is_killed_and_the_last_one_loses_power", brokers=3, by=("REP-3", "REP-6")
+        ),
         tests=(
             f"{_RULES}/test_eligible_leaders.py::"
             "test_whoever_is_in_sync_or_eligible_has_all_that_was_committed",
@@ -174,6 +177,7 @@ MUTANTS = (
                 "        if is_short\n        else (),",
             ),
         ),
+        seeds=Seeds(story="all_machines_lose_power", count=12, brokers=3, by=("REP-3",)),
         tests=(
             f"{_UNIT}/test_log_recovery.py::test_balanced_waits_for_all_and_elects_the_best_log",
         ),
@@ -190,10 +194,11 @@ MUTANTS = (
             ),
             Edit(
                 _RECOVERY,
-                "if not all(broker in ends for broker in last_known):",
-                "if not any(broker in ends for broker in last_known):",
+                "if strategy is RecoveryStrategy.BALANCED and not _are_enough(state, ends):",
+                "if not ends:",
             ),
         ),
+        seeds=Seeds(story="all_machines_lose_power", count=12, brokers=3, by=("REP-3",)),
         tests=(
             f"{_RULES}/test_unclean_recovery.py::"
             "test_balanced_waits_for_everybody_that_was_known_last",
@@ -204,6 +209,7 @@ MUTANTS = (
         rule="ELR-4",
         breaks="a recovery compares the ends of logs the wrong way round",
         edits=(Edit(_RECOVERY, "best = max(known,", "best = min(known,"),),
+        seeds=Seeds(story="all_machines_lose_power", count=12, brokers=3, by=("REP-3",)),
         tests=(
             f"{_RULES}/test_unclean_recovery.py::"
             "test_nobody_that_answered_has_more_than_the_one_that_leads",

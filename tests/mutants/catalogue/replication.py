@@ -88,6 +88,9 @@ MUTANTS = (
         rule="ELR-1",
         breaks="the high watermark moves while too few are in sync",
         edits=(_COMMIT_BY_TOO_FEW,),
+        seeds=Seeds(
+            story="one_is_killed_and_the_last_one_loses_power", brokers=3, by=("REP-3", "ELR-1")
+        ),
         tests=(f"{_UNIT}/test_partition.py::test_nothing_is_committed_while_too_few_are_in_sync",),
     ),
     Mutant(

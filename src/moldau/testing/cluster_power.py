@@ -1,0 +1,110 @@
+"""A power loss of all machines at once, and what may be gone after it. A shell over a simulation.
+
+Nobody that was in sync is spared, so what was acknowledged and flushed by nobody is lost. But what
+the disks kept is not: of all logs of those who were in sync or eligible, the best one, by the epoch
+of its last record and its end, leads when the cluster is back, without anybody's help (ELR-4). The
+history forgets what was promised behind the end of that log, and nothing else.
+
+Clients end in the middle of what they do, as if they were on the same machines, and others come
+when the power is back: an idempotent producer whose last records are gone cannot go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Final, Protocol
+
+from moldau.model import TopicPartition
+from moldau.testing.cluster_history import ClusterHistory, StoredBatch
+from moldau.testing.cluster_observer import ClusterObserver
+from moldau.testing.replica_logs import read_log
+from moldau.testing.simulated_machine import DATA_FOLDER, SimulatedMachine, World
+
+SHARE: Final = 0.1
+"""Of the seeds."""
+_GOES_AGAIN_SHARE: Final = 0.5
+_LONGEST_SECONDS: Final = 3.0
+"""From the first machine that is back to the last one, and from there to the end of it."""
+
+
+class PoweredCluster(Protocol):
+    """What it is about (`simulated_cluster.SimulatedCluster`)."""
+
+    world: World
+    machines: dict[int, SimulatedMachine]
+    observer: ClusterObserver
+    history: ClusterHistory
+
+    def dismiss_clients(self) -> None: ...
+    def hire_clients(self) -> None: ...
+    async def sleep(self, seconds: float) -> None: ...
+    async def heal(self) -> None: ...
+
+
+async def lose_all_power(cluster: PoweredCluster, random: Random) -> None:
+    """All machines are off at once, and come back one after the other; until all is whole.
+
+    Now and then the first one is away again when the last one comes, and has to be waited for.
+    """
+    switch_off(cluster)
+    first, *others = random.sample(list(cluster.machines.values()), len(cluster.machines))
+    goes_again = random.random() < _GOES_AGAIN_SHARE
+    if goes_again:
+        await _wait_for(cluster, lambda: not cluster.observer.registered)
+    first.start()
+    if goes_again:
+        await _wait_for(cluster, lambda: first.broker_id in cluster.observer.registered)
+        await cluster.sleep(random.uniform(0.0, 0.2))
+        first.crash()
+    for machine in others:
+        await cluster.sleep(random.uniform(0.0, _LONGEST_SECONDS / len(others)))
+        machine.start()
+    expected = {machine.broker_id for machine in others}
+    await _wait_for(cluster, lambda: expected <= cluster.observer.registered)
+    await cluster.sleep(random.uniform(0.0, _LONGEST_SECONDS))
+    await cluster.heal()
+    cluster.hire_clients()
+
+
+async def _wait_for(cluster: PoweredCluster, condition: Callable[[], bool]) -> None:
+    """But not for ever: brokers may be cut off from the coordination service."""
+    for _ in range(50):
+        if condition():
+            return
+        await cluster.sleep(0.1)
+
+
+def switch_off(cluster: PoweredCluster) -> None:
+    cluster.world.log.note("fault: power loss of all")
+    cluster.dismiss_clients()
+    observer = cluster.observer
+    for broker_id, machine in cluster.machines.items():
+        observer.lose_data(broker_id)
+        # A disk that could not sync has lost that, and does not tell: it is replaced.
+        if observer.is_failing(broker_id):
+            machine.replace_disk()
+        else:
+            machine.lose_power()
+    for partition in sorted(observer.states):
+        end_offset = best_log_end(cluster.machines, observer.last_known(partition), partition)
+        cluster.world.log.note(f"{partition}: the disks kept it up to {end_offset}")
+        cluster.history.forgive_after(partition, end_offset)
+
+
+def best_log_end(
+    machines: Mapping[int, SimulatedMachine], replicas: tuple[int, ...], partition: TopicPartition
+) -> int:
+    """Where the log ends that has the most, of these."""
+    logs = (read_log(machines[each].files, DATA_FOLDER, partition) for each in replicas)
+    return max(map(_log_end, logs), default=(-1, 0))[1]
+
+
+def _log_end(batches: list[StoredBatch]) -> tuple[int, int]:
+    """The last epoch and the end, as far as there is no gap: the rest is cut off at the start."""
+    epoch, end_offset = -1, 0
+    for number, batch in enumerate(batches):
+        if number and batch.base_offset != end_offset:
+            break
+        epoch, end_offset = batch.leader_epoch, batch.end_offset
+    return epoch, end_offset

@@ -1,8 +1,8 @@
 """Makes planned faults happen to a simulated cluster, and ends them. A shell over its machines.
 
-Faults stay within the fault model (`docs/replication.md`): of the replicas in sync, one is not hit.
-So data is destroyed only where another replica in sync is well, and none that is well is troubled
-while it is the only one. A fault that would go further is left out.
+Faults stay within the fault model (`docs/replication.md`): of the replicas in sync or eligible, one
+keeps its data. A fault that would go further is left out. Where one in sync is enough to commit,
+nobody is eligible: there, one that is well is not troubled either while it is the only one.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from moldau.client.admin_values import (
     ConfigResource,
     CreatedTopic,
     ElectionType,
+    EligibleLeaders,
     ListedOffset,
     LogDirDescription,
     NewTopic,
@@ -101,6 +102,12 @@ class AsyncAdmin:
     ) -> Mapping[str, TopicMetadata | KafkaError]:
         """Partitions, leaders and replicas of these topics."""
         return await admin_topics.describe_topics(self._client, names)
+
+    async def describe_eligible_leaders(
+        self, names: Collection[str]
+    ) -> Mapping[TopicPartition, EligibleLeaders]:
+        """Who may lead the partitions of these topics although it is not in sync (KIP-966)."""
+        return await admin_topics.describe_eligible_leaders(self._client, names)
 
     async def create_partitions(
         self,

@@ -7,20 +7,33 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from kio.schema.errors import ErrorCode
 
-from moldau.client.admin_values import BROKER_DEFAULT, CreatedTopic, NewTopic
+from moldau.client.admin_values import (
+    BROKER_DEFAULT,
+    CreatedTopic,
+    EligibleLeaders,
+    NewTopic,
+)
 from moldau.client.broker_errors import error_for
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.metadata import TopicMetadata
-from moldau.client.rules.versions import CREATE_PARTITIONS, CREATE_TOPICS, DELETE_TOPICS
+from moldau.client.rules.versions import (
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    DESCRIBE_TOPIC_PARTITIONS,
+)
 from moldau.errors import KafkaError, NotControllerError, UnknownTopicError
+from moldau.model import TopicPartition
 
 if TYPE_CHECKING:
     from kio.schema.create_partitions.v3.response import CreatePartitionsResponse
     from kio.schema.create_topics.v7.response import CreatableTopicResult, CreateTopicsResponse
     from kio.schema.delete_topics.v6.response import DeleteTopicsResponse
+    from kio.schema.describe_topic_partitions.v0.response import DescribeTopicPartitionsResponse
 
 T = TypeVar("T")
 
+_PAGE_PARTITIONS = 2000  # of DescribeTopicPartitions, as Kafka's clients ask for
 _FIRST_BY_ID = 6  # DeleteTopics: from here on topics are structures with a name or an id
 
 
@@ -103,6 +116,34 @@ async def describe_topics(
         else:
             described[name] = topic if topic.error is None else topic.error
     return described
+
+
+async def describe_eligible_leaders(
+    client: ClusterClient, names: Collection[str]
+) -> Mapping[TopicPartition, EligibleLeaders]:
+    found: dict[TopicPartition, EligibleLeaders] = {}
+    cursor: dict[str, object] | None = None
+    while True:
+        values = {
+            "topics": [{"name": name} for name in sorted(names)],
+            "response_partition_limit": _PAGE_PARTITIONS,
+            "cursor": cursor,
+        }
+        connection = await client.pool.to_any()
+        answer = cast(
+            "DescribeTopicPartitionsResponse",
+            await connection.call(DESCRIBE_TOPIC_PARTITIONS, values),
+        )
+        for topic in answer.topics:
+            for row in topic.partitions:
+                found[TopicPartition(topic.name or "", row.partition_index)] = EligibleLeaders(
+                    eligible=tuple(row.eligible_leader_replicas or ()),
+                    last_known=tuple(row.last_known_elr or ()),
+                )
+        if answer.next_cursor is None:
+            return found
+        at = answer.next_cursor
+        cursor = {"topic_name": at.topic_name, "partition_index": at.partition_index}
 
 
 async def create_partitions(

@@ -28,6 +28,17 @@ class NewTopic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EligibleLeaders:
+    """Who may lead a partition although it is not in sync, and who had everything last (KIP-966).
+
+    Eligible replicas have every committed record. The last known ones had, and may have lost some.
+    """
+
+    eligible: tuple[int, ...] = ()
+    last_known: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CreatedTopic:
     """What was made. The numbers are -1 and the id is None where an old broker does not say."""
 

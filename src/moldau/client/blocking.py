@@ -17,6 +17,7 @@ from moldau.client.admin_values import (
     ConfigResource,
     CreatedTopic,
     ElectionType,
+    EligibleLeaders,
     ListedOffset,
     LogDirDescription,
     NewTopic,
@@ -84,6 +85,12 @@ class Admin:
     def describe_topics(self, names: Collection[str]) -> Mapping[str, TopicMetadata | KafkaError]:
         """Partitions, leaders and replicas of these topics."""
         return self._loop.run(self._admin.describe_topics(names))
+
+    def describe_eligible_leaders(
+        self, names: Collection[str]
+    ) -> Mapping[TopicPartition, EligibleLeaders]:
+        """Who may lead the partitions of these topics although it is not in sync (KIP-966)."""
+        return self._loop.run(self._admin.describe_eligible_leaders(names))
 
     def create_partitions(
         self,

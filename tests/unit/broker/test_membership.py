@@ -257,6 +257,57 @@ def test_a_killed_process_leads_on_with_what_it_wrote() -> None:
     play(story)
 
 
+def test_who_was_killed_leads_when_the_last_one_in_sync_loses_power() -> None:
+    """ "3 killed, 4 loses power": everybody is told who may lead, by DescribeTopicPartitions."""
+
+    async def described(cluster: Cluster, machine: Machine) -> tuple[object, ...]:
+        answer = await cluster.ask(
+            machine,
+            75,
+            0,
+            topics=[{"name": "clicks"}],
+            response_partition_limit=10,
+            cursor=None,
+        )
+        (row,) = answer.topics[0].partitions
+        return row.leader_id, row.isr_nodes, row.eligible_leader_replicas, row.last_known_elr
+
+    async def kill(machine: Machine) -> None:
+        former = machine.session
+        await machine.kill()
+        assert former is not None
+        former.expire()
+        await wait_until_idle()
+
+    async def story(cluster: Cluster) -> None:
+        one, three, four = await cluster.start(1, 3, 4)
+        await cluster.create(one, "clicks", [3, 4])
+        await kill(three)
+        await cluster.until(lambda: one.led("clicks") == (4, (4,), 1))
+        assert await described(cluster, one) == (4, (4,), (3,), ())
+        await kill(four)
+        four.boot_id = "second"
+        await four.start()
+        await cluster.until(lambda: one.led("clicks")[:2] == (NO_BROKER, ()))
+        assert await described(cluster, one) == (-1, (), (3,), (4,))
+        await three.start()
+        await cluster.until(lambda: one.led("clicks")[:2] == (3, (3, 4)))
+        assert await described(cluster, one) == (3, (3, 4), (), ())
+
+    play(story, min_insync_replicas="2")
+
+
+def test_a_topic_with_one_replica_takes_acks_all_where_two_must_be_in_sync() -> None:
+    async def story(cluster: Cluster) -> None:
+        one, _ = await cluster.start(1, 2)
+        await cluster.create(one, "clicks", [1])
+        await cluster.until(lambda: one.led("clicks")[0] == 1)
+        partition = one.broker.services.partitions.find("clicks", 0)
+        assert partition.has_enough_in_sync
+
+    play(story, min_insync_replicas="2")
+
+
 def test_a_replica_that_may_have_a_hole_does_not_lead_even_as_the_last_one() -> None:
     async def story(cluster: Cluster) -> None:
         one, two = await killed_alone_in_sync(cluster)

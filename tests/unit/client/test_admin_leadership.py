@@ -9,7 +9,7 @@ import pytest
 
 from client.scripted_broker import METADATA, Request, Script, Stage, metadata
 from moldau.client.admin import AsyncAdmin
-from moldau.client.admin_values import ElectionType, Reassignment
+from moldau.client.admin_values import ElectionType, EligibleLeaders, Reassignment
 from moldau.errors import (
     ElectionNotNeededError,
     NoReassignmentInProgressError,
@@ -19,10 +19,10 @@ from moldau.model import TopicPartition
 
 T = TypeVar("T")
 
-ELECT, ALTER, LIST = 43, 45, 46
+ELECT, ALTER, LIST, DESCRIBE = 43, 45, 46, 75
 NOT_CONTROLLER, ELECTION_NOT_NEEDED, NO_REASSIGNMENT = 41, 84, 85
 CLICKS_0, CLICKS_1 = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
-NEWEST = {ELECT: 2, ALTER: 1, LIST: 0}
+NEWEST = {ELECT: 2, ALTER: 1, LIST: 0, DESCRIBE: 0}
 
 
 def administer(stage: Stage, work: Callable[[AsyncAdmin], Awaitable[T]]) -> T:
@@ -152,3 +152,40 @@ def test_moves_are_listed_with_where_they_go_to() -> None:
     one, everything = stage.brokers[0].asked(LIST)
     assert everything.topics is None
     assert [(row.name, row.partition_indexes) for row in one.topics] == [("clicks", (0,))]
+
+
+# Eligible leaders
+
+
+def described(request: Request) -> Mapping[str, object]:
+    """One partition at a time."""
+    number = 0 if request.cursor is None else request.cursor.partition_index
+    row = {
+        "error_code": 0,
+        "partition_index": number,
+        "leader_id": 1,
+        "leader_epoch": 4,
+        "replica_nodes": (1, 2, 3),
+        "isr_nodes": (1,),
+        "eligible_leader_replicas": (2,) if number else None,
+        "last_known_elr": (3,) if number else None,
+        "offline_replicas": (),
+    }
+    topic = {
+        "error_code": 0,
+        "name": "clicks",
+        "topic_id": None,
+        "is_internal": False,
+        "partitions": [row],
+    }
+    cursor = {"topic_name": "clicks", "partition_index": 1}
+    return {"throttle_time": 0, "topics": [topic], "next_cursor": None if number else cursor}
+
+
+def test_eligible_leaders_are_described_page_by_page() -> None:
+    stage = scripted(DESCRIBE, described)
+    found = administer(stage, lambda admin: admin.describe_eligible_leaders(["clicks"]))
+    assert found == {
+        CLICKS_0: EligibleLeaders(),
+        CLICKS_1: EligibleLeaders(eligible=(2,), last_known=(3,)),
+    }

@@ -58,12 +58,15 @@ def _print(topic: TopicDescription) -> None:
             f"          `moldau configs alter --topic {topic.name}` with --set retention.ms=..."
         )
         typer.echo("          or cleanup.policy=..., or --unset cleanup.suspended for the defaults")
+    with_eligible = topic.has_eligible
     columns = (
         Column("partition", True),
         Column("leader", True),
         Column("replicas"),
         Column("in sync"),
+        *((Column("eligible"), Column("last known")) if with_eligible else ()),
         Column("earliest", True),
         Column("latest", True),
     )
-    print_table(columns, [partition.to_row() for partition in topic.partitions], indent=2)
+    rows = [partition.to_row(with_eligible=with_eligible) for partition in topic.partitions]
+    print_table(columns, rows, indent=2)

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from moldau.client.admin import AsyncAdmin
-from moldau.client.admin_values import ConfigEntry, ConfigResource, ConfigSource, OffsetSpec
+from moldau.client.admin_values import (
+    ConfigEntry,
+    ConfigResource,
+    ConfigSource,
+    EligibleLeaders,
+    OffsetSpec,
+)
 from moldau.client.metadata import NO_BROKER, PartitionMetadata, TopicMetadata
 from moldau.errors import KafkaError, UnsupportedByBrokerError
 from moldau.model import TopicPartition
@@ -23,14 +29,17 @@ class PartitionDescription:
     metadata: PartitionMetadata
     earliest: int | None
     latest: int | None
+    leaders: EligibleLeaders = field(default_factory=EligibleLeaders)
 
-    def to_row(self) -> tuple[str, ...]:
-        row = self.metadata
+    def to_row(self, *, with_eligible: bool) -> tuple[str, ...]:
+        row, leaders = self.metadata, self.leaders
+        eligible = (_join(leaders.eligible), _join(leaders.last_known)) if with_eligible else ()
         return (
             str(row.index),
             _UNKNOWN if row.leader_id == NO_BROKER else str(row.leader_id),
             _join(row.replicas),
             _join(row.in_sync_replicas),
+            *eligible,
             _UNKNOWN if self.earliest is None else str(self.earliest),
             _UNKNOWN if self.latest is None else str(self.latest),
         )
@@ -43,6 +52,8 @@ class PartitionDescription:
             "leader_epoch": row.leader_epoch,
             "replicas": row.replicas,
             "in_sync_replicas": row.in_sync_replicas,
+            "eligible_leader_replicas": self.leaders.eligible,
+            "last_known_eligible_replicas": self.leaders.last_known,
             "offline_replicas": row.offline_replicas,
             "earliest_offset": self.earliest,
             "latest_offset": self.latest,
@@ -58,6 +69,11 @@ class TopicDescription:
     is_internal: bool
     configs: Mapping[str, str]
     partitions: tuple[PartitionDescription, ...]
+
+    @property
+    def has_eligible(self) -> bool:
+        """Whether somebody may lead that is not in sync, or had everything last: rare."""
+        return any(each.leaders.eligible or each.leaders.last_known for each in self.partitions)
 
     def to_document(self) -> dict[str, object]:
         return {
@@ -82,10 +98,11 @@ async def describe_all(
     sound = [topic for topic in topics.values() if isinstance(topic, TopicMetadata)]
     offsets = await _list_offsets(admin, sound)
     configs = await _describe_configs(admin, sound)
+    leaders = await _describe_leaders(admin, sound)
     return [
         topic
         if isinstance(topic, KafkaError)
-        else _describe(topic, offsets, configs.get(topic.name, {}))
+        else _describe(topic, offsets, leaders, configs.get(topic.name, {}))
         for topic in topics.values()
     ]
 
@@ -106,6 +123,18 @@ async def _list_offsets(admin: AsyncAdmin, topics: Sequence[TopicMetadata]) -> _
             if not isinstance(answer, KafkaError):
                 offsets[partition, spec] = answer.offset
     return offsets
+
+
+_Leaders = Mapping[TopicPartition, EligibleLeaders]
+
+
+async def _describe_leaders(admin: AsyncAdmin, topics: Sequence[TopicMetadata]) -> _Leaders:
+    if not topics:
+        return {}
+    try:
+        return await admin.describe_eligible_leaders([topic.name for topic in topics])
+    except UnsupportedByBrokerError:
+        return {}
 
 
 async def _describe_configs(
@@ -130,7 +159,7 @@ def _is_own(entry: ConfigEntry) -> bool:
 
 
 def _describe(
-    topic: TopicMetadata, offsets: _Offsets, configs: Mapping[str, str]
+    topic: TopicMetadata, offsets: _Offsets, leaders: _Leaders, configs: Mapping[str, str]
 ) -> TopicDescription:
     return TopicDescription(
         name=topic.name,
@@ -142,6 +171,7 @@ def _describe(
                 metadata=row,
                 earliest=offsets.get((TopicPartition(topic.name, row.index), OffsetSpec.EARLIEST)),
                 latest=offsets.get((TopicPartition(topic.name, row.index), OffsetSpec.LATEST)),
+                leaders=leaders.get(TopicPartition(topic.name, row.index), EligibleLeaders()),
             )
             for row in topic.partitions
         ),

@@ -56,6 +56,7 @@ INCREMENTAL_ALTER_CONFIGS: Final = Api("IncrementalAlterConfigs", 44, 0, 1)
 ALTER_PARTITION_REASSIGNMENTS: Final = Api("AlterPartitionReassignments", 45, 0, 1)
 LIST_PARTITION_REASSIGNMENTS: Final = Api("ListPartitionReassignments", 46, 0, 0)
 OFFSET_DELETE: Final = Api("OffsetDelete", 47, 0, 0)
+DESCRIBE_TOPIC_PARTITIONS: Final = Api("DescribeTopicPartitions", 75, 0, 0)
 
 BrokerVersions = Mapping[int, VersionRange]
 """By API key: what the broker's answer to ApiVersions says."""

@@ -10,11 +10,13 @@ from collections.abc import Callable
 from random import Random
 
 from moldau.model import TopicPartition
+from moldau.testing.cluster_moves import reassign
 from moldau.testing.cluster_power import lose_all_power
 from moldau.testing.fault_plan import FaultKind, PlannedFault
 from moldau.testing.replica_logs import read_log
 from moldau.testing.simulated_cluster import SimulatedCluster
 from moldau.testing.simulated_machine import DATA_FOLDER
+from moldau.testing.simulated_operator import Operator
 
 
 def fault(
@@ -225,5 +227,30 @@ async def a_leader_knows_less_than_was_promised(cluster: SimulatedCluster) -> No
     cluster.world.network.set_delay(hosts[other], hosts[behind], 0.002, one_way=True)
     cluster.world.network.set_delay(hosts[leader], hosts[other], 0.002, one_way=True)
     await cluster.sleep(2)
+    await cluster.heal()
+    await cluster.finish()
+
+
+async def a_replica_leaves_and_comes_back_before_its_last_fetch_arrives(
+    cluster: SimulatedCluster,
+) -> None:
+    """Brokers are far from each other, and near to the coordination service: a replica hears that
+    it has left, and that it is back, while a fetch from before is still on its way."""
+    hosts = [machine.host for machine in cluster.machines.values()]
+    for number, one in enumerate(hosts):
+        for other in hosts[:number]:
+            cluster.world.network.set_delay(one, other, 0.06, jitter_seconds=0.004)
+    await cluster.begin()
+    await cluster.sleep(1.0)
+    random = Random(cluster.seed)
+    operator = Operator("operator", cluster, random)
+    partition = cluster.partitions[-1]
+    for _ in range(10):
+        _, follower = leader_and_follower(cluster, random)
+        present = cluster.observer.replicas[partition]
+        await reassign(operator, partition, [each for each in present if each != follower])
+        await cluster.sleep(random.uniform(0.0, 0.03))
+        await reassign(operator, partition, present)
+        await cluster.sleep(0.7)
     await cluster.heal()
     await cluster.finish()

@@ -37,7 +37,7 @@ _MOST_PARTITIONS: Final = 4
 # What is asked for
 
 
-async def _reassign(
+async def reassign(
     operator: Operator, partition: TopicPartition, replicas: Sequence[int] | None
 ) -> None:
     await _reassign_all(operator, {partition: replicas})
@@ -120,7 +120,7 @@ async def _pause(operator: Operator) -> None:
 
 async def move(operator: Operator) -> None:
     partition = _some_partition(operator)
-    await _reassign(operator, partition, _some_target(operator, partition))
+    await reassign(operator, partition, _some_target(operator, partition))
 
 
 async def move_all(operator: Operator) -> None:
@@ -135,9 +135,9 @@ async def move_and_back(operator: Operator) -> None:
     """Before it has arrived, or soon after."""
     partition = _some_partition(operator)
     present = _present_replicas(operator, partition)
-    await _reassign(operator, partition, _some_target(operator, partition))
+    await reassign(operator, partition, _some_target(operator, partition))
     await _pause(operator)
-    await _reassign(operator, partition, present)
+    await reassign(operator, partition, present)
 
 
 async def move_to_and_fro(operator: Operator) -> None:
@@ -149,25 +149,25 @@ async def move_to_and_fro(operator: Operator) -> None:
     leaving = operator.random.choice(present)
     fewer = [broker for broker in present if broker != leaving]
     for _ in range(operator.random.randint(2, 5)):
-        await _reassign(operator, partition, fewer)
+        await reassign(operator, partition, fewer)
         await _pause(operator)
-        await _reassign(operator, partition, present)
+        await reassign(operator, partition, present)
         await _pause(operator)
 
 
 async def move_and_cancel(operator: Operator) -> None:
     partition = _some_partition(operator)
-    await _reassign(operator, partition, _some_target(operator, partition))
+    await reassign(operator, partition, _some_target(operator, partition))
     await _pause(operator)
-    await _reassign(operator, partition, None)
+    await reassign(operator, partition, None)
 
 
 async def redirect(operator: Operator) -> None:
     """To another place while it is on its way."""
     partition = _some_partition(operator)
-    await _reassign(operator, partition, _some_target(operator, partition))
+    await reassign(operator, partition, _some_target(operator, partition))
     await _pause(operator)
-    await _reassign(operator, partition, _some_target(operator, partition))
+    await reassign(operator, partition, _some_target(operator, partition))
 
 
 async def elect_preferred(operator: Operator) -> None:

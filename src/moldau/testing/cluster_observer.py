@@ -112,7 +112,7 @@ class ClusterObserver:
             self._forget_topic(topic)
             return
         fields = json.loads(data)
-        on_their_way = {*fields["adding_replicas"], *fields["removing_replicas"]}
+        on_their_way = {*fields.get("adding_replicas", ()), *fields.get("removing_replicas", ())}
         for number, replicas in fields["partitions"].items():
             partition = TopicPartition(topic, int(number))
             if self.replicas.get(partition) != tuple(replicas):

@@ -22,6 +22,11 @@ _NO_NEW_EPOCH = Edit(
     "return led_by(state, broker) if state.leader == broker < 0 else None",
 )
 
+_MOVE_UNDER_THE_SAME_EPOCH = Edit(
+    _REASSIGNMENT,
+    "if changed.leader == former.leader and set(changed.replicas) == set(former.replicas):",
+    "if changed.leader == former.leader:",
+)
 _PUBLISH_WHAT_WAS_WRITTEN_OVER = Edit(
     _WRITER, "if present.version >= _next_version(planned):", "if present.version < -1:"
 )
@@ -341,16 +346,36 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        name="a-replica-counts-for-a-log-that-it-has-deleted",
+        rule="CTL-3",
+        breaks="replicas leave and come back under one epoch, and nobody looks at that itself",
+        edits=(
+            _MOVE_UNDER_THE_SAME_EPOCH,
+            Edit(_WRITER, "if set(former.replicas) == set(state.replicas):", "if True:"),
+            Edit(
+                "moldau.replication.rules.replica_fate",
+                "if state.leader_epoch <= seen_epoch else",
+                "if state.leader_epoch < seen_epoch else",
+            ),
+            Edit(
+                "moldau.testing.cluster_images",
+                "and state.leader_epoch <= former.leader_epoch",
+                "and state.leader_epoch < former.leader_epoch",
+            ),
+        ),
+        seeds=Seeds(
+            story="a_replica_leaves_and_comes_back_before_its_last_fetch_arrives",
+            brokers=3,
+            by=("REP-3",),
+        ),
+    ),
+    Mutant(
         name="a-move-under-the-same-epoch",
         rule="CTL-3",
-        breaks="a replica that was taken away and is back counts for a log that it has deleted",
+        breaks="a step of a move takes replicas away and adds others under the same epoch",
         edits=(
-            Edit(
-                _REASSIGNMENT,
-                "if changed.leader == former.leader and set(changed.replicas) == "
-                "set(former.replicas):",
-                "if changed.leader == former.leader:",
-            ),
+            _MOVE_UNDER_THE_SAME_EPOCH,
+            Edit(_WRITER, "if set(former.replicas) == set(state.replicas):", "if True:"),
         ),
         seeds=Seeds(by=("CTL-3",)),
         is_sample=True,

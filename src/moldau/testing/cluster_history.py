@@ -67,7 +67,7 @@ class ClusterHistory:
     """All that was told. One for each run."""
 
     def __init__(self, now: Callable[[], float] = lambda: 0.0) -> None:
-        self._now = now
+        self.now = now
         self.violations: list[Violation] = []
         self.commits_answered = 0
         self.on_promise: Callable[[TopicPartition], None] | None = None  # more was promised
@@ -76,7 +76,7 @@ class ClusterHistory:
         self.moves = MoveTargets()
 
     def report(self, rule: str, text: str) -> None:
-        self.violations.append(Violation(self._now(), rule, text))
+        self.violations.append(Violation(self.now(), rule, text))
 
     def _of(self, partition: TopicPartition) -> _PartitionHistory:
         return self._partitions.setdefault(partition, _PartitionHistory())
@@ -164,6 +164,13 @@ class ClusterHistory:
     def promised_end(self, partition: TopicPartition) -> int:
         """The offset behind the last record that was acknowledged or seen."""
         return self._of(partition).promised_end
+
+    def promise(self, partition: TopicPartition, end_offset: int) -> None:
+        """Somebody was told of something in the log before this offset."""
+        history = self._of(partition)
+        history.promised_end = max(history.promised_end, end_offset)
+        if self.on_promise is not None:
+            self.on_promise(partition)
 
     def see_in_sync(self, partition: TopicPartition, replica: int, end_offset: int) -> None:
         """The log of a member of the in-sync set in force ends there."""

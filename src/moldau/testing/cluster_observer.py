@@ -56,6 +56,8 @@ class ClusterObserver:
         self._history = history
         self._log = log
         self._find_log_end = find_log_end
+        self._now = history.now
+        self._sizes: dict[TopicPartition, list[tuple[float, int]]] = {}  # of in-sync sets, by time
         history.on_promise = self.check_in_sync
 
     def __call__(self, changes: list[Change]) -> None:
@@ -91,6 +93,7 @@ class ClusterObserver:
         )
         self.states[partition] = state
         eligible = f" elr {state.eligible}" if state.eligible else ""
+        self._sizes.setdefault(partition, []).append((self._now(), len(state.in_sync)))
         self._log.note(
             f"{partition}: leader {state.leader} epoch {state.leader_epoch} isr {state.in_sync}"
             + eligible
@@ -106,6 +109,19 @@ class ClusterObserver:
             if broker_id not in self._lost:
                 end_offset = self._find_log_end(broker_id, partition)
                 self._history.see_in_sync(partition, broker_id, end_offset)
+
+    def those_who_kept(self, brokers: Collection[int]) -> list[int]:
+        """Those of some brokers that have not just lost their data."""
+        return [broker_id for broker_id in brokers if broker_id not in self._lost]
+
+    def most_in_sync(self, partition: TopicPartition, since: float) -> int:
+        """The size of the largest in-sync set that was in force at any time since then."""
+        most = 0
+        for at, size in reversed(self._sizes.get(partition, ())):
+            most = max(most, size)
+            if at <= since:
+                break
+        return most
 
     def _on_topic(self, topic: str, data: bytes | None) -> None:
         if data is None:

@@ -23,6 +23,7 @@ from moldau.model import TopicPartition
 from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import walk_headers
 from moldau.records.batch_reader import records_of
+from moldau.records.compression import Codec
 from moldau.testing.cluster_history import ClusterHistory
 from moldau.testing.simulated_wire import SimulatedWire, UnansweredError
 from moldau.wire.fetch_exchange import encode_fetch_request, parse_fetch_answer
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from kio.schema.offset_commit.v8.response import OffsetCommitResponse
     from kio.schema.offset_fetch.v7.response import OffsetFetchResponse
 
-_PRODUCE: Final = (0, 9)
+PRODUCE: Final = (0, 9)
 _FETCH: Final = (1, 12)
 _OFFSET_COMMIT: Final = (8, 8)
 _OFFSET_FETCH: Final = (9, 7)
@@ -44,19 +45,30 @@ _FIND_COORDINATOR: Final = (10, 3)
 _CREATE_TOPICS: Final = (19, 5)
 _INIT_PRODUCER_ID: Final = (22, 4)
 
-_LOST_ITS_PLACE: Final = frozenset(
+LOST_ITS_PLACE: Final = frozenset(
     error.code.value
     for error in (OutOfOrderSequenceError, UnknownProducerIdError, InvalidProducerEpochError)
 )
-"""What an idempotent producer with one request under way is told only when a record is gone."""
+"""What an idempotent producer is told only when a record is gone: with one request under way, or
+for the first of several when all before it are confirmed."""
 
 ALL: Final = -1
 
 
 class SessionBook(Protocol):
-    """Knows when a broker had a session."""
+    """Knows when a broker had a session, and how many were in sync."""
 
     def had_session(self, broker_id: int, since: float, until: float) -> bool: ...
+
+    def had_enough_in_sync(self, partition: TopicPartition, since: float) -> bool:
+        """Whether `min.insync.replicas` were in the in-sync set at some time since then."""
+        ...
+
+
+class PositionBook(Protocol):
+    """Knows whether a position is there to stay (`committed_positions`)."""
+
+    def require(self, group: str, partition: TopicPartition, position: int, told: str) -> None: ...
 
 
 class Client:
@@ -103,7 +115,9 @@ class Client:
 class TopicMaker(Client):
     """Makes a topic, however often it has to ask."""
 
-    async def make(self, topic: str, partitions: int, replicas: int, min_in_sync: int) -> None:
+    async def make(
+        self, topic: str, partitions: int, replicas: int, min_in_sync: int, codec: str = "producer"
+    ) -> None:
         values: dict[str, object] = {
             "topics": [
                 {
@@ -111,7 +125,10 @@ class TopicMaker(Client):
                     "num_partitions": partitions,
                     "replication_factor": replicas,
                     "assignments": [],
-                    "configs": [{"name": "min.insync.replicas", "value": str(min_in_sync)}],
+                    "configs": [
+                        {"name": "min.insync.replicas", "value": str(min_in_sync)},
+                        {"name": "compression.type", "value": codec},
+                    ],
                 }
             ],
             "timeout": 5000,
@@ -149,8 +166,10 @@ class Producer(Client):
         acks: int,
         sessions: SessionBook,
         now: Callable[[], float],
+        codecs: Sequence[Codec] = (Codec.NONE,),
     ) -> None:
         super().__init__(name, wire, history, random)
+        self._codecs = codecs
         self._partition = partition
         self._acks = acks
         self._sessions = sessions
@@ -188,6 +207,7 @@ class Producer(Client):
             producer_id=self._producer_id,
             producer_epoch=0 if self._producer_id >= 0 else -1,
             base_sequence=self._next if self._producer_id >= 0 else -1,
+            codec=self._random.choice(self._codecs),
         )
         while not await self._send(batch, values):
             await self._refresh(self._partition.topic)
@@ -197,28 +217,36 @@ class Producer(Client):
     async def _send(self, batch: bytearray, values: Sequence[bytes]) -> bool:
         leader = await self._leader_of(self._partition)
         topics = [(self._partition.topic, [(self._partition.partition, batch)])]
-        body = encode_produce_request(_PRODUCE[1], self._acks, 1500, topics)
+        body = encode_produce_request(PRODUCE[1], self._acks, 1500, topics)
         sent_at = self._now()
         try:
-            exchange = await self._wire.exchange(leader, *_PRODUCE, body)
+            exchange = await self._wire.exchange(leader, *PRODUCE, body)
         except UnansweredError:
             return False
-        answer = parse_produce_response(_PRODUCE[1], *exchange).answers[0]
+        answer = parse_produce_response(PRODUCE[1], *exchange).answers[0]
         if answer.error_code == 0:
             self._accept(leader, answer.base_offset, values, sent_at)
             return True
-        if self._acks == ALL and answer.error_code in _LOST_ITS_PLACE:
-            self._history.report(
-                "REP-3",
-                f"{self.name} is told error {answer.error_code} for {values[0]!r}: a batch before "
-                "it is gone",
-            )
+        if self._acks == ALL and answer.error_code in LOST_ITS_PLACE:
+            self._report_lost(answer.error_code, values)
         # A duplicate is there, at an offset that the broker has forgotten.
         return answer.error_code == DuplicateSequenceError.code.value
+
+    def _report_lost(self, error_code: int, values: Sequence[bytes]) -> None:
+        self._history.report(
+            "REP-3",
+            f"{self.name} is told error {error_code} for {values[0]!r}: a batch before it is gone",
+        )
 
     def _accept(self, leader: int, offset: int, values: Sequence[bytes], sent_at: float) -> None:
         if self._acks == ALL:
             self._history.acknowledge(self._partition, offset, values)
+            if not self._sessions.had_enough_in_sync(self._partition, sent_at):
+                self._history.report(
+                    "ISR-1",
+                    f"broker {leader} accepted {values[0]!r} for {self._partition} with acks=all, "
+                    f"and too few were in sync since {sent_at:.3f}",
+                )
         elif not self._sessions.had_session(leader, sent_at, self._now()):
             self._history.report(
                 "REP-4",
@@ -239,8 +267,13 @@ class Consumer(Client):
         *,
         partition: TopicPartition,
         max_wait_ms: int = 300,
+        max_bytes: int = 1 << 20,
+        rack: str = "",
     ) -> None:
         super().__init__(name, wire, history, random)
+        self._max_bytes = max_bytes
+        self._rack = rack
+        self._nearest = -1  # a follower to read from, as the leader said; -1 for the leader
         self.position = 0
         self.values: dict[int, bytes] = {}
         self._partition = partition
@@ -258,25 +291,29 @@ class Consumer(Client):
 
     async def _fetch(self) -> bool:
         leader = await self._leader_of(self._partition)
+        nearest, self._nearest = self._nearest, -1
+        source = leader if nearest < 0 else nearest
         epoch = self._wire.leaders[self._partition].epoch
-        wanted = FetchPartition(self._partition.partition, epoch, self.position, -1, -1, 1 << 20)
+        wanted = FetchPartition(
+            self._partition.partition, epoch, self.position, -1, -1, self._max_bytes
+        )
         request = FetchRequest(
             replica_id=-1,
             replica_epoch=-1,
             max_wait_ms=self._max_wait_ms,
             min_bytes=1,
-            max_bytes=1 << 20,
+            max_bytes=self._max_bytes,
             isolation_level=0,
             session_id=0,
             session_epoch=-1,
             topics=[FetchTopic(self._partition.topic, None, [wanted])],
             forgotten_topics=[],
-            rack_id="",
+            rack_id=self._rack,
             cluster_id=None,
         )
         try:
             exchange = await self._wire.exchange(
-                leader, *_FETCH, (encode_fetch_request(_FETCH[1], request),)
+                source, *_FETCH, (encode_fetch_request(_FETCH[1], request),)
             )
         except UnansweredError:
             return False
@@ -284,6 +321,8 @@ class Consumer(Client):
         if answer.error_code or not answer.topics:
             return False
         found = answer.topics[0].partitions[0]
+        if nearest >= 0 and found.error_code:
+            return True  # it may be behind, or gone: the leader is asked again
         if found.error_code == OffsetOutOfRangeError.code.value:
             self._history.report(
                 "HW-3",
@@ -292,6 +331,9 @@ class Consumer(Client):
             )
         if found.error_code:
             return False
+        self._nearest = (
+            nearest if found.preferred_read_replica < 0 else found.preferred_read_replica
+        )
         self._take(found.records)
         return True
 
@@ -320,9 +362,11 @@ class Committer(Client):
         random: Random,
         *,
         partition: TopicPartition,
+        positions: PositionBook,
     ) -> None:
         super().__init__(name, wire, history, random)
         self._partition = partition
+        self._positions = positions
         self._coordinator = -1
         self._next = 1
 
@@ -375,6 +419,7 @@ class Committer(Client):
         code = cast("OffsetCommitResponse", answer).topics[0].partitions[0].error_code
         if code.value == 0:
             self._history.acknowledge_commit(self.name, position)
+            self._positions.require(self.name, self._partition, position, "committed")
             self.progress += 1
         return code.value == 0
 
@@ -403,4 +448,5 @@ class Committer(Client):
         if found.error_code.value:
             return False
         self._history.see_position(self.name, found.committed_offset, at_least)
+        self._positions.require(self.name, self._partition, found.committed_offset, "shown")
         return True

@@ -37,12 +37,14 @@ from moldau.broker.server import Broker
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.model import TopicPartition
 from moldau.testing import cluster_power
+from moldau.testing.client_habits import RACKS, draw_habits
 from moldau.testing.cluster_faults import JITTER_SECONDS, ClusterFaults
-from moldau.testing.cluster_history import ClusterHistory
+from moldau.testing.cluster_history import ClusterHistory, StoredBatch
 from moldau.testing.cluster_images import ClusterImages
 from moldau.testing.cluster_observer import ClusterObserver, describe_states
 from moldau.testing.cluster_operations import ClusterOperations
 from moldau.testing.cluster_watermarks import ClusterWatermarks
+from moldau.testing.committed_positions import CommittedPositions
 from moldau.testing.fault_plan import FaultKind, PlannedFault, draw_plan
 from moldau.testing.operation_plan import PlannedOperation
 from moldau.testing.replica_logs import list_logs, read_log
@@ -62,6 +64,7 @@ from moldau.testing.simulated_machine import (
     World,
 )
 from moldau.testing.simulated_operator import OperationFamily
+from moldau.testing.simulated_pipeline import PipelinedProducer
 from moldau.testing.simulated_wire import Address, SimulatedWire
 from moldau.testing.virtual_loop import ProcessClock, SimulatedProcess, StuckError
 
@@ -178,6 +181,8 @@ class SimulatedCluster:
         self._watermarks = ClusterWatermarks(self.history)
         self.history.on_promise = self._look_at
         self.world.service.observers += [self.observer, self._images]
+        self.habits = draw_habits(self.world.streams.stream("habits"))
+        self.positions = CommittedPositions(self.history, self.observer, self._read_log)
         replicas = str(min(3, len(self.broker_ids)))
         static = {
             **OPTIONS,
@@ -187,12 +192,15 @@ class SimulatedCluster:
             "leader.imbalance.check.interval.seconds": str(
                 self.world.streams.stream("balance").choice((2, 300, 300))
             ),
+            **self.habits.broker_options,
             **(options or {}),
         }
         self._replicas = int(static["default.replication.factor"])
         self.min_in_sync = self.observer.min_in_sync = int(static["min.insync.replicas"])
         self.machines = {
-            broker_id: SimulatedMachine(self.world, broker_id, static)
+            broker_id: SimulatedMachine(
+                self.world, broker_id, {**static, "broker.rack": self.habits.rack_of(broker_id)}
+            )
             for broker_id in self.broker_ids
         }
         for machine in self.machines.values():
@@ -299,7 +307,13 @@ class SimulatedCluster:
         maker = TopicMaker("maker", self.open_wire("maker"), self.history, self._random("maker"))
         await self._within(
             _HEALING_SECONDS,
-            maker.make(TOPIC, len(self.partitions), self._replicas, self.min_in_sync),
+            maker.make(
+                TOPIC,
+                len(self.partitions),
+                self._replicas,
+                self.min_in_sync,
+                self.habits.topic_codec,
+            ),
             "the topic is not made",
         )
         self._begin_clients()
@@ -316,6 +330,7 @@ class SimulatedCluster:
             self.history,
             self._random(f"g{others}"),
             partition=self.partitions[0],
+            positions=self.positions,
         )
         self._add(committer)
 
@@ -460,6 +475,9 @@ class SimulatedCluster:
         batches = read_log(machine.files, DATA_FOLDER, partition)
         return batches[-1].end_offset if batches else 0
 
+    def _read_log(self, broker_id: int, partition: TopicPartition) -> list[StoredBatch]:
+        return read_log(self.machines[broker_id].files, DATA_FOLDER, partition)
+
     # Clients
 
     def _random(self, name: str) -> Random:
@@ -474,7 +492,9 @@ class SimulatedCluster:
         return SimulatedWire(name, host, clock, addresses, timeout_seconds=_REQUEST_SECONDS)
 
     def _producer(self, name: str, partition: TopicPartition, acks: int) -> Producer:
-        return Producer(
+        in_flight = self.habits.most_in_flight if acks == ALL else 1
+        make = Producer if in_flight == 1 else partial(PipelinedProducer, most_in_flight=in_flight)
+        return make(
             name,
             self.open_wire(name),
             self.history,
@@ -483,16 +503,30 @@ class SimulatedCluster:
             acks=acks,
             sessions=self,
             now=self.world.loop.time,
+            codecs=self.habits.codecs,
         )
 
     def _consumer(self, name: str, partition: TopicPartition) -> Consumer:
+        random = self._random(name)
         return Consumer(
-            name, self.open_wire(name), self.history, self._random(name), partition=partition
+            name,
+            self.open_wire(name),
+            self.history,
+            random,
+            partition=partition,
+            max_bytes=self.habits.fetch_max_bytes,
+            rack=random.choice(RACKS) if self.habits.reads_nearest else "",
         )
 
     def _add(self, client: Producer | Consumer | Committer) -> None:
         self._clients.append(client)
         self._tasks.append(self.world.story.spawn(client.run()))
+
+    def had_enough_in_sync(self, partition: TopicPartition, since: float) -> bool:
+        """`min.insync.replicas` counts as many replicas as there are, at most (KIP-966)."""
+        replicas = len(self.observer.replicas.get(partition, ()))
+        wanted = min(self.min_in_sync, replicas)
+        return self.observer.most_in_sync(partition, since) >= wanted
 
     def had_session(self, broker_id: int, since: float, until: float) -> bool:
         records = self.world.service.records_of(self.machines[broker_id].host)

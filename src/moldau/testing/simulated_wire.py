@@ -7,7 +7,7 @@ and never goes back to an older epoch. Retrying is the business of those who use
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from moldau.clock import Clock
@@ -112,6 +112,35 @@ class SimulatedWire:
         if found != self._correlation_id:
             raise UnansweredError(f"an answer to {found}, not to {self._correlation_id}")
         return Exchange(frame, position)
+
+    async def exchange_all(
+        self, broker_id: int, api_key: int, version: int, bodies: Sequence[Sequence[Chunk]]
+    ) -> AsyncGenerator[tuple[int, Exchange], None]:
+        """Send several requests at once; gives the number of each and its answer, in order."""
+        first = self._correlation_id + 1
+        self._correlation_id += len(bodies)
+        channel = await self._channel(broker_id)
+        timer = self.clock.call_later(self._timeout_seconds, channel.abort)
+        is_done = False
+        try:
+            for number, body in enumerate(bodies):
+                size = sum(len(cast("bytes", chunk)) for chunk in body)
+                prefix = request_prefix(api_key, version, first + number, self._name, size)
+                await channel.send((prefix, *body))
+            for number in range(len(bodies)):
+                frame = memoryview(await channel.receive())
+                found, position = read_response_header(frame, api_key, version)
+                if found != first + number:
+                    raise UnansweredError(f"an answer to {found}, not to {first + number}")
+                yield number, Exchange(frame, position)
+            is_done = True
+        except OSError as error:
+            raise UnansweredError(str(error)) from error
+        finally:
+            timer.cancel()
+            if not is_done:
+                self._channels.pop(broker_id, None)
+                channel.abort()
 
     async def _channel(self, broker_id: int) -> MemoryChannel:
         known = self._channels.get(broker_id)

@@ -56,21 +56,31 @@ class CommittedPositions:
 def find_commit(
     batches: Sequence[StoredBatch], group: str, partition: TopicPartition, position: int
 ) -> int | None:
-    """The end offset of the last batch with a commit of this position, or of a later one."""
+    """The end of the first batch with a commit of this position, or of a later one: they grow."""
+    end_offset: int | None = None
     name = group.encode()
     for batch in reversed(batches):
         if name not in batch.content:  # offsets are not compressed here: quick, and mostly enough
             continue
-        for record in reversed(records_of(batch.content)):
-            try:
-                found = decode(record.key, record.value)
-            except MoldauError:
-                continue
-            if (
-                isinstance(found, OffsetRecord)
-                and (found.group_id, found.topic, found.partition) == (group, *partition)
-                and found.committed is not None
-                and found.committed.offset >= position
-            ):
-                return batch.end_offset
+        committed = _committed_in(batch, group, partition)
+        if committed is None:
+            continue
+        if committed < position:
+            break
+        end_offset = batch.end_offset
+    return end_offset
+
+
+def _committed_in(batch: StoredBatch, group: str, partition: TopicPartition) -> int | None:
+    for record in records_of(batch.content):
+        try:
+            found = decode(record.key, record.value)
+        except MoldauError:
+            continue
+        if (
+            isinstance(found, OffsetRecord)
+            and (found.group_id, found.topic, found.partition) == (group, *partition)
+            and found.committed is not None
+        ):
+            return found.committed.offset
     return None

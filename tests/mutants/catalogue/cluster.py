@@ -285,20 +285,6 @@ MUTANTS = (
         tests=(f"{_RULES}/test_departure.py::test_a_whole_replica_leads_again_under_a_new_epoch",),
     ),
     Mutant(
-        name="lead-on-after-a-restart",
-        rule="REP-1",
-        breaks="a broker that is back keeps the epoch that it led in, and leads in it",
-        edits=(
-            _NO_NEW_EPOCH,
-            Edit(
-                "moldau.replication.partition",
-                "if state.leader != self._broker_id or state.leader_epoch <= self._refused_epoch:",
-                "if state.leader != self._broker_id:",
-            ),
-        ),
-        seeds=Seeds(kinds=("CRASH", "CRASH_ALL"), by=("REP-1",)),
-    ),
-    Mutant(
         name="register-before-telling-of-holes",
         rule="REP-6",
         breaks="a broker registers before it has left the in-sync sets",

@@ -12,6 +12,16 @@ _TRUNCATION = "moldau.replication.rules.truncation"
 _BATCHES = "moldau.storage.replicated_batches"
 _UNIT = "unit/replication"
 
+_LEAD_ON = Edit(
+    _PARTITIONS,
+    "            partition.suspend()\n            self._observer",
+    "            self._observer",
+)
+_NO_LEASE = Edit(
+    _PARTITION,
+    "if lease_end != math.inf and self._clock.monotonic() >= lease_end:",
+    "if lease_end < -math.inf:",
+)
 _NOTHING_IS_OBSOLETE = Edit(
     _PARTITIONS, "return image.version < self._resumed_version", "return False"
 )
@@ -224,15 +234,18 @@ MUTANTS = (
     Mutant(
         name="lead-on-when-the-session-is-lost",
         rule="REP-4",
-        breaks="partitions go on as they were when the session ends before the lease",
-        edits=(
-            Edit(
-                _PARTITIONS,
-                "            partition.suspend()\n            self._observer",
-                "            self._observer",
-            ),
-        ),
-        seeds=Seeds(kinds=("EXPIRE", "CRASH")),
+        breaks="partitions go on as they were when the session ends before its time",
+        edits=(_LEAD_ON,),
+        seeds=Seeds(count=10, kinds=("EXPIRE", "CRASH")),
+        redundant="the lease of a session that has ended is over (lead-without-a-session)",
+        caught_with="lead-on-without-a-session-or-a-lease",
+    ),
+    Mutant(
+        name="lead-on-without-a-session-or-a-lease",
+        rule="REP-4",
+        breaks="a leader looks neither at the end of its session nor at that of its lease",
+        edits=(_LEAD_ON, _NO_LEASE),
+        seeds=Seeds(kinds=("EXPIRE",), by=("REP-4",)),
     ),
     Mutant(
         name="apply-an-image-of-a-former-session",

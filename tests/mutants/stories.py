@@ -8,15 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
+from typing import Final
 
 from moldau.model import TopicPartition
 from moldau.testing.cluster_moves import reassign
 from moldau.testing.cluster_power import lose_all_power
 from moldau.testing.fault_plan import FaultKind, PlannedFault
 from moldau.testing.replica_logs import read_log
+from moldau.testing.simulated_clients import Committer
 from moldau.testing.simulated_cluster import SimulatedCluster
 from moldau.testing.simulated_machine import DATA_FOLDER
 from moldau.testing.simulated_operator import Operator
+
+_OFFSETS: Final = TopicPartition("__consumer_offsets", 0)
 
 
 def fault(
@@ -254,3 +258,53 @@ async def a_replica_leaves_and_comes_back_before_its_last_fetch_arrives(
         await cluster.sleep(0.7)
     await cluster.heal()
     await cluster.finish()
+
+
+async def one_replica_is_left(cluster: SimulatedCluster) -> None:
+    """The others go one after the other, first by their sessions, then by falling behind."""
+    await cluster.begin()
+    await cluster.sleep(1.5)
+    random = Random(cluster.seed)
+    leader, first = leader_and_follower(cluster, random)
+    (second,) = {*cluster.broker_ids} - {leader, first}
+    fault(cluster, FaultKind.CRASH, first, leader, 5.0)
+    await cluster.sleep(random.uniform(0.2, 1.0))
+    fault(cluster, FaultKind.CUT, second, leader, 4.0)
+    await cluster.sleep(6)
+    await cluster.heal()
+    await cluster.finish()
+
+
+async def a_coordinator_is_replaced_before_others_have_a_commit(cluster: SimulatedCluster) -> None:
+    """It is cut off from its followers while commits come and somebody asks for the position all
+    the time, and then its session ends."""
+    await cluster.begin()
+    await cluster.sleep(2)
+    random = Random(cluster.seed)
+    looker = Committer(
+        "g0",
+        cluster.open_wire("looker"),
+        cluster.history,
+        random,
+        partition=cluster.partitions[0],
+        positions=cluster.positions,
+    )
+    looking = cluster.world.story.spawn(_look_all_the_time(cluster, looker))
+    for _ in range(2):
+        coordinator = cluster.observer.states[_OFFSETS].leader
+        for other in cluster.broker_ids:
+            if other != coordinator:
+                fault(cluster, FaultKind.CUT, coordinator, other, 0.9)
+        await cluster.sleep(random.uniform(0.6, 0.8))
+        fault(cluster, FaultKind.EXPIRE, coordinator, coordinator, 0.1)
+        await cluster.sleep(3)
+    await cluster.heal()
+    looker.is_stopping = True
+    await looking
+    await cluster.finish()
+
+
+async def _look_all_the_time(cluster: SimulatedCluster, looker: Committer) -> None:
+    while not looker.is_stopping:
+        await looker.look_at_last()
+        await cluster.sleep(0.02)

@@ -39,7 +39,7 @@ class Trial:
     caught: list[int] = field(default_factory=list)
     """Seeds that noticed."""
     by: dict[str, int] = field(default_factory=dict)
-    """What they reported first, and how often."""
+    """What they reported, and how often."""
     first: str = ""
     """The first report of all."""
     passed_tests: list[str] = field(default_factory=list)
@@ -66,17 +66,17 @@ def run_seeds(seeds: Seeds, trial: Trial, count: int, enough: int) -> None:
         )
         outcome = cluster.run(getattr(stories, seeds.story) if seeds.story else None)
         trial.tried += 1
-        if not outcome.violations:
-            continue
-        reported = _who_reports(outcome.violations[0])
-        if seeds.by and reported not in seeds.by:
+        told = {_who_reports(violation): violation for violation in reversed(outcome.violations)}
+        reported = next((rule for rule in seeds.by or reversed(told) if rule in told), None)
+        broken = [rule for rule in told if rule in _NO_PYTHON]
+        if broken:
+            trial.faults.append(f"it is no Python: {told[broken[0]]}")
+            break
+        if reported is None:
             continue
         trial.caught.append(seed)
         by[reported] += 1
-        trial.first = trial.first or f"seed {seed}: {outcome.violations[0].strip()}"
-        if reported in _NO_PYTHON:
-            trial.faults.append(f"it is no Python: {outcome.violations[0]}")
-            break
+        trial.first = trial.first or f"seed {seed}: {told[reported].strip()}"
         if len(trial.caught) >= enough:
             break
     trial.by = dict(by)

@@ -21,7 +21,9 @@ MUTANTS = (
                 "is_committed = True",
             ),
         ),
-        seeds=Seeds(),
+        seeds=Seeds(
+            count=10, story="a_coordinator_is_replaced_before_others_have_a_commit", brokers=3
+        ),
         tests=(f"{_UNIT}/test_shard.py::test_a_commit_is_answered_when_the_replicas_have_it",),
     ),
     Mutant(
@@ -59,7 +61,9 @@ MUTANTS = (
                 "        if self._log.end_offset >= 0:\n            return found\n",
             ),
         ),
-        seeds=Seeds(),
+        seeds=Seeds(
+            count=10, story="a_coordinator_is_replaced_before_others_have_a_commit", brokers=3
+        ),
         tests=(f"{_UNIT}/test_shard.py::test_nothing_overtakes_what_is_not_committed_yet",),
     ),
     Mutant(

@@ -80,7 +80,7 @@ MUTANTS = (
         rule="ISR-1",
         breaks="`min.insync.replicas` is asked nowhere",
         edits=(_TOO_FEW_AT_THE_BEGINNING, _TOO_FEW_AT_THE_END, _COMMIT_BY_TOO_FEW),
-        seeds=Seeds(),
+        seeds=Seeds(count=10, story="one_replica_is_left", brokers=3, by=("ISR-1",)),
     ),
     # Eligible leaders
     Mutant(
@@ -169,6 +169,12 @@ MUTANTS = (
                 "return Offset(max(known, log_start))",
             ),
         ),
+        seeds=Seeds(
+            count=5,
+            story="a_follower_loses_power_while_its_fetch_is_under_way",
+            brokers=3,
+            by=("HW-1",),
+        ),
         tests=(
             f"{_RULES}/test_high_watermark.py::test_what_was_written_down_is_kept_within_the_log",
         ),
@@ -210,6 +216,9 @@ MUTANTS = (
                 "            for broker in self.isr.largest\n",
                 "            for broker in self.isr.isr\n",
             ),
+        ),
+        seeds=Seeds(
+            count=10, story="a_leader_is_replaced_while_a_batch_waits", brokers=3, by=("REP-3",)
         ),
         tests=(
             f"{_UNIT}/test_partition.py::"

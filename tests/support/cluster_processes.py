@@ -148,16 +148,22 @@ class ClusterProcesses:
         return {int(name) for name in self._children("/brokers/ids")}
 
     def view(self, topic: str, partition: int = 0) -> PartitionView:
-        return self.views(topic)[partition]
+        return self._view(topic, partition, self._assignment(topic)[partition])
 
     def views(self, topic: str) -> dict[int, PartitionView]:
-        assignment = (self._find(f"/brokers/topics/{topic}") or {}).get("partitions", {})
-        found = {}
-        for number, replicas in assignment.items():
-            state = self._find(f"/brokers/topics/{topic}/partitions/{number}/state")
-            state = state or {"leader": -1, "isr": ()}
-            found[int(number)] = PartitionView(state["leader"], state["isr"], replicas)
-        return found
+        return {
+            number: self._view(topic, number, replicas)
+            for number, replicas in self._assignment(topic).items()
+        }
+
+    def _assignment(self, topic: str) -> dict[int, list[int]]:
+        found = (self._find(f"/brokers/topics/{topic}") or {}).get("partitions", {})
+        return {int(number): replicas for number, replicas in found.items()}
+
+    def _view(self, topic: str, partition: int, replicas: Sequence[int]) -> PartitionView:
+        state = self._find(f"/brokers/topics/{topic}/partitions/{partition}/state")
+        state = state or {"leader": -1, "isr": ()}
+        return PartitionView(state["leader"], state["isr"], replicas)
 
     def wait_until_led_by_another(self, topic: str, former: int, partition: int = 0) -> int:
         def find_other() -> int | None:

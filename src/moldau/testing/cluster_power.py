@@ -80,9 +80,11 @@ def switch_off(cluster: PoweredCluster) -> None:
     cluster.dismiss_clients()
     observer = cluster.observer
     for broker_id, machine in cluster.machines.items():
-        observer.lose_data(broker_id)
+        is_lying = observer.is_failing(broker_id)
+        if is_lying or not machine.is_closed:
+            observer.lose_data(broker_id)
         # A disk that could not sync has lost that, and does not tell: it is replaced.
-        if observer.is_failing(broker_id):
+        if is_lying:
             machine.replace_disk()
         else:
             machine.lose_power()

@@ -150,6 +150,7 @@ class SimulatedMachine:
         self.workers: SimulatedWorkers | None = None
         self.clock: ProcessClock | None = None
         self.failures: list[str] = []  # of starts, that should not be
+        self.is_closed = False  # stopped in good order: there is nothing that a power loss takes
         self.on_serving: Callable[[Broker], None] | None = None  # told of each new broker
         self._stop: Callable[[], None] | None = None
         self._is_wanted = False
@@ -182,6 +183,7 @@ class SimulatedMachine:
         if self.process is not None:
             return
         self._starts += 1
+        self.is_closed = False
         world = self._world
         process = self.process = SimulatedProcess(self.host, world.loop)
         self.clock = clock = ProcessClock(
@@ -241,6 +243,7 @@ class SimulatedMachine:
             self.on_serving(broker)
         await stopping.wait()
         await broker.stop()
+        self.is_closed = True
         self._world.log.note("stopped")
         self._world.clock.call_later(0, lambda: self._ended(process))
 

@@ -39,7 +39,7 @@ from moldau.coordination.port import (
     SessionExpiredError,
     Watch,
 )
-from moldau.errors import MoldauError
+from moldau.errors import InvariantViolation, MoldauError
 from moldau.model import BrokerId, LeaderEpoch, TopicId, TopicPartition
 from moldau.tasks import TaskSupervisor
 
@@ -244,6 +244,8 @@ class MetadataPublisher:
             self._publish(self._image.with_controller(controller_id))
 
     def _publish(self, image: MetadataImage, changed_topics: frozenset[str] = frozenset()) -> None:
+        if image.version <= self._image.version:
+            raise InvariantViolation(f"META-1: image {image.version} after {self._image.version}")
         former, self._image = self._image, image
         for subscriber in tuple(self._subscribers):
             subscriber(former, image, changed_topics)

@@ -70,7 +70,7 @@ class ProducerIdBlocks:
         self._next, self._end = block.first, block.last + 1
 
     async def _try_block(self) -> ProducerIdBlock | None:
-        """None when another broker claimed one at the same time."""
+        """None when another broker claimed one at the same time: no id is given twice (META-3)."""
         node = await self._coordination.get(layout.PRODUCER_ID_BLOCK)
         first = 0 if node is None or not node.data else _end_of_block(node.data)
         first = max(

@@ -21,6 +21,7 @@ from moldau.cluster.controllership import Term, transact_in_term
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.metadata_image import (
+    NO_BROKER,
     NO_NODE,
     MetadataImage,
     PartitionState,
@@ -152,6 +153,7 @@ class StateWriter:
         writes = (*operations, *map(topic_operations.state_write, part), told)
         for planned in part:
             _require_epoch(planned, is_move=moved_version is not None)
+            _require_leader(planned)
         async with self._publisher.announcing:
             try:
                 paths = await transact_in_term(self._coordination, term, writes)
@@ -216,6 +218,22 @@ def _require_epoch(planned: PlannedState, *, is_move: bool) -> None:
         raise InvariantViolation(
             f"CTL-3: {planned.topic.name}-{planned.partition} would go from {former.replicas} to "
             f"{state.replicas}, and from epoch {former.leader_epoch} to {state.leader_epoch}"
+        )
+
+
+def _require_leader(planned: PlannedState) -> None:
+    """REP-1: epochs grow, and each has one leader. CTL-2: it is in sync when it begins."""
+    former, state = planned.former, planned.state
+    broken = None
+    if state.leader not in (NO_BROKER, *state.isr):
+        broken = "CTL-2"
+    elif former.version != NO_NODE:
+        is_another = state.leader not in (former.leader, NO_BROKER)
+        if state.leader_epoch < former.leader_epoch + is_another:
+            broken = "REP-1"
+    if broken is not None:
+        raise InvariantViolation(
+            f"{broken}: {planned.topic.name}-{planned.partition} would go from {former} to {state}"
         )
 
 

@@ -1,6 +1,7 @@
 """The operations that make, grow and delete a topic in the coordination store.
 
-Values in, operations out: each list is one transaction. Others are told of growth and deletion by
+Values in, operations out: each list is one transaction, so that a topic appears and vanishes as a
+whole (META-2). Others are told of growth and deletion by
 a notification; a new topic they see by itself.
 """
 

@@ -1,9 +1,9 @@
 """One client connection on a real socket: the data path of the broker.
 
 A shell, owned by the event loop. It keeps the rules of `net.port`: one frame at a time, answers in
-order, nothing read from a client that does not read its answers. Bytes are received into one
-buffer per connection and handed on as a view; answers leave with `sendmsg`, and file ranges with
-`sendfile`, so record bytes are never copied in Python.
+order (NET-1), nothing read from a client that does not read its answers (NET-3). Bytes are received
+into one buffer per connection and handed on as a view; answers leave with `sendmsg`, and file
+ranges with `sendfile`, so record bytes are never copied in Python.
 
 Why not asyncio's transports: they copy what they receive, and `loop.sendfile` costs twice the CPU
 of `os.sendfile` (see docs/decisions/0003-own-connection.md).
@@ -20,6 +20,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from moldau.errors import InvariantViolation
 from moldau.net.port import Chunk, ConnectionLimits, FrameReceiver, Range
 
 _LENGTH = struct.Struct(">i")
@@ -231,7 +232,7 @@ class SocketConnection:
             self._arm_reader()
 
     def _make_room(self) -> None:
-        """Keep place for the rest of the next frame; grow only as its bytes really arrive.
+        """Keep place for the rest of the next frame; grow only as its bytes arrive (NET-2).
 
         Called after `_process` found the next frame incomplete, so its length is a legal one.
         """
@@ -288,6 +289,8 @@ class SocketConnection:
             self._answered()
 
     def _answered(self) -> None:
+        if not self._busy:
+            raise InvariantViolation(f"NET-1: connection {self.id}: an answer without a request")
         self._busy = False
         if not self._processing:
             self._process()

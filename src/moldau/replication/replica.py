@@ -140,7 +140,7 @@ class Replica:
 
     @property
     def last_stable_offset(self) -> Offset:
-        """Up to here every transaction is decided."""
+        """Up to here every transaction is decided, and every record committed (HW-4)."""
         unstable = self.log.first_unstable_offset(self.high_watermark)
         return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
 
@@ -153,7 +153,7 @@ class Replica:
         min_one: bool,
         last_fetched_epoch: int = -1,
     ) -> PartitionRead:
-        """A consumer's read: committed records from an offset on, whole batches, at least one."""
+        """A consumer's read: committed records (HW-3) from an offset on, a whole batch at least."""
         log = self.log
         last_stable_offset = self.last_stable_offset
         diverging = self._find_divergence(offset, last_fetched_epoch)

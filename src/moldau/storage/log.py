@@ -10,8 +10,10 @@ A shell, owned by the event loop: a change of state has no `await` in its middle
 (fsync, snapshots, removing files) runs in a worker. `find_offset_by_timestamp` and
 `max_timestamp_offset` may be called from a worker (`log_lookups`).
 
-Invariants: log start offset <= log end offset; recovery point <= log end offset; no segment but
-the last is appended to; what is in the file behind a segment's size is not part of the log.
+Invariants (docs/invariants.md): offsets grow with every batch (LOG-1); log start offset <= log end
+offset, recovery point <= log end offset (LOG-2); the tuple of segments is replaced, never changed
+(LOG-4); no segment but the last is appended to; what is in the file behind a segment's size is not
+part of the log (LOG-8).
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from moldau.config.topic_options import TopicOptions
-from moldau.errors import OffsetOutOfRangeError, StorageError
+from moldau.errors import InvariantViolation, OffsetOutOfRangeError, StorageError
 from moldau.model import Offset, TopicId, TopicPartition
 from moldau.records.batch_header import (
     CONTROL_FLAG,
@@ -193,6 +195,7 @@ class Log:
         if self._log_append_time:
             log_append_time_ms = now_ms
             header = set_log_append_time(batch, now_ms)
+        # The last change of a batch's bytes (LOG-3).
         stamp(batch, base_offset, leader_epoch)
         self._write(batch, header, base_offset, now_ms)
         if leader_epoch != self.epochs.latest_epoch:
@@ -230,7 +233,7 @@ class Log:
     def _check_producer(
         self, batch: memoryview | bytearray, header: BatchHeader
     ) -> AppendResult | None:
-        """The answer to a batch that is in the log already; None for one that may be appended."""
+        """The answer to a batch that is in the log already (SEQ-2); None for one to be appended."""
         if header.attributes & CONTROL_FLAG:
             marker = read_marker(batch, header)
             if marker is not None:
@@ -254,6 +257,11 @@ class Log:
         """Put one stamped batch into the active segment and take note of it everywhere."""
         size_bytes = header.batch_length + LOG_OVERHEAD_BYTES
         last_offset = base_offset + header.last_offset_delta
+        if not self.log_end_offset <= base_offset <= last_offset:
+            raise InvariantViolation(
+                f"LOG-1: a batch from {base_offset} to {last_offset} at the end "
+                f"{self.log_end_offset} of {self.topic_partition}"
+            )
         max_timestamp = header.max_timestamp
         marker = read_marker(batch, header) if header.attributes & CONTROL_FLAG else None
         segment = self._active
@@ -324,6 +332,11 @@ class Log:
         old = self._active
         if not old.size_bytes and old.base_offset == base_offset:
             return old
+        if base_offset < self.log_end_offset or base_offset <= old.base_offset:
+            raise InvariantViolation(
+                f"LOG-5: a segment from {base_offset} on behind {old!r}, and "
+                f"{self.topic_partition} ends at {self.log_end_offset}"
+            )
         old.seal()
         self._flush.snapshot_due(self.log_end_offset, tuple(self.producers))
         new = Segment.create(self.directory.open_files, self.folder, base_offset, now_ms)

@@ -15,6 +15,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from moldau.errors import InvariantViolation
 from moldau.storage.leader_epoch_file import write_epochs
 from moldau.storage.log_reader import segment_index
 from moldau.storage.rules.epoch_cache import EpochCache
@@ -226,6 +227,8 @@ class LogFlush:
         if plan.truncations == self.truncations:
             reached = min(plan.end_offset, self._kept_end())
             self.recovery_point = max(self.recovery_point, reached)
+            if self.recovery_point > self._log.log_end_offset:
+                raise InvariantViolation(f"LOG-2: {self._log!r} was flushed up to {reached}")
             self._unflushed_from = plan.segments[-1].base_offset
         else:
             self.resume()

@@ -4,7 +4,8 @@ An entry is eight bytes: the last offset of a batch, less the segment's base off
 position at which that batch begins. Kafka maps the file into memory at its full size; a file cut
 to its entries is as valid to it, and a preallocated one is read here up to its zeros.
 
-A shell over `EntryFile`; which batches get an entry is the segment's decision.
+A shell over `EntryFile`, in which offsets and positions grow (IDX-1); which batches get an entry
+is the segment's decision, and nothing is in here that is not in its file (IDX-3).
 """
 
 from __future__ import annotations

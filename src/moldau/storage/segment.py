@@ -251,7 +251,7 @@ class Segment:
         *,
         rewrite: bool = False,
     ) -> int:
-        """Check every batch, cut the file behind the last sound one, and rebuild the indexes.
+        """Check every batch, cut the file behind the last sound one, rebuild the indexes (IDX-3).
 
         `leader_epoch` is that of the batch before this segment, if it is known. After a sync has
         failed, `rewrite` is asked for: what is read is written again, so that the next sync has
@@ -285,7 +285,7 @@ class Segment:
         return found_bytes - valid_bytes
 
     def _holds(self, header: BatchHeader) -> bool:
-        """Whether a batch's offsets can be in a segment of this base offset."""
+        """Whether a batch's offsets can be in a segment of this base offset (LOG-5)."""
         relative = header.last_offset - self.base_offset
         return header.base_offset >= self.base_offset and relative <= MAX_RELATIVE_OFFSET
 

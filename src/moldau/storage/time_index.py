@@ -2,7 +2,7 @@
 
 An entry is twelve bytes, a timestamp and an offset less the segment's base offset, and says: no
 record before this offset is younger than this timestamp, and the batch that ends with this offset
-has a record of this age. Timestamps only grow from entry to entry.
+has a record of this age. Timestamps and offsets only grow from entry to entry (IDX-2).
 
 A shell over `EntryFile`.
 """

@@ -116,7 +116,7 @@ class MemoryConnection:
 
     def _answered(self) -> None:
         if self._frame is None:
-            raise InvariantViolation(f"connection {self.id}: an answer without a request")
+            raise InvariantViolation(f"NET-1: connection {self.id}: an answer without a request")
         self._frame[:] = _USED_UP * len(self._frame)
         self._frame = None
         self._advance()

@@ -389,7 +389,7 @@ def test_only_the_states_that_changed_are_read_again(monkeypatch: pytest.MonkeyP
         topic = first.topic("clicks")
         plan = [
             PlannedState(
-                topic, n, topic.partitions[n], replace(topic.partitions[n], isr=(first.id,))
+                topic, n, state := topic.partitions[n], replace(state, isr=(state.leader,))
             )
             for n in (7, 40)
         ]
@@ -414,7 +414,7 @@ def test_states_of_a_topic_made_again_are_not_mixed_with_those_of_the_former_one
         await first.admin.create_topic(spec)
         await wait_until_idle()
         topic = first.topic("clicks")
-        state = replace(topic.partitions[3], isr=(first.id,))
+        state = replace(topic.partitions[3], isr=(topic.partitions[3].leader,))
         await first.states.write([PlannedState(topic, 3, topic.partitions[3], state)])
         await first.admin.delete_topic("clicks")
         await first.admin.create_topic(spec)

@@ -7,6 +7,7 @@ import contextlib
 import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -15,8 +16,8 @@ from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.metadata_image import PartitionState
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.coordination.port import ConnectionLostError, Operation, SessionExpiredError
-from moldau.errors import NotControllerError
-from moldau.model import BrokerId
+from moldau.errors import InvariantViolation, NotControllerError
+from moldau.model import BrokerId, LeaderEpoch
 from moldau.testing.manual_clock import wait_until_idle
 
 from .stage import Member, Stage, play
@@ -189,10 +190,11 @@ def test_a_large_plan_is_written_in_several_transactions(monkeypatch: pytest.Mon
             return await original(operations)
 
         monkeypatch.setattr(second.session, "transact", transact)
-        plan = [isr_change(second, 1, partition=number) for number in range(7)]
+        leaders = [state.leader for state in second.topic("clicks").partitions]
+        plan = [isr_change(second, leaders[n], partition=n) for n in range(7)]
         assert await second.states.write(plan)
         assert sizes == [4, 4, 2]  # with a notification each
-        assert [isr_of(second, number) for number in range(7)] == [(1,)] * 7
+        assert [isr_of(second, number) for number in range(7)] == [(leader,) for leader in leaders]
 
     play(story)
 
@@ -208,5 +210,29 @@ def test_a_published_state_never_goes_back_to_an_older_one() -> None:
         first.publisher.apply_topics((replace(old, partitions=(moved,)),))
         assert isr_of(first) == (1, 2)
         assert first.topic("clicks").partitions[0].replicas == (1, 2, 3)  # META-4
+
+    play(story)
+
+
+@pytest.mark.parametrize(
+    ("changes", "number"),
+    [
+        ({"leader": BrokerId(2), "isr": (BrokerId(2),)}, "REP-1"),
+        ({"leader_epoch": LeaderEpoch(-1)}, "REP-1"),
+        ({"isr": (BrokerId(2), BrokerId(3))}, "CTL-2"),
+        ({"leader": BrokerId(4), "leader_epoch": LeaderEpoch(1)}, "CTL-2"),
+    ],
+    ids=["two leaders of one epoch", "an epoch that falls", "a leader out of sync", "a stranger"],
+)
+def test_a_state_that_breaks_the_rules_is_not_written(changes: dict[str, Any], number: str) -> None:
+    async def story(stage: Stage) -> None:
+        first, _, _ = await three(stage)
+        topic = first.topic("clicks")
+        former = topic.partitions[0]
+        assert (former.leader, former.leader_epoch) == (1, 0)
+        planned = PlannedState(topic, 0, former, replace(former, **changes))
+        with pytest.raises(InvariantViolation, match=number):
+            await first.states.write([planned])
+        assert stored_isr(stage) == [1, 2, 3]
 
     play(story)

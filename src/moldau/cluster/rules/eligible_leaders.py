@@ -9,10 +9,11 @@ they are elected when nobody in sync lives (ELR-2).
        └───────────── has a hole ──────────────┴──> last known ── a leader has enough in sync ──> .
 
 A replica that comes back with a hole at its end is neither; it is remembered as one of the last
-that were known to have everything. When nobody else is left, the best log among those remembered
-is the best that there is (`unclean_recovery`). They are remembered although others are in sync
-still: when a whole cluster loses power, its brokers say so one after the other, and whoever was the
-first to say so may have kept the most. Only a leader, which lives and has it all, forgets them.
+that were known to have everything (ELR-3). When nobody else is left, the best log among those
+remembered is the best that there is (`unclean_recovery`). They are remembered although others are
+in sync still: when a whole cluster loses power, its brokers say so one after the other, and whoever
+was the first to say so may have kept the most. Only a leader, which lives and has it all, forgets
+them.
 
 `min.insync.replicas` counts at most the number of replicas, as in Kafka 4.
 """

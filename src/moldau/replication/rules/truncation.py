@@ -1,9 +1,9 @@
 """How far a follower goes back when its log is not its leader's.
 
 The leader names an epoch and where it ends there. Both logs agree up to the smaller end of that
-epoch, as far as is known; the next fetch asks again with what is left, and so the logs meet. Going
-back further than that, to the high watermark for one, would throw away records that may be the
-last copies of what is committed.
+epoch, as far as is known; the next fetch asks again with what is left, and so the logs meet
+(REP-2). Going back further than that, to the high watermark for one, would throw away records that
+may be the last copies of what is committed.
 
 A rule: values in, values out.
 """

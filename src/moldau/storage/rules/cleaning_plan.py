@@ -167,6 +167,7 @@ def _find_first_uncleanable(
     terms: CleaningTerms,
     now_ms: int,
 ) -> int:
+    # What replaces a record is committed, and on the disk (LOG-11).
     limit = min(segments[-1].base_offset, log.last_stable_offset, log.recovery_point)
     if terms.min_compaction_lag_ms > 0:
         oldest_kept_ms = now_ms - terms.min_compaction_lag_ms

@@ -1,8 +1,9 @@
 """The numbers of an idempotent producer: is a batch new, a repetition, or out of order?
 
 The rules are those of Kafka's `ProducerAppendInfo` and `ProducerStateEntry`. A producer numbers its
-records per partition, from 0 in each of its epochs, and has at most five batches under way. So the
-last five are remembered, and one that comes again is answered with the offsets it got at first.
+records per partition, from 0 in each of its epochs, without gap and repetition (SEQ-1), and has at
+most five batches under way. So the last five are remembered, and one that comes again is answered
+with the offsets it got at first (SEQ-2).
 
 - A producer that the log knows nothing of may start at any number: its records may have been
   deleted by retention.

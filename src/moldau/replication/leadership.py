@@ -163,10 +163,11 @@ class Leadership:
         return ends
 
     def followers_at(self, offset: int) -> tuple[BrokerId, ...]:
-        """The in-sync followers that have everything before an offset."""
+        """The followers that may lead next, in sync or eligible, and have everything before an
+        offset."""
         return tuple(
             broker
-            for broker in self.isr.smallest
+            for broker in (*self.isr.smallest, *self.state.elr)
             if broker != self.broker_id
             and self.progress.get(broker, _NOBODY).log_end_offset >= offset
         )

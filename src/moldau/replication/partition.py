@@ -380,7 +380,7 @@ class Partition(Replica):
         self._is_accepting = self.is_leader
 
     def caught_up_followers(self) -> tuple[BrokerId, ...]:
-        """The in-sync followers that have all that is in the log."""
+        """The followers that may lead next and have all that is in the log."""
         leadership = self._leadership
         return () if leadership is None else leadership.followers_at(self.log.log_end_offset)
 

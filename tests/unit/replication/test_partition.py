@@ -340,6 +340,19 @@ def test_who_is_let_go_while_too_few_stay_is_eligible():
     run_story(story, min_insync_replicas="2")
 
 
+def test_an_eligible_follower_that_has_everything_may_be_handed_over_to():
+    async def story(bench: Bench) -> None:
+        leader, *_ = await bench.open(1, 2, 3)
+        leader.partition.apply_state(replace(bench.elect(1, 0, isr=(1,)), elr=(2,), version=7))
+        end = leader.produce(b"a", acks=1)
+        assert leader.partition.caught_up_followers() == ()
+        fetch(bench, 1, 2, end)
+        fetch(bench, 1, 3, end)
+        assert leader.partition.caught_up_followers() == (2,)
+
+    run_story(story, min_insync_replicas="2")
+
+
 def test_nothing_is_committed_behind_those_who_are_eligible_when_fewer_are_enough():
     """`min.insync.replicas` is lowered: first they lose their promise, then it goes on (ELR-1)."""
 

@@ -23,8 +23,8 @@ def elect(
         Election,
         typer.Argument(
             metavar="preferred|unclean",
-            help="preferred: the first replica leads again. unclean: where no replica is alive that "
-            "has everything, the best log of the others leads, and what it lacks is lost.",
+            help="preferred: the first replica leads again. unclean: where no replica is alive "
+            "that has everything, the best log of the others leads, and what it lacks is lost.",
             show_default=False,
         ),
     ],

@@ -14,6 +14,7 @@ from random import Random
 import pytest
 
 from moldau.cluster import layout
+from moldau.cluster.metadata_reader import MetadataReader
 from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.reassignment import is_moving, plan_redirection
 from moldau.cluster.rules.topic_creation import TopicSpec
@@ -226,5 +227,29 @@ def test_replicas_do_not_change_under_the_same_epoch_nor_without_their_node() ->
         with pytest.raises(InvariantViolation, match="CTL-3"):
             await one.states.write([PlannedState(topic, 0, state, raised)])
         assert await one.states.move([PlannedState(topic, 0, state, raised)], term=term)
+
+    play(story)
+
+
+def test_states_that_were_read_during_a_move_and_back_are_not_taken_for_those_before_it() -> None:
+    """The topic's node says the same again; only its version tells that it was another."""
+
+    async def story(stage: Stage) -> None:
+        one, two, _ = [await stage.join(broker_id) for broker_id in (1, 2, 3)]
+        await one.lead()
+        await one.admin.create_topic(TopicSpec(name="clicks", assignments={0: [1, 2]}))
+        await wait_until_idle()
+        known = two.topic("clicks")
+        reader, get_many = MetadataReader(two.session), two.session.get_many
+
+        async def read_while_it_moves(paths: Sequence[str]) -> Sequence[Node | None]:
+            found: list[Node | None] = []
+            for path, replicas in zip(paths, ([2, 1], [1, 2]), strict=True):
+                await one.leadership.alter_reassignments({CLICKS_0: replicas})
+                found += await get_many([path])
+            return found
+
+        two.session.get_many = read_while_it_moves  # type: ignore[method-assign]
+        assert await reader.read_states([(known, [0])]) == [None]
 
     play(story)

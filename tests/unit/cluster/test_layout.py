@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from moldau.cluster import layout
 from moldau.cluster.layout import ConfigEntity, ProducerIdBlock, TopicAssignment
 from moldau.cluster.rules.metadata_image import (
+    NO_BROKER,
     NO_TOPIC_ID,
     BrokerState,
     Endpoint,
@@ -157,6 +158,18 @@ def test_a_partition_state() -> None:
     assert layout.encode_partition_state(state) == data
 
 
+def test_a_partition_state_with_eligible_leaders() -> None:
+    """Fields of our own behind those that Kafka's tools read."""
+    data = (
+        b'{"controller_epoch":2,"leader":-1,"version":1,"leader_epoch":2,"isr":[],'
+        b'"eligible_leader_replicas":[1],"last_known_elr":[2],"last_known_leader":2}'
+    )
+    assignment = TopicAssignment(topic_id=NO_TOPIC_ID, replicas=((BrokerId(1), BrokerId(2)),))
+    state = layout.decode_partition_state("first", 0, data, 3, assignment)
+    assert (state.elr, state.last_known_elr, state.last_known_leader) == ((1,), (2,), 2)
+    assert layout.encode_partition_state(state) == data
+
+
 def test_a_config() -> None:
     data = b'{"version":1,"config":{"retention.ms":"1000"}}'
     assert layout.decode_config("/config/topics/t", data) == {"retention.ms": "1000"}
@@ -220,12 +233,19 @@ def test_any_config_survives_being_written(config: dict[str, str]) -> None:
     assert layout.decode_config("/c", layout.encode_config(config)) == config
 
 
-@given(replica_lists, st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1))
+@given(replica_lists, replica_lists, st.integers(0, 2**31 - 1), st.integers(0, 2**31 - 1))
 def test_any_partition_state_survives_being_written(
-    isr: tuple[BrokerId, ...], leader_epoch: int, controller_epoch: int
+    isr: tuple[BrokerId, ...],
+    others: tuple[BrokerId, ...],
+    leader_epoch: int,
+    controller_epoch: int,
 ) -> None:
+    is_led = leader_epoch % 2 == 0
     state = PartitionState(
-        leader=isr[0],
+        leader=isr[0] if is_led else NO_BROKER,
+        elr=others,
+        last_known_elr=others[1:],
+        last_known_leader=NO_BROKER if is_led else others[0],
         leader_epoch=LeaderEpoch(leader_epoch),
         isr=isr,
         replicas=isr,

@@ -387,3 +387,30 @@ def test_the_end_of_the_log_is_not_told_before_it_is_known() -> None:
             assert answer.topics[0].partitions[0].error_code is expected
 
     play(story)
+
+
+def test_any_replica_tells_where_its_own_log_ends() -> None:
+    """Replica id -2, whoever leads and also where nobody does: a recovery compares it (ELR-4)."""
+
+    async def story(cluster: Cluster) -> None:
+        machines = await three(cluster)
+        await produce(cluster, machines[0], b"a")
+        await cluster.until(lambda: replica(machines[1]).log.log_end_offset == 1)
+        topics = [{"name": "t", "partitions": [{"partition_index": 0, "timestamp": -1}]}]
+
+        async def ask(replica_id: int) -> Any:
+            answer = await cluster.ask(
+                machines[1],
+                LIST_OFFSETS,
+                9,
+                replica_id=replica_id,
+                isolation_level=0,
+                topics=topics,
+            )
+            return answer.topics[0].partitions[0]
+
+        assert (await ask(-1)).error_code is ErrorCode.not_leader_or_follower
+        row = await ask(-2)
+        assert (row.error_code, row.offset, row.leader_epoch) == (ErrorCode.none, 1, 0)
+
+    play(story)

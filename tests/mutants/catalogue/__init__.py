@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from mutants.catalogue import cluster, groups, replicas, replication, storage
+from mutants.catalogue import cluster, deletion, groups, replicas, replication, storage
 from mutants.mutant import Mutant
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     *replication.MUTANTS,
     *replicas.MUTANTS,
     *cluster.MUTANTS,
+    *deletion.MUTANTS,
     *storage.MUTANTS,
     *groups.MUTANTS,
 )

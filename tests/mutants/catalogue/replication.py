@@ -30,6 +30,13 @@ _COMMIT_BY_TOO_FEW = Edit(
 
 _ANY_EPOCH = Edit(_ACKNOWLEDGEMENT, "if not leads_epoch:", "if end_offset < 0:")
 
+_BEFORE_THE_EPOCHS_START = Edit(
+    _ISR,
+    "return progress.log_end_offset >= max(high_watermark, epoch_start_offset)",
+    "return progress.log_end_offset >= high_watermark",
+)
+_WITHOUT_KEEPING_UP = Edit(_ISR, "        and keeps_up(known)\n", "")
+
 MUTANTS = (
     # Acknowledgements
     Mutant(
@@ -257,17 +264,26 @@ MUTANTS = (
         name="in-sync-before-the-epochs-start",
         rule="REP-3",
         breaks="a follower comes in by a high watermark that a new leader has yet to learn",
-        edits=(
-            Edit(
-                _ISR,
-                "return progress.log_end_offset >= max(high_watermark, epoch_start_offset)",
-                "return progress.log_end_offset >= high_watermark",
-            ),
-        ),
-        seeds=Seeds(count=20, story="a_leader_knows_less_than_was_promised", brokers=3),
+        edits=(_BEFORE_THE_EPOCHS_START,),
         tests=(
             f"{_RULES}/test_isr.py::"
             "test_a_follower_that_has_not_reached_the_leaders_epoch_stays_out",
+        ),
+    ),
+    Mutant(
+        name="in-sync-without-keeping-up",
+        rule="ELR-1",
+        breaks="a follower comes in by a high watermark that stands still",
+        edits=(_WITHOUT_KEEPING_UP,),
+        tests=(f"{_RULES}/test_isr.py::test_a_follower_that_would_be_let_go_at_once_stays_out",),
+    ),
+    Mutant(
+        name="in-sync-by-an-old-high-watermark",
+        rule="REP-3",
+        breaks="a follower comes in by the high watermark alone, whoever leads and keeps up",
+        edits=(_BEFORE_THE_EPOCHS_START, _WITHOUT_KEEPING_UP),
+        seeds=Seeds(
+            count=10, story="a_leader_knows_less_than_was_promised", brokers=3, by=("REP-3",)
         ),
     ),
     Mutant(

@@ -109,31 +109,29 @@ class StateWriter:
         if topic is None or node is None or topic.topic_id != plan[0].topic.topic_id:
             return False
         if node.version != topic.version:  # the replicas of other partitions may be older than it
-            return await self._was_moved(plan)
+            return await self._came_through(plan, is_move=True)
         states = list(topic.partitions)
         for planned in plan:
             states[planned.partition] = planned.state
         moved = replace(topic, partitions=tuple(states))
         operations = (topic_operations.assignment_write(moved, node.version),)
-        version = node.version + 1
-        if await self._transact(operations, plan, term, moved_version=version):
-            return True
-        return await self._was_moved(plan)
+        return await self._transact(operations, plan, term, moved_version=node.version + 1)
 
-    async def _was_moved(self, plan: Sequence[PlannedState]) -> bool:
-        """Whether it came through before, and only its answer did not.
+    async def _came_through(self, part: Sequence[PlannedState], *, is_move: bool) -> bool:
+        """Whether a write that is refused now came through before, and only its answer did not.
 
-        A state alone does not tell: somebody else may have written the same. Under which version
-        of the topic's node it came through is not known, so the topic is read.
+        Somebody else may have written the same states. That is as good, unless the replicas were
+        to change; and they may have changed with it, so the topics are read (META-4).
         """
-        name = plan[0].topic.name
-        if not await self._is_written(plan):
+        if not await self._is_written(part):
             return False
-        await self._publisher.refresh_topics({name})
-        topic = self._publisher.image.topics.get(name)
-        return topic is not None and all(
-            _has_replicas_of(topic.find_partition(planned.partition), planned.state)
-            for planned in plan
+        await self._publisher.refresh_topics({planned.topic.name for planned in part})
+        image = self._publisher.image
+        return not is_move or all(
+            _has_replicas_of(
+                image.find_partition(planned.topic.name, planned.partition), planned.state
+            )
+            for planned in part
         )
 
     async def _transact(
@@ -158,16 +156,15 @@ class StateWriter:
             try:
                 paths = await transact_in_term(self._coordination, term, writes)
             except (BadVersionError, NodeExistsError, NoNodeError) as error:
-                # A leader changed its in-sync set, or a topic went: or this very write came
-                # through before, and only its answer did not.
-                if moved_version is not None or not await self._is_written(part):
-                    logger.info("a partition state was changed by another: %s", error)
-                    return False
+                # A leader changed its in-sync set, or a topic went; or this very write has
+                # happened.
+                logger.info("a partition state is not what it was: %s", error)
             else:
                 self._publisher.skip_partition_change(paths[-1])
-            written = _with_states(self._publisher.image, part, moved_version)
-            self._publisher.apply_topics(written)
-            return True
+                written = _with_states(self._publisher.image, part, moved_version)
+                self._publisher.apply_topics(written)
+                return True
+        return await self._came_through(part, is_move=moved_version is not None)
 
     async def _is_written(self, part: Sequence[PlannedState]) -> bool:
         paths = [layout.partition_state_path(p.topic.name, p.partition) for p in part]

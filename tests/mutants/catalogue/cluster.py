@@ -405,8 +405,8 @@ MUTANTS = (
         edits=(
             Edit(
                 _WRITER,
-                "if moved_version is not None or not await self._is_written(part):",
-                "if moved_version is not None:",
+                "if not await self._is_written(part):",
+                "if not await self._is_written(part) and not part:",
             ),
         ),
         tests=(

@@ -211,6 +211,25 @@ def test_a_move_that_another_overtook_with_the_same_state_has_not_happened() -> 
     play(story)
 
 
+def test_a_state_that_a_move_wrote_first_comes_with_the_replicas_of_the_move() -> None:
+    """The other way round: the state is as it should be, and the replicas are others (META-4)."""
+
+    async def story(stage: Stage) -> None:
+        one, two, _ = [await stage.join(broker_id) for broker_id in (1, 2, 3)]
+        await one.lead()
+        await one.admin.create_topic(TopicSpec(name="clicks", assignments={0: [1, 2]}))
+        await wait_until_idle()
+        topic = two.topic("clicks")
+        state = topic.partitions[0]
+        term = one.controllership.require_term()
+        moved = replace(state, replicas=(BrokerId(2), BrokerId(1)))
+        assert await one.states.move([PlannedState(topic, 0, state, moved)], term=term)
+        assert await two.states.write([PlannedState(topic, 0, state, state)])
+        assert pair_of(two) == pair_of(one) == (1, (2, 1))
+
+    play(story)
+
+
 def test_replicas_do_not_change_under_the_same_epoch_nor_without_their_node() -> None:
     """CTL-3"""
 

@@ -30,6 +30,8 @@ class ClientHabits:
     """Batches of an idempotent producer that are under way at the same time."""
     reads_nearest: bool = False
     """Consumers read from a replica in their rack (KIP-392)."""
+    group_members: int = 0
+    """Of a group that shares the partitions."""
     fetch_max_bytes: int = _PLENTY_BYTES
     broker_options: Mapping[str, str] = field(default_factory=dict)
 
@@ -49,6 +51,7 @@ def draw_habits(random: Random) -> ClientHabits:
     reads_nearest = random.random() < 0.3
     if reads_nearest:
         options["replica.selector.class"] = _RACK_AWARE
+    group_members = random.choice((0, 2, 3))
     fetch_max_bytes = random.choice((_PLENTY_BYTES, _PLENTY_BYTES, 1, 200))
     if random.random() < 0.3:
         # A few batches at a time: with less, a follower at the end of a long link falls behind.
@@ -60,6 +63,7 @@ def draw_habits(random: Random) -> ClientHabits:
         topic_codec=topic_codec,
         most_in_flight=most_in_flight,
         reads_nearest=reads_nearest,
+        group_members=group_members,
         fetch_max_bytes=fetch_max_bytes,
         broker_options=options,
     )

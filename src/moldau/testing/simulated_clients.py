@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 PRODUCE: Final = (0, 9)
 _FETCH: Final = (1, 12)
-_OFFSET_COMMIT: Final = (8, 8)
-_OFFSET_FETCH: Final = (9, 7)
-_FIND_COORDINATOR: Final = (10, 3)
+OFFSET_COMMIT: Final = (8, 8)
+OFFSET_FETCH: Final = (9, 7)
+FIND_COORDINATOR: Final = (10, 3)
 _CREATE_TOPICS: Final = (19, 5)
 _INIT_PRODUCER_ID: Final = (22, 4)
 
@@ -384,7 +384,7 @@ class Committer(Client):
     async def _find_coordinator(self) -> None:
         await self._pause()
         values: dict[str, object] = {"key": self.name, "key_type": 0}
-        answer = cast("FindCoordinatorResponse", await self._ask_any(_FIND_COORDINATOR, values))
+        answer = cast("FindCoordinatorResponse", await self._ask_any(FIND_COORDINATOR, values))
         self._coordinator = answer.node_id if answer.error_code.value == 0 else -1
 
     async def _commit(self) -> bool:
@@ -412,7 +412,7 @@ class Committer(Client):
             ],
         }
         try:
-            answer = await self._wire.call(self._coordinator, *_OFFSET_COMMIT, values)
+            answer = await self._wire.call(self._coordinator, *OFFSET_COMMIT, values)
         except UnansweredError:
             return False
         self._next += 1  # also after an error: the position may be there
@@ -438,7 +438,7 @@ class Committer(Client):
             "require_stable": False,
         }
         try:
-            answer = await self._wire.call(self._coordinator, *_OFFSET_FETCH, values)
+            answer = await self._wire.call(self._coordinator, *OFFSET_FETCH, values)
         except UnansweredError:
             return False
         fetched = cast("OffsetFetchResponse", answer)

@@ -46,6 +46,7 @@ from moldau.testing.cluster_operations import ClusterOperations
 from moldau.testing.cluster_watermarks import ClusterWatermarks
 from moldau.testing.committed_positions import CommittedPositions
 from moldau.testing.fault_plan import FaultKind, PlannedFault, draw_plan
+from moldau.testing.group_history import GroupHistory
 from moldau.testing.operation_plan import PlannedOperation
 from moldau.testing.replica_logs import list_logs, read_log
 from moldau.testing.simulated_clients import (
@@ -63,6 +64,7 @@ from moldau.testing.simulated_machine import (
     SimulatedMachine,
     World,
 )
+from moldau.testing.simulated_members import GroupMember
 from moldau.testing.simulated_operator import OperationFamily
 from moldau.testing.simulated_pipeline import PipelinedProducer
 from moldau.testing.simulated_wire import Address, SimulatedWire
@@ -89,6 +91,7 @@ OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
         "offsets.topic.num.partitions": "1",
         "offsets.topic.replication.factor": "3",
         "offsets.commit.timeout.ms": "1500",
+        "group.min.session.timeout.ms": "500",
         "auto.create.topics.enable": "false",
         "replica.lag.time.max.ms": "1500",
         "replica.fetch.wait.max.ms": "300",
@@ -333,6 +336,24 @@ class SimulatedCluster:
             positions=self.positions,
         )
         self._add(committer)
+        self._begin_group(f"m{others}")
+
+    def _begin_group(self, name: str) -> None:
+        """Members that share the partitions; some seeds have none."""
+        group = GroupHistory(name, self.history.report)
+        for number in range(self.habits.group_members):
+            member = f"{name}-{number}"
+            self._add(
+                GroupMember(
+                    member,
+                    self.open_wire(member),
+                    self.history,
+                    self._random(member),
+                    group=group,
+                    partitions=tuple(self.partitions),
+                    positions=self.positions,
+                )
+            )
 
     def dismiss_clients(self) -> None:
         """End all clients, whatever they are about to do."""
@@ -518,7 +539,7 @@ class SimulatedCluster:
             rack=random.choice(RACKS) if self.habits.reads_nearest else "",
         )
 
-    def _add(self, client: Producer | Consumer | Committer) -> None:
+    def _add(self, client: Producer | Consumer | Committer | GroupMember) -> None:
         self._clients.append(client)
         self._tasks.append(self.world.story.spawn(client.run()))
 

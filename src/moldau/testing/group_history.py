@@ -1,0 +1,89 @@
+"""What the members of a simulated group were told, and what must never be told. A rule.
+
+- No two members own a partition in the same generation, and none is told another assignment in a
+  generation than it was told before (GRP-6).
+- A commit of a generation is refused as soon as somebody owns something in a later one (GRP-6).
+- A committed position does not go back: whoever owns a partition goes on from what the last owner
+  has committed (GRP-8).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from moldau.model import TopicPartition
+
+
+@dataclass(slots=True)
+class _Generation:
+    owners: dict[TopicPartition, str] = field(default_factory=dict)
+    told: dict[str, tuple[TopicPartition, ...]] = field(default_factory=dict)  # by member
+
+
+class GroupHistory:
+    """Of one group. `report(rule, text)` hears of what must not be."""
+
+    def __init__(self, name: str, report: Callable[[str, str], None]) -> None:
+        self.name = name
+        self.newest_generation = -1  # in which somebody owns something
+        self.generations_seen = 0
+        self._report = report
+        self._generations: dict[int, _Generation] = {}
+        self._positions: dict[TopicPartition, int] = {}  # the highest that was told of
+
+    def see_assignment(
+        self, generation: int, member_id: str, partitions: Sequence[TopicPartition]
+    ) -> None:
+        """A member was told what it owns: from now on the generation is there to stay.
+
+        One that members have joined may be lost with its coordinator, as long as nobody owns
+        anything in it.
+        """
+        self.newest_generation = max(self.newest_generation, generation)
+        if generation not in self._generations:
+            self._generations[generation] = _Generation()
+            self.generations_seen += 1
+        known = self._generations[generation]
+        told = tuple(sorted(partitions))
+        if known.told.setdefault(member_id, told) != told:
+            self._report(
+                "GRP-6",
+                f"{member_id} of {self.name} owned {known.told[member_id]} in generation "
+                f"{generation}, and owns {told} now",
+            )
+        for partition in told:
+            owner = known.owners.setdefault(partition, member_id)
+            if owner != member_id:
+                self._report(
+                    "GRP-6",
+                    f"both {owner} and {member_id} own {partition} in generation {generation} of "
+                    f"{self.name}",
+                )
+
+    def accept_commit(
+        self, generation: int, newest_when_sent: int, partition: TopicPartition, position: int
+    ) -> None:
+        """A commit was answered with a success; which generation was known when it was sent?"""
+        if newest_when_sent > generation:
+            self._report(
+                "GRP-6",
+                f"{self.name} took position {position} in {partition} from generation {generation} "
+                f"after generation {newest_when_sent} had begun",
+            )
+        # An answer may be late: a later owner may have committed more meanwhile.
+        self._positions[partition] = max(self._positions.get(partition, -1), position)
+
+    def see_position(self, partition: TopicPartition, position: int, at_least: int) -> None:
+        """A position was read; `at_least` was known before it was asked for."""
+        if position < at_least:
+            self._report(
+                "GRP-8",
+                f"the position of {self.name} in {partition} was {at_least}, and {position} is "
+                "shown",
+            )
+        self._positions[partition] = max(self._positions.get(partition, -1), position)
+
+    def position(self, partition: TopicPartition) -> int:
+        """The highest that any member was told of."""
+        return self._positions.get(partition, -1)

@@ -450,3 +450,18 @@ class Committer(Client):
         self._history.see_position(self.name, found.committed_offset, at_least)
         self._positions.require(self.name, self._partition, found.committed_offset, "shown")
         return True
+
+
+class PositionReader(Committer):
+    """Looks at the positions of a committer's group all the time, as a tool does that shows lag.
+
+    It has the committer's name, and sees what is not committed yet, if anybody shows it.
+    """
+
+    async def run(self) -> None:
+        while not self.is_stopping:
+            if await self.look():
+                self.progress += 1
+            else:
+                await self._find_coordinator()
+            await self._wire.clock.sleep(self._random.uniform(0.01, 0.3))

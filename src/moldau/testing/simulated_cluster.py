@@ -54,6 +54,7 @@ from moldau.testing.simulated_clients import (
     Client,
     Committer,
     Consumer,
+    PositionReader,
     Producer,
     TopicMaker,
 )
@@ -327,15 +328,17 @@ class SimulatedCluster:
             self._serve(partition)
         others = "0" + "'" * self._generation
         self._add(self._producer(f"b{others}", self.partitions[-1], 1))
-        committer = Committer(
-            f"g{others}",
-            self.open_wire(f"g{others}"),
-            self.history,
-            self._random(f"g{others}"),
-            partition=self.partitions[0],
-            positions=self.positions,
-        )
-        self._add(committer)
+        for make, name in ((Committer, f"g{others}"), (PositionReader, f"r{others}")):
+            self._add(
+                make(
+                    f"g{others}",
+                    self.open_wire(name),
+                    self.history,
+                    self._random(name),
+                    partition=self.partitions[0],
+                    positions=self.positions,
+                )
+            )
         self._begin_group(f"m{others}")
 
     def _begin_group(self, name: str) -> None:

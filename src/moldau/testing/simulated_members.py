@@ -39,8 +39,10 @@ _JOIN: Final = (11, 5)
 _HEARTBEAT: Final = (12, 3)
 _SYNC: Final = (14, 3)
 _SILENCE_SHARE: Final = 0.04  # of the turns
+_LATE_SHARE: Final = 0.1  # of the turns, too
 _LONGEST_SILENCE_SECONDS: Final = 2.5
 
+_LATE_POSITION: Final = 0
 _FENCED: Final = (ErrorCode.unknown_member_id, ErrorCode.illegal_generation)
 
 
@@ -66,6 +68,9 @@ class GroupMember(Client):
         self._member_id = ""
         self._generation = -1
         self._owned: dict[TopicPartition, int] = {}  # with the position to commit next
+        # As whom it owned what, and in which generation: now, and before that.
+        self._last: tuple[str, int, TopicPartition] | None = None
+        self._former: tuple[str, int, TopicPartition] | None = None
 
     async def run(self) -> None:
         while not self.is_stopping:
@@ -146,6 +151,10 @@ class GroupMember(Client):
             return False
         owned = [self._partitions[number] for number in answer.assignment]
         self._group.see_assignment(generation, self._member_id, owned)
+        if self._last is not None and self._last[1] < generation:
+            self._former = self._last
+        if owned:
+            self._last = self._member_id, generation, owned[0]
         for partition in owned:
             position = await self._read_position(partition)
             if position is None:
@@ -178,6 +187,8 @@ class GroupMember(Client):
         turn = self._random.random()
         if turn < _SILENCE_SHARE:
             await self._be_silent()
+        elif turn < _SILENCE_SHARE + _LATE_SHARE and self._former is not None:
+            await self._commit_late(*self._former)
         elif turn < 0.5 or not self._owned:
             await self._beat()
         else:
@@ -205,7 +216,24 @@ class GroupMember(Client):
             self.progress += 1
 
     async def _commit(self, partition: TopicPartition) -> None:
-        generation, position = self._generation, self._owned[partition]
+        position = self._owned[partition]
+        code = await self._ask_to_commit(self._member_id, self._generation, partition, position)
+        if code is ErrorCode.none:
+            self._owned[partition] = position + 1
+            self.progress += 1
+        elif code is not None:
+            self._heed(code)
+
+    async def _commit_late(
+        self, member_id: str, generation: int, partition: TopicPartition
+    ) -> None:
+        """As a thread would that has slept through a rebalance: nobody must take it."""
+        await self._ask_to_commit(member_id, generation, partition, _LATE_POSITION)
+
+    async def _ask_to_commit(
+        self, member_id: str, generation: int, partition: TopicPartition, position: int
+    ) -> ErrorCode | None:
+        """Returns None when nobody answers."""
         newest = self._group.newest_generation
         row = {
             "partition_index": partition.partition,
@@ -215,18 +243,15 @@ class GroupMember(Client):
         }
         values: dict[str, object] = {
             "generation_id_or_member_epoch": generation,
-            "member_id": self._member_id,
+            "member_id": member_id,
             "group_instance_id": None,
             "topics": [{"name": partition.topic, "partitions": [row]}],
         }
         answer = cast("OffsetCommitResponse | None", await self._ask(OFFSET_COMMIT, values))
         if answer is None:
-            return
+            return None
         code = answer.topics[0].partitions[0].error_code
-        if code is not ErrorCode.none:
-            self._heed(code)
-            return
-        self._group.accept_commit(generation, newest, partition, position)
-        self._book.require(self._group.name, partition, position, "committed")
-        self._owned[partition] = position + 1
-        self.progress += 1
+        if code is ErrorCode.none:
+            self._group.accept_commit(generation, newest, partition, position)
+            self._book.require(self._group.name, partition, position, "committed")
+        return code

@@ -122,7 +122,21 @@ MUTANTS = (
                 "    if event.generation > group.generation:\n",
             ),
         ),
+        seeds=Seeds(by=("GRP-6", "GRP-8")),
         tests=(f"{_STORIES}",),
+    ),
+    Mutant(
+        name="two-own-a-partition",
+        rule="GRP-6",
+        breaks="a member that asks late is given what another one owns",
+        edits=(
+            Edit(
+                "moldau.groups.rules.membership",
+                "turn.answer(group.describe_assignment(member.assignment))",
+                "turn.answer(group.describe_assignment(next(iter(group.members)).assignment))",
+            ),
+        ),
+        seeds=Seeds(by=("GRP-6",)),
     ),
     Mutant(
         name="positions-of-a-group-at-work-expire",

@@ -1,0 +1,64 @@
+"""What members of a group may be told, and what is noticed."""
+
+from __future__ import annotations
+
+from moldau.model import TopicPartition
+from moldau.testing.group_history import GroupHistory
+
+FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def make() -> tuple[GroupHistory, list[str]]:
+    reported: list[str] = []
+    return GroupHistory("g", lambda rule, text: reported.append(rule)), reported
+
+
+def test_partitions_may_change_hands_from_generation_to_generation() -> None:
+    group, reported = make()
+    group.see_assignment(1, "a", [FIRST, SECOND])
+    group.see_assignment(2, "a", [FIRST])
+    group.see_assignment(2, "b", [SECOND])
+    group.see_assignment(2, "a", [FIRST])
+    assert not reported
+
+
+def test_two_owners_in_one_generation_are_noticed() -> None:
+    group, reported = make()
+    group.see_assignment(2, "a", [FIRST, SECOND])
+    group.see_assignment(2, "b", [SECOND])
+    assert reported == ["GRP-6"]
+
+
+def test_another_assignment_in_the_same_generation_is_noticed() -> None:
+    group, reported = make()
+    group.see_assignment(2, "a", [FIRST])
+    group.see_assignment(2, "a", [SECOND])
+    assert reported == ["GRP-6"]
+
+
+def test_a_commit_that_was_sent_before_the_next_generation_may_be_answered_late() -> None:
+    group, reported = make()
+    group.see_assignment(1, "a", [FIRST])
+    newest = group.newest_generation
+    group.see_assignment(2, "b", [FIRST])
+    group.accept_commit(2, 2, FIRST, 7)
+    group.accept_commit(1, newest, FIRST, 6)
+    assert not reported
+    assert group.position(FIRST) == 7
+
+
+def test_a_commit_of_a_former_generation_is_noticed() -> None:
+    group, reported = make()
+    group.see_assignment(1, "a", [FIRST])
+    group.see_assignment(2, "b", [FIRST])
+    group.accept_commit(1, group.newest_generation, FIRST, 6)
+    assert reported == ["GRP-6"]
+
+
+def test_a_position_that_went_back_is_noticed() -> None:
+    group, reported = make()
+    group.accept_commit(1, 1, FIRST, 6)
+    group.see_position(FIRST, 6, at_least=group.position(FIRST))
+    assert not reported
+    group.see_position(FIRST, 5, at_least=group.position(FIRST))
+    assert reported == ["GRP-8"]

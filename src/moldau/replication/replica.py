@@ -160,11 +160,13 @@ class Replica:
         end_offset = last_stable_offset if read_committed else self.high_watermark
         read: LogRead | None = None
         if diverging is None:
-            self._require_in_log(offset)
             if offset > self.high_watermark and not self.is_leader:
+                # Also behind the log's end: a follower that is late, or was made anew, cannot know
+                # that nothing is there, and a consumer would leave its position for it.
                 raise OffsetNotAvailableError(
                     f"offset {offset} of {self.topic_partition} is not known to be committed here"
                 )
+            self._require_in_log(offset)
             if offset < end_offset and (max_bytes > 0 or min_one):
                 read = log.read(Offset(offset), max_bytes, end_offset=end_offset, min_one=min_one)
         aborted: tuple[tuple[int, int], ...] | None = None

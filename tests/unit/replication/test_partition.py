@@ -565,8 +565,21 @@ def test_consumers_of_a_follower_see_what_is_committed_there():
         assert read.records.length < follower.partition.log.size_bytes
         with pytest.raises(OffsetNotAvailableError):
             follower.partition.read(2, 1 << 20, read_committed=False, min_one=True)
+
+    run_story(story)
+
+
+def test_a_follower_does_not_say_that_nothing_is_behind_its_end():
+    """It may be late, or made anew: a consumer that was told so would leave its position."""
+
+    async def story(bench: Bench) -> None:
+        leader, follower = await bench.open(1, 2)
+        bench.elect(1, 0, isr=(1,))
+        leader.produce(b"a")
+        with pytest.raises(OffsetNotAvailableError):
+            follower.partition.read(1, 1 << 20, read_committed=False, min_one=True)
         with pytest.raises(OffsetOutOfRangeError):
-            follower.partition.read(3, 1 << 20, read_committed=False, min_one=True)
+            leader.partition.read(2, 1 << 20, read_committed=False, min_one=True)
 
     run_story(story)
 

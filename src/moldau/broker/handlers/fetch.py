@@ -14,7 +14,9 @@ leader epochs; v11 rack; v12 flexible, detects divergence; v13 topic ids; v15 re
 tag; v16 tells the new leader; v17, v18 fields of followers.
 
 Differences from Kafka: an answer ends on a batch boundary where Kafka may cut the last batch
-short, so nothing is sent that the client would throw away.
+short, so nothing is sent that the client would throw away. A follower that is asked for an offset
+behind its end answers OFFSET_NOT_AVAILABLE, where Kafka says OFFSET_OUT_OF_RANGE: it may be late or
+made anew, and consumers other than Java's leave their position on that word alone.
 """
 
 from __future__ import annotations

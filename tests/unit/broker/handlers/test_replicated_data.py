@@ -264,7 +264,9 @@ def test_a_consumer_may_read_from_a_follower(version: int) -> None:
         found = await fetch(cluster, machines[1], 0, version=version)
         assert found.error_code is ErrorCode.none
         assert values_of(found) == [b"a"]
-        found = await fetch(cluster, machines[1], 5, version=version)
+        found = await fetch(cluster, machines[1], 5, version=version)  # which it cannot judge
+        assert found.error_code is ErrorCode.offset_not_available
+        found = await fetch(cluster, machines[0], 5, version=version)
         assert found.error_code is ErrorCode.offset_out_of_range
 
     play(story)

@@ -8,9 +8,10 @@ nobody is eligible: there, one that is well is not troubled either while it is t
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from moldau.testing.cluster_history import ClusterHistory
+from moldau.model import TopicPartition
+from moldau.testing.cluster_history import ClusterHistory, StoredBatch
 from moldau.testing.cluster_observer import ClusterObserver
 from moldau.testing.fault_plan import FaultKind, PlannedFault
 from moldau.testing.replica_logs import read_log
@@ -46,9 +47,14 @@ class ClusterFaults:
         observer: ClusterObserver,
         history: ClusterHistory,
         delays: Mapping[tuple[str, str], float],
+        comparable: Callable[[TopicPartition, Sequence[StoredBatch]], Sequence[StoredBatch]],
     ) -> None:
-        """`delays` of the links between hosts, in seconds, while nothing is wrong with them."""
+        """`delays` of the links between hosts, in seconds, while nothing is wrong with them.
+
+        `comparable` makes of a log what may be compared with what it was before.
+        """
         self._delays = delays
+        self._comparable = comparable
         self._world = world
         self._machines = machines
         self._observer = observer
@@ -289,4 +295,4 @@ class ClusterFaults:
             for replica in replicas:
                 machine = self._machines[replica]
                 log = read_log(machine.files, DATA_FOLDER, partition)
-                self._history.see_log(partition, machine.host, log)
+                self._history.see_log(partition, machine.host, self._comparable(partition, log))

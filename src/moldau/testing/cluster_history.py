@@ -161,6 +161,10 @@ class ClusterHistory:
             for offset in [each for each in told if each >= end_offset]:
                 del told[offset]
 
+    def is_acknowledged(self, partition: TopicPartition, offset: int) -> bool:
+        """Whether a record at this offset was promised, and not forgiven since."""
+        return offset in self._of(partition).acknowledged
+
     def promised_end(self, partition: TopicPartition) -> int:
         """The offset behind the last record that was acknowledged or seen."""
         return self._of(partition).promised_end

@@ -15,6 +15,8 @@ from moldau.testing.cluster_history import StoredBatch
 from moldau.testing.memory_files import MemoryFiles
 
 _LOG_SUFFIX = ".log"
+_SWAP_SUFFIX = ".swap"
+_DIGITS = 20  # of the base offset
 _PARTITION_FOLDER = re.compile(r"(.+)-(\d+)")  # not those renamed to be deleted, or set aside
 
 
@@ -28,13 +30,28 @@ def read_log(files: MemoryFiles, folder: Path, partition: TopicPartition) -> lis
     """The whole batches from the beginning to the end, or to the first that is damaged."""
     batches: list[StoredBatch] = []
     place = folder / str(partition)
-    for name in files.peek_folder(place):
-        if name.endswith(_LOG_SUFFIX):
+    names = files.peek_folder(place)
+    swap_end = -1
+    for name in names:
+        is_swap = name.endswith(_LOG_SUFFIX + _SWAP_SUFFIX)
+        if is_swap or (name.endswith(_LOG_SUFFIX) and int(name[:_DIGITS]) >= swap_end):
+            if name + _SWAP_SUFFIX in names:
+                continue  # compaction is about to put another in its place
             found = list(_walk(files.peek(place / name) or b""))
+            if is_swap and found:
+                swap_end = found[-1].end_offset
             if batches and found and found[0].base_offset < batches[-1].end_offset:
                 break  # what a power loss left of a segment before its recovery
             batches += found
     return batches
+
+
+def find_log_end(files: MemoryFiles, folder: Path, partition: TopicPartition) -> int:
+    """Behind the last whole batch; of a log whose records are all deleted, where it goes on."""
+    batches = read_log(files, folder, partition)
+    names = files.peek_folder(folder / str(partition))
+    starts = [int(name.removesuffix(_LOG_SUFFIX)) for name in names if name.endswith(_LOG_SUFFIX)]
+    return batches[-1].end_offset if batches else max(starts, default=0)
 
 
 def _walk(data: bytes) -> Iterator[StoredBatch]:

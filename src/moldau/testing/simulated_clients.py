@@ -7,7 +7,7 @@ an error, is made again, until `stop` is set and nothing is under way. What they
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
@@ -53,6 +53,7 @@ LOST_ITS_PLACE: Final = frozenset(
 for the first of several when all before it are confirmed."""
 
 ALL: Final = -1
+_NO_CONFIG: Final[Mapping[str, str]] = {}
 
 
 class SessionBook(Protocol):
@@ -85,6 +86,9 @@ class Client:
         self._history = history
         self._random = random
 
+    async def run(self) -> None:
+        """Work until told to stop; who is only called by others has nothing to do."""
+
     async def _leader_of(self, partition: TopicPartition) -> int:
         """Wait until somebody leads it."""
         while True:
@@ -116,8 +120,14 @@ class TopicMaker(Client):
     """Makes a topic, however often it has to ask."""
 
     async def make(
-        self, topic: str, partitions: int, replicas: int, min_in_sync: int, codec: str = "producer"
+        self,
+        topic: str,
+        partitions: int,
+        replicas: int,
+        min_in_sync: int,
+        config: Mapping[str, str] = _NO_CONFIG,
     ) -> None:
+        options = {"min.insync.replicas": str(min_in_sync), **config}
         values: dict[str, object] = {
             "topics": [
                 {
@@ -125,10 +135,7 @@ class TopicMaker(Client):
                     "num_partitions": partitions,
                     "replication_factor": replicas,
                     "assignments": [],
-                    "configs": [
-                        {"name": "min.insync.replicas", "value": str(min_in_sync)},
-                        {"name": "compression.type", "value": codec},
-                    ],
+                    "configs": [{"name": name, "value": value} for name, value in options.items()],
                 }
             ],
             "timeout": 5000,
@@ -324,11 +331,7 @@ class Consumer(Client):
         if nearest >= 0 and found.error_code:
             return True  # it may be behind, or gone: the leader is asked again
         if found.error_code == OffsetOutOfRangeError.code.value:
-            self._history.report(
-                "HW-3",
-                f"broker {leader}, leader of {self._partition} in epoch {epoch}, has nothing at "
-                f"{self.position}, where {self.name} has come to",
-            )
+            self._miss(leader, epoch)
         if found.error_code:
             return False
         self._nearest = (
@@ -336,6 +339,14 @@ class Consumer(Client):
         )
         self._take(found.records)
         return True
+
+    def _miss(self, leader: int, epoch: int) -> None:
+        """What this consumer has come to is not there."""
+        self._history.report(
+            "HW-3",
+            f"broker {leader}, leader of {self._partition} in epoch {epoch}, has nothing at "
+            f"{self.position}, where {self.name} has come to",
+        )
 
     def _take(self, records: memoryview) -> None:
         for start, header in walk_headers(records):

@@ -38,6 +38,7 @@ from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.model import TopicPartition
 from moldau.testing import cluster_power
 from moldau.testing.client_habits import RACKS, draw_habits
+from moldau.testing.cluster_cleanup import ClusterCleanup
 from moldau.testing.cluster_faults import JITTER_SECONDS, ClusterFaults
 from moldau.testing.cluster_history import ClusterHistory, StoredBatch
 from moldau.testing.cluster_images import ClusterImages
@@ -48,7 +49,7 @@ from moldau.testing.committed_positions import CommittedPositions
 from moldau.testing.fault_plan import FaultKind, PlannedFault, draw_plan
 from moldau.testing.group_history import GroupHistory
 from moldau.testing.operation_plan import PlannedOperation
-from moldau.testing.replica_logs import list_logs, read_log
+from moldau.testing.replica_logs import find_log_end, list_logs, read_log
 from moldau.testing.simulated_clients import (
     ALL,
     Client,
@@ -187,6 +188,7 @@ class SimulatedCluster:
         self.world.service.observers += [self.observer, self._images]
         self.habits = draw_habits(self.world.streams.stream("habits"))
         self.positions = CommittedPositions(self.history, self.observer, self._read_log)
+        self.cleanup = ClusterCleanup(self.world.streams.stream("cleanup"), self.history)
         replicas = str(min(3, len(self.broker_ids)))
         static = {
             **OPTIONS,
@@ -197,9 +199,10 @@ class SimulatedCluster:
                 self.world.streams.stream("balance").choice((2, 300, 300))
             ),
             **self.habits.broker_options,
+            **self.cleanup.options,
             **(options or {}),
         }
-        self._replicas = int(static["default.replication.factor"])
+        self.replicas_per_partition = int(static["default.replication.factor"])
         self.min_in_sync = self.observer.min_in_sync = int(static["min.insync.replicas"])
         self.machines = {
             broker_id: SimulatedMachine(
@@ -213,7 +216,12 @@ class SimulatedCluster:
         self.operations = ClusterOperations(self, operations)
         self._delays: dict[tuple[str, str], float] = {}  # of links, while nothing is wrong
         self.faults = ClusterFaults(
-            self.world, self.machines, self.observer, self.history, self._delays
+            self.world,
+            self.machines,
+            self.observer,
+            self.history,
+            self._delays,
+            self.cleanup.comparable,
         )
         self.plan: list[PlannedFault | PlannedOperation] = []
         self.kinds = kinds
@@ -314,11 +322,14 @@ class SimulatedCluster:
             maker.make(
                 TOPIC,
                 len(self.partitions),
-                self._replicas,
+                self.replicas_per_partition,
                 self.min_in_sync,
-                self.habits.topic_codec,
+                {"compression.type": self.habits.topic_codec},
             ),
             "the topic is not made",
+        )
+        await self._within(
+            _HEALING_SECONDS, self.cleanup.make_topics(self), "no topic is made to be cleaned"
         )
         self._begin_clients()
         self.world.story.kept.append(self.world.story.spawn(self._look_now_and_then()))
@@ -340,6 +351,8 @@ class SimulatedCluster:
                 )
             )
         self._begin_group(f"m{others}")
+        for client in self.cleanup.clients(self, self, others):
+            self._add(client)
 
     def _begin_group(self, name: str) -> None:
         """Members that share the partitions; some seeds have none."""
@@ -440,7 +453,8 @@ class SimulatedCluster:
                 for replica in replicas
             }
             end = min((log[-1].end_offset if log else 0) for log in logs.values())
-            self.history.check_equal(partition, logs, end)
+            self.cleanup.check_equal(partition, logs, end)
+        self.cleanup.check_replicas(self.machines, self.observer.replicas)
 
     async def _wait_until_whole(self, when: str) -> None:
         end = self.world.loop.time() + _HEALING_SECONDS
@@ -496,8 +510,7 @@ class SimulatedCluster:
             held = machine.broker.services.partitions.find(*partition)
             if held is not None:
                 return held.log.log_end_offset
-        batches = read_log(machine.files, DATA_FOLDER, partition)
-        return batches[-1].end_offset if batches else 0
+        return find_log_end(machine.files, DATA_FOLDER, partition)
 
     def _read_log(self, broker_id: int, partition: TopicPartition) -> list[StoredBatch]:
         return read_log(self.machines[broker_id].files, DATA_FOLDER, partition)
@@ -542,7 +555,10 @@ class SimulatedCluster:
             rack=random.choice(RACKS) if self.habits.reads_nearest else "",
         )
 
-    def _add(self, client: Producer | Consumer | Committer | GroupMember) -> None:
+    def random_of(self, name: str) -> Random:
+        return self._random(name)
+
+    def _add(self, client: Client) -> None:
         self._clients.append(client)
         self._tasks.append(self.world.story.spawn(client.run()))
 

@@ -11,6 +11,8 @@ _PLAN = "moldau.storage.rules.recovery_plan"
 _STORE = "moldau.storage.log_store"
 _CLEANING = "moldau.storage.rules.cleaning_plan"
 _DIRECTORY = "moldau.storage.log_directory"
+_COMPACTION = "moldau.storage.rules.compaction"
+_RETENTION = "moldau.storage.rules.retention"
 _SCAN = "moldau.storage.batch_scan"
 _EPOCHS = "moldau.storage.rules.epoch_cache"
 _SEGMENT = "moldau.storage.segment"
@@ -117,6 +119,51 @@ MUTANTS = (
         tests=(
             f"{_UNIT}/test_power_loss.py::test_a_stop_with_a_flush_that_failed_is_no_clean_one",
         ),
+    ),
+    Mutant(
+        name="compaction-takes-the-last-of-a-key",
+        rule="REP-3",
+        breaks="the last value of a key goes as if there were a later one",
+        edits=(
+            Edit(
+                _COMPACTION,
+                "return self._offsets.get(_shorten(record.key), -1) <= record.offset",
+                "return self._offsets.get(_shorten(record.key), -1) < record.offset",
+            ),
+        ),
+        seeds=Seeds(by=("REP-3", "REP-2", "GRP")),
+        tests=(f"{_UNIT}/rules/test_compaction.py",),
+    ),
+    Mutant(
+        name="compaction-takes-what-is-not-committed",
+        rule="LOG-11",
+        breaks="a committed record goes for one that may be truncated away",
+        edits=(
+            Edit(
+                _CLEANING,
+                "min(segments[-1].base_offset, log.last_stable_offset, log.recovery_point)",
+                "min(segments[-1].base_offset, log.recovery_point)",
+            ),
+        ),
+        tests=(
+            f"{_UNIT}/rules/test_cleaning_plan.py::"
+            "test_what_is_not_committed_decided_or_flushed_is_left_alone",
+        ),
+    ),
+    Mutant(
+        name="retention-keeps-less-than-it-has-to",
+        rule="LOG-12",
+        breaks="the segment with which `retention.bytes` would be kept goes, too",
+        edits=(
+            Edit(
+                _RETENTION,
+                "            excess -= segment.size_bytes\n            if excess < 0:",
+                "            excess -= segment.size_bytes\n"
+                "            if excess < -self.retention_bytes:",
+            ),
+        ),
+        seeds=Seeds(by=("LOG-12",)),
+        tests=(f"{_UNIT}/rules/test_retention.py",),
     ),
     Mutant(
         name="compaction-past-what-was-flushed",

@@ -1,0 +1,197 @@
+"""Topics of a simulated cluster from which records go: compaction, retention and DeleteRecords.
+
+In some seeds the brokers clean up (the others have their cleaner and retention off, as before), and
+there are two more topics with clients of their own: one that is compacted, with few keys, and one
+that is trimmed by DeleteRecords and by size or age. `__consumer_offsets` is compacted there, too.
+What must be there all the same is for `cleanup_history`. A shell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from random import Random
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from moldau.model import TopicPartition
+from moldau.testing.cleanup_clients import KeyedConsumer, KeyedProducer, TrimmedConsumer, Trimmer
+from moldau.testing.cleanup_history import CleanupHistory, from_common_start, one_by_one
+from moldau.testing.cluster_history import ClusterHistory, StoredBatch
+from moldau.testing.replica_logs import read_log, values_of
+from moldau.testing.simulated_clients import ALL, Client, Producer, SessionBook, TopicMaker
+from moldau.testing.simulated_machine import DATA_FOLDER, SimulatedMachine, World
+from moldau.testing.simulated_wire import SimulatedWire
+
+KEYED: Final = TopicPartition("keyed", 0)
+TRIMMED: Final = TopicPartition("trimmed", 0)
+_OFFSETS_TOPIC: Final = "__consumer_offsets"
+_SHARE_OF_SEEDS: Final = 0.35
+
+_OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "log.cleaner.enable": "true",
+        "log.cleaner.backoff.ms": "400",
+        "log.retention.ms": "-1",  # of the topics that keep everything
+        "log.retention.check.interval.ms": "500",
+        "log.segment.delete.delay.ms": "300",
+    }
+)
+_KEYED_CONFIG: Final = {
+    "cleanup.policy": "compact",
+    "segment.ms": "400",
+    "min.cleanable.dirty.ratio": "0.3",
+}
+_RETENTION_BYTES: Final = 700
+
+
+class CleanedCluster(Protocol):
+    """As much as is needed of `SimulatedCluster`."""
+
+    world: World
+    replicas_per_partition: int
+    min_in_sync: int
+
+    @property
+    def machines(self) -> Mapping[int, SimulatedMachine]: ...
+
+    def open_wire(self, name: str) -> SimulatedWire: ...
+
+    def random_of(self, name: str) -> Random: ...
+
+
+class ClusterCleanup:
+    """One for each run."""
+
+    def __init__(self, random: Random, history: ClusterHistory) -> None:
+        self.is_on = random.random() < _SHARE_OF_SEEDS
+        self.told = CleanupHistory(history)
+        self._by_size = random.random() < 0.6
+        self._history = history
+
+    @property
+    def options(self) -> Mapping[str, str]:
+        """What brokers are told beside all that holds for every seed."""
+        return _OPTIONS if self.is_on else {}
+
+    async def make_topics(self, cluster: CleanedCluster) -> None:
+        if not self.is_on:
+            return
+        maker = TopicMaker(
+            "cleanup", cluster.open_wire("cleanup"), self._history, cluster.random_of("cleanup")
+        )
+        trimmed = {"segment.ms": "400", "cleanup.policy": "delete", **self._retention}
+        for topic, config in ((KEYED.topic, _KEYED_CONFIG), (TRIMMED.topic, trimmed)):
+            await maker.make(topic, 1, cluster.replicas_per_partition, cluster.min_in_sync, config)
+        self.told.begin_keyed(KEYED)
+        self.told.begin_trimmed(TRIMMED, _RETENTION_BYTES if self._by_size else None)
+
+    @property
+    def _retention(self) -> Mapping[str, str]:
+        if self._by_size:
+            return {"retention.bytes": str(_RETENTION_BYTES), "retention.ms": "-1"}
+        return {"retention.ms": "2500"}
+
+    def clients(
+        self, cluster: CleanedCluster, sessions: SessionBook, suffix: str
+    ) -> Sequence[Client]:
+        """Those who work on these topics; the suffix of their names tells generations apart."""
+        if not self.is_on:
+            return ()
+        wire, random, now = cluster.open_wire, cluster.random_of, cluster.world.loop.time
+
+        def start_of(broker_id: int, partition: TopicPartition) -> int | None:
+            broker = cluster.machines[broker_id].broker
+            held = None if broker is None else broker.services.partitions.find(*partition)
+            return None if held is None or not held.is_leader else held.log.log_start_offset
+
+        return (
+            KeyedProducer(
+                f"k{suffix}",
+                wire(f"k{suffix}"),
+                self.told,
+                random(f"k{suffix}"),
+                partition=KEYED,
+                sessions=sessions,
+                now=now,
+            ),
+            KeyedConsumer(
+                f"ck{suffix}",
+                wire(f"ck{suffix}"),
+                self.told,
+                random(f"ck{suffix}"),
+                partition=KEYED,
+            ),
+            Producer(
+                f"at{suffix}",
+                wire(f"at{suffix}"),
+                self._history,
+                random(f"at{suffix}"),
+                partition=TRIMMED,
+                acks=ALL,
+                sessions=sessions,
+                now=now,
+            ),
+            TrimmedConsumer(
+                f"ct{suffix}",
+                wire(f"ct{suffix}"),
+                self._history,
+                random(f"ct{suffix}"),
+                partition=TRIMMED,
+                start_of=start_of,
+            ),
+            Trimmer(
+                f"trimmer{suffix}",
+                wire(f"trimmer{suffix}"),
+                self.told,
+                random(f"trimmer{suffix}"),
+                partition=TRIMMED,
+            ),
+        )
+
+    # Looking
+
+    def is_compacted(self, partition: TopicPartition) -> bool:
+        return self.is_on and partition.topic in (KEYED.topic, _OFFSETS_TOPIC)
+
+    def comparable(
+        self, partition: TopicPartition, log: Sequence[StoredBatch]
+    ) -> Sequence[StoredBatch]:
+        """A log as it may be compared with what was seen of it before."""
+        return one_by_one(log) if self.is_compacted(partition) else log
+
+    def check_equal(
+        self, partition: TopicPartition, logs: Mapping[str, Sequence[StoredBatch]], end: int
+    ) -> None:
+        """All replicas are equal below an offset, as far as they have to be."""
+        if self.is_compacted(partition):
+            self.told.check_equal_tables(partition, logs, end)
+        elif partition in self.told.trimmed:
+            self._history.check_equal(partition, from_common_start(logs), end)
+        else:
+            self._history.check_equal(partition, logs, end)
+
+    def check_replicas(
+        self,
+        machines: Mapping[int, SimulatedMachine],
+        replicas: Mapping[TopicPartition, Sequence[int]],
+    ) -> None:
+        """Everything that was acknowledged and may not be gone is on every replica."""
+        if not self.is_on:
+            return
+        for broker_id in replicas.get(KEYED, ()):
+            machine = machines[broker_id]
+            log = read_log(machine.files, DATA_FOLDER, KEYED)
+            self.told.check_keyed(KEYED, machine.host, log)
+        for broker_id in replicas.get(TRIMMED, ()):
+            self._check_trimmed(machines[broker_id])
+
+    def _check_trimmed(self, machine: SimulatedMachine) -> None:
+        broker = machine.broker
+        held = None if broker is None else broker.services.partitions.find(*TRIMMED)
+        if held is None:
+            return
+        start = held.log.log_start_offset
+        self.told.check_start(TRIMMED, machine.host, start, held.log.size_bytes)
+        values = values_of(read_log(machine.files, DATA_FOLDER, TRIMMED))
+        self._history.check_final_log(TRIMMED, machine.host, values, start)
+        self._history.check_order(TRIMMED, values.values())

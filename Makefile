@@ -4,13 +4,14 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= auto
+QUICK_TESTS := tests/unit tests/scenarios tests/mutants/test_catalogue.py $(addprefix tests/contract/test_,clock.py files.py network.py workers.py)
 SEEDS ?= 1000
 FIRST ?= 1
 SECONDS ?= 300
 MUTANTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help start demo interop test extras lint format bench campaign mutants soak reference clean
+.PHONY: help start demo interop test check extras lint format bench campaign mutants soak reference clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -44,6 +45,11 @@ test: $(VENV)/.dev lint ## Install what the tests need, lint, and run every test
 
 extras: | $(BIN)/python ## The built wheel with each extra alone, in clean environments, does its job once
 	$(BIN)/python tests/extras
+
+check: $(VENV)/.dev lint ## Two minutes for everyday work: lint, the tests without processes, some simulated clusters
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --hypothesis-profile=quick $(QUICK_TESTS)
+	$(BIN)/python -m moldau.testing.campaign --seeds 20
+	@echo "make test runs everything: real clients, processes that are killed, ZooKeeper, Spark, 300 seeds"
 
 lint: $(VENV)/.dev ## Style, types and layers
 	$(BIN)/ruff check src tests bench

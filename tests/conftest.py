@@ -15,6 +15,7 @@ from support.ctrl_c import ctrl_c_heard
 # a change is judged by its own tests; at home they differ, and find what nobody thought of.
 settings.register_profile("moldau", deadline=None, derandomize=os.environ.get("CI") == "true")
 settings.load_profile("moldau")
+settings.register_profile("quick", settings.get_profile("moldau"), max_examples=20)  # make check
 
 _FIGURE = "figure"
 

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 from moldau.clock import Clock
@@ -44,6 +45,7 @@ from moldau.workers import Workers
 _log = logging.getLogger(__name__)
 
 _TOPICS_PER_TURN = 100
+_RETRY_SECONDS = 10.0
 """Applied before somebody else may use the loop."""
 
 
@@ -79,7 +81,7 @@ class Partitions:
         self._former_epochs: Mapping[TopicPartition, LeaderEpoch] = {}
         self._is_suspended = False
         self._resumed_version = -1  # of the image that was read when the present session began
-        self._waiting: asyncio.Queue[tuple[MetadataImage, frozenset[str]]] = asyncio.Queue()
+        self._waiting: asyncio.Queue[tuple[MetadataImage | None, frozenset[str]]] = asyncio.Queue()
         self._has_begun = False
         self._applied_version = -1
         self._applied = asyncio.Condition()
@@ -172,6 +174,11 @@ class Partitions:
         if not self._is_suspended:
             self._waiting.put_nowait((image, frozenset(changed_topics)))
 
+    def _apply_again(self, topic: str) -> None:
+        """What could not be applied is tried with the image that is in force then."""
+        if not self._is_suspended:
+            self._waiting.put_nowait((None, frozenset((topic,))))
+
     def suspend(self) -> None:
         """The session is over: lead and follow nothing, at once, until `resume`."""
         self._is_suspended = True
@@ -202,7 +209,9 @@ class Partitions:
     async def run(self) -> None:
         while True:
             image, changed = await self._waiting.get()
-            await self.apply(image, changed)
+            newest = image or self._image
+            if newest is not None:
+                await self.apply(newest, changed)
 
     async def wait_until_applied(self, version: int) -> None:
         """Return when the image of this version, or a later one, is in force here."""
@@ -225,7 +234,8 @@ class Partitions:
             try:
                 await self._apply_topic(name, image, held[name])
             except Exception:  # noqa: BLE001 a bug costs one topic, the others are served
-                _log.exception("topic %s is not as the metadata says", name)
+                _log.exception("topic %s is not as the metadata says, trying again soon", name)
+                self._clock.call_later(_RETRY_SECONDS, partial(self._apply_again, name))
         if self.on_offline is not None and not self._offline.items() <= former_offline:
             self.on_offline()
         async with self._applied:

@@ -215,6 +215,29 @@ def test_a_topic_that_cannot_be_applied_holds_up_no_other():
     play(story)
 
 
+def test_a_topic_that_cannot_be_applied_is_tried_again(monkeypatch):
+    async def story(stage: Stage) -> None:
+        original, calls = Partitions._apply_topic, []
+
+        async def fail_once(partitions, name, *rest):
+            calls.append(name)
+            if len(calls) == 1:
+                raise ZeroDivisionError("broken on purpose")
+            await original(partitions, name, *rest)
+
+        monkeypatch.setattr(Partitions, "_apply_topic", fail_once)
+        stage.partitions.on_image(stage.image(1, 0), ["clicks"])
+        running = asyncio.create_task(stage.partitions.run())
+        await wait_until_idle()
+        assert stage.partitions.find("clicks", 0) is None
+        await stage.clock.advance(60)
+        assert stage.clicks.is_leader
+        running.cancel()
+        await asyncio.wait((running,))
+
+    play(story)
+
+
 def test_images_from_before_the_beginning_are_not_applied_after_it():
     async def story(stage: Stage) -> None:
         stage.partitions.on_image(stage.image(1, 0, topic_id=FIRST), ["clicks"])

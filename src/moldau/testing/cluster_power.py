@@ -49,6 +49,7 @@ async def lose_all_power(cluster: PoweredCluster, random: Random) -> None:
     """
     switch_off(cluster)
     first, *others = random.sample(list(cluster.machines.values()), len(cluster.machines))
+    await cluster.sleep(random.uniform(0.1, 1.0))
     goes_again = random.random() < _GOES_AGAIN_SHARE
     if goes_again:
         await _wait_for(cluster, lambda: not cluster.observer.registered)
@@ -83,6 +84,7 @@ def switch_off(cluster: PoweredCluster) -> None:
         is_lying = observer.is_failing(broker_id)
         if is_lying or not machine.is_closed:
             observer.lose_data(broker_id)
+        cluster.world.service.drop(machine.host)  # nothing arrives later that was on its way
         # A disk that could not sync has lost that, and does not tell: it is replaced.
         if is_lying:
             machine.replace_disk()

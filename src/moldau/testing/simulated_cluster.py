@@ -563,10 +563,14 @@ class SimulatedCluster:
         self._tasks.append(self.world.story.spawn(client.run()))
 
     def had_enough_in_sync(self, partition: TopicPartition, since: float) -> bool:
-        """`min.insync.replicas` counts as many replicas as there are, at most (KIP-966)."""
+        """`min.insync.replicas` counts as many replicas as there are, at most (KIP-966).
+
+        A leader may not have heard yet that somebody has left, for as long as its lease lasts. What
+        it acknowledges then is with those who have left, too: they are eligible (ELR-1).
+        """
         replicas = len(self.observer.replicas.get(partition, ()))
         wanted = min(self.min_in_sync, replicas)
-        return self.observer.most_in_sync(partition, since) >= wanted
+        return self.observer.most_in_sync(partition, since - SESSION_SECONDS) >= wanted
 
     def had_session(self, broker_id: int, since: float, until: float) -> bool:
         records = self.world.service.records_of(self.machines[broker_id].host)

@@ -45,8 +45,9 @@ from moldau.workers import Workers
 _log = logging.getLogger(__name__)
 
 _TOPICS_PER_TURN = 100
-_RETRY_SECONDS = 10.0
 """Applied before somebody else may use the loop."""
+
+_RETRY_SECONDS = 10.0
 
 
 class Partitions:

@@ -269,7 +269,8 @@ class NetworkOptions(OptionSet):
         "background.threads",
         INT,
         10,
-        "Worker threads for what would block the event loop: flushing, recovery, compression. "
+        "Worker threads for what would block the event loop: flushing, recovery, compaction. What "
+        "unpacks batches of clients has four threads of its own. "
         "What the file or the command line says counts; a dynamic value has no effect.",
         at_least(1),
         reload=Reload.CLUSTER_WIDE,

@@ -14,7 +14,7 @@ from moldau.model import TopicPartition
 from moldau.testing.cluster_history import ClusterHistory, StoredBatch
 from moldau.testing.cluster_observer import ClusterObserver
 from moldau.testing.fault_plan import FaultKind, PlannedFault
-from moldau.testing.replica_logs import read_log
+from moldau.testing.replica_logs import find_topic_id, read_log
 from moldau.testing.simulated_machine import DATA_FOLDER, SimulatedMachine, World
 
 JITTER_SECONDS = 0.004
@@ -292,7 +292,10 @@ class ClusterFaults:
     def look_at_logs(self) -> None:
         """Compare what is on all disks with what was seen there before."""
         for partition, replicas in self._observer.replicas.items():
+            topic_id = self._observer.find_topic_id(partition.topic)
             for replica in replicas:
                 machine = self._machines[replica]
-                log = read_log(machine.files, DATA_FOLDER, partition)
-                self._history.see_log(partition, machine.host, self._comparable(partition, log))
+                if find_topic_id(machine.files, DATA_FOLDER, partition) in (None, topic_id):
+                    log = read_log(machine.files, DATA_FOLDER, partition)
+                    comparable = self._comparable(partition, log)
+                    self._history.see_log(partition, machine.host, comparable)

@@ -58,6 +58,8 @@ class ClusterImages:
                 if topic is not None and change.after is not None:
                     touched.setdefault((match[1], number), topic.states.get(number))
                     node = change.after.node
+                    if not node.data.endswith(b"}"):
+                        continue  # somebody damaged it
                     epoch = json.loads(node.data)["leader_epoch"]
                     topic.states[number] = _State(node.version, epoch)
         for (name, number), former in touched.items():

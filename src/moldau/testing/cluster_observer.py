@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from moldau.cluster.layout import DELETE_TOPICS, DELETED_TOPICS
 from moldau.coordination.tree import Change
 from moldau.model import TopicPartition
 from moldau.testing.cluster_history import ClusterHistory
@@ -22,6 +23,8 @@ from moldau.testing.simulated_machine import EventLog
 _STATE: Final = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state")
 _BROKER: Final = re.compile(r"/brokers/ids/(\d+)")
 _TOPIC: Final = re.compile(r"/brokers/topics/([^/]+)")
+_DELETED: Final = re.compile(rf"{DELETED_TOPICS}/.+")
+_MARK: Final = re.compile(rf"{DELETE_TOPICS}/(.+)")
 _CONTROLLER: Final = "/controller"
 _SPARES_THE_TROUBLED: Final = 2
 """With so many that have to be in sync, one that leaves the set keeps its right to lead."""
@@ -50,6 +53,9 @@ class ClusterObserver:
         self.moving: set[TopicPartition] = set()  # that are being reassigned
         self.registered: set[int] = set()
         self.controller: int | None = None
+        self._ids: dict[str, str] = {}  # of the topics
+        self._marked: set[str] = set()  # topics that are being deleted
+        self._deleted: set[str] = set()  # records of deletions: no other topic was deleted (DEL-1)
         self.min_in_sync = 1
         self._lost: set[int] = set()  # brokers that lost data and have not registered since
         self._failing: set[int] = set()  # brokers whose disk fails sooner or later
@@ -61,6 +67,7 @@ class ClusterObserver:
         history.on_promise = self.check_in_sync
 
     def __call__(self, changes: list[Change]) -> None:
+        self._deleted.update(change.path for change in changes if _DELETED.fullmatch(change.path))
         for change in changes:
             before = None if change.before is None else change.before.node
             after = None if change.after is None else change.after.node
@@ -75,13 +82,21 @@ class ClusterObserver:
             self._on_broker(int(match[1]), is_there=data is not None)
         elif match := _TOPIC.fullmatch(path):
             self._on_topic(match[1], data)
+        elif (match := _MARK.fullmatch(path)) and data:
+            self._log.note(f"{match[1]} is deleted when all its brokers are there")
+            self._marked.add(match[1])
+            self._drop_topic(match[1])
+            self._history.forget_topic(match[1])
         elif path == _CONTROLLER:
             self.controller = None if data is None else json.loads(data)["brokerid"]
             self._log.note(f"controller {self.controller}")
 
     def _on_state(self, partition: TopicPartition, data: bytes | None) -> None:
-        if data is None:
+        if data is None or partition.topic in self._marked:
             self.states.pop(partition, None)
+            return
+        if not data.endswith(b"}"):
+            self._log.note(f"{partition}: its state makes no sense")
             return
         fields = json.loads(data)
         state = ObservedState(
@@ -128,6 +143,7 @@ class ClusterObserver:
             self._forget_topic(topic)
             return
         fields = json.loads(data)
+        self._ids[topic] = fields.get("topic_id", "")
         on_their_way = {*fields.get("adding_replicas", ()), *fields.get("removing_replicas", ())}
         for number, replicas in fields["partitions"].items():
             partition = TopicPartition(topic, int(number))
@@ -140,12 +156,19 @@ class ClusterObserver:
                 self.moving.discard(partition)
 
     def _forget_topic(self, topic: str) -> None:
-        """Its node is gone: whatever was promised of it is void."""
+        """Its node is gone. If it was deleted, whatever was promised of it is void."""
+        self._marked.discard(topic)
+        self._drop_topic(topic)
+        if f"{DELETED_TOPICS}/{self._ids.pop(topic, None)}" in self._deleted:
+            self._history.forget_topic(topic)
+        else:
+            self._log.note(f"{topic} has vanished")
+
+    def _drop_topic(self, topic: str) -> None:
         for partition in [each for each in self.replicas if each.topic == topic]:
             del self.replicas[partition]
             self.states.pop(partition, None)
             self.moving.discard(partition)
-        self._history.forget_topic(topic)
 
     def _on_broker(self, broker_id: int, *, is_there: bool) -> None:
         self._log.note(f"broker {broker_id} {'is registered' if is_there else 'is gone'}")
@@ -163,6 +186,9 @@ class ClusterObserver:
                         f"broker {broker_id} lost data and registers as in sync or eligible in "
                         f"{partition}",
                     )
+
+    def find_topic_id(self, topic: str) -> str | None:
+        return self._ids.get(topic)
 
     # The fault model
 

@@ -11,6 +11,7 @@ from moldau.model import TopicPartition
 from moldau.records.batch_header import HEADER_BYTES, read_header
 from moldau.records.batch_reader import records_of
 from moldau.records.crc import crc_matches
+from moldau.storage.rules.file_names import PARTITION_METADATA_FILE
 from moldau.testing.cluster_history import StoredBatch
 from moldau.testing.memory_files import MemoryFiles
 
@@ -24,6 +25,12 @@ def list_logs(files: MemoryFiles, folder: Path) -> list[TopicPartition]:
     """The partitions that have a log there, in the order of their names."""
     matches = (_PARTITION_FOLDER.fullmatch(name) for name in sorted(files.peek_folder(folder)))
     return [TopicPartition(match[1], int(match[2])) for match in matches if match is not None]
+
+
+def find_topic_id(files: MemoryFiles, folder: Path, partition: TopicPartition) -> str | None:
+    """Whose log it is: of a topic that was made again there may be one of its first life."""
+    data = files.peek(folder / str(partition) / PARTITION_METADATA_FILE)
+    return None if not data else data.decode().split()[-1]
 
 
 def read_log(files: MemoryFiles, folder: Path, partition: TopicPartition) -> list[StoredBatch]:

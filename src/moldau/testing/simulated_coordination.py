@@ -22,7 +22,7 @@ same session has seen or written, and a heartbeat is answered when its server ha
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Final, NamedTuple, assert_never
@@ -30,6 +30,7 @@ from typing import Final, NamedTuple, assert_never
 from moldau.clock import Clock
 from moldau.coordination.port import CoordinationError, Node
 from moldau.coordination.tree import (
+    ROOT,
     Change,
     Draft,
     EndSession,
@@ -183,6 +184,7 @@ class CoordinationService:
         self._session_ids = count(0x1000)
         self._connections: dict[ServiceConnection, None] = {}  # in the order of their making
         self._changed: dict[WatchPlace, int] = {}  # when a place changed last
+        self._restores = 0  # from a backup
         self._change = 0  # counts the transactions that changed something
         links.when_healed(self._release)
 
@@ -191,6 +193,37 @@ class CoordinationService:
     def find(self, path: str) -> Node | None:
         entry = self.tree.find(path)
         return None if entry is None else entry.node
+
+    def write(self, operations: Sequence[TreeOperation]) -> None:
+        """As somebody with a shell of the service would, in one transaction."""
+        self._write(0, operations)
+
+    def take_backup(self) -> dict[str, Entry]:
+        """All that is in the tree."""
+        return {path: self._require(path) for path in sorted(self.tree.paths_below(ROOT))}
+
+    def restore(self, backup: Mapping[str, Entry]) -> None:
+        """Put a backup in the place of everything, as if the servers were stopped and started.
+
+        Sessions end. What belonged to those of the backup's time goes as they time out: here at
+        once, since nobody comes back to them.
+        """
+        for session_id in tuple(self._sessions):
+            self.expire(session_id)
+        gone: dict[str, Entry | None] = dict.fromkeys(self.tree.paths_below(ROOT) - backup.keys())
+        self._commit({**gone, **backup}, self.tree.last_id)
+        owners = {entry.node.ephemeral_owner for entry in backup.values()} - {0}
+        self._write(0, [EndSession(session_id=owner) for owner in sorted(owners)])
+        self._restores += 1
+        for server in self._servers:  # each was given the backup; nothing is under way to it
+            server.tree = Tree(self.take_backup(), self.tree.last_id)
+            server.applied = self._change
+
+    def _require(self, path: str) -> Entry:
+        entry = self.tree.find(path)
+        if entry is None:
+            raise ValueError(f"there is no {path}")
+        return entry
 
     def drop(self, host: str) -> None:
         """Break the connections of a client; what is under way is lost."""
@@ -377,18 +410,21 @@ class CoordinationService:
     def _write(self, session_id: int, operations: Sequence[TreeOperation]) -> list[Outcome]:
         draft = Draft(self.tree, self.clock.now_ms())
         outcomes = draft.perform(operations, session_id)
-        changes = draft.changes()
-        self.tree.apply(draft.changed)
-        self.tree.last_id = draft.last_id
+        self._commit(draft.changed, draft.last_id)
+        return outcomes
+
+    def _commit(self, changed: dict[str, Entry | None], last_id: int) -> None:
+        changes = [Change(path, self.tree.find(path), entry) for path, entry in changed.items()]
+        self.tree.apply(changed)
+        self.tree.last_id = last_id
         self._change += 1
         for observer in self.observers:
             observer(changes)
         places = dict.fromkeys(place for change in changes for place in _touched(change))
         self._changed.update(dict.fromkeys(places, self._change))
-        news = _News(self._change, draft.changed, tuple(places))
+        news = _News(self._change, changed, tuple(places), self._restores)
         for server in self._servers:
             self._send(server, news)
-        return outcomes
 
     def _send(self, server: _Server, news: _News) -> None:
         if self._draw_lag is None:
@@ -400,6 +436,8 @@ class CoordinationService:
 
     def _apply(self, server: _Server, news: _News) -> None:
         """A server hears of a change: watches are told, then answers that waited for it."""
+        if news.restores != self._restores:
+            return  # of before a restore
         server.tree.apply(news.changed)
         server.applied = news.change
         for session in tuple(self._sessions.values()):
@@ -417,6 +455,7 @@ class _News(NamedTuple):
     change: int
     changed: dict[str, Entry | None]
     places: tuple[WatchPlace, ...]
+    restores: int
 
 
 def _touched(change: Change) -> list[WatchPlace]:

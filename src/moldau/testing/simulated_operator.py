@@ -53,6 +53,10 @@ class OperatedCluster(Protocol):
     @property
     def machines(self) -> Mapping[int, SimulatedMachine]: ...
 
+    def had_session(self, broker_id: int, since: float, until: float) -> bool: ...
+
+    def had_enough_in_sync(self, partition: TopicPartition, since: float) -> bool: ...
+
     def open_wire(self, name: str) -> SimulatedWire:
         """The connections of one more client."""
         ...
@@ -69,6 +73,7 @@ class Operator(Client):
         super().__init__(name, cluster.open_wire(name), cluster.history, random)
         self.cluster = cluster
         self.random = random
+        self.wire = self._wire
         self.is_in_doubt = False  # an attempt had no definite answer: it may be done even later
 
     def note(self, text: str) -> None:

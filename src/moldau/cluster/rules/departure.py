@@ -117,14 +117,19 @@ def plan_return(
 def plan_set_back(
     topics: Iterable[TopicState], broker: BrokerId, seen_epoch_of: FindEpoch
 ) -> list[PlannedState]:
-    """What a broker writes that kept running while its session was renewed."""
+    """What a broker writes that kept running while its session was renewed.
 
-    def decide(topic: TopicState, number: int, state: PartitionState) -> PartitionState | None:
-        seen_epoch = seen_epoch_of(topic, number)
-        is_set_back = seen_epoch > state.leader_epoch
-        return _set_back(state, broker, seen_epoch) if is_set_back else None
-
-    return _plan(topics, broker, decide)
+    Also of partitions that are not here: whoever is the first to be back may be the controller,
+    and would elect by what the store says before those who hold the logs can object.
+    """
+    plan = []
+    for topic in topics:
+        for number, former in enumerate(topic.partitions):
+            seen_epoch = seen_epoch_of(topic, number)
+            if former.version != NO_NODE and seen_epoch > former.leader_epoch:
+                state = _set_back(former, broker, seen_epoch)
+                plan.append(PlannedState(topic, number, former, state))
+    return plan
 
 
 def _plan(
@@ -177,7 +182,7 @@ def _confessed(state: PartitionState, broker: BrokerId, min_in_sync: int) -> Par
 
 
 def _set_back(state: PartitionState, broker: BrokerId, seen_epoch: int) -> PartitionState:
-    is_alone = len(state.replicas) == 1
+    is_alone = state.replicas == (broker,)
     return replace(
         state,
         leader=broker if is_alone else NO_BROKER,

@@ -1,0 +1,69 @@
+"""Topics deleted and made again, a store that people damage, and one that is set back.
+
+Brokers crash, pause, stop and are cut off meanwhile. What was acknowledged is kept (DEL-1, DEL-2).
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from moldau.testing import SimulatedCluster
+from moldau.testing.cluster_accidents import ACCIDENTS
+from moldau.testing.cluster_topics import TOPICS
+from moldau.testing.fault_plan import FaultKind
+
+HARMLESS = [
+    kind
+    for kind in FaultKind
+    if kind
+    not in (
+        FaultKind.POWER_LOSS,
+        FaultKind.EMPTY_DISK,
+        FaultKind.FAIL_WRITE,
+        FaultKind.FAIL_SYNC,
+    )
+]
+"""No disk loses anything by them."""
+
+
+@pytest.mark.parametrize("first", range(1, 21, 5))
+def test_a_topic_that_is_made_again_is_another_one(first: int) -> None:
+    for seed in range(first, first + 5):
+        SimulatedCluster(seed=seed, operations=[TOPICS]).run().require_success()
+
+
+@pytest.mark.parametrize("first", range(1, 31, 5))
+def test_what_people_do_to_the_store_costs_no_record(first: int) -> None:
+    for seed in range(first, first + 5):
+        cluster = SimulatedCluster(seed=seed, kinds=HARMLESS, operations=[ACCIDENTS])
+        cluster.run().require_success()
+
+
+async def set_back(cluster: SimulatedCluster) -> None:
+    """A backup is taken; leaders change, in-sync sets shrink and grow; the backup is restored.
+
+    All brokers run then, and know what the backup does not. Clients never stop.
+    """
+    random = cluster.world.streams.stream("set back")
+    await cluster.begin()
+    await cluster.sleep(random.uniform(0.5, 2.0))
+    backup = cluster.world.service.take_backup()
+    for _ in range(random.randint(1, 3)):
+        machine = cluster.machines[random.choice(cluster.broker_ids)]
+        machine.crash()
+        await cluster.sleep(random.uniform(0.5, 4.0))
+        machine.start()
+        await cluster.sleep(random.uniform(0.0, 3.0))
+    await cluster.heal()
+    await cluster.sleep(random.uniform(0.0, 1.0))
+    with cluster.history.muted():  # that epochs go back is what is done to the cluster here
+        cluster.world.service.restore(backup)
+    await cluster.heal()
+    await cluster.sleep(2.0)
+    await cluster.finish()
+
+
+@pytest.mark.parametrize("first", range(1, 21, 5))
+def test_a_store_that_was_set_back_costs_no_record(first: int) -> None:
+    for seed in range(first, first + 5):
+        SimulatedCluster(seed=seed, operations=[]).run(set_back).require_success()

@@ -418,7 +418,7 @@ class Log:
     # Deleting
 
     def advance_start(self, offset: int) -> None:
-        """Make an offset the log's first; segments before it go with the next retention."""
+        """Make an offset the log's first (LOG-12); the next retention takes segments before it."""
         self.require_usable()
         if offset > self.log_end_offset:
             raise OffsetOutOfRangeError(

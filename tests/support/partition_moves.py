@@ -21,6 +21,9 @@ from support.waiting import PATIENCE_SECONDS, eventually
 MOMENTS = (0.0, 0.02, 0.05, 0.1, 0.15)
 """Pauses between two steps of a move, in seconds: shorter and longer than a way between brokers."""
 
+_DELIVERY_MS = int(3 * PATIENCE_SECONDS * 1000)
+"""Longer than all waits of a test together: how long nobody leads is no failure here."""
+
 
 class Mover:
     """Asks the controller for moves of one partition, at moments that a random source chooses."""
@@ -125,11 +128,17 @@ class BothProducers:
         self._partitions = partitions
         where = (cluster.bootstrap, topic, partitions)
         quick = {"retry_backoff_ms": 50, "retry_backoff_max_ms": 100, "request_timeout_ms": 5_000}
-        slow_end = {"message_timeout_ms": int(PATIENCE_SECONDS * 1000)}
+        slow_end = {"message_timeout_ms": _DELIVERY_MS}
         self.theirs = Load(
             *where, most_in_flight=300, linger_ms=5, tag=f"{tag}theirs", **quick, **slow_end
         )
-        self.ours = OwnLoad(*where, most_in_flight=300, linger_ms=5, tag=f"{tag}ours")
+        self.ours = OwnLoad(
+            *where,
+            most_in_flight=300,
+            linger_ms=5,
+            tag=f"{tag}ours",
+            delivery_timeout_ms=_DELIVERY_MS,
+        )
 
     def __enter__(self) -> Self:
         self.theirs.__enter__()

@@ -66,8 +66,8 @@ MUTANTS = (
             ),
             Edit(
                 _DEPARTURE,
-                "is_set_back = seen_epoch > state.leader_epoch",
-                "is_set_back = seen_epoch > 1 << 60",
+                "former.version != NO_NODE and seen_epoch > former.leader_epoch",
+                "former.version != NO_NODE and seen_epoch > 1 << 60",
             ),
         ),
         tests=(f"{_VANISHED}::test_nobody_leads_by_a_state_that_is_older_than_the_logs",),

@@ -21,7 +21,13 @@ from moldau.tasks import TaskSupervisor
 from moldau.wire.headers import RequestHeader, read_request_header, response_prefix
 from moldau.wire.messages import encode_body, parse_request
 from moldau.wire.shape import fit
-from moldau.wire.versions import API_VERSIONS, PRODUCE, response_class
+from moldau.wire.versions import (
+    API_VERSIONS,
+    LEAVE_GROUP,
+    OFFSET_COMMIT,
+    PRODUCE,
+    response_class,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +35,10 @@ MAX_FETCH_REQUEST_BYTES: Final = 4 << 20
 """Of requests without records that are read by hand: a hundred thousand partitions. Those that kio
 reads are bounded by the number of their elements (`wire.messages`), and by nothing else but
 `socket.request.max.bytes`."""
+
+_SENT_AND_GONE: Final = frozenset((PRODUCE, OFFSET_COMMIT, LEAVE_GROUP))
+"""What clients send without waiting for an answer before they close (NET-4). Thousands of other
+requests that a client left behind would keep the loop busy for nobody."""
 
 Answer = Sequence[Chunk] | None
 """The chunks of a whole answer, or None when the client wants none."""
@@ -117,14 +127,11 @@ class RequestPump:
                 # As Kafka: the body cannot be read, so neither can what follows be trusted.
                 connection.close(f"API {header.api_key} v{header.api_version} is not served")
                 return
+            if not connection.is_heard and header.api_key not in _SENT_AND_GONE:
+                connection.skip_answer()  # it only asks, and nobody is left to be told
+                return
             context = RequestContext(header, connection, self._services)
-            if module.API.by_hand:
-                if len(frame) > MAX_FETCH_REQUEST_BYTES and header.api_key != PRODUCE:
-                    connection.close(f"a {module.API.name} of {len(frame)} bytes is too large")
-                    return
-                answer = module.handle_frame(frame, position, context)
-            else:
-                answer = _answer(cast(Handler, module), frame, position, context)
+            answer = _begin(module, frame, position, context)
         except MalformedFrameError as error:
             connection.close(f"malformed request: {error}")
             return
@@ -177,6 +184,17 @@ class RequestPump:
             # Not before its first step, which is scheduled already: a handler that has never
             # begun could not clean up after itself.
             asyncio.get_running_loop().call_soon(self._task.cancel)
+
+
+def _begin(
+    module: ModuleType, frame: memoryview, position: int, context: RequestContext
+) -> list[Chunk] | Awaitable[Answer] | None:
+    if not module.API.by_hand:
+        return _answer(cast(Handler, module), frame, position, context)
+    if len(frame) > MAX_FETCH_REQUEST_BYTES and context.header.api_key != PRODUCE:
+        raise MalformedFrameError(f"a {module.API.name} of {len(frame)} bytes is too large")
+    answer: list[Chunk] | Awaitable[Answer] | None = module.handle_frame(frame, position, context)
+    return answer
 
 
 def _answer(

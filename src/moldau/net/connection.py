@@ -54,7 +54,6 @@ class SocketConnection:
         "_descriptor",
         "_end",
         "_ended",
-        "_is_unheard",
         "_limits",
         "_loop",
         "_on_gone",
@@ -71,6 +70,7 @@ class SocketConnection:
         "frames",
         "id",
         "idle_since",
+        "is_heard",
         "listener_name",
         "peer_host",
         "seen_frames",
@@ -94,6 +94,7 @@ class SocketConnection:
         self.frames = 0  # requests so far; the idle sweep compares it
         self.seen_frames = 0  # its value at the last sweep
         self.idle_since = 0.0
+        self.is_heard = True  # else answers cannot be sent any more, and are dropped
         self._socket = sock
         self._descriptor = sock.fileno()
         self._loop = loop
@@ -112,7 +113,6 @@ class SocketConnection:
         self._reading = False
         self._writing = False
         self._ended = False  # the client has closed; frames it sent before are still to come
-        self._is_unheard = False  # answers cannot be sent any more, and are dropped
         self._closed = False
 
     @property
@@ -273,7 +273,7 @@ class SocketConnection:
     def send(self, chunks: Sequence[Chunk]) -> None:
         if self._closed:
             return
-        if self._is_unheard:
+        if not self.is_heard:
             chunks = ()
         for chunk in chunks:
             if isinstance(chunk, _BYTES_TYPES):
@@ -322,7 +322,7 @@ class SocketConnection:
         if error.errno not in _PEER_IS_GONE or not has_more:
             self.close(f"send failed: {error.strerror}")
             return
-        self._is_unheard = True
+        self.is_heard = False
         self._output.clear()
         self._output_bytes = 0
 

@@ -53,6 +53,11 @@ class Connection(Protocol):
     @property
     def listener_name(self) -> str: ...
 
+    @property
+    def is_heard(self) -> bool:
+        """False once answers cannot reach the client any more, while its last frames still come."""
+        ...
+
     def send(self, chunks: Sequence[Chunk]) -> None:
         """Answer the current frame: the chunks are the whole answer with its length in front."""
         ...

@@ -91,6 +91,10 @@ class MemoryConnection:
     def is_busy(self) -> bool:
         return self._frame is not None
 
+    @property
+    def is_heard(self) -> bool:
+        return not self._inbound.has_ended
+
     def begin(self, receiver: FrameReceiver) -> None:
         self._receiver = receiver
         if self._closed:  # by the one who accepted it

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from kio.static.protocol import Payload
 
 PRODUCE: Final = 0
+OFFSET_COMMIT: Final = 8
+LEAVE_GROUP: Final = 13
 FETCH: Final = 1
 LIST_OFFSETS: Final = 2
 API_VERSIONS: Final = 18

@@ -77,14 +77,27 @@ def judge(mutant: Mutant, trial: Trial) -> str:
     return ""
 
 
-def try_mutant(mutant: Mutant, *, seeds: int = 0, enough: int = 1) -> Result:
-    command = [sys.executable, "-m", "mutants.trial", mutant.name]
-    command += ["--seeds", str(seeds), "--enough", str(enough)]
+def try_mutant(
+    mutant: Mutant, *, seeds: int = 0, enough: int = 1, is_careful: bool = False
+) -> Result:
+    """Who is careful runs the first seed that noticed again, with the code as it is."""
     began = time.monotonic()
+    trial = _run(mutant.name, "--seeds", str(seeds), "--enough", str(enough))
+    if is_careful and trial.caught and not trial.faults:
+        seed = trial.caught[0]
+        unbroken = _run(mutant.name, "--unbroken", str(seed))
+        trial.faults += unbroken.faults
+        if unbroken.caught:
+            trial.faults.append(f"seed {seed} complains without it, too: {unbroken.first}")
+    seconds = time.monotonic() - began
+    return Result(mutant=mutant, trial=trial, seconds=seconds, objection=judge(mutant, trial))
+
+
+def _run(*arguments: str) -> Trial:
     with tempfile.TemporaryDirectory() as folder:
         try:
             done = subprocess.run(
-                command,
+                [sys.executable, "-m", "mutants.trial", *arguments],
                 cwd=TESTS.parent,
                 env=_environment(folder),
                 capture_output=True,
@@ -92,11 +105,8 @@ def try_mutant(mutant: Mutant, *, seeds: int = 0, enough: int = 1) -> Result:
                 timeout=MOST_SECONDS,
             )
         except subprocess.TimeoutExpired:
-            trial = Trial(faults=[f"hangs: no end after {MOST_SECONDS:.0f} s"])
-        else:
-            trial = _parse(done)
-    seconds = time.monotonic() - began
-    return Result(mutant=mutant, trial=trial, seconds=seconds, objection=judge(mutant, trial))
+            return Trial(faults=[f"hangs: no end after {MOST_SECONDS:.0f} s"])
+    return _parse(done)
 
 
 def _environment(folder: str) -> Mapping[str, str]:
@@ -175,7 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with ThreadPoolExecutor(jobs) as pool:
 
         def run(mutant: Mutant) -> Result:
-            return try_mutant(mutant, seeds=options.seeds, enough=enough)
+            return try_mutant(mutant, seeds=options.seeds, enough=enough, is_careful=True)
 
         for result in pool.map(run, chosen):
             results.append(result)

@@ -1,6 +1,9 @@
 """Tries one mutant in this process, and prints what happened as JSON.
 
-    python -m mutants.trial NAME [--seeds N] [--enough K]
+    python -m mutants.trial NAME [--seeds N] [--enough K] [--unbroken SEED]
+
+With `--unbroken` one of its seeds is run with the code as it is: who complains then, too, has not
+caught the mutant.
 
 A mutant that fails for being no Python (a name that is not there, a wrong number of arguments) has
 not been caught by anybody; such an error is reported as a fault of the catalogue.
@@ -15,6 +18,7 @@ import json
 import re
 import sys
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -22,7 +26,7 @@ import pytest
 
 from mutants.applying import Applied
 from mutants.catalogue import find_mutant
-from mutants.mutant import Seeds
+from mutants.mutant import Mutant, Seeds
 
 TESTS = Path(__file__).resolve().parent.parent
 
@@ -49,7 +53,7 @@ class Trial:
     """Of the catalogue."""
 
 
-def run_seeds(seeds: Seeds, trial: Trial, count: int, enough: int) -> None:
+def run_seeds(seeds: Seeds, trial: Trial, numbers: Iterable[int], enough: int) -> None:
     from moldau.testing.fault_plan import FaultKind
     from moldau.testing.simulated_cluster import SimulatedCluster
 
@@ -57,7 +61,7 @@ def run_seeds(seeds: Seeds, trial: Trial, count: int, enough: int) -> None:
     gc.collect()
     gc.freeze()
     by: Counter[str] = Counter()
-    for seed in range(seeds.first, seeds.first + count):
+    for seed in numbers:
         cluster = SimulatedCluster(
             seed=seed,
             brokers=seeds.brokers,
@@ -126,20 +130,29 @@ def main() -> int:
     parser.add_argument("name")
     parser.add_argument("--seeds", type=int, default=0, help="how many; 0: as the catalogue says")
     parser.add_argument("--enough", type=int, default=1, help="stop after so many that notice")
+    parser.add_argument("--unbroken", type=int, help="this seed, with the code as it is")
     options = parser.parse_args()
     mutant = find_mutant(options.name)
+    trial = Trial()
+    if options.unbroken is None:
+        run_mutant(mutant, trial, options.seeds, options.enough)
+    elif mutant.seeds is not None:
+        run_seeds(mutant.seeds, trial, [options.unbroken], enough=1)
+    sys.stdout.write(f"\n{json.dumps(asdict(trial))}\n")
+    return 0
+
+
+def run_mutant(mutant: Mutant, trial: Trial, count: int, enough: int) -> None:
     applied = Applied(mutant.edits)
     applied.install()
-    trial = Trial()
     for node in mutant.tests:
         run_test(node, trial)
     if mutant.seeds is not None:
-        count = options.seeds or mutant.seeds.count
-        run_seeds(mutant.seeds, trial, count, options.enough)
+        first = mutant.seeds.first
+        numbers = range(first, first + (count or mutant.seeds.count))
+        run_seeds(mutant.seeds, trial, numbers, enough)
     if applied.missing:
         trial.faults.append(f"never imported: {', '.join(applied.missing)}")
-    sys.stdout.write(f"\n{json.dumps(asdict(trial))}\n")
-    return 0
 
 
 if __name__ == "__main__":

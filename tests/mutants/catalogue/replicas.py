@@ -234,11 +234,9 @@ MUTANTS = (
     Mutant(
         name="lead-on-when-the-session-is-lost",
         rule="REP-4",
-        breaks="partitions go on as they were when the session ends before its time",
+        breaks="partitions stay as they were when the session ends, and are not taken up again",
         edits=(_LEAD_ON,),
-        seeds=Seeds(count=10, kinds=("EXPIRE", "CRASH")),
-        redundant="the lease of a session that has ended is over (lead-without-a-session)",
-        caught_with="lead-on-without-a-session-or-a-lease",
+        seeds=Seeds(count=15, kinds=("EXPIRE", "CRASH"), by=("LIVE",)),
     ),
     Mutant(
         name="lead-on-without-a-session-or-a-lease",

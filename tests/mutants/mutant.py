@@ -27,7 +27,7 @@ class Seeds:
     brokers: int | None = None
     options: tuple[tuple[str, str], ...] = ()
     by: tuple[str, ...] = ()
-    """The invariants of which one has to be reported; any without."""
+    """The invariants, or exceptions, of which one has to be reported; any without."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -65,7 +65,7 @@ MUTANTS = (
                 "next_state = replace(changed, leader=election.leader)",
             ),
         ),
-        seeds=Seeds(kinds=("CRASH", "POWER_LOSS"), by=("REP-1",)),
+        seeds=Seeds(count=5, kinds=("CRASH", "POWER_LOSS"), by=("InvariantViolation", "REP-1")),
         tests=(
             f"{_RULES}/test_leader_election.py::test_a_dead_leader_is_replaced_under_a_new_epoch",
         ),
@@ -237,7 +237,10 @@ MUTANTS = (
                 "return replace(changed, leader=election.leader)",
             ),
         ),
-        seeds=Seeds(kinds=("STOP",), by=("REP-1",)),
+        tests=(
+            f"{_RULES}/test_departure.py::"
+            "test_what_a_broker_leads_goes_to_the_next_in_sync_under_a_new_epoch",
+        ),
     ),
     Mutant(
         name="stay-in-sync-after-a-power-loss",

@@ -221,7 +221,7 @@ MUTANTS = (
         ),
         tests=(
             f"{_UNIT}/rules/test_recovery_plan.py::"
-            "test_scanning_starts_with_the_segment_that_holds_the_recovery_point",
+            "test_scanning_starts_with_the_segment_that_was_active_at_the_recovery_point",
             f"{_UNIT}/test_recovery.py::test_a_cut_at_any_byte_leaves_exactly_the_whole_batches",
         ),
     ),

@@ -355,7 +355,9 @@ class Story:
         """With a history of its own from here on, or with what its leader has behind it."""
         end = self.log.log_end_offset
         lost = [each for each in self.history if each.base_offset >= end]
-        if lost and self.random.random() < 0.5:
+        # A leader sends all of a batch into which DeleteRecords has cut (`replica_fetcher`).
+        is_cut = any(each.base_offset < end < each.next_offset for each in self.history)
+        if lost and self.random.random() < 0.5 and not is_cut:
             self.happened.append("fetched again")
             self.log.append_replicated(memoryview(b"".join(each.data for each in lost)))
         else:

@@ -236,7 +236,10 @@ MUTANTS = (
         rule="REP-4",
         breaks="partitions stay as they were when the session ends, and are not taken up again",
         edits=(_LEAD_ON,),
-        seeds=Seeds(count=15, kinds=("EXPIRE", "CRASH"), by=("LIVE",)),
+        tests=(
+            f"{_UNIT}/test_partitions.py::"
+            "test_nothing_is_led_when_the_session_ends_and_what_is_still_in_force_is_taken_up_again",
+        ),
     ),
     Mutant(
         name="lead-on-without-a-session-or-a-lease",

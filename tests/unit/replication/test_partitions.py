@@ -253,6 +253,23 @@ def test_images_from_before_the_beginning_are_not_applied_after_it():
     play(story)
 
 
+def test_nothing_is_led_when_the_session_ends_and_what_is_still_in_force_is_taken_up_again():
+    async def story(stage: Stage) -> None:
+        image = stage.image(1, 1)
+        await stage.apply(image)
+        assert stage.clicks.is_leader
+        stage.partitions.suspend()
+        assert not stage.clicks.is_leader
+        stage.partitions.resume(image)
+        running = asyncio.create_task(stage.partitions.run())
+        await wait_until_idle()
+        assert stage.clicks.is_leader
+        running.cancel()
+        await asyncio.wait((running,))
+
+    play(story)
+
+
 def test_images_that_wait_when_the_session_ends_are_not_applied():
     async def story(stage: Stage) -> None:
         await stage.apply(stage.image(2, 0))

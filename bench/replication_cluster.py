@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata
 
 from bench.processes import ServerProcess, broker_command, temporary_folder
@@ -73,11 +74,17 @@ class RunningCluster:
     ) -> float:
         """Until the metadata says so; the seconds since a moment."""
         deadline = time.perf_counter() + _PATIENCE_SECONDS
-        while not is_so(self.metadata()):
+        while not self._is_so(is_so):
             if time.perf_counter() > deadline:
                 raise RuntimeError(f"not within {_PATIENCE_SECONDS:.0f} s: {what}")
             time.sleep(_PAUSE_SECONDS)
         return time.perf_counter() - since
+
+    def _is_so(self, is_so: Callable[[ClusterMetadata], bool]) -> bool:
+        try:
+            return is_so(self.metadata())
+        except KafkaException:  # nobody answers yet: the client asks one that was killed
+            return False
 
     def wait_until_whole(self) -> None:
         self.wait_for(_is_whole, "all replicas are in sync")

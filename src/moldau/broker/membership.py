@@ -47,7 +47,7 @@ from moldau.coordination.port import (
     NoNodeError,
     SessionExpiredError,
 )
-from moldau.errors import ForeignStoreError, MoldauError, StorageError
+from moldau.errors import ForeignStoreError, InvariantViolation, MoldauError, StorageError
 from moldau.model import TopicPartition
 from moldau.replication.partitions import Partitions
 from moldau.replication.rules.replica_fate import is_same_topic
@@ -448,8 +448,11 @@ class Membership:
         finally:
             timer.cancel()
             task.cancel()
-        if task.done() and not task.cancelled() and task.exception() is not None:
-            _log.warning("not everything was handed over: %s", task.exception())
+        failure = task.exception() if task.done() and not task.cancelled() else None
+        if isinstance(failure, InvariantViolation):  # a bug, and what it would have done is not
+            _log.error("not everything was handed over", exc_info=failure)
+        elif failure is not None:
+            _log.warning("not everything was handed over: %s", failure)
 
 
 def _key_of(planned: PlannedState) -> TopicPartition:

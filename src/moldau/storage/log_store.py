@@ -120,7 +120,9 @@ class LogStore:
         self._aside: dict[tuple[TopicId, int], tuple[LogDirectory, AsideLog]] = {}
         self._maintenance = Maintenance(self, clock, workers, options)
         self.logs: Mapping[TopicPartition, Log] = MappingProxyType(self._logs)
-        self._high_watermarks: HighWatermarks = self._log_ends
+        # Until somebody serves the logs nobody knows more than the checkpoint: a broker that does
+        # not come up must not take the ends of its logs for committed.
+        self._high_watermarks: HighWatermarks = dict
 
     # Opening
 
@@ -457,8 +459,7 @@ class LogStore:
 
         `high_watermarks` tells what is committed; without it everything in a log is.
         """
-        if high_watermarks is not None:
-            self._high_watermarks = high_watermarks
+        self._high_watermarks = self._log_ends if high_watermarks is None else high_watermarks
         await self._maintenance.run()
 
     def high_watermarks(self) -> Mapping[TopicPartition, Offset]:

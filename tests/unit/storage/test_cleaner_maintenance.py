@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from cleaner_bench import COMPACTED, clean, put_rounds, read_records, table_of
 from log_bench import DEFAULTS, START_MS, LogBench
@@ -10,6 +11,7 @@ from test_log_store import CLICKS, DATA, TOPIC_ID, VIEWS, Bench
 from test_maintenance import run
 
 from moldau.config.broker_options import BrokerOptions
+from moldau.model import Offset, TopicPartition
 from moldau.storage.checkpoints import read_offsets
 from moldau.storage.cleaner import Cleaner
 from moldau.storage.log import Log
@@ -17,6 +19,11 @@ from moldau.storage.log_store import LogStore
 from moldau.workers import ThreadWorkers
 
 CHECKPOINT = DATA / "cleaner-offset-checkpoint"
+
+
+def _ends_of(logs: Mapping[TopicPartition, Log]) -> dict[TopicPartition, Offset]:
+    """All of it is committed."""
+    return {key: log.log_end_offset for key, log in logs.items()}
 
 
 def test_a_dirty_log_is_compacted_after_the_backoff_and_that_is_written_down():
@@ -42,7 +49,7 @@ def test_the_checkpoint_is_read_at_the_next_start():
         put_rounds(bench, log, 10)
         await log.flush()
         cleaner = Cleaner(bench.clock, lambda: BrokerOptions.resolve({}))
-        assert await cleaner.clean_dirtiest(store.logs, store.high_watermarks())
+        assert await cleaner.clean_dirtiest(store.logs, _ends_of(store.logs))
         await store.close()
         again = await bench.open()
         assert again.logs[CLICKS].cleaned_offset == log.cleaned_offset > 0
@@ -101,17 +108,17 @@ def test_the_dirtiest_log_is_first():
         cleaner = Cleaner(bench.clock, lambda: BrokerOptions.resolve({}))
         put_rounds(bench, first, 20)
         await first.flush()
-        assert await cleaner.clean_dirtiest(store.logs, store.high_watermarks())
+        assert await cleaner.clean_dirtiest(store.logs, _ends_of(store.logs))
         put_rounds(bench, first, 3)
         put_rounds(bench, second, 5)
         await asyncio.gather(first.flush(), second.flush())
         cleaned = first.cleaned_offset
-        assert await cleaner.clean_dirtiest(store.logs, store.high_watermarks())
+        assert await cleaner.clean_dirtiest(store.logs, _ends_of(store.logs))
         assert second.cleaned_offset > 0
         assert first.cleaned_offset == cleaned
-        assert await cleaner.clean_dirtiest(store.logs, store.high_watermarks())
+        assert await cleaner.clean_dirtiest(store.logs, _ends_of(store.logs))
         assert first.cleaned_offset > cleaned
-        assert not await cleaner.clean_dirtiest(store.logs, store.high_watermarks())
+        assert not await cleaner.clean_dirtiest(store.logs, _ends_of(store.logs))
         await store.close()
 
     asyncio.run(main())

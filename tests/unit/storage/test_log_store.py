@@ -15,7 +15,7 @@ from log_bench import DEFAULTS, START_MS, batch_of, offsets_of, read_all
 
 from moldau.config.broker_options import BrokerOptions
 from moldau.errors import StartupError, StorageError
-from moldau.model import BrokerId, TopicId, TopicPartition
+from moldau.model import BrokerId, Offset, TopicId, TopicPartition
 from moldau.storage.checkpoints import read_offsets
 from moldau.storage.files import Files, RealFiles
 from moldau.storage.log import Log
@@ -342,6 +342,20 @@ def test_a_log_is_not_made_twice():
     run(story)
 
 
+def test_a_store_that_nobody_served_from_does_not_take_the_ends_of_its_logs_for_committed():
+    async def story() -> None:
+        bench = Bench()
+        store = await bench.open()
+        append(await store.create_log(CLICKS, TOPIC_ID, DEFAULTS), 3)
+        await store.close(high_watermarks={CLICKS: Offset(1)})
+        await (await bench.open()).close()  # a broker that did not come up
+        store = await bench.open()
+        assert store.checkpointed_high_watermark(CLICKS) == 1
+        await store.close()
+
+    run(story)
+
+
 def test_a_deleted_log_is_renamed_at_once_and_gone_after_its_delay():
     async def story() -> None:
         bench = Bench()
@@ -399,7 +413,7 @@ def test_a_clean_stop_leaves_kafkas_files():
         log = await store.create_log(CLICKS, TOPIC_ID, DEFAULTS)
         append(log, 5)
         log.advance_start(2)
-        await store.close()
+        await store.close(high_watermarks={CLICKS: Offset(5)})
         assert bench.files.read(DATA / "recovery-point-offset-checkpoint") == b"0\n1\nclicks 0 5\n"
         assert bench.files.read(DATA / "replication-offset-checkpoint") == b"0\n1\nclicks 0 5\n"
         assert bench.files.read(DATA / "log-start-offset-checkpoint") == b"0\n1\nclicks 0 2\n"

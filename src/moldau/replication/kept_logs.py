@@ -14,6 +14,7 @@ A shell, owned by `Partitions`.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import NamedTuple
 
@@ -50,6 +51,7 @@ class KeptLogs:
         self._unread: set[str] = set()  # topics whose nodes made no sense when the broker came
         self._served: dict[TopicPartition, ServedState] = {}  # until their topics vanished
         self._stateless: set[TopicPartition] = set()  # have records; had no state when we came
+        self._moving = asyncio.Lock()  # held while a folder is given another name
 
     # Which
 
@@ -148,16 +150,24 @@ class KeptLogs:
         key = TopicPartition(topic.name, number)
         if not self._log_store.has_aside(key, topic.topic_id):
             return
-        log = self._log_store.logs.get(key)
-        if log is not None and not is_same_topic(log.topic_id, topic.topic_id):
-            await self.make_room(key, log, None)
-            log = None
-        if log is None:
-            await self._log_store.take_back(key, topic.topic_id, options)
-            _log.warning("%s is served again: it had been set aside", key)
+        async with self._moving:
+            if not self._log_store.has_aside(key, topic.topic_id):
+                return  # somebody else was waiting for it, too
+            log = self._log_store.logs.get(key)
+            if log is not None and not is_same_topic(log.topic_id, topic.topic_id):
+                await self._make_room(key, log, None)
+                log = None
+            if log is None:
+                await self._log_store.take_back(key, topic.topic_id, options)
+                _log.warning("%s is served again: it had been set aside", key)
 
     async def make_room(self, key: TopicPartition, log: Log, image: MetadataImage | None) -> None:
         """Another topic has the name now, and a log must not be taken for that one's."""
+        async with self._moving:
+            if self._log_store.logs.get(key) is log:
+                await self._make_room(key, log, image)
+
+    async def _make_room(self, key: TopicPartition, log: Log, image: MetadataImage | None) -> None:
         if image is not None and image.was_deleted(key.topic, log.topic_id):
             await self._log_store.delete_log(key)
             return

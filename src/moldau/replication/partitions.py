@@ -78,6 +78,7 @@ class Partitions:
         self.on_offline: Callable[[], None] | None = None  # told when more of them were found
         self.kept = KeptLogs(log_store)
         self.on_return: Callable[[str], None] | None = None  # told of topics to be judged
+        self._judged: set[str] = set()  # and not applied since
         self._image: MetadataImage | None = None
         self._former_epochs: Mapping[TopicPartition, LeaderEpoch] = {}
         self._is_suspended = False
@@ -268,6 +269,9 @@ class Partitions:
         for partition in held:
             if self._partitions.get(partition.topic_partition) is partition:
                 await self._apply_fate(partition, image)
+        if name in self._judged:
+            self._judged.discard(name)
+            await self._put_away_homeless(name, image)
         topic = image.topics.get(name)
         if topic is None:
             self._forget_offline(name, image)
@@ -285,6 +289,14 @@ class Partitions:
                 await self._apply_partition(number, topic, image, options)
         if is_late and self.on_return is not None:
             self.on_return(name)  # and the topic is applied again afterwards
+
+    async def _put_away_homeless(self, name: str, image: MetadataImage) -> None:
+        """A log may have been taken back just as its partition was assigned to others."""
+        for key, log in tuple(self._log_store.logs.items()):
+            is_served = key.topic != name or key in self._partitions
+            if not is_served and not self._has_part(image.find_partition(*key)):
+                with contextlib.suppress(StorageError):  # reported by the directory
+                    await self.kept.keep_unserved(key, log, image)
 
     async def _apply_fate(self, partition: Partition, image: MetadataImage) -> None:
         key = partition.topic_partition
@@ -331,6 +343,7 @@ class Partitions:
     def on_judged(self, topic: TopicState, image: MetadataImage) -> None:
         """What the logs of a topic that came back are worth is in the store: open them."""
         self.kept.on_judged(topic)
+        self._judged.add(topic.name)
         self.on_image(image, (topic.name,))
 
     async def take_back(self, topic: TopicState, number: int) -> None:

@@ -5,6 +5,7 @@ import errno
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 from uuid import UUID
 
 import pytest
@@ -24,8 +25,10 @@ from moldau.replication.partitions import Partitions
 from moldau.storage.log_store import LogStore
 from moldau.testing import ManualClock, MemoryFiles
 from moldau.testing.manual_clock import wait_until_idle
-from moldau.workers import InlineWorkers
+from moldau.workers import InlineWorkers, Workers
 from replication.replica_bench import Observer
+
+T = TypeVar("T")
 
 FIRST, SECOND = UUID(int=1), UUID(int=2)
 CLICKS = TopicPartition("clicks", 0)
@@ -50,15 +53,16 @@ class Fetchers:
 class Stage:
     """Broker 1 and what it hears."""
 
-    def __init__(self) -> None:
+    def __init__(self, workers: Workers | None = None) -> None:
         self.clock = ManualClock()
         self.failed: list[Path] = []
+        workers = workers or InlineWorkers()
         options = BrokerOptions.resolve({})
         self.store = LogStore(
             [Path("/data"), Path("/more")],
             files=MemoryFiles(self.clock),
             clock=self.clock,
-            workers=InlineWorkers(),
+            workers=workers,
             options=lambda: options,
             failures=self,
         )
@@ -117,9 +121,17 @@ class Stage:
         return found
 
 
-def play(story: Callable[[Stage], object]) -> None:
+class LateWorkers(InlineWorkers):
+    """Somebody else has a turn before the work is done."""
+
+    async def run(self, work: Callable[[], T]) -> T:
+        await asyncio.sleep(0)
+        return await super().run(work)
+
+
+def play(story: Callable[[Stage], object], workers: Workers | None = None) -> None:
     async def run() -> None:
-        stage = Stage()
+        stage = Stage(workers)
         await stage.store.open()
         try:
             await story(stage)
@@ -362,6 +374,37 @@ def test_a_log_without_a_part_here_is_put_aside():
         await stage.apply(stage.image(2, 0))
         other = another(stage)
         await other.begin(stage.image(2, 0, replicas=(2, 3)))
+        assert CLICKS not in stage.store.logs
+        assert stage.store.has_aside(CLICKS, FIRST)
+
+    play(story)
+
+
+def test_a_log_that_two_want_to_take_back_is_taken_back_once():
+    """The task that applies images, and the one that judges what came back."""
+
+    async def story(stage: Stage) -> None:
+        await stage.apply(stage.image(2, 0))
+        other = another(stage)
+        await other.begin(stage.image(2, 0, replicas=(2, 3)))
+        topic = stage.image(2, 1).topics["clicks"]
+        await asyncio.gather(other.take_back(topic, 0), other.take_back(topic, 0))
+        assert CLICKS in stage.store.logs
+        assert stage.failed == []
+
+    play(story, LateWorkers())
+
+
+def test_a_log_that_was_taken_back_for_nothing_is_put_aside_again():
+    async def story(stage: Stage) -> None:
+        await stage.apply(stage.image(2, 0))
+        other = another(stage)
+        await other.begin(stage.image(2, 0, replicas=(2, 3)))
+        here, elsewhere = stage.image(2, 1), stage.image(2, 2, replicas=(2, 3))
+        await other.apply(elsewhere, ["clicks"])
+        await other.take_back(here.topics["clicks"], 0)  # begun when it was to be here
+        other.on_judged(here.topics["clicks"], elsewhere)
+        await other.apply(elsewhere, ["clicks"])
         assert CLICKS not in stage.store.logs
         assert stage.store.has_aside(CLICKS, FIRST)
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
+from moldau.cluster.rules.eligible_leaders import last_known_replicas
 from moldau.cluster.rules.leader_election import elect
 from moldau.cluster.rules.metadata_image import NO_BROKER, PartitionState
 from moldau.errors import (
@@ -110,7 +111,9 @@ def plan_cancellation(
 
 def _begin(state: PartitionState, target: Sequence[BrokerId]) -> PartitionState:
     original = original_replicas(state)
-    kept = _within((*state.isr, *state.elr), state.replicas)
+    # Where nobody is known to have everything, the best log may be with anybody who had (ELR-4).
+    trusted = (*state.isr, *state.elr) or last_known_replicas(state)
+    kept = _within(trusted, state.replicas)
     replicas = tuple(dict.fromkeys((*target, *original, *kept)))
     return replace(
         state,

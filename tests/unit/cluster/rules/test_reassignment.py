@@ -115,6 +115,15 @@ def test_cancelling_takes_its_time_when_only_new_replicas_have_everything() -> N
     assert 3 in back.replicas
 
 
+def test_cancelling_keeps_those_who_were_the_last_to_have_everything() -> None:
+    """After a power loss of all the best log may be a new replica's (ELR-4)."""
+    moving = partition(-1, [], [4, 3, 1, 2], adding=[4], removing=[2], last_known=[4, 1])
+    back = plan_cancellation(moving, EVERYBODY, EPOCH)
+    assert set(back.replicas) == {4, 3, 1, 2}
+    assert 4 in back.removing_replicas
+    assert back.last_known_elr == (4, 1)
+
+
 def test_there_is_nothing_to_cancel_for_a_partition_that_stays() -> None:
     with pytest.raises(NoReassignmentInProgressError):
         plan_cancellation(partition(1, [1], [1]), EVERYBODY, EPOCH)

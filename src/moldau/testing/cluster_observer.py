@@ -196,16 +196,20 @@ class ClusterObserver:
         """Whether another replica is in sync or eligible wherever this one is, and keeps its data.
 
         One whose disk fails hands over to others, so it is not well. The `troubled` are, where
-        more than one has to be in sync: whoever leaves then stays eligible.
+        more than one has to be in sync: whoever leaves then stays eligible. And who is just being
+        moved away keeps its data for nobody.
         """
         others = self._lost | self._failing | {broker_id}
         if self.min_in_sync < _SPARES_THE_TROUBLED:
             others |= set(troubled)
         return all(
-            {*state.in_sync, *state.eligible} - others
-            for state in self.states.values()
+            {*state.in_sync, *state.eligible} - others - self._may_leave(partition)
+            for partition, state in self.states.items()
             if broker_id in (*state.in_sync, *state.eligible)
         )
+
+    def _may_leave(self, partition: TopicPartition) -> frozenset[int]:
+        return self._history.moves.may_leave(partition, self.replicas.get(partition, ()))
 
     def may_trouble(self, troubled: Collection[int]) -> bool:
         """Whether these may lose their sessions: not where another one in sync has lost data and

@@ -51,6 +51,18 @@ class MoveTargets:
     def forget_topic(self, topic: str) -> None:
         self._moves = [move for move in self._moves if move.partition.topic != topic]
 
+    def may_leave(self, partition: TopicPartition, replicas: Iterable[int]) -> frozenset[int]:
+        """Those of a partition's replicas that a request may take away at any moment.
+
+        Of an acknowledged move nobody but the cluster knows how far it is, so the last one counts;
+        and where a cancellation leads to is not known at all.
+        """
+        moves = [move for move in self._moves if move.partition == partition]
+        acknowledged = [move for move in moves if move.is_acknowledged]
+        open_moves = [*(move for move in moves if move.ended is None), *acknowledged[-1:]]
+        present = frozenset(replicas)
+        return frozenset().union(*(present - (move.replicas or frozenset()) for move in open_moves))
+
     def find_lost(self, replicas: Mapping[TopicPartition, Collection[int]]) -> list[str]:
         """The partitions that are where nobody sent them, after an acknowledged move."""
         lost = []

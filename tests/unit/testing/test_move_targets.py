@@ -69,3 +69,18 @@ def test_a_topic_that_is_deleted_is_forgotten() -> None:
     targets.answer(targets.ask(T0, (1,)), 0)
     targets.forget_topic("t")
     assert not lost(targets, 2)
+
+
+def test_who_may_be_taken_away_at_any_moment() -> None:
+    moves = MoveTargets()
+    assert moves.may_leave(T0, (1, 2, 3)) == frozenset()
+    shrinking = moves.ask(T0, (2, 3))
+    assert moves.may_leave(T0, (1, 2, 3)) == {1}
+    moves.answer(shrinking, 0)
+    assert moves.may_leave(T0, (1, 2, 3)) == {1}
+    assert moves.may_leave(T0, (2, 3)) == frozenset()
+    refused = moves.ask(T0, (4, 5))
+    moves.answer(refused, 37)
+    assert moves.may_leave(T0, (2, 3)) == frozenset()
+    moves.ask(T0, None)
+    assert moves.may_leave(T0, (2, 3)) == {2, 3}

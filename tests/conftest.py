@@ -6,14 +6,20 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from support import left_out
 from support.ctrl_c import ctrl_c_heard
 
-# No deadline: a busy machine is no failure. In CI the examples are the same in every run, so that
-# a change is judged by its own tests; at home they differ, and find what nobody thought of.
-settings.register_profile("moldau", deadline=None, derandomize=os.environ.get("CI") == "true")
+# No deadline, and no complaint about slow drawing: a busy machine is no failure. In CI the examples
+# are the same in every run, so that a change is judged by its own tests; at home they differ, and
+# find what nobody thought of.
+settings.register_profile(
+    "moldau",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=os.environ.get("CI") == "true",
+)
 settings.load_profile("moldau")
 settings.register_profile("quick", settings.get_profile("moldau"), max_examples=20)  # make check
 

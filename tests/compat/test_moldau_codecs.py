@@ -89,7 +89,10 @@ def test_aiokafkas_records_are_read_and_written(codec: RecordCodec, rows: list[N
     ]
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=30,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(rows=rows_of_a_batch)
 def test_librdkafkas_records_are_read_and_written(
     codec: RecordCodec, bootstrap: str, topic: str, rows: list[NewRecord]

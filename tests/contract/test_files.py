@@ -550,7 +550,10 @@ EDITS = st.lists(
 )
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=50,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(edits=EDITS)
 def test_any_edits_give_what_a_byte_array_gives(
     files: Files, folder: Path, edits: list[tuple[str, int, bytes]]

@@ -70,7 +70,12 @@ from moldau.testing.simulated_members import GroupMember
 from moldau.testing.simulated_operator import OperationFamily
 from moldau.testing.simulated_pipeline import PipelinedProducer
 from moldau.testing.simulated_wire import Address, SimulatedWire
-from moldau.testing.virtual_loop import ProcessClock, SimulatedProcess, StuckError
+from moldau.testing.virtual_loop import (
+    ProcessClock,
+    SimulatedProcess,
+    StuckError,
+    quiet_destructors,
+)
 
 TOPIC: Final = "t"
 SESSION_SECONDS: Final = 1.5
@@ -271,12 +276,13 @@ class SimulatedCluster:
         finally:
             logger.removeHandler(self._capture)
             logger.propagate = propagates
-            outcome = self._outcome()
-            self._forget()
+            with quiet_destructors():
+                outcome = self._outcome()
+                self._forget()
         return outcome
 
     def _forget(self) -> None:
-        """Let go of all that lived, while the loop keeps its destructors quiet."""
+        """Let go of all that lived."""
         for machine in self.machines.values():
             machine.forget()
         self.operations.forget()

@@ -34,7 +34,7 @@ INT64_MAX = (1 << 63) - 1
 T = TypeVar("T")
 
 on_both_codecs = settings(
-    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 )
 
 small = st.none() | st.binary(max_size=12)

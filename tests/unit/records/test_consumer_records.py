@@ -40,7 +40,7 @@ rows = st.lists(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(rows=rows, skipped=st.integers(0, 10))
 def test_each_record_has_its_place(codec: RecordCodec, rows: list[NewRecord], skipped: int) -> None:
     payload = codec.encode_records(rows, 1_000)

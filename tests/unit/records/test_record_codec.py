@@ -20,7 +20,9 @@ from moldau.records.record_faults import RecordFault
 INT64_MAX = (1 << 63) - 1
 INT64_MIN = -(1 << 63)
 
-on_both_codecs = settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+on_both_codecs = settings(
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
 
 
 # --- records by hand --------------------------------------------------------------------------

@@ -135,7 +135,10 @@ def take(files: Files, root: Path, step: str, name: str, operand: object) -> Non
                 file.sync()
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=60,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 @given(steps=STEPS, seed=st.none() | st.integers(0, 1000))
 def test_any_steps_leave_what_the_model_leaves(
     tmp_path_factory: pytest.TempPathFactory,

@@ -191,6 +191,8 @@ class Link:
                     future.set_result(result.value)
                 else:
                     future.set_exception(translate(result.exception))
+            if result.exception is not None and not self._client.connected:
+                self._detach()  # kazoo says so only after it has failed whatever it is given now
             self._send_waiting()
 
         def fail(error: Exception) -> None:

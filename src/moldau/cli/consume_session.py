@@ -10,8 +10,8 @@ from moldau.cli.consume_start import BeforeEnd, Offsets, Start, find_end, find_s
 from moldau.cli.output import note
 from moldau.cli.record_format import Formatter
 from moldau.client.cluster_client import ClusterClient
-from moldau.client.metadata import TopicMetadata
 from moldau.client.partition_reader import Fetched, PartitionReader
+from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.errors import OffsetOutOfRangeError, UnknownTopicError
 from moldau.model import TopicPartition
 from moldau.records.record import Record

@@ -22,7 +22,7 @@ from moldau.cli.session import client_settings
 from moldau.client.batch_sender import BatchSender, SendSettings
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.loop_thread import LoopThread
-from moldau.client.metadata import TopicMetadata
+from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.client.rules.partitioners import StickyPartitioner
 from moldau.config.client_options import ACKS_NONE
 from moldau.errors import UnknownTopicError

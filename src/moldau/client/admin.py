@@ -39,7 +39,7 @@ from moldau.client.group_values import (
     GroupOffset,
     PartitionLag,
 )
-from moldau.client.metadata import Broker, TopicMetadata
+from moldau.client.rules.cluster_metadata import Broker, TopicMetadata
 from moldau.clock import Clock
 from moldau.errors import KafkaError
 from moldau.model import TopicPartition

@@ -18,7 +18,7 @@ from moldau.client.cluster_client import ClusterClient
 from moldau.client.connections import BrokerConnection
 from moldau.client.coordinators import ask_coordinators
 from moldau.client.group_values import GroupDescription, GroupListing, GroupMember, GroupState
-from moldau.client.metadata import Broker
+from moldau.client.rules.cluster_metadata import Broker
 from moldau.client.rules.group_protocol import PROTOCOL_TYPE, decode_assignment
 from moldau.client.rules.versions import DELETE_GROUPS, DESCRIBE_GROUPS, LIST_GROUPS
 from moldau.errors import (

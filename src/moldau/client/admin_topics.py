@@ -15,7 +15,7 @@ from moldau.client.admin_values import (
 )
 from moldau.client.broker_errors import error_for
 from moldau.client.cluster_client import ClusterClient
-from moldau.client.metadata import TopicMetadata
+from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.client.rules.versions import (
     CREATE_PARTITIONS,
     CREATE_TOPICS,

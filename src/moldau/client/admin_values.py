@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from uuid import UUID
 
-from moldau.client.metadata import Broker, TopicMetadata
+from moldau.client.rules.cluster_metadata import Broker, TopicMetadata
 from moldau.config.operations import ConfigChange, ConfigOperation
 from moldau.model import TopicPartition
 

@@ -31,7 +31,7 @@ from moldau.client.group_values import (
     PartitionLag,
 )
 from moldau.client.loop_thread import LoopThread
-from moldau.client.metadata import Broker, TopicMetadata
+from moldau.client.rules.cluster_metadata import Broker, TopicMetadata
 from moldau.errors import KafkaError
 from moldau.model import TopicPartition
 

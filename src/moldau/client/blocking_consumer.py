@@ -23,8 +23,8 @@ from moldau.client.consumer_setup import (
     read_time_ms,
 )
 from moldau.client.group_values import GroupOffset
-from moldau.client.metadata import TopicMetadata
 from moldau.client.rules.assignors import Assignor
+from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.client.rules.delivery import Deserializer, Position, RawBatch
 from moldau.client.rules.offset_positions import EARLIEST, LATEST

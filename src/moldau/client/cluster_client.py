@@ -7,16 +7,17 @@ loop.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
+from random import Random
 from typing import TYPE_CHECKING, TypeVar
 
 from moldau.client.connection_pool import ConnectionPool
 from moldau.client.connections import BrokerConnection, ConnectionSettings
-from moldau.client.metadata import MetadataCache, TopicMetadata
+from moldau.client.metadata import MetadataCache
 from moldau.client.rules.addresses import parse_bootstrap
 from moldau.client.rules.backoff import Backoff
+from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.client.rules.retries import may_retry
 from moldau.client.rules.versions import Api
 from moldau.clock import Clock, SystemClock
@@ -51,7 +52,9 @@ class ClusterClient:
         *,
         network: Network | None = None,
         clock: Clock | None = None,
+        random: Random | None = None,
     ) -> None:
+        self.random = random or Random()  # noqa: S311 spreads clients, keeps no secret
         self.settings = settings or ClientSettings()
         self.clock: Clock = clock or SystemClock()
         self.pool = ConnectionPool(
@@ -64,6 +67,10 @@ class ClusterClient:
 
     async def close(self) -> None:
         await self.pool.close()
+
+    def backoff_seconds(self, attempt: int) -> float:
+        """The pause after the failed attempt number `attempt`, counted from 0."""
+        return self.settings.backoff.delay_seconds(attempt, self.random.random)
 
     async def connect_to_broker(self, broker_id: int) -> BrokerConnection:
         if broker_id not in self.metadata.current.brokers:
@@ -124,7 +131,7 @@ class ClusterClient:
                     await self.metadata.refresh(refresh)
                 return await work()
             except (KafkaError, ClientError) as error:
-                delay = self.settings.backoff.delay_seconds(attempt, random.random)
+                delay = self.backoff_seconds(attempt)
                 in_time = self.clock.monotonic() + delay <= deadline
                 if not in_time or not may_retry(error, attempt, wait_for_cluster=wait_for_cluster):
                     raise

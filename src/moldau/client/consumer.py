@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
+from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
@@ -26,8 +27,8 @@ from moldau.client.consumer_setup import (
     read_time_ms,
 )
 from moldau.client.group_values import GroupOffset
-from moldau.client.metadata import TopicMetadata
 from moldau.client.rules.assignors import Assignor
+from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.client.rules.delivery import Deserializer, Position, RawBatch
 from moldau.client.rules.offset_positions import EARLIEST, LATEST
@@ -212,6 +213,7 @@ class AsyncConsumer:
         on_lost: Listener | None = None,
         network: Network | None = None,
         clock: Clock | None = None,
+        random: Random | None = None,
         **options: object,
     ) -> None:
         arguments = ConsumerArguments(
@@ -224,7 +226,9 @@ class AsyncConsumer:
             on_revoked=on_revoked,
             on_lost=on_lost,
         )
-        self._core = make_core(bootstrap, arguments, options, network=network, clock=clock)
+        self._core = make_core(
+            bootstrap, arguments, options, network=network, clock=clock, random=random
+        )
         self._stream = AsyncStream(self._core, self._core.readers.first)
         self._has_streams = False
         if topics is not None or pattern is not None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from random import Random
 
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.connection_pool import ConnectionPool
@@ -69,6 +70,7 @@ class ConsumerCore:
         decoding: Decoding,
         network: Network | None = None,
         clock: Clock | None = None,
+        random: Random | None = None,
     ) -> None:
         self.options = options
         self.clock: Clock = clock or SystemClock()
@@ -82,7 +84,9 @@ class ConsumerCore:
         self._tasks = TaskSupervisor(self._on_task_failure)
         network = network or SocketNetwork(self.clock)
         settings = client_settings(options, patience_ms=options.default_api_timeout_ms)
-        self.client = ClusterClient(bootstrap, settings, network=network, clock=self.clock)
+        self.client = ClusterClient(
+            bootstrap, settings, network=network, clock=self.clock, random=random
+        )
         self._fetch_pool = ConnectionPool(
             parse_bootstrap(bootstrap), network, self.clock, settings.connection
         )

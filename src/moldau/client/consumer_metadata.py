@@ -6,7 +6,6 @@ backoff allows.
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Collection
 
 from moldau.client.cluster_client import ClusterClient
@@ -53,7 +52,7 @@ class MetadataKeeper:
             else:
                 attempt += 1
                 self.want()
-            delay = self._client.settings.backoff.delay_seconds(attempt, random.random)
+            delay = self._client.backoff_seconds(attempt)
             await self._client.clock.sleep(delay)
 
     async def _refresh(self) -> bool:

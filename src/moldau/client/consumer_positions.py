@@ -7,7 +7,6 @@ partitions need, and tries again while that fails for the moment.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
@@ -75,7 +74,7 @@ class PositionKeeper:
                     self._on_failure(error)  # the program's next poll wants them again
                     continue
                 self._wanted.set()
-                delay = self._client.settings.backoff.delay_seconds(attempt, random.random)
+                delay = self._client.backoff_seconds(attempt)
                 await self._client.clock.sleep(delay)
                 attempt += 1
 

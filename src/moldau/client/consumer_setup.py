@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from random import Random
 
 from moldau.client.consumer_commits import CommitMode
 from moldau.client.consumer_core import ConsumerCore
@@ -51,6 +52,7 @@ def make_core(
     *,
     network: Network | None = None,
     clock: Clock | None = None,
+    random: Random | None = None,
 ) -> ConsumerCore:
     options = ConsumerOptions.read(_plain(keywords))
     return ConsumerCore(
@@ -69,6 +71,7 @@ def make_core(
         ),
         network=network,
         clock=clock,
+        random=random,
     )
 
 

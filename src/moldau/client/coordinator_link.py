@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.connections import NOTHING_DROPPABLE, BrokerConnection, open_connection
 from moldau.client.coordinators import find_coordinator
-from moldau.client.metadata import Broker
+from moldau.client.rules.cluster_metadata import Broker
 from moldau.client.rules.group_errors import Reaction, react_to
 from moldau.client.rules.versions import Api
 from moldau.errors import ClientError, KafkaError

@@ -16,8 +16,8 @@ from kio.schema.errors import ErrorCode
 from moldau.client.broker_errors import error_for
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.connections import BrokerConnection
-from moldau.client.metadata import Broker
 from moldau.client.rules.addresses import Address
+from moldau.client.rules.cluster_metadata import Broker
 from moldau.client.rules.versions import FIND_COORDINATOR
 from moldau.client.settling import ask_until_settled
 from moldau.errors import KafkaError

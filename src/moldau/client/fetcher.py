@@ -12,7 +12,6 @@ worked on, and memory holds no more than two of each broker.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable, Collection, Container, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
@@ -213,7 +212,7 @@ class Fetcher:
                 await self._client.clock.sleep(answer.throttle_time_ms / 1000)
 
     async def _pause(self, failures: int) -> None:
-        delay = self._client.settings.backoff.delay_seconds(failures, random.random)
+        delay = self._client.backoff_seconds(failures)
         await self._client.clock.sleep(delay)
 
     async def _connect(self, broker_id: int) -> BrokerConnection:
@@ -383,5 +382,5 @@ class Fetcher:
             self.wake()
 
         self._backing_off.add(key)
-        delay = self._client.settings.backoff.delay_seconds(0, random.random)
+        delay = self._client.backoff_seconds(0)
         self._client.clock.call_later(delay, try_again)

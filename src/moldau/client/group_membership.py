@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
@@ -192,7 +191,7 @@ class GroupMembership:
                 self._join_wanted.set()
                 # A new member id, or a rebalance that goes on, is no reason to wait.
                 if self._needs_pause(error):
-                    delay = self._client.settings.backoff.delay_seconds(attempt, random.random)
+                    delay = self._client.backoff_seconds(attempt)
                     await self._client.clock.sleep(delay)
                     attempt += 1
 
@@ -356,7 +355,7 @@ class GroupMembership:
         while True:
             delay = settings.heartbeat_interval_ms / 1000
             if failures:
-                backoff = self._client.settings.backoff.delay_seconds(failures - 1, random.random)
+                backoff = self._client.backoff_seconds(failures - 1)
                 delay = min(delay, backoff)
             await self._client.clock.sleep(delay)
             if self._owner.idle_seconds() > settings.max_poll_interval_ms / 1000:

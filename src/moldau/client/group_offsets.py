@@ -8,7 +8,6 @@ tasks of one loop.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import TYPE_CHECKING, NamedTuple, cast
@@ -143,7 +142,7 @@ class GroupOffsets:
                     raise self._gone(error) from error
                 if reaction is Reaction.STOP:
                     raise
-                delay = self._client.settings.backoff.delay_seconds(attempt, random.random)
+                delay = self._client.backoff_seconds(attempt)
                 if clock.monotonic() + delay > deadline:
                     raise OperationTimeoutError(
                         f"could not {name} within {timeout_seconds:g} seconds: {error}"

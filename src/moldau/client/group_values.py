@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from moldau.client.metadata import Broker
+from moldau.client.rules.cluster_metadata import Broker
 from moldau.model import TopicPartition
 
 NO_EPOCH = -1

@@ -1,16 +1,10 @@
-"""What the client knows of the cluster: brokers, topics, partitions and their leaders.
-
-`ClusterMetadata` is a value, replaced as a whole; `MetadataCache` is the shell that asks for it.
-It may be stale at any moment: whoever hears NOT_LEADER from a broker refreshes it and tries again.
-"""
+"""Asks for the metadata of the cluster and keeps the answer (`rules.cluster_metadata`). A shell."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
-from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
@@ -18,9 +12,15 @@ from moldau.client.broker_errors import error_for
 from moldau.client.connection_pool import ConnectionPool
 from moldau.client.connections import BrokerConnection
 from moldau.client.rules.addresses import Address
+from moldau.client.rules.cluster_metadata import (
+    NO_EPOCH,
+    Broker,
+    ClusterMetadata,
+    PartitionMetadata,
+    TopicMetadata,
+)
 from moldau.client.rules.versions import METADATA
-from moldau.errors import KafkaError, LeaderNotAvailableError, UnknownTopicError
-from moldau.model import TopicPartition
+from moldau.errors import KafkaError, UnknownTopicError
 
 if TYPE_CHECKING:
     from kio.schema.metadata.v13.response import (
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
         MetadataResponseTopic,
     )
 
-NO_BROKER = -1
-NO_EPOCH = -1
 _ALL_TOPICS = None
 _DROPPABLE = frozenset(
     {
@@ -40,85 +38,6 @@ _DROPPABLE = frozenset(
         "topic_id",
     }
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Broker:
-    """A broker as the cluster knows it."""
-
-    id: int
-    address: Address
-    rack: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionMetadata:
-    """One partition. `leader_id` is -1 while there is none."""
-
-    index: int
-    leader_id: int
-    leader_epoch: int = NO_EPOCH
-    replicas: tuple[int, ...] = ()
-    in_sync_replicas: tuple[int, ...] = ()
-    offline_replicas: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicMetadata:
-    """One topic; its partitions in order. `topic_id` is None where the broker is too old."""
-
-    name: str
-    topic_id: UUID | None = None
-    is_internal: bool = False
-    partitions: tuple[PartitionMetadata, ...] = ()
-    error: KafkaError | None = None
-
-    def partitions_with_leader(self) -> tuple[int, ...]:
-        return tuple(row.index for row in self.partitions if row.leader_id != NO_BROKER)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterMetadata:
-    """One answer, or what several of them add up to."""
-
-    cluster_id: str | None = None
-    controller_id: int = NO_BROKER
-    brokers: Mapping[int, Broker] = field(default_factory=lambda: MappingProxyType({}))
-    topics: Mapping[str, TopicMetadata] = field(default_factory=lambda: MappingProxyType({}))
-
-    def with_older(self, older: ClusterMetadata) -> ClusterMetadata:
-        """This answer, and of an older one the topics that this one was not asked about."""
-        return ClusterMetadata(
-            cluster_id=self.cluster_id,
-            controller_id=self.controller_id,
-            brokers=self.brokers,
-            topics={**older.topics, **self.topics},
-        )
-
-    def require_topic(self, name: str) -> TopicMetadata:
-        """The topic, usable; raises its error, or UnknownTopicError."""
-        topic = self.topics.get(name)
-        if topic is None:
-            raise UnknownTopicError(f"there is no topic {name!r}")
-        if topic.error is not None:
-            raise topic.error
-        return topic
-
-    def require_partition(self, partition: TopicPartition) -> PartitionMetadata:
-        rows = self.require_topic(partition.topic).partitions
-        if not 0 <= partition.partition < len(rows):
-            raise UnknownTopicError(
-                f"topic {partition.topic!r} has no partition {partition.partition}; "
-                f"it has {len(rows)}, counted from 0"
-            )
-        return rows[partition.partition]
-
-    def require_leader(self, partition: TopicPartition) -> int:
-        """Broker id of the leader; raises LeaderNotAvailableError while there is none."""
-        leader_id = self.require_partition(partition).leader_id
-        if leader_id not in self.brokers:
-            raise LeaderNotAvailableError(f"{partition} has no leader at the moment")
-        return leader_id
 
 
 class MetadataCache:

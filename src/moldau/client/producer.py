@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from random import Random
 from types import TracebackType
 from typing import Self, TypeVar
 
@@ -50,6 +51,7 @@ class AsyncProducer:
         interceptors: Sequence[Interceptor] = (),
         network: Network | None = None,
         clock: Clock | None = None,
+        random: Random | None = None,
         **options: object,
     ) -> None:
         self._options = ProducerOptions.read(options)
@@ -67,6 +69,7 @@ class AsyncProducer:
             network=network,
             clock=clock,
             workers=self._workers,
+            random=random,
         )
         self._intake = self._core.intake
         self._intake.announce_room = self._announce_room

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Sequence
+from random import Random
 from typing import TypeAlias
 
 from moldau.client.batch_promises import BatchPromise
@@ -64,6 +64,7 @@ class ProducerCore:
         network: Network | None = None,
         clock: Clock | None = None,
         workers: Workers | None = None,
+        random: Random | None = None,
     ) -> None:
         self.options = options
         self.clock: Clock = clock or SystemClock()
@@ -72,14 +73,20 @@ class ProducerCore:
         self._schedule = schedule
         self.is_awake = False  # whether the sender will look around soon anyway
         settings = client_settings(options, patience_ms=options.max_block_ms)
-        client = ClusterClient(bootstrap, settings, network=network, clock=self.clock)
+        client = ClusterClient(
+            bootstrap, settings, network=network, clock=self.clock, random=random
+        )
         self.accumulator: Accumulator[BatchPromise] = Accumulator(_limits(options), make_promise)
         self.intake = Intake(self.accumulator, self.clock, self.wake)
         self.topics = ProducerTopics(
-            client, self.intake, self.accumulator, options, _choose_partitioner(partitioner)
+            client,
+            self.intake,
+            self.accumulator,
+            options,
+            _choose_partitioner(partitioner, client.random),
         )
         delivery = BatchDelivery(
-            self.accumulator, _policy(options), client.settings.backoff, random.random
+            self.accumulator, _policy(options), client.settings.backoff, client.random.random
         )
         self._sender = Sender(client, delivery, self.intake, self.topics, options, workers)
 
@@ -170,7 +177,7 @@ def _policy(options: ProducerOptions) -> RetryPolicy:
     )
 
 
-def _choose_partitioner(name: str | CustomPartitioner) -> Callable[[], Partitioner]:
+def _choose_partitioner(name: str | CustomPartitioner, random: Random) -> Callable[[], Partitioner]:
     if callable(name) or name == "sticky":
         return lambda: StickyPartitioner(random.randrange)
     if name == "round_robin":

@@ -7,14 +7,13 @@ shell on the producer's loop; `targets` is read by any thread.
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable
 from typing import Generic
 
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.intake import Intake
-from moldau.client.metadata import NO_BROKER, TopicMetadata
 from moldau.client.rules.accumulator import Accumulator
+from moldau.client.rules.cluster_metadata import NO_BROKER, TopicMetadata
 from moldau.client.rules.partitioners import Partitioner
 from moldau.client.rules.producer_batches import P
 from moldau.client.rules.retries import may_retry
@@ -80,7 +79,7 @@ class ProducerTopics(Generic[P]):
             await asyncio.wait(tasks)
 
     async def _learn(self, topic: str) -> TopicTarget[P]:
-        clock, backoff = self._client.clock, self._client.settings.backoff
+        clock = self._client.clock
         begun = clock.monotonic()
         attempt = 0
         while True:
@@ -88,7 +87,7 @@ class ProducerTopics(Generic[P]):
                 found = await self._client.metadata.refresh((topic,), may_create=True)
                 return self._update(found.require_topic(topic))
             except (KafkaError, ClientError) as error:
-                delay = backoff.delay_seconds(attempt, random.random)
+                delay = self._client.backoff_seconds(attempt)
                 if not self._may_wait(error, clock.monotonic() + delay - begun):
                     raise
             await clock.sleep(delay)
@@ -136,7 +135,7 @@ class ProducerTopics(Generic[P]):
             self.on_news()
             # Wanted again at once: the cluster is not ready yet, or not there.
             attempt = attempt + 1 if self._is_wanted.is_set() else 0
-            delay = self._client.settings.backoff.delay_seconds(attempt, random.random)
+            delay = self._client.backoff_seconds(attempt)
             await self._client.clock.sleep(delay)
 
     async def _wait_until_wanted(self) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from moldau.client.admin_group_offsets import alter_group_offsets, list_group_offsets
 from moldau.client.admin_logs import describe_log_dirs, list_offsets
 from moldau.client.admin_values import OffsetSpec
-from moldau.client.metadata import ClusterMetadata, TopicMetadata
+from moldau.client.rules.cluster_metadata import ClusterMetadata, TopicMetadata
 from moldau.errors import KafkaError, NoAnswerError, UnknownTopicError
 from moldau.model import TopicPartition
 from moldau.spark.rules.bounds import (

@@ -8,8 +8,8 @@ from moldau.cli.groups.description import (
     format_partitions,
 )
 from moldau.client.group_values import GroupDescription, GroupMember, GroupState
-from moldau.client.metadata import Broker
 from moldau.client.rules.addresses import Address
+from moldau.client.rules.cluster_metadata import Broker
 from moldau.model import TopicPartition
 
 MEMBER = GroupMember(

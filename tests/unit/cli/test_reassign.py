@@ -19,8 +19,8 @@ from moldau.client.admin_values import (
     ConfigResource,
     Reassignment,
 )
-from moldau.client.metadata import Broker
 from moldau.client.rules.addresses import Address
+from moldau.client.rules.cluster_metadata import Broker
 from moldau.model import TopicPartition
 
 CLICKS_0, CLICKS_1 = TopicPartition("clicks", 0), TopicPartition("clicks", 1)

@@ -22,7 +22,7 @@ from moldau.client.admin_values import (
     OffsetSpec,
     ResourceType,
 )
-from moldau.client.metadata import TopicMetadata
+from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.errors import (
     ConfigurationError,
     InvalidConfigError,

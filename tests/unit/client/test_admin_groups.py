@@ -19,8 +19,8 @@ from client.scripted_broker import (
 from moldau.client.admin import AsyncAdmin
 from moldau.client.blocking import Admin
 from moldau.client.group_values import GroupDescription, GroupOffset, GroupState
-from moldau.client.metadata import Broker
 from moldau.client.rules.addresses import Address
+from moldau.client.rules.cluster_metadata import Broker
 from moldau.client.rules.group_protocol import Assignment, encode_assignment
 from moldau.errors import (
     CoordinatorNotAvailableError,

@@ -12,8 +12,8 @@ from moldau.client.batch_sender import BatchSender, SendSettings
 from moldau.client.blocking import Admin
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.group_values import GroupOffset
-from moldau.client.metadata import TopicMetadata
 from moldau.client.partition_reader import PartitionReader
+from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.config.client_options import ACKS_ALL, ACKS_LEADER
 from moldau.errors import UnsupportedByBrokerError
 from moldau.model import TopicPartition

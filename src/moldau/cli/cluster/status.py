@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from moldau.cli.cluster.view import ClusterView
-    from moldau.client.metadata import TopicMetadata
+    from moldau.client.rules.cluster_metadata import TopicMetadata
 
 
 def status(
@@ -78,7 +78,7 @@ def _print(view: ClusterView, topics: Sequence[TopicMetadata]) -> None:
 
 def _print_partitions(topics: Sequence[TopicMetadata]) -> None:
     from moldau.cli.output import Column, print_table
-    from moldau.client.metadata import NO_BROKER
+    from moldau.client.rules.cluster_metadata import NO_BROKER
 
     columns = (
         Column("topic"),

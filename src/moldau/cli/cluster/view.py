@@ -9,7 +9,7 @@ from moldau.cli.cluster.local_cluster import LocalCluster
 from moldau.cli.session import with_admin
 from moldau.client.admin import AsyncAdmin
 from moldau.client.admin_values import ClusterDescription
-from moldau.client.metadata import NO_BROKER, PartitionMetadata, TopicMetadata
+from moldau.client.rules.cluster_metadata import NO_BROKER, PartitionMetadata, TopicMetadata
 from moldau.errors import MoldauError
 
 

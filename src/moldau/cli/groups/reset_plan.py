@@ -9,7 +9,7 @@ from moldau.cli.consume_start import AtBeginning, AtOffset, AtTime, BeforeEnd
 from moldau.cli.groups.reset_target import ShiftBy, Target, TopicChoice
 from moldau.client.admin import AsyncAdmin
 from moldau.client.admin_values import OffsetSpec
-from moldau.client.metadata import TopicMetadata
+from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.errors import ConfigurationError, KafkaError, UnknownTopicError
 from moldau.model import TopicPartition
 

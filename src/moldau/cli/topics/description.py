@@ -14,7 +14,7 @@ from moldau.client.admin_values import (
     EligibleLeaders,
     OffsetSpec,
 )
-from moldau.client.metadata import NO_BROKER, PartitionMetadata, TopicMetadata
+from moldau.client.rules.cluster_metadata import NO_BROKER, PartitionMetadata, TopicMetadata
 from moldau.errors import KafkaError, UnsupportedByBrokerError
 from moldau.model import TopicPartition
 from moldau.model.uuid_text import format_uuid

@@ -11,7 +11,7 @@ from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from moldau.model.uuid_text import format_uuid
 
 if TYPE_CHECKING:
-    from moldau.client.metadata import PartitionMetadata
+    from moldau.client.rules.cluster_metadata import PartitionMetadata
 
 
 def list_topics(

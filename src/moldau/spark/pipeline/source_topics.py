@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from moldau.client.blocking import Admin
-from moldau.client.metadata import TopicMetadata
+from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.model import TopicPartition
 from moldau.spark.pipeline.model import Source
 

@@ -11,7 +11,7 @@ SECONDS ?= 300
 MUTANTS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help start demo interop test check extras lint format bench campaign mutants soak reference clean
+.PHONY: help start demo interop test check extras lint format bench campaign mutants soak reference stubs clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -56,6 +56,7 @@ lint: $(VENV)/.dev ## Style, types and layers
 	$(BIN)/ruff format --check src tests bench
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	PYTHONPATH=tests $(BIN)/python -m stubs --check
 
 format: $(VENV)/.dev ## Put the code into shape
 	$(BIN)/ruff format src tests bench
@@ -76,6 +77,9 @@ soak: $(VENV)/.dev ## Move partitions for SECONDS=N while real brokers fail, twi
 reference: $(VENV)/.dev ## Write the option tables of the documentation anew from the declarations
 	$(BIN)/python -m moldau.config.reference docs/configuration.md
 	$(BIN)/python -m moldau.spark.reference docs/spark.md
+
+stubs: $(VENV)/.dev ## Write the type stubs of the blocking client anew from the asynchronous classes
+	PYTHONPATH=tests $(BIN)/python -m stubs
 
 clean: ## Remove what make and the tests made
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -10,13 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from moldau.client.admin_logs import list_offsets
+from moldau.client.admin_logs import LogAdmin
 from moldau.client.admin_values import OffsetSpec
 from moldau.client.cluster_client import ClusterClient
 from moldau.errors import ConfigurationError, KafkaError
 from moldau.model import TopicPartition
-
-_TIMEOUT_MS = 30_000
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -133,12 +131,7 @@ async def _find_time(
 async def _list(
     client: ClusterClient, partitions: Sequence[TopicPartition], question: int
 ) -> Offsets:
-    answers = await list_offsets(
-        client,
-        dict.fromkeys(partitions, int(question)),
-        read_committed=False,
-        timeout_ms=_TIMEOUT_MS,
-    )
+    answers = await LogAdmin(client).list_offsets(dict.fromkeys(partitions, int(question)))
     offsets: dict[TopicPartition, int] = {}
     for partition, answer in answers.items():
         if isinstance(answer, KafkaError):

@@ -1,4 +1,4 @@
-"""Requests about settings of topics and brokers. Used by `AsyncAdmin`.
+"""Requests about settings of topics and brokers. A part of `AsyncAdmin`.
 
 A broker's own settings are known to that broker alone, so requests about them go there; everything
 else may be asked of any broker.
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from kio.schema.errors import ErrorCode
 
-from moldau.client.admin_topics import find_error
+from moldau.client.admin_part import AdminPart
 from moldau.client.admin_values import (
     ConfigChange,
     ConfigEntry,
@@ -21,7 +21,7 @@ from moldau.client.admin_values import (
     ConfigSynonym,
     ResourceType,
 )
-from moldau.client.broker_errors import error_for
+from moldau.client.broker_errors import error_for, find_error
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.connections import BrokerConnection
 from moldau.client.rules.versions import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
@@ -41,33 +41,57 @@ _DESCRIBE_DROPPABLE = frozenset({"include_documentation"})
 Described = Mapping[ConfigResource, tuple[ConfigEntry, ...] | KafkaError]
 
 
-async def describe_configs(
-    client: ClusterClient,
-    resources: Collection[ConfigResource],
-    *,
-    names: Collection[str] | None,
-    with_documentation: bool,
-) -> Described:
-    described: dict[ConfigResource, tuple[ConfigEntry, ...] | KafkaError] = {}
-    for broker_id, group in _by_broker(resources).items():
-        values = {
-            "resources": [
-                {
-                    "resource_type": resource.type.value,
-                    "resource_name": resource.name,
-                    "configuration_keys": None if names is None else tuple(names),
-                }
-                for resource in group
-            ],
-            "include_synonyms": True,
-            "include_documentation": with_documentation,
-        }
-        connection = await _connect(client, broker_id)
-        answer = await connection.call(DESCRIBE_CONFIGS, values, _DESCRIBE_DROPPABLE)
-        for row in cast("DescribeConfigsResponse", answer).results:
-            resource = ConfigResource(ResourceType(row.resource_type), row.resource_name)
-            described[resource] = _read_result(row, resource)
-    return described
+class ConfigAdmin(AdminPart):
+    """What `AsyncAdmin` does with settings."""
+
+    async def describe_configs(
+        self,
+        resources: Collection[ConfigResource],
+        *,
+        names: Collection[str] | None = None,
+        with_documentation: bool = False,
+    ) -> Described:
+        """The settings of topics and brokers, or of those the named ones."""
+        described: dict[ConfigResource, tuple[ConfigEntry, ...] | KafkaError] = {}
+        for broker_id, group in _by_broker(resources).items():
+            values = {
+                "resources": [
+                    {
+                        "resource_type": resource.type.value,
+                        "resource_name": resource.name,
+                        "configuration_keys": None if names is None else tuple(names),
+                    }
+                    for resource in group
+                ],
+                "include_synonyms": True,
+                "include_documentation": with_documentation,
+            }
+            connection = await _connect(self._client, broker_id)
+            answer = await connection.call(DESCRIBE_CONFIGS, values, _DESCRIBE_DROPPABLE)
+            for row in cast("DescribeConfigsResponse", answer).results:
+                resource = ConfigResource(ResourceType(row.resource_type), row.resource_name)
+                described[resource] = _read_result(row, resource)
+        return described
+
+    async def alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Sequence[ConfigChange]],
+        *,
+        validate_only: bool = False,
+    ) -> Mapping[ConfigResource, KafkaError | None]:
+        """Change single settings; what is not named stays."""
+        altered: dict[ConfigResource, KafkaError | None] = {}
+        for broker_id, group in _by_broker(changes).items():
+            values = {
+                "resources": [_change_values(resource, changes[resource]) for resource in group],
+                "validate_only": validate_only,
+            }
+            connection = await _connect(self._client, broker_id)
+            answer = await connection.call(INCREMENTAL_ALTER_CONFIGS, values)
+            for row in cast("IncrementalAlterConfigsResponse", answer).responses:
+                resource = ConfigResource(ResourceType(row.resource_type), row.resource_name)
+                altered[resource] = find_error(row.error_code, row.error_message, str(resource))
+        return altered
 
 
 def _read_result(
@@ -91,26 +115,6 @@ def _read_entry(row: DescribeConfigsResourceResult) -> ConfigEntry:
         ),
         documentation=getattr(row, "documentation", None),  # from version 3 on
     )
-
-
-async def alter_configs(
-    client: ClusterClient,
-    changes: Mapping[ConfigResource, Sequence[ConfigChange]],
-    *,
-    validate_only: bool,
-) -> Mapping[ConfigResource, KafkaError | None]:
-    altered: dict[ConfigResource, KafkaError | None] = {}
-    for broker_id, group in _by_broker(changes).items():
-        values = {
-            "resources": [_change_values(resource, changes[resource]) for resource in group],
-            "validate_only": validate_only,
-        }
-        connection = await _connect(client, broker_id)
-        answer = await connection.call(INCREMENTAL_ALTER_CONFIGS, values)
-        for row in cast("IncrementalAlterConfigsResponse", answer).responses:
-            resource = ConfigResource(ResourceType(row.resource_type), row.resource_name)
-            altered[resource] = find_error(row.error_code, row.error_message, str(resource))
-    return altered
 
 
 def _change_values(resource: ConfigResource, changes: Iterable[ConfigChange]) -> dict[str, object]:

@@ -1,7 +1,8 @@
-"""Requests about groups: list, describe, delete. Used by `AsyncAdmin`.
+"""Requests about groups and their committed offsets. A part of `AsyncAdmin`.
 
 A group is the matter of its coordinator, and every broker coordinates some: a list of all groups is
-what all brokers say together. Where groups have read to is in `admin_group_offsets`.
+what all brokers say together. To set a committed offset is to commit without being a member, which
+a coordinator takes while the group is empty.
 """
 
 from __future__ import annotations
@@ -12,20 +13,37 @@ from typing import TYPE_CHECKING, cast
 
 from kio.schema.errors import ErrorCode
 
-from moldau.client.admin_topics import find_error
-from moldau.client.broker_errors import error_for
+from moldau.client.admin_part import AdminPart, indexes_by_topic, topic_rows
+from moldau.client.broker_errors import error_for, find_error
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.connections import BrokerConnection
-from moldau.client.coordinators import ask_coordinators
-from moldau.client.group_values import GroupDescription, GroupListing, GroupMember, GroupState
+from moldau.client.coordinators import ask_coordinator, ask_coordinators, find_coordinator
+from moldau.client.group_values import (
+    NO_EPOCH,
+    GroupDescription,
+    GroupListing,
+    GroupMember,
+    GroupOffset,
+    GroupState,
+)
 from moldau.client.rules.cluster_metadata import Broker
 from moldau.client.rules.group_protocol import PROTOCOL_TYPE, decode_assignment
-from moldau.client.rules.versions import DELETE_GROUPS, DESCRIBE_GROUPS, LIST_GROUPS
+from moldau.client.rules.versions import (
+    DELETE_GROUPS,
+    DESCRIBE_GROUPS,
+    LIST_GROUPS,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
+)
 from moldau.errors import (
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
     GroupNotEmptyError,
     GroupNotFoundError,
     KafkaError,
     MalformedFrameError,
+    NotCoordinatorError,
 )
 from moldau.model import TopicPartition
 
@@ -37,23 +55,152 @@ if TYPE_CHECKING:
         DescribeGroupsResponse,
     )
     from kio.schema.list_groups.v5.response import ListedGroup, ListGroupsResponse
+    from kio.schema.offset_commit.v9.response import OffsetCommitResponse
+    from kio.schema.offset_delete.v0.response import OffsetDeleteResponse
+    from kio.schema.offset_fetch.v7.response import OffsetFetchResponse as SingleFetchResponse
+    from kio.schema.offset_fetch.v7.response import OffsetFetchResponsePartition
+    from kio.schema.offset_fetch.v9.response import (
+        OffsetFetchResponse,
+        OffsetFetchResponseGroup,
+        OffsetFetchResponsePartitions,
+    )
 
 _FIRST_WITH_STATES = 4
 _FIRST_WITH_TYPES = 5
+_FIRST_WITH_SEVERAL_GROUPS = 8
+_NO_GENERATION = -1
+_NO_MEMBER = ""
+_BROKERS_RETENTION = -1
+_NO_OFFSET = -1
 _DESCRIBE_DROPPABLE = frozenset({"include_authorized_operations"})
+_FETCH_DROPPABLE = frozenset({"require_stable"})
+_COMMIT_DROPPABLE = frozenset({"committed_leader_epoch", "retention_time"})
+
+Done = Mapping[TopicPartition, KafkaError | None]
 
 
-async def list_groups(
-    client: ClusterClient, *, states: Collection[str], types: Collection[str]
-) -> Mapping[str, GroupListing]:
-    async def ask_all() -> Mapping[str, GroupListing]:
-        brokers = client.metadata.current.brokers or (await client.metadata.refresh(())).brokers
-        work = [_list_of(client, broker_id, states, types) for broker_id in sorted(brokers)]
-        found = await asyncio.gather(*work)
-        return {row.group_id: _read_listing(row) for rows in found for row in rows}
+class GroupAdmin(AdminPart):
+    """What `AsyncAdmin` does with groups."""
 
-    # Together, since a group may move from one broker to another between two attempts.
-    return await client.retry(ask_all, refresh=())
+    async def list_groups(
+        self, *, states: Collection[str] = (), types: Collection[str] = ()
+    ) -> Mapping[str, GroupListing]:
+        """Groups by name: all of them, or those in one of the states and of one of the types."""
+
+        async def ask_all() -> Mapping[str, GroupListing]:
+            brokers = (
+                self._client.metadata.current.brokers
+                or (await self._client.metadata.refresh(())).brokers
+            )
+            work = [
+                _list_of(self._client, broker_id, states, types) for broker_id in sorted(brokers)
+            ]
+            found = await asyncio.gather(*work)
+            return {row.group_id: _read_listing(row) for rows in found for row in rows}
+
+        # Together, since a group may move from one broker to another between two attempts.
+        return await self._client.retry(ask_all, refresh=())
+
+    async def describe_groups(
+        self, group_ids: Collection[str]
+    ) -> Mapping[str, GroupDescription | KafkaError]:
+        """State, coordinator and members of these groups, and what each member reads."""
+
+        async def ask(
+            broker: Broker, connection: BrokerConnection, some: Sequence[str]
+        ) -> Mapping[str, GroupDescription | KafkaError]:
+            values = {"groups": tuple(some), "include_authorized_operations": False}
+            answer = await connection.call(DESCRIBE_GROUPS, values, _DESCRIBE_DROPPABLE)
+            rows = cast("DescribeGroupsResponse", answer).groups
+            return {str(row.group_id): _read_description(row, broker) for row in rows}
+
+        return await ask_coordinators(self._client, group_ids, ask)
+
+    async def delete_groups(self, group_ids: Collection[str]) -> Mapping[str, KafkaError | None]:
+        """Forget groups that have no members, and how far they have read."""
+
+        async def ask(
+            broker: Broker, connection: BrokerConnection, some: Sequence[str]
+        ) -> Mapping[str, KafkaError | None]:
+            answer = await connection.call(DELETE_GROUPS, {"groups_names": tuple(some)})
+            return {
+                str(row.group_id): _read_deletion(row.group_id, row.error_code)
+                for row in cast("DeleteGroupsResponse", answer).results
+            }
+
+        return await ask_coordinators(self._client, group_ids, ask)
+
+    async def find_coordinator(self, group_id: str) -> Broker:
+        """The broker that looks after a group, whether or not there is such a group."""
+        return await find_coordinator(self._client, group_id)
+
+    async def list_group_offsets(
+        self, group_id: str, partitions: Collection[TopicPartition] | None = None
+    ) -> Mapping[TopicPartition, GroupOffset | KafkaError]:
+        """How far a group has read these partitions, or all; those without a commit are missing."""
+        topics = None
+        if partitions is not None:
+            topics = [
+                {"name": name, "partition_indexes": tuple(indexes)}
+                for name, indexes in indexes_by_topic(partitions).items()
+            ]
+
+        async def ask(
+            connection: BrokerConnection,
+        ) -> Mapping[TopicPartition, GroupOffset | KafkaError]:
+            group = await _fetch(connection, group_id, topics)
+            if group.error_code is not ErrorCode.none:
+                raise error_for(group.error_code, None, f"group {group_id!r}")
+            found = {
+                TopicPartition(topic.name, row.partition_index): row
+                for topic in group.topics
+                for row in topic.partitions
+            }
+            return {
+                partition: _read_offset(partition, row)
+                for partition, row in found.items()
+                if row.committed_offset != _NO_OFFSET or row.error_code is not ErrorCode.none
+            }
+
+        return await ask_coordinator(self._client, group_id, ask)
+
+    async def alter_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int | GroupOffset]
+    ) -> Mapping[TopicPartition, KafkaError | None]:
+        """Set where a group goes on reading. Refused while it has members."""
+        values = {
+            "group_id": group_id,
+            "generation_id_or_member_epoch": _NO_GENERATION,
+            "member_id": _NO_MEMBER,
+            "retention_time": _BROKERS_RETENTION,
+            "topics": topic_rows(
+                {partition: _commit_values(one) for partition, one in offsets.items()}
+            ),
+        }
+
+        async def ask(connection: BrokerConnection) -> Done:
+            answer = await connection.call(OFFSET_COMMIT, values, _COMMIT_DROPPABLE)
+            done = _raise_if_moved(_read_done(cast("OffsetCommitResponse", answer)))
+            return {partition: _explain(error, group_id) for partition, error in done.items()}
+
+        return await ask_coordinator(self._client, group_id, ask)
+
+    async def delete_group_offsets(
+        self, group_id: str, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, KafkaError | None]:
+        """Forget how far a group has read. Refused for topics that its members read."""
+        values = {
+            "group_id": group_id,
+            "topics": topic_rows({partition: {} for partition in partitions}),
+        }
+
+        async def ask(connection: BrokerConnection) -> Done:
+            answer = cast("OffsetDeleteResponse", await connection.call(OFFSET_DELETE, values))
+            if answer.error_code is not ErrorCode.none:
+                raise error_for(answer.error_code, None, f"group {group_id!r}")
+            return _read_done(answer)
+
+        return await ask_coordinator(self._client, group_id, ask)
 
 
 async def _list_of(
@@ -80,20 +227,6 @@ def _read_listing(row: ListedGroup) -> GroupListing:
         state=GroupState(getattr(row, "group_state", "")),  # from version 4 on
         type=getattr(row, "group_type", None),  # from version 5 on
     )
-
-
-async def describe_groups(
-    client: ClusterClient, group_ids: Collection[str]
-) -> Mapping[str, GroupDescription | KafkaError]:
-    async def ask(
-        broker: Broker, connection: BrokerConnection, some: Sequence[str]
-    ) -> Mapping[str, GroupDescription | KafkaError]:
-        values = {"groups": tuple(some), "include_authorized_operations": False}
-        answer = await connection.call(DESCRIBE_GROUPS, values, _DESCRIBE_DROPPABLE)
-        rows = cast("DescribeGroupsResponse", answer).groups
-        return {str(row.group_id): _read_description(row, broker) for row in rows}
-
-    return await ask_coordinators(client, group_ids, ask)
 
 
 def _read_description(row: DescribedGroup, coordinator: Broker) -> GroupDescription | KafkaError:
@@ -137,24 +270,72 @@ def _read_assignment(data: bytes, protocol_type: str) -> tuple[TopicPartition, .
         return ()
 
 
-async def delete_groups(
-    client: ClusterClient, group_ids: Collection[str]
-) -> Mapping[str, KafkaError | None]:
-    async def ask(
-        broker: Broker, connection: BrokerConnection, some: Sequence[str]
-    ) -> Mapping[str, KafkaError | None]:
-        answer = await connection.call(DELETE_GROUPS, {"groups_names": tuple(some)})
-        return {
-            str(row.group_id): _read_deletion(row.group_id, row.error_code)
-            for row in cast("DeleteGroupsResponse", answer).results
-        }
-
-    return await ask_coordinators(client, group_ids, ask)
-
-
 def _read_deletion(group_id: str, code: ErrorCode) -> KafkaError | None:
     if code is ErrorCode.group_id_not_found:
         return _not_found(group_id)
     if code is ErrorCode.non_empty_group:
         return GroupNotEmptyError(f"group {group_id!r} has members")
     return find_error(code, None, f"group {group_id!r}")
+
+
+async def _fetch(
+    connection: BrokerConnection, group_id: str, topics: object
+) -> OffsetFetchResponseGroup | SingleFetchResponse:
+    version = connection.choose_version(OFFSET_FETCH)
+    group = {"group_id": group_id, "topics": topics}
+    if version < _FIRST_WITH_SEVERAL_GROUPS:
+        values = {**group, "require_stable": False}
+        answer = await connection.call(OFFSET_FETCH, values, _FETCH_DROPPABLE, version=version)
+        return cast("SingleFetchResponse", answer)
+    values = {"groups": [group], "require_stable": False}
+    answer = await connection.call(OFFSET_FETCH, values, version=version)
+    (found,) = cast("OffsetFetchResponse", answer).groups
+    return found
+
+
+def _read_offset(
+    partition: TopicPartition, row: OffsetFetchResponsePartition | OffsetFetchResponsePartitions
+) -> GroupOffset | KafkaError:
+    if row.error_code is not ErrorCode.none:
+        return error_for(row.error_code, None, str(partition))
+    return GroupOffset(
+        offset=row.committed_offset,
+        leader_epoch=getattr(row, "committed_leader_epoch", NO_EPOCH),  # from version 5 on
+        metadata=row.metadata or "",
+    )
+
+
+def _commit_values(wanted: int | GroupOffset) -> dict[str, object]:
+    if not isinstance(wanted, GroupOffset):
+        wanted = GroupOffset(offset=wanted)
+    return {
+        "committed_offset": wanted.offset,
+        "committed_leader_epoch": wanted.leader_epoch,
+        "committed_metadata": wanted.metadata,
+    }
+
+
+def _explain(error: KafkaError | None, group_id: str) -> KafkaError | None:
+    """A group with members misses ours in the request: what it means is that it has some."""
+    if error is not None and error.code is ErrorCode.unknown_member_id:
+        return GroupNotEmptyError(f"group {group_id!r} has members")
+    return error
+
+
+def _read_done(answer: OffsetCommitResponse | OffsetDeleteResponse) -> Done:
+    done: dict[TopicPartition, KafkaError | None] = {}
+    for topic in answer.topics:
+        for row in topic.partitions:
+            partition = TopicPartition(topic.name, row.partition_index)
+            done[partition] = find_error(row.error_code, None, str(partition))
+    return done
+
+
+def _raise_if_moved(rows: Done) -> Done:
+    """Every row says so when the coordinator has moved or is not ready: then look for it again."""
+    for row in rows.values():
+        if isinstance(
+            row, NotCoordinatorError | CoordinatorNotAvailableError | CoordinatorLoadInProgressError
+        ):
+            raise row
+    return rows

@@ -1,4 +1,4 @@
-"""Requests about the logs behind partitions: offsets, deletion, disks. Used by `AsyncAdmin`.
+"""Requests about the logs behind partitions: offsets, deletion, disks. A part of `AsyncAdmin`.
 
 Offsets and deletion are the leader's matter: partitions are grouped by leader, each group asked at
 once, and partitions whose leader has moved are asked again after fresh metadata.
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from kio.schema.errors import ErrorCode
 
+from moldau.client.admin_part import DEFAULT_TIMEOUT_MS, AdminPart, topic_rows
 from moldau.client.admin_values import ListedOffset, LogDirDescription, ReplicaOnDisk
-from moldau.client.broker_errors import error_for
+from moldau.client.broker_errors import error_for, find_error
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.connections import BrokerConnection
 from moldau.client.rules.versions import DELETE_RECORDS, DESCRIBE_LOG_DIRS, LIST_OFFSETS
-from moldau.client.settling import ask_until_settled
 from moldau.errors import KafkaError
 from moldau.model import TopicPartition
 
@@ -43,43 +43,80 @@ _UNKNOWN_EPOCH = -1
 _LIST_DROPPABLE = frozenset({"current_leader_epoch", "isolation_level", "timeout"})
 
 
-async def list_offsets(
-    client: ClusterClient,
-    wanted: Mapping[TopicPartition, int],
-    *,
-    read_committed: bool,
-    timeout_ms: int,
-) -> Mapping[TopicPartition, ListedOffset | KafkaError]:
-    isolation_level = _READ_COMMITTED if read_committed else _READ_UNCOMMITTED
+class LogAdmin(AdminPart):
+    """What `AsyncAdmin` does with the logs behind partitions."""
 
-    async def ask(
-        connection: BrokerConnection, group: Mapping[TopicPartition, int]
+    async def list_offsets(
+        self,
+        wanted: Mapping[TopicPartition, int],
+        *,
+        read_committed: bool = False,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
     ) -> Mapping[TopicPartition, ListedOffset | KafkaError]:
-        topics = _by_topic(group, _list_values)
-        values = {
-            "replica_id": _CONSUMER,
-            "isolation_level": isolation_level,
-            "topics": topics,
-            "timeout": timeout_ms,
-        }
-        answer = cast(
-            "ListOffsetsResponse", await connection.call(LIST_OFFSETS, values, _LIST_DROPPABLE)
-        )
-        return {
-            (partition := TopicPartition(topic.name, row.partition_index)): _listed(partition, row)
-            for topic in answer.topics
-            for row in topic.partitions
-        }
+        """Offsets by `OffsetSpec`, or by a time in milliseconds: the first record at or after."""
+        isolation_level = _READ_COMMITTED if read_committed else _READ_UNCOMMITTED
 
-    return await _ask_leaders(client, wanted, ask)
+        async def ask(
+            connection: BrokerConnection, group: Mapping[TopicPartition, int]
+        ) -> Mapping[TopicPartition, ListedOffset | KafkaError]:
+            topics = topic_rows({one: _list_values(timestamp) for one, timestamp in group.items()})
+            values = {
+                "replica_id": _CONSUMER,
+                "isolation_level": isolation_level,
+                "topics": topics,
+                "timeout": timeout_ms,
+            }
+            answer = cast(
+                "ListOffsetsResponse", await connection.call(LIST_OFFSETS, values, _LIST_DROPPABLE)
+            )
+            return {
+                (partition := TopicPartition(topic.name, row.partition_index)): _listed(
+                    partition, row
+                )
+                for topic in answer.topics
+                for row in topic.partitions
+            }
+
+        return await _ask_leaders(self._client, wanted, ask)
+
+    async def delete_records(
+        self, before: Mapping[TopicPartition, int], *, timeout_ms: int = DEFAULT_TIMEOUT_MS
+    ) -> Mapping[TopicPartition, int | KafkaError]:
+        """Delete what precedes an offset (-1: everything); answers with the new log start."""
+
+        async def ask(
+            connection: BrokerConnection, group: Mapping[TopicPartition, int]
+        ) -> Mapping[TopicPartition, int | KafkaError]:
+            topics = topic_rows({one: {"offset": offset} for one, offset in group.items()})
+            values = {"topics": topics, "timeout": timeout_ms}
+            answer = await connection.call(DELETE_RECORDS, values)
+            deleted: dict[TopicPartition, int | KafkaError] = {}
+            for topic in cast("DeleteRecordsResponse", answer).topics:
+                for row in topic.partitions:
+                    partition = TopicPartition(topic.name, row.partition_index)
+                    error = find_error(row.error_code, None, str(partition))
+                    deleted[partition] = error or row.low_watermark
+            return deleted
+
+        return await _ask_leaders(self._client, before, ask)
+
+    async def describe_log_dirs(
+        self, broker_ids: Collection[int] | None = None
+    ) -> Mapping[int, tuple[LogDirDescription | KafkaError, ...]]:
+        """Log directories and their replicas, of these brokers or of all."""
+        if broker_ids is None:
+            broker_ids = tuple((await self._client.metadata.refresh(())).brokers)
+        described: dict[int, tuple[LogDirDescription | KafkaError, ...]] = {}
+        for broker_id in broker_ids:
+            connection = await self._client.connect_to_broker(broker_id)
+            answer = await connection.call(DESCRIBE_LOG_DIRS, {"topics": None})
+            rows = cast("DescribeLogDirsResponse", answer).results
+            described[broker_id] = tuple(map(_log_dir, rows))
+        return described
 
 
-def _list_values(index: int, timestamp: int) -> dict[str, object]:
-    return {
-        "partition_index": index,
-        "current_leader_epoch": _UNKNOWN_EPOCH,
-        "timestamp": timestamp,
-    }
+def _list_values(timestamp: int) -> dict[str, object]:
+    return {"current_leader_epoch": _UNKNOWN_EPOCH, "timestamp": timestamp}
 
 
 def _listed(
@@ -92,41 +129,6 @@ def _listed(
         timestamp_ms=row.timestamp,
         leader_epoch=getattr(row, "leader_epoch", _UNKNOWN_EPOCH),  # from version 4 on
     )
-
-
-async def delete_records(
-    client: ClusterClient, before: Mapping[TopicPartition, int], *, timeout_ms: int
-) -> Mapping[TopicPartition, int | KafkaError]:
-    async def ask(
-        connection: BrokerConnection, group: Mapping[TopicPartition, int]
-    ) -> Mapping[TopicPartition, int | KafkaError]:
-        topics = _by_topic(group, lambda i, offset: {"partition_index": i, "offset": offset})
-        values = {"topics": topics, "timeout": timeout_ms}
-        answer = await connection.call(DELETE_RECORDS, values)
-        deleted: dict[TopicPartition, int | KafkaError] = {}
-        for topic in cast("DeleteRecordsResponse", answer).topics:
-            for row in topic.partitions:
-                partition = TopicPartition(topic.name, row.partition_index)
-                failed = row.error_code is not ErrorCode.none
-                error = error_for(row.error_code, None, str(partition)) if failed else None
-                deleted[partition] = error or row.low_watermark
-        return deleted
-
-    return await _ask_leaders(client, before, ask)
-
-
-async def describe_log_dirs(
-    client: ClusterClient, broker_ids: Collection[int] | None
-) -> Mapping[int, tuple[LogDirDescription | KafkaError, ...]]:
-    if broker_ids is None:
-        broker_ids = tuple((await client.metadata.refresh(())).brokers)
-    described: dict[int, tuple[LogDirDescription | KafkaError, ...]] = {}
-    for broker_id in broker_ids:
-        connection = await client.connect_to_broker(broker_id)
-        answer = await connection.call(DESCRIBE_LOG_DIRS, {"topics": None})
-        rows = cast("DescribeLogDirsResponse", answer).results
-        described[broker_id] = tuple(map(_log_dir, rows))
-    return described
 
 
 def _log_dir(row: DescribeLogDirsResult) -> LogDirDescription | KafkaError:
@@ -168,7 +170,7 @@ async def _ask_leaders(
         return {partition: answer for answers in found for partition, answer in answers.items()}
 
     topics = {partition.topic for partition in questions}
-    return await ask_until_settled(client, questions.keys(), ask_about, refresh=topics)
+    return await client.retry_each(questions.keys(), ask_about, refresh=topics)
 
 
 async def _ask_group(
@@ -190,12 +192,3 @@ async def _by_leader(
     for partition, question in questions.items():
         groups[client.metadata.current.require_leader(partition)][partition] = question
     return groups
-
-
-def _by_topic(
-    group: Mapping[TopicPartition, Q], to_values: Callable[[int, Q], dict[str, object]]
-) -> list[dict[str, object]]:
-    topics: defaultdict[str, list[dict[str, object]]] = defaultdict(list)
-    for partition, question in group.items():
-        topics[partition.topic].append(to_values(partition.partition, question))
-    return [{"name": name, "partitions": rows} for name, rows in topics.items()]

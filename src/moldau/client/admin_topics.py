@@ -1,4 +1,4 @@
-"""Requests about topics: create, delete, describe, add partitions. Used by `AsyncAdmin`."""
+"""Requests about topics: create, delete, describe, add partitions. A part of `AsyncAdmin`."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from kio.schema.errors import ErrorCode
 
+from moldau.client.admin_part import DEFAULT_TIMEOUT_MS, AdminPart
 from moldau.client.admin_values import (
     BROKER_DEFAULT,
     CreatedTopic,
     EligibleLeaders,
     NewTopic,
 )
-from moldau.client.broker_errors import error_for
-from moldau.client.cluster_client import ClusterClient
+from moldau.client.broker_errors import error_for, find_error
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.client.rules.versions import (
     CREATE_PARTITIONS,
@@ -37,21 +37,131 @@ _PAGE_PARTITIONS = 2000  # of DescribeTopicPartitions, as Kafka's clients ask fo
 _FIRST_BY_ID = 6  # DeleteTopics: from here on topics are structures with a name or an id
 
 
-async def create_topics(
-    client: ClusterClient, topics: Sequence[NewTopic], *, validate_only: bool, timeout_ms: int
-) -> Mapping[str, CreatedTopic | KafkaError]:
-    values = {
-        "topics": [_new_topic_values(topic) for topic in topics],
-        "timeout": timeout_ms,
-        "validate_only": validate_only,
-    }
+class TopicAdmin(AdminPart):
+    """What `AsyncAdmin` does with topics."""
 
-    async def ask() -> Mapping[str, CreatedTopic | KafkaError]:
-        answer = await client.call_controller(CREATE_TOPICS, values)
-        rows = cast("CreateTopicsResponse", answer).topics
-        return raise_if_moved({str(row.name): _created(row) for row in rows})
+    async def create_topics(
+        self,
+        topics: Sequence[NewTopic],
+        *,
+        validate_only: bool = False,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    ) -> Mapping[str, CreatedTopic | KafkaError]:
+        """Make topics; with `validate_only` say what would happen."""
+        values = {
+            "topics": [_new_topic_values(topic) for topic in topics],
+            "timeout": timeout_ms,
+            "validate_only": validate_only,
+        }
 
-    return await client.retry(ask, refresh=())
+        async def ask() -> Mapping[str, CreatedTopic | KafkaError]:
+            answer = await self._client.call_controller(CREATE_TOPICS, values)
+            rows = cast("CreateTopicsResponse", answer).topics
+            return _raise_if_moved({str(row.name): _created(row) for row in rows})
+
+        return await self._client.retry(ask, refresh=())
+
+    async def delete_topics(
+        self, names: Collection[str], *, timeout_ms: int = DEFAULT_TIMEOUT_MS
+    ) -> Mapping[str, KafkaError | None]:
+        """Delete topics with all their records."""
+
+        async def ask() -> Mapping[str, KafkaError | None]:
+            connection = await self._client.connect_to_controller()
+            version = connection.choose_version(DELETE_TOPICS)
+            topics: dict[str, object] = (
+                {"topics": [{"name": name, "topic_id": None} for name in names]}
+                if version >= _FIRST_BY_ID
+                else {"topic_names": list(names)}
+            )
+            values = {**topics, "timeout": timeout_ms}
+            answer = await connection.call(DELETE_TOPICS, values, version=version)
+            return _raise_if_moved(
+                {
+                    str(row.name): find_error(
+                        row.error_code, getattr(row, "error_message", None), f"topic {row.name!r}"
+                    )
+                    for row in cast("DeleteTopicsResponse", answer).responses
+                }
+            )
+
+        return await self._client.retry(ask, refresh=())
+
+    async def list_topics(self) -> Mapping[str, TopicMetadata]:
+        """Every topic by name, internal ones included."""
+        return (await self._client.metadata.refresh()).topics
+
+    async def describe_topics(
+        self, names: Collection[str]
+    ) -> Mapping[str, TopicMetadata | KafkaError]:
+        """Partitions, leaders and replicas of these topics."""
+        found = await self._client.metadata.refresh(names)
+        described: dict[str, TopicMetadata | KafkaError] = {}
+        for name in names:
+            topic = found.topics.get(name)
+            if topic is None:
+                described[name] = UnknownTopicError(f"there is no topic {name!r}")
+            else:
+                described[name] = topic if topic.error is None else topic.error
+        return described
+
+    async def describe_eligible_leaders(
+        self, names: Collection[str]
+    ) -> Mapping[TopicPartition, EligibleLeaders]:
+        """Who may lead the partitions of these topics although it is not in sync (KIP-966)."""
+        found: dict[TopicPartition, EligibleLeaders] = {}
+        cursor: dict[str, object] | None = None
+        while True:
+            values = {
+                "topics": [{"name": name} for name in sorted(names)],
+                "response_partition_limit": _PAGE_PARTITIONS,
+                "cursor": cursor,
+            }
+            connection = await self._client.pool.to_any()
+            answer = cast(
+                "DescribeTopicPartitionsResponse",
+                await connection.call(DESCRIBE_TOPIC_PARTITIONS, values),
+            )
+            for topic in answer.topics:
+                for row in topic.partitions:
+                    found[TopicPartition(topic.name or "", row.partition_index)] = EligibleLeaders(
+                        eligible=tuple(row.eligible_leader_replicas or ()),
+                        last_known=tuple(row.last_known_elr or ()),
+                    )
+            if answer.next_cursor is None:
+                return found
+            at = answer.next_cursor
+            cursor = {"topic_name": at.topic_name, "partition_index": at.partition_index}
+
+    async def create_partitions(
+        self,
+        totals: Mapping[str, int],
+        *,
+        validate_only: bool = False,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    ) -> Mapping[str, KafkaError | None]:
+        """Grow topics to these numbers of partitions."""
+        values = {
+            "topics": [
+                {"name": name, "count": total, "assignments": None}
+                for name, total in totals.items()
+            ],
+            "timeout": timeout_ms,
+            "validate_only": validate_only,
+        }
+
+        async def ask() -> Mapping[str, KafkaError | None]:
+            answer = await self._client.call_controller(CREATE_PARTITIONS, values)
+            return _raise_if_moved(
+                {
+                    str(row.name): find_error(
+                        row.error_code, row.error_message, f"topic {row.name!r}"
+                    )
+                    for row in cast("CreatePartitionsResponse", answer).results
+                }
+            )
+
+        return await self._client.retry(ask, refresh=())
 
 
 def _new_topic_values(topic: NewTopic) -> dict[str, object]:
@@ -79,102 +189,7 @@ def _created(row: CreatableTopicResult) -> CreatedTopic | KafkaError:
     )
 
 
-async def delete_topics(
-    client: ClusterClient, names: Collection[str], *, timeout_ms: int
-) -> Mapping[str, KafkaError | None]:
-    async def ask() -> Mapping[str, KafkaError | None]:
-        connection = await client.connect_to_controller()
-        version = connection.choose_version(DELETE_TOPICS)
-        topics: dict[str, object] = (
-            {"topics": [{"name": name, "topic_id": None} for name in names]}
-            if version >= _FIRST_BY_ID
-            else {"topic_names": list(names)}
-        )
-        values = {**topics, "timeout": timeout_ms}
-        answer = await connection.call(DELETE_TOPICS, values, version=version)
-        return raise_if_moved(
-            {
-                str(row.name): find_error(
-                    row.error_code, getattr(row, "error_message", None), f"topic {row.name!r}"
-                )
-                for row in cast("DeleteTopicsResponse", answer).responses
-            }
-        )
-
-    return await client.retry(ask, refresh=())
-
-
-async def describe_topics(
-    client: ClusterClient, names: Collection[str]
-) -> Mapping[str, TopicMetadata | KafkaError]:
-    found = await client.metadata.refresh(names)
-    described: dict[str, TopicMetadata | KafkaError] = {}
-    for name in names:
-        topic = found.topics.get(name)
-        if topic is None:
-            described[name] = UnknownTopicError(f"there is no topic {name!r}")
-        else:
-            described[name] = topic if topic.error is None else topic.error
-    return described
-
-
-async def describe_eligible_leaders(
-    client: ClusterClient, names: Collection[str]
-) -> Mapping[TopicPartition, EligibleLeaders]:
-    found: dict[TopicPartition, EligibleLeaders] = {}
-    cursor: dict[str, object] | None = None
-    while True:
-        values = {
-            "topics": [{"name": name} for name in sorted(names)],
-            "response_partition_limit": _PAGE_PARTITIONS,
-            "cursor": cursor,
-        }
-        connection = await client.pool.to_any()
-        answer = cast(
-            "DescribeTopicPartitionsResponse",
-            await connection.call(DESCRIBE_TOPIC_PARTITIONS, values),
-        )
-        for topic in answer.topics:
-            for row in topic.partitions:
-                found[TopicPartition(topic.name or "", row.partition_index)] = EligibleLeaders(
-                    eligible=tuple(row.eligible_leader_replicas or ()),
-                    last_known=tuple(row.last_known_elr or ()),
-                )
-        if answer.next_cursor is None:
-            return found
-        at = answer.next_cursor
-        cursor = {"topic_name": at.topic_name, "partition_index": at.partition_index}
-
-
-async def create_partitions(
-    client: ClusterClient, totals: Mapping[str, int], *, validate_only: bool, timeout_ms: int
-) -> Mapping[str, KafkaError | None]:
-    values = {
-        "topics": [
-            {"name": name, "count": total, "assignments": None} for name, total in totals.items()
-        ],
-        "timeout": timeout_ms,
-        "validate_only": validate_only,
-    }
-
-    async def ask() -> Mapping[str, KafkaError | None]:
-        answer = await client.call_controller(CREATE_PARTITIONS, values)
-        return raise_if_moved(
-            {
-                str(row.name): find_error(row.error_code, row.error_message, f"topic {row.name!r}")
-                for row in cast("CreatePartitionsResponse", answer).results
-            }
-        )
-
-    return await client.retry(ask, refresh=())
-
-
-def find_error(code: ErrorCode, message: str | None, subject: str) -> KafkaError | None:
-    """The error of one row of an answer, or None."""
-    return None if code is ErrorCode.none else error_for(code, message, subject)
-
-
-def raise_if_moved(rows: Mapping[str, T]) -> Mapping[str, T]:
+def _raise_if_moved(rows: Mapping[str, T]) -> Mapping[str, T]:
     """Every row says NOT_CONTROLLER when the controller has moved: then ask the new one."""
     for row in rows.values():
         if isinstance(row, NotControllerError):

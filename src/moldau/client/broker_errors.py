@@ -32,6 +32,11 @@ def error_for(code: ErrorCode, message: str | None, subject: str = "") -> KafkaE
     return error_class(code)(words if told else f"{subject}: {words}")
 
 
+def find_error(code: ErrorCode, message: str | None, subject: str) -> KafkaError | None:
+    """The error of one row of an answer, or None."""
+    return None if code is ErrorCode.none else error_for(code, message, subject)
+
+
 def read_code(number: int) -> ErrorCode:
     """A code as it came; newer brokers may have some that are not known here."""
     try:

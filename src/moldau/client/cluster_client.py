@@ -7,11 +7,12 @@ loop.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, TypeVar
 
+from moldau.client.broker_errors import is_retriable
 from moldau.client.connection_pool import ConnectionPool
 from moldau.client.connections import BrokerConnection, ConnectionSettings
 from moldau.client.metadata import MetadataCache
@@ -30,6 +31,7 @@ from moldau.wire.shape import Values
 if TYPE_CHECKING:
     from kio.static.protocol import Payload
 
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 
@@ -137,3 +139,38 @@ class ClusterClient:
                     raise
             await self.clock.sleep(delay)
             attempt += 1
+
+    async def retry_each(
+        self,
+        keys: Collection[K],
+        ask: Callable[[Sequence[K]], Awaitable[Mapping[K, T | KafkaError]]],
+        *,
+        refresh: Collection[str],
+    ) -> Mapping[K, T | KafkaError]:
+        """Answers by key. Only what failed for the moment is asked again, after fresh metadata.
+
+        When the time is up, the last answers stand, unless some keys were never answered.
+        """
+        answers: dict[K, T | KafkaError] = {}
+        if not keys:
+            return answers
+
+        async def ask_about_those_left() -> None:
+            left = [key for key in keys if key not in answers or _find_passing(answers[key])]
+            answers.update(await ask(left))
+            for answer in answers.values():
+                passing = _find_passing(answer)
+                if passing is not None:
+                    raise passing
+
+        try:
+            await self.retry(ask_about_those_left, refresh=refresh)
+        except KafkaError:
+            if not answers.keys() >= set(keys):
+                raise
+        return answers
+
+
+def _find_passing(answer: object) -> KafkaError | None:
+    """The answer, if it is a failure that may pass."""
+    return answer if isinstance(answer, KafkaError) and is_retriable(answer) else None

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, cast
 
-from moldau.client import admin_logs
+from moldau.client.admin_logs import LogAdmin
 from moldau.client.broker_errors import error_for
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.group_offsets import GroupOffsets
@@ -126,8 +126,7 @@ class PositionKeeper:
     ) -> dict[TopicPartition, Position]:
         if not wanted:
             return {}
-        listed = await admin_logs.list_offsets(
-            self._client,
+        listed = await LogAdmin(self._client).list_offsets(
             wanted,
             read_committed=self._read_committed,
             timeout_ms=round(self._timeout_seconds * 1000),

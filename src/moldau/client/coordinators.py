@@ -19,7 +19,6 @@ from moldau.client.connections import BrokerConnection
 from moldau.client.rules.addresses import Address
 from moldau.client.rules.cluster_metadata import Broker
 from moldau.client.rules.versions import FIND_COORDINATOR
-from moldau.client.settling import ask_until_settled
 from moldau.errors import KafkaError
 
 if TYPE_CHECKING:
@@ -77,7 +76,7 @@ async def ask_coordinators(
             answers.update(some)
         return answers
 
-    return await ask_until_settled(client, group_ids, ask_about, refresh=())
+    return await client.retry_each(group_ids, ask_about, refresh=())
 
 
 async def _connect_and_ask(

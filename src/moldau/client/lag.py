@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Mapping
 
-from moldau.client import admin_logs
+from moldau.client.admin_logs import LogAdmin
 from moldau.client.admin_values import ListedOffset, OffsetSpec
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.fetching import FetchedPartition, FetchPosition, FetchSettings, fetch
@@ -17,8 +17,6 @@ from moldau.client.group_values import PartitionLag
 from moldau.client.rules.fetched import decode_fetched
 from moldau.errors import KafkaError, OffsetOutOfRangeError
 from moldau.model import TopicPartition
-
-_TIMEOUT_MS = 30_000
 
 # A fetch brings at least one whole batch, however small the limits are (KIP-74): the record is in
 # it, and nothing more than needed is sent. Only the first partition of a request has this right, so
@@ -126,9 +124,4 @@ async def _find_start(client: ClusterClient, partition: TopicPartition, position
 async def _list_offsets(
     client: ClusterClient, partitions: Collection[TopicPartition], spec: OffsetSpec
 ) -> Mapping[TopicPartition, ListedOffset | KafkaError]:
-    return await admin_logs.list_offsets(
-        client,
-        dict.fromkeys(partitions, spec.value),
-        read_committed=False,
-        timeout_ms=_TIMEOUT_MS,
-    )
+    return await LogAdmin(client).list_offsets(dict.fromkeys(partitions, spec.value))

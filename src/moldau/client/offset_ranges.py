@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from datetime import datetime
 from functools import partial
 
-from moldau.client.admin_logs import list_offsets
+from moldau.client.admin_logs import LogAdmin
 from moldau.client.admin_values import OffsetSpec
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.rules.read_bounds import (
@@ -27,8 +27,6 @@ from moldau.client.rules.read_bounds import (
 )
 from moldau.errors import KafkaError
 from moldau.model import TopicPartition
-
-_TIMEOUT_MS = 30_000
 
 
 async def find_ranges(
@@ -84,11 +82,9 @@ async def _ask(
     """Offsets by partition, for an OffsetSpec or a time; raises what a partition answers."""
     if not wanted:
         return {}
-    answers = await list_offsets(
-        client,
+    answers = await LogAdmin(client).list_offsets(
         {TopicPartition(topic, number): time for number, time in wanted.items()},
         read_committed=read_committed,
-        timeout_ms=_TIMEOUT_MS,
     )
     offsets = {}
     for partition, answer in answers.items():

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from moldau.client.admin_logs import list_offsets
+from moldau.client.admin_logs import LogAdmin
 from moldau.client.admin_values import OffsetSpec
 from moldau.client.broker_errors import error_for
 from moldau.client.cluster_client import ClusterClient
@@ -30,7 +30,6 @@ from moldau.wire.fetch_exchange import (
 from moldau.wire.fetch_frame import FetchPartition, FetchRequest, FetchTopic
 
 _MIB: Final = 1024 * 1024
-_TIMEOUT_MS: Final = 30_000
 _LAST_BY_NAME: Final = 12  # from version 13 on topics have ids in place of names (KIP-516)
 _NO_ID: Final = -1
 _NO_SESSION_EPOCH: Final = -1
@@ -173,12 +172,7 @@ async def _skip_deleted(
     client: ClusterClient, partition: TopicPartition, position: int, error: OffsetOutOfRangeError
 ) -> int:
     """Where the log begins now, if that is why the position is gone."""
-    answers = await list_offsets(
-        client,
-        {partition: OffsetSpec.EARLIEST},
-        read_committed=False,
-        timeout_ms=_TIMEOUT_MS,
-    )
+    answers = await LogAdmin(client).list_offsets({partition: OffsetSpec.EARLIEST})
     answer = answers[partition]
     if isinstance(answer, KafkaError):
         raise answer

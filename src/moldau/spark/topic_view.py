@@ -9,8 +9,8 @@ import asyncio
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
-from moldau.client.admin_group_offsets import alter_group_offsets, list_group_offsets
-from moldau.client.admin_logs import describe_log_dirs, list_offsets
+from moldau.client.admin_groups import GroupAdmin
+from moldau.client.admin_logs import LogAdmin
 from moldau.client.admin_values import OffsetSpec
 from moldau.client.rules.cluster_metadata import ClusterMetadata, TopicMetadata
 from moldau.errors import KafkaError, NoAnswerError, UnknownTopicError
@@ -32,7 +32,6 @@ from moldau.spark.worker_client import WorkerClient, client_for
 if TYPE_CHECKING:
     from moldau.spark.options import SourceOptions
 
-_TIMEOUT_MS: Final = 30_000
 _COMMIT_SECONDS: Final = 5.0
 """A query does not wait longer for its group than that."""
 
@@ -107,7 +106,7 @@ class TopicView:
         group_id = self._options.group_id
         if group_id is None or not offsets:
             return
-        work = alter_group_offsets(self._client.cluster, group_id, dict(offsets))
+        work = GroupAdmin(self._client.cluster).alter_group_offsets(group_id, dict(offsets))
         try:
             answers = self._client.run(asyncio.wait_for(work, _COMMIT_SECONDS))
         except TimeoutError:
@@ -118,7 +117,7 @@ class TopicView:
 
     def bytes_per_offset(self, earliest: Offsets, latest: Offsets) -> dict[TopicPartition, float]:
         """The mean size of what an offset stands for, as stored, by the sizes on disk."""
-        described = self._client.run(describe_log_dirs(self._client.cluster, None))
+        described = self._client.run(LogAdmin(self._client.cluster).describe_log_dirs())
         sizes: dict[TopicPartition, int] = {}
         for folders in described.values():
             for folder in folders:
@@ -158,7 +157,7 @@ class TopicView:
 
     def _committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         group_id = self._options.group_id or ""
-        work = list_group_offsets(self._client.cluster, group_id, partitions)
+        work = GroupAdmin(self._client.cluster).list_group_offsets(group_id, partitions)
         found: dict[TopicPartition, int] = {}
         for partition, answer in self._client.run(work).items():
             if isinstance(answer, KafkaError):
@@ -169,11 +168,8 @@ class TopicView:
     def _list(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         if not wanted:
             return {}
-        work = list_offsets(
-            self._client.cluster,
-            wanted,
-            read_committed=self._options.read_committed,
-            timeout_ms=_TIMEOUT_MS,
+        work = LogAdmin(self._client.cluster).list_offsets(
+            wanted, read_committed=self._options.read_committed
         )
         found: dict[TopicPartition, int] = {}
         for partition, answer in self._client.run(work).items():

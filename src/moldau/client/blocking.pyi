@@ -1,0 +1,169 @@
+"""The blocking face of `AsyncAdmin`, derived from it. Typed in the stub beside it.
+
+Written by `make stubs`.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+
+from moldau.client.admin_configs import Described
+from moldau.client.admin_part import DEFAULT_TIMEOUT_MS
+from moldau.client.admin_values import (
+    ClusterDescription,
+    ConfigChange,
+    ConfigResource,
+    CreatedTopic,
+    ElectionType,
+    EligibleLeaders,
+    ListedOffset,
+    LogDirDescription,
+    NewTopic,
+    Reassignment,
+)
+from moldau.client.blocking_face import BlockingFace
+from moldau.client.cluster_client import ClientSettings
+from moldau.client.group_values import GroupDescription, GroupListing, GroupOffset, PartitionLag
+from moldau.client.rules.cluster_metadata import Broker, TopicMetadata
+from moldau.errors import KafkaError
+from moldau.model import TopicPartition
+
+class Admin(BlockingFace):
+    """Administers one cluster. Safe from any thread; `with` closes it, and so does `close`."""
+
+    def __init__(self, bootstrap: str, settings: ClientSettings | None = None) -> None: ...
+    def describe_cluster(self) -> ClusterDescription:
+        """The cluster's id, its controller and its brokers."""
+
+    def measure_lag(
+        self, positions: Mapping[TopicPartition, int | None]
+    ) -> Mapping[TopicPartition, PartitionLag | KafkaError]:
+        """How far positions, of a group or of anybody, are behind the ends of their partitions."""
+
+    def create_topics(
+        self,
+        topics: Sequence[NewTopic],
+        *,
+        validate_only: bool = False,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    ) -> Mapping[str, CreatedTopic | KafkaError]:
+        """Make topics; with `validate_only` say what would happen."""
+
+    def delete_topics(
+        self, names: Collection[str], *, timeout_ms: int = DEFAULT_TIMEOUT_MS
+    ) -> Mapping[str, KafkaError | None]:
+        """Delete topics with all their records."""
+
+    def list_topics(self) -> Mapping[str, TopicMetadata]:
+        """Every topic by name, internal ones included."""
+
+    def describe_topics(self, names: Collection[str]) -> Mapping[str, TopicMetadata | KafkaError]:
+        """Partitions, leaders and replicas of these topics."""
+
+    def describe_eligible_leaders(
+        self, names: Collection[str]
+    ) -> Mapping[TopicPartition, EligibleLeaders]:
+        """Who may lead the partitions of these topics although it is not in sync (KIP-966)."""
+
+    def create_partitions(
+        self,
+        totals: Mapping[str, int],
+        *,
+        validate_only: bool = False,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    ) -> Mapping[str, KafkaError | None]:
+        """Grow topics to these numbers of partitions."""
+
+    def describe_configs(
+        self,
+        resources: Collection[ConfigResource],
+        *,
+        names: Collection[str] | None = None,
+        with_documentation: bool = False,
+    ) -> Described:
+        """The settings of topics and brokers, or of those the named ones."""
+
+    def alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Sequence[ConfigChange]],
+        *,
+        validate_only: bool = False,
+    ) -> Mapping[ConfigResource, KafkaError | None]:
+        """Change single settings; what is not named stays."""
+
+    def list_offsets(
+        self,
+        wanted: Mapping[TopicPartition, int],
+        *,
+        read_committed: bool = False,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    ) -> Mapping[TopicPartition, ListedOffset | KafkaError]:
+        """Offsets by `OffsetSpec`, or by a time in milliseconds: the first record at or after."""
+
+    def delete_records(
+        self, before: Mapping[TopicPartition, int], *, timeout_ms: int = DEFAULT_TIMEOUT_MS
+    ) -> Mapping[TopicPartition, int | KafkaError]:
+        """Delete what precedes an offset (-1: everything); answers with the new log start."""
+
+    def describe_log_dirs(
+        self, broker_ids: Collection[int] | None = None
+    ) -> Mapping[int, tuple[LogDirDescription | KafkaError, ...]]:
+        """Log directories and their replicas, of these brokers or of all."""
+
+    def elect_leaders(
+        self,
+        partitions: Collection[TopicPartition] | None = None,
+        *,
+        election_type: ElectionType = ElectionType.PREFERRED,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    ) -> Mapping[TopicPartition, KafkaError | None]:
+        """Elect leaders for these partitions, or for all that need it.
+
+        Preferred: the first replica leads again, if it is in sync. Unclean: where nobody leads,
+        any living replica does, and what it lacks is lost.
+        """
+
+    def alter_partition_reassignments(
+        self,
+        targets: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    ) -> Mapping[TopicPartition, KafkaError | None]:
+        """Move partitions to these brokers, the preferred leader first; None cancels a move."""
+
+    def list_partition_reassignments(
+        self,
+        partitions: Collection[TopicPartition] | None = None,
+        *,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+    ) -> Mapping[TopicPartition, Reassignment]:
+        """Those of these partitions, or of all, that are being moved."""
+
+    def list_groups(
+        self, *, states: Collection[str] = (), types: Collection[str] = ()
+    ) -> Mapping[str, GroupListing]:
+        """Groups by name: all of them, or those in one of the states and of one of the types."""
+
+    def describe_groups(
+        self, group_ids: Collection[str]
+    ) -> Mapping[str, GroupDescription | KafkaError]:
+        """State, coordinator and members of these groups, and what each member reads."""
+
+    def delete_groups(self, group_ids: Collection[str]) -> Mapping[str, KafkaError | None]:
+        """Forget groups that have no members, and how far they have read."""
+
+    def find_coordinator(self, group_id: str) -> Broker:
+        """The broker that looks after a group, whether or not there is such a group."""
+
+    def list_group_offsets(
+        self, group_id: str, partitions: Collection[TopicPartition] | None = None
+    ) -> Mapping[TopicPartition, GroupOffset | KafkaError]:
+        """How far a group has read these partitions, or all; those without a commit are missing."""
+
+    def alter_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int | GroupOffset]
+    ) -> Mapping[TopicPartition, KafkaError | None]:
+        """Set where a group goes on reading. Refused while it has members."""
+
+    def delete_group_offsets(
+        self, group_id: str, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, KafkaError | None]:
+        """Forget how far a group has read. Refused for topics that its members read."""

@@ -1,0 +1,134 @@
+"""Derives a blocking class from an asynchronous one, which alone states what each operation does.
+
+    class Admin(BlockingFace, of=AsyncAdmin):
+        ...
+
+Every public method of `AsyncAdmin` becomes one of `Admin` that waits for its answer on a loop in a
+thread of its own, with the same name, signature and docstring. What a class writes itself, or
+inherits from a class above `BlockingFace`, is not derived.
+
+Type checkers and editors do not see derived methods, so a module with derived classes has a stub
+beside it (`.pyi`). `make stubs` writes them; `make lint` finds one that is not up to date.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Iterator
+from functools import wraps
+from types import FunctionType, TracebackType
+from typing import Any, ClassVar, Self, TypeVar
+
+from moldau.client.loop_thread import LoopThread
+from moldau.errors import ClosedClientError
+
+T = TypeVar("T")
+
+HANDED_IN = frozenset({"network", "clock", "random"})
+"""What the simulation hands to asynchronous classes. Blocking ones take the system's."""
+
+
+class BlockingFace:
+    """The asynchronous object, and the thread that it runs in. Safe from any thread."""
+
+    made_of: ClassVar[type]
+
+    def __init_subclass__(cls, *, of: type | None = None, **others: object) -> None:
+        super().__init_subclass__(**others)
+        if of is None:
+            return
+        cls.made_of = of
+        if cls.__init__ is BlockingFace.__init__:
+            cls.__init__ = _derive_init(cls)  # type: ignore[method-assign]
+        for name, operation in find_operations(cls):
+            setattr(cls, name, _derive(cls, operation))
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._inner = self.made_of(*arguments, **options)
+        self._loop = LoopThread(f"moldau-{type(self).__name__.lower()}")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End connections and thread; a second call does nothing."""
+        if self._loop.is_open:
+            self._loop.run(self._inner.close())
+            self._loop.close()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Have the loop do the work of an operation, and wait for it."""
+        if not self._loop.is_open:
+            work.close()
+            raise ClosedClientError(f"the {type(self).__name__} is closed")
+        return self._loop.run(work)
+
+    def _call(self, work: Callable[[], T]) -> T:
+        """Have the loop call an operation that does not wait."""
+
+        async def call() -> T:
+            return work()
+
+        return self._run(call())
+
+
+def find_operations(cls: type[BlockingFace]) -> Iterator[tuple[str, FunctionType | property]]:
+    """The public methods and properties of the asynchronous class that the blocking one lacks."""
+    known = {name for base in cls.__mro__ for name in vars(base)}
+    for base in cls.made_of.__mro__:
+        for name, member in vars(base).items():
+            if name.startswith("_") or name in known:
+                continue
+            if isinstance(member, FunctionType | property):
+                known.add(name)
+                yield name, member
+
+
+def _derive(cls: type[BlockingFace], operation: FunctionType | property) -> object:
+    if isinstance(operation, property):
+        return property(
+            lambda self: self._call(lambda: operation.__get__(self._inner)), doc=operation.__doc__
+        )
+    if inspect.iscoroutinefunction(operation):
+
+        @wraps(operation)
+        def derived(self: BlockingFace, *arguments: Any, **options: Any) -> object:
+            return self._run(operation(self._inner, *arguments, **options))
+
+    else:
+
+        @wraps(operation)
+        def derived(self: BlockingFace, *arguments: Any, **options: Any) -> object:
+            return self._call(lambda: operation(self._inner, *arguments, **options))
+
+    return _place(derived, cls)
+
+
+def _derive_init(cls: type[BlockingFace]) -> Callable[..., None]:
+    full = inspect.signature(cls.made_of.__init__)  # type: ignore[misc]
+    signature = full.replace(
+        parameters=[one for name, one in full.parameters.items() if name not in HANDED_IN]
+    )
+
+    @wraps(cls.made_of.__init__)  # type: ignore[misc]
+    def derived(self: BlockingFace, *arguments: Any, **options: Any) -> None:
+        signature.bind(self, *arguments, **options)  # raises TypeError, as any call would
+        BlockingFace.__init__(self, *arguments, **options)
+
+    derived.__signature__ = signature  # type: ignore[attr-defined]
+    return _place(derived, cls)
+
+
+def _place(derived: Callable[..., T], cls: type) -> Callable[..., T]:
+    """Name the function as one of its class is named: for `help`, and in messages."""
+    derived.__module__ = cls.__module__
+    derived.__qualname__ = f"{cls.__qualname__}.{derived.__name__}"
+    return derived

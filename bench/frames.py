@@ -12,10 +12,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from moldau.records.batch_builder import build_batch
+from moldau.wire.apis import API_VERSIONS, FETCH, PRODUCE
 from moldau.wire.headers import request_prefix
 from moldau.wire.messages import encode_request
 from moldau.wire.shape import fit
-from moldau.wire.versions import API_VERSIONS, FETCH, PRODUCE, request_class
+from moldau.wire.versions import request_class
 
 CLIENT_ID = "bench"
 CREATE_TOPICS = 19
@@ -75,7 +76,7 @@ def produce(topic: str, batch: Batch, *, partition: int = 0, acks: int = 1) -> P
             b"\0\0\0",  # tags of partition, topic, request
         )
     )
-    frame = request_prefix(PRODUCE, _PRODUCE_VERSION, 1, CLIENT_ID, len(body)) + body
+    frame = request_prefix(PRODUCE.key, _PRODUCE_VERSION, 1, CLIENT_ID, len(body)) + body
     error_at = _LENGTH_AND_HEADER_BYTES + 1 + 1 + len(name) + 1 + 4
     return Prepared(frame, error_at, len(batch.data))
 
@@ -103,14 +104,14 @@ def fetch(
             b"\x01\x01\0",  # nothing forgotten, empty rack, no tags
         )
     )
-    frame = request_prefix(FETCH, _FETCH_VERSION, 1, CLIENT_ID, len(body)) + body
+    frame = request_prefix(FETCH.key, _FETCH_VERSION, 1, CLIENT_ID, len(body)) + body
     error_at = _LENGTH_AND_HEADER_BYTES + 4 + 2 + 4 + 1 + 1 + len(name) + 1 + 4
     return Prepared(frame, error_at, payload_bytes)
 
 
 def api_versions() -> Prepared:
     values = {"client_software_name": "bench", "client_software_version": "1"}
-    entity = fit(request_class(API_VERSIONS, _API_VERSIONS_VERSION), values)
+    entity = fit(request_class(API_VERSIONS.key, _API_VERSIONS_VERSION), values)
     return Prepared(encode_request(entity, 1, CLIENT_ID), 8, 0)
 
 

@@ -12,22 +12,17 @@ from collections.abc import Awaitable, Mapping, Sequence
 from types import ModuleType
 from typing import Any, Final, Protocol, cast
 
-from moldau.broker.api import Api
+from moldau.broker.api import ServedApi
 from moldau.broker.request_context import RequestContext
 from moldau.broker.services import Services
 from moldau.errors import MalformedFrameError
 from moldau.net.port import Chunk, Connection
 from moldau.tasks import TaskSupervisor
+from moldau.wire.apis import API_VERSIONS, LEAVE_GROUP, OFFSET_COMMIT, PRODUCE
 from moldau.wire.headers import RequestHeader, read_request_header, response_prefix
 from moldau.wire.messages import encode_body, parse_request
 from moldau.wire.shape import fit
-from moldau.wire.versions import (
-    API_VERSIONS,
-    LEAVE_GROUP,
-    OFFSET_COMMIT,
-    PRODUCE,
-    response_class,
-)
+from moldau.wire.versions import response_class
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +31,7 @@ MAX_FETCH_REQUEST_BYTES: Final = 4 << 20
 reads are bounded by the number of their elements (`wire.messages`), and by nothing else but
 `socket.request.max.bytes`."""
 
-_SENT_AND_GONE: Final = frozenset((PRODUCE, OFFSET_COMMIT, LEAVE_GROUP))
+_SENT_AND_GONE: Final = frozenset(api.key for api in (PRODUCE, OFFSET_COMMIT, LEAVE_GROUP))
 """What clients send without waiting for an answer before they close (NET-4). Thousands of other
 requests that a client left behind would keep the loop busy for nobody."""
 
@@ -50,7 +45,7 @@ class Handler(Protocol):
     """A module of `broker.handlers`. One that reads and writes its frames itself has
     `handle_frame(frame, position, context) -> Answer | Awaitable[Answer]` instead."""
 
-    API: Api
+    API: ServedApi
 
     def handle(self, request: Any, context: RequestContext) -> Values | Awaitable[Values]: ...
 
@@ -60,9 +55,9 @@ class DispatchTable:
 
     def __init__(self, modules: Sequence[ModuleType]) -> None:
         self._by_key: dict[int, ModuleType] = {module.API.key: module for module in modules}
-        self._apis: tuple[Api, ...] = tuple(module.API for module in modules)
+        self._apis: tuple[ServedApi, ...] = tuple(module.API for module in modules)
 
-    def apis(self) -> tuple[Api, ...]:
+    def apis(self) -> tuple[ServedApi, ...]:
         return self._apis
 
     def find(self, header: RequestHeader) -> ModuleType | None:
@@ -70,8 +65,8 @@ class DispatchTable:
         module = self._by_key.get(header.api_key)
         if module is None:
             return None
-        api: Api = module.API
-        if api.first <= header.api_version <= api.last or api.key == API_VERSIONS:
+        api: ServedApi = module.API
+        if api.first <= header.api_version <= api.last or api.key == API_VERSIONS.key:
             return module
         return None
 
@@ -191,7 +186,7 @@ def _begin(
 ) -> list[Chunk] | Awaitable[Answer] | None:
     if not module.API.by_hand:
         return _answer(cast(Handler, module), frame, position, context)
-    if len(frame) > MAX_FETCH_REQUEST_BYTES and context.header.api_key != PRODUCE:
+    if len(frame) > MAX_FETCH_REQUEST_BYTES and context.header.api_key != PRODUCE.key:
         raise MalformedFrameError(f"a {module.API.name} of {len(frame)} bytes is too large")
     answer: list[Chunk] | Awaitable[Answer] | None = module.handle_frame(frame, position, context)
     return answer
@@ -211,11 +206,11 @@ def _answer(
 
 
 async def _encode_later(
-    api: Api, values: Awaitable[Values], header: RequestHeader, version: int
+    api: ServedApi, values: Awaitable[Values], header: RequestHeader, version: int
 ) -> Answer:
     return _encode(api, await values, header, version)
 
 
-def _encode(api: Api, values: Values, header: RequestHeader, version: int) -> list[Chunk]:
+def _encode(api: ServedApi, values: Values, header: RequestHeader, version: int) -> list[Chunk]:
     body = encode_body(fit(response_class(api.key, version), values, api.droppable))
     return [response_prefix(api.key, version, header.correlation_id, len(body)) + body]

@@ -17,6 +17,7 @@ from moldau.cluster.rules.unclean_recovery import LogEnd
 from moldau.errors import ClientError, ErrorCode
 from moldau.model import BrokerId, TopicPartition
 from moldau.net.peer import Peer
+from moldau.wire.apis import LIST_OFFSETS
 from moldau.wire.messages import encode_request, parse_response
 from moldau.wire.shape import fit
 from moldau.wire.versions import request_class
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-LIST_OFFSETS: Final = 2
 VERSION: Final = 9
 ANY_REPLICA: Final = -2
 LATEST: Final = -1
@@ -62,7 +62,7 @@ class LogEndQuestions:
             for some in _parts_of(sorted(wanted)):
                 frame = encode_request(_request(some), 0, self._client_id)
                 answer = await peer.ask((frame,), timeout_seconds=PATIENCE_SECONDS)
-                _, response = parse_response(LIST_OFFSETS, VERSION, answer)
+                _, response = parse_response(LIST_OFFSETS.key, VERSION, answer)
                 ends.update(_ends_of(cast("ListOffsetsResponse", response), broker))
         except ClientError as error:
             logger.info("broker %d does not tell the ends of its logs: %s", broker, error)
@@ -86,7 +86,7 @@ def _request(wanted: Sequence[TopicPartition]) -> Payload:
         "isolation_level": 0,
         "topics": [{"name": name, "partitions": rows} for name, rows in topics.items()],
     }
-    return fit(request_class(LIST_OFFSETS, VERSION), values)
+    return fit(request_class(LIST_OFFSETS.key, VERSION), values)
 
 
 def _ends_of(

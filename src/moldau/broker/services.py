@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from moldau.broker.api import Api
+from moldau.broker.api import ServedApi
 from moldau.broker.fetch_sessions import FetchSessions
 from moldau.broker.topic_maker import TopicMaker
 from moldau.broker.waiting_room import WaitingRoom
@@ -43,7 +43,7 @@ class Services:
     waiting_room: WaitingRoom
     leader_quota: ReplicationQuota
     fetch_sessions: FetchSessions
-    apis: Callable[[], tuple[Api, ...]]
+    apis: Callable[[], tuple[ServedApi, ...]]
 
     @property
     def options(self) -> BrokerOptions:

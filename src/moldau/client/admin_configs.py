@@ -24,8 +24,8 @@ from moldau.client.admin_values import (
 from moldau.client.broker_errors import error_for, find_error
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.connections import BrokerConnection
-from moldau.client.rules.versions import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 from moldau.errors import ConfigurationError, KafkaError
+from moldau.wire.apis import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
 
 if TYPE_CHECKING:
     from kio.schema.describe_configs.v4.response import (

@@ -28,14 +28,6 @@ from moldau.client.group_values import (
 )
 from moldau.client.rules.cluster_metadata import Broker
 from moldau.client.rules.group_protocol import PROTOCOL_TYPE, decode_assignment
-from moldau.client.rules.versions import (
-    DELETE_GROUPS,
-    DESCRIBE_GROUPS,
-    LIST_GROUPS,
-    OFFSET_COMMIT,
-    OFFSET_DELETE,
-    OFFSET_FETCH,
-)
 from moldau.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
@@ -46,6 +38,14 @@ from moldau.errors import (
     NotCoordinatorError,
 )
 from moldau.model import TopicPartition
+from moldau.wire.apis import (
+    DELETE_GROUPS,
+    DESCRIBE_GROUPS,
+    LIST_GROUPS,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    OFFSET_FETCH,
+)
 
 if TYPE_CHECKING:
     from kio.schema.delete_groups.v2.response import DeleteGroupsResponse
@@ -207,8 +207,8 @@ async def _list_of(
     client: ClusterClient, broker_id: int, states: Collection[str], types: Collection[str]
 ) -> Sequence[ListedGroup]:
     connection = await client.connect_to_broker(broker_id)
-    first = _FIRST_WITH_TYPES if types else _FIRST_WITH_STATES if states else LIST_GROUPS.first
-    version = connection.choose_version(LIST_GROUPS._replace(first=first))
+    first = _FIRST_WITH_TYPES if types else _FIRST_WITH_STATES if states else 0
+    version = connection.choose_version(LIST_GROUPS, at_least=first)
     values: dict[str, object] = {}
     if states:
         values["states_filter"] = tuple(states)

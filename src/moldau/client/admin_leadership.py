@@ -10,13 +10,13 @@ from kio.schema.errors import ErrorCode
 from moldau.client.admin_part import DEFAULT_TIMEOUT_MS, AdminPart, indexes_by_topic, topic_rows
 from moldau.client.admin_values import ElectionType, Reassignment
 from moldau.client.broker_errors import error_for, find_error
-from moldau.client.rules.versions import (
+from moldau.errors import KafkaError
+from moldau.model import TopicPartition
+from moldau.wire.apis import (
     ALTER_PARTITION_REASSIGNMENTS,
     ELECT_LEADERS,
     LIST_PARTITION_REASSIGNMENTS,
 )
-from moldau.errors import KafkaError
-from moldau.model import TopicPartition
 
 if TYPE_CHECKING:
     from kio.schema.alter_partition_reassignments.v1 import AlterPartitionReassignmentsResponse
@@ -51,9 +51,8 @@ class LeadershipAdmin(AdminPart):
         async def ask() -> Mapping[TopicPartition, KafkaError | None]:
             connection = await self._client.connect_to_controller()
             version = connection.choose_version(
-                ELECT_LEADERS
-                if election_type is ElectionType.PREFERRED
-                else ELECT_LEADERS._replace(first=_FIRST_WITH_TYPE)
+                ELECT_LEADERS,
+                at_least=0 if election_type is ElectionType.PREFERRED else _FIRST_WITH_TYPE,
             )
             values: dict[str, object] = {"topic_partitions": wanted, "timeout": timeout_ms}
             if version >= _FIRST_WITH_TYPE:

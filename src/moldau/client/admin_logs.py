@@ -18,9 +18,9 @@ from moldau.client.admin_values import ListedOffset, LogDirDescription, ReplicaO
 from moldau.client.broker_errors import error_for, find_error
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.connections import BrokerConnection
-from moldau.client.rules.versions import DELETE_RECORDS, DESCRIBE_LOG_DIRS, LIST_OFFSETS
 from moldau.errors import KafkaError
 from moldau.model import TopicPartition
+from moldau.wire.apis import DELETE_RECORDS, DESCRIBE_LOG_DIRS, LIST_OFFSETS
 
 if TYPE_CHECKING:
     from kio.schema.delete_records.v2.response import DeleteRecordsResponse

@@ -16,14 +16,14 @@ from moldau.client.admin_values import (
 )
 from moldau.client.broker_errors import error_for, find_error
 from moldau.client.rules.cluster_metadata import TopicMetadata
-from moldau.client.rules.versions import (
+from moldau.errors import KafkaError, NotControllerError, UnknownTopicError
+from moldau.model import TopicPartition
+from moldau.wire.apis import (
     CREATE_PARTITIONS,
     CREATE_TOPICS,
     DELETE_TOPICS,
     DESCRIBE_TOPIC_PARTITIONS,
 )
-from moldau.errors import KafkaError, NotControllerError, UnknownTopicError
-from moldau.model import TopicPartition
 
 if TYPE_CHECKING:
     from kio.schema.create_partitions.v3.response import CreatePartitionsResponse

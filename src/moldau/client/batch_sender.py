@@ -22,7 +22,6 @@ from moldau.client.cluster_client import ClusterClient
 from moldau.client.connections import BrokerConnection
 from moldau.client.producer_identity import ask_identity_once
 from moldau.client.rules.sequences import ProducerIdentity, add_to_sequence
-from moldau.client.rules.versions import PRODUCE
 from moldau.config.client_options import ACKS_ALL, ACKS_NONE
 from moldau.errors import DuplicateSequenceError, UnsupportedByBrokerError, UnsupportedVersionError
 from moldau.model import TopicPartition
@@ -30,6 +29,7 @@ from moldau.records.batch_builder import NO_PRODUCER_EPOCH, build_batch
 from moldau.records.batch_header import NO_PRODUCER_ID, NO_SEQUENCE
 from moldau.records.compression import Codec
 from moldau.records.record import RecordRow
+from moldau.wire.apis import PRODUCE
 from moldau.wire.messages import encode_body
 from moldau.wire.shape import fit
 from moldau.wire.versions import request_class

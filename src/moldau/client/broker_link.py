@@ -15,9 +15,9 @@ from moldau.client.cluster_client import ClusterClient
 from moldau.client.connections import Answer
 from moldau.client.produce_exchange import Answered, Batch, ProduceExchange, same_answer
 from moldau.client.rules.batch_delivery import PartitionAnswer
-from moldau.client.rules.versions import PRODUCE
 from moldau.config.client_options import ACKS_NONE
 from moldau.errors import BrokerUnreachableError, ClientError, KafkaError, MoldauError
+from moldau.wire.apis import PRODUCE
 from moldau.workers import Workers
 
 _CONFIRMED = PartitionAnswer()

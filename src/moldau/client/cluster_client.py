@@ -20,12 +20,12 @@ from moldau.client.rules.addresses import parse_bootstrap
 from moldau.client.rules.backoff import Backoff
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.client.rules.retries import may_retry
-from moldau.client.rules.versions import Api
 from moldau.clock import Clock, SystemClock
 from moldau.errors import ClientError, KafkaError
 from moldau.model import TopicPartition
 from moldau.net.port import Network
 from moldau.net.sockets import SocketNetwork
+from moldau.wire.apis import Api
 from moldau.wire.shape import Values
 
 if TYPE_CHECKING:

@@ -21,13 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 from kio.schema.errors import ErrorCode
 
 from moldau.client.rules.addresses import Address
-from moldau.client.rules.versions import (
-    API_VERSIONS,
-    Api,
-    BrokerVersions,
-    VersionRange,
-    choose_version,
-)
+from moldau.client.rules.versions import BrokerVersions, choose_version
 from moldau.clock import Clock, Timer
 from moldau.errors import (
     BrokerUnreachableError,
@@ -37,6 +31,7 @@ from moldau.errors import (
     NoAnswerError,
 )
 from moldau.net.port import Channel, Network
+from moldau.wire.apis import API_VERSIONS, Api, VersionRange
 from moldau.wire.headers import read_response_header, request_prefix
 from moldau.wire.messages import encode_body, parse
 from moldau.wire.shape import Values, fit
@@ -103,8 +98,8 @@ class BrokerConnection:
     def is_open(self) -> bool:
         return self._end is None
 
-    def choose_version(self, api: Api, *, at_most: int | None = None) -> int:
-        return choose_version(api, self.versions, at_most=at_most)
+    def choose_version(self, api: Api, *, at_least: int = 0, at_most: int | None = None) -> int:
+        return choose_version(api, self.versions, at_least=at_least, at_most=at_most)
 
     async def call(
         self,
@@ -153,13 +148,15 @@ class BrokerConnection:
 
     async def learn_versions(self) -> None:
         """Ask which versions the broker speaks; old brokers refuse the newer way of asking."""
-        answer = await self._ask_versions(API_VERSIONS.last)
+        answer = await self._ask_versions(API_VERSIONS.spoken.last)
         if _refuses_version(answer):
             answer = await self._ask_versions(0)
             parsed = parse(response_class(API_VERSIONS.key, 0), answer.frame, answer.position)
         else:
             parsed = parse(
-                response_class(API_VERSIONS.key, API_VERSIONS.last), answer.frame, answer.position
+                response_class(API_VERSIONS.key, API_VERSIONS.spoken.last),
+                answer.frame,
+                answer.position,
             )
         served = cast("ApiVersionsResponse", parsed)
         self.versions = {

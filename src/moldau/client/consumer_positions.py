@@ -18,9 +18,9 @@ from moldau.client.group_offsets import GroupOffsets
 from moldau.client.rules.delivery import Position
 from moldau.client.rules.offset_positions import LATEST, Need, PartitionState, PartitionTable
 from moldau.client.rules.retries import may_retry
-from moldau.client.rules.versions import OFFSET_FOR_LEADER_EPOCH
 from moldau.errors import ClientError, ErrorCode, KafkaError, NoOffsetError, OperationTimeoutError
 from moldau.model import TopicPartition
+from moldau.wire.apis import OFFSET_FOR_LEADER_EPOCH
 
 if TYPE_CHECKING:
     from kio.schema.offset_for_leader_epoch.v4.response import OffsetForLeaderEpochResponse

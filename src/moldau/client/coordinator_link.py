@@ -15,9 +15,9 @@ from moldau.client.connections import NOTHING_DROPPABLE, BrokerConnection, open_
 from moldau.client.coordinators import find_coordinator
 from moldau.client.rules.cluster_metadata import Broker
 from moldau.client.rules.group_errors import Reaction, react_to
-from moldau.client.rules.versions import Api
 from moldau.errors import ClientError, KafkaError
 from moldau.net.port import Network
+from moldau.wire.apis import Api
 from moldau.wire.shape import Values
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from moldau.client.cluster_client import ClusterClient
 from moldau.client.connections import BrokerConnection
 from moldau.client.rules.addresses import Address
 from moldau.client.rules.cluster_metadata import Broker
-from moldau.client.rules.versions import FIND_COORDINATOR
 from moldau.errors import KafkaError
+from moldau.wire.apis import FIND_COORDINATOR
 
 if TYPE_CHECKING:
     from kio.schema.find_coordinator.v2.response import (

@@ -24,11 +24,11 @@ from moldau.client.connections import BrokerConnection
 from moldau.client.rules.delivery import Chunk, Position
 from moldau.client.rules.fetched_batches import split_batches
 from moldau.client.rules.offset_positions import Need, PartitionState, PartitionTable
-from moldau.client.rules.versions import FETCH
 from moldau.config.client_consumer_options import ConsumerOptions
 from moldau.errors import ClientError, ErrorCode, KafkaError, MalformedFrameError
 from moldau.model import TopicPartition
 from moldau.tasks import TaskSupervisor
+from moldau.wire.apis import FETCH
 from moldau.wire.fetch_exchange import (
     AnsweredPartition,
     FetchAnswer,

@@ -15,9 +15,9 @@ from kio.schema.errors import ErrorCode
 
 from moldau.client.broker_errors import error_for
 from moldau.client.connections import BrokerConnection
-from moldau.client.rules.versions import FETCH
 from moldau.errors import KafkaError
 from moldau.model import TopicPartition
+from moldau.wire.apis import FETCH
 
 if TYPE_CHECKING:
     from kio.schema.fetch.v17.response import (

@@ -37,10 +37,10 @@ from moldau.client.rules.group_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from moldau.client.rules.versions import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 from moldau.errors import ClientError, ErrorCode, KafkaError
 from moldau.model import TopicPartition
 from moldau.tasks import TaskSupervisor
+from moldau.wire.apis import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 
 if TYPE_CHECKING:
     from kio.schema.heartbeat.v4.response import HeartbeatResponse

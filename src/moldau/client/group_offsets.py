@@ -17,7 +17,6 @@ from moldau.client.cluster_client import ClusterClient
 from moldau.client.coordinator_link import CoordinatorLink
 from moldau.client.group_values import GroupOffset
 from moldau.client.rules.group_errors import Reaction
-from moldau.client.rules.versions import OFFSET_COMMIT, OFFSET_FETCH
 from moldau.errors import (
     ClientError,
     CommitFailedError,
@@ -26,6 +25,7 @@ from moldau.errors import (
     OperationTimeoutError,
 )
 from moldau.model import TopicPartition
+from moldau.wire.apis import OFFSET_COMMIT, OFFSET_FETCH
 
 if TYPE_CHECKING:
     from kio.schema.offset_commit.v9.response import OffsetCommitResponse

@@ -19,8 +19,8 @@ from moldau.client.rules.cluster_metadata import (
     PartitionMetadata,
     TopicMetadata,
 )
-from moldau.client.rules.versions import METADATA
 from moldau.errors import KafkaError, UnknownTopicError
+from moldau.wire.apis import METADATA
 
 if TYPE_CHECKING:
     from kio.schema.metadata.v13.response import (

@@ -14,7 +14,6 @@ from moldau.client.broker_errors import error_for
 from moldau.client.connections import Answer, BrokerConnection
 from moldau.client.rules.batch_delivery import PartitionAnswer
 from moldau.client.rules.producer_batches import ProducerBatch
-from moldau.client.rules.versions import PRODUCE
 from moldau.config.client_options import ProducerOptions
 from moldau.errors import (
     ConnectionLostError,
@@ -26,6 +25,7 @@ from moldau.errors import (
 from moldau.records.batch_builder import NO_PRODUCER_EPOCH, build_batch
 from moldau.records.batch_header import NO_PRODUCER_ID, NO_SEQUENCE
 from moldau.records.compression import Codec
+from moldau.wire.apis import PRODUCE
 from moldau.wire.produce_client import (
     Buffer,
     ProduceAnswer,

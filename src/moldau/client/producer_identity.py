@@ -9,10 +9,10 @@ from kio.schema.errors import ErrorCode
 from moldau.client.broker_errors import error_for
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.rules.sequences import ProducerIdentity
-from moldau.client.rules.versions import INIT_PRODUCER_ID
 from moldau.errors import UnsupportedByBrokerError
 from moldau.records.batch_builder import NO_PRODUCER_EPOCH
 from moldau.records.batch_header import NO_PRODUCER_ID
+from moldau.wire.apis import INIT_PRODUCER_ID
 
 if TYPE_CHECKING:
     from kio.schema.init_producer_id.v5.response import InitProducerIdResponse

@@ -18,9 +18,9 @@ from moldau.client.connections import BrokerConnection
 from moldau.client.rules.delivery import RawBatch
 from moldau.client.rules.fetched_batches import FetchedBatch, require_crc, split_batches
 from moldau.client.rules.read_bounds import OffsetRange
-from moldau.client.rules.versions import FETCH
 from moldau.errors import ErrorCode, KafkaError, OffsetOutOfRangeError
 from moldau.model import TopicPartition
+from moldau.wire.apis import FETCH
 from moldau.wire.fetch_exchange import (
     AnsweredPartition,
     FetchAnswer,

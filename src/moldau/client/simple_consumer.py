@@ -26,13 +26,13 @@ from moldau.client.rules.addresses import parse_address
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.client.rules.fetched_batches import decode_batch, split_batches
 from moldau.client.rules.offset_positions import EARLIEST, LATEST
-from moldau.client.rules.versions import FETCH, LIST_OFFSETS
 from moldau.clock import Clock, SystemClock
 from moldau.config.client_consumer_options import ConsumerOptions
 from moldau.errors import ClosedClientError, ConfigurationError, ErrorCode, KafkaError
 from moldau.model import TopicPartition
 from moldau.net.port import Network
 from moldau.net.sockets import SocketNetwork
+from moldau.wire.apis import FETCH, LIST_OFFSETS
 from moldau.wire.fetch_exchange import (
     AnsweredPartition,
     encode_fetch_request,

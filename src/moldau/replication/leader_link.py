@@ -13,6 +13,7 @@ from moldau.config.broker_options import BrokerOptions
 from moldau.errors import ErrorCode, MalformedFrameError
 from moldau.model import BrokerId, LeaderEpoch, TopicPartition
 from moldau.net.peer import Peer
+from moldau.wire.apis import FETCH
 from moldau.wire.fetch_exchange import FetchAnswer, encode_fetch_request, parse_fetch_answer
 from moldau.wire.fetch_frame import FetchRequest
 from moldau.wire.headers import read_response_header, request_prefix
@@ -22,7 +23,6 @@ from moldau.wire.offset_questions import (
     encode_offset_question,
     parse_offset_answer,
 )
-from moldau.wire.versions import FETCH
 
 FETCH_VERSION: Final = 16
 """The first with everything a follower says and hears: topic ids, its broker epoch, divergence."""
@@ -62,10 +62,10 @@ class PeerLink:
 
     async def fetch(self, request: FetchRequest) -> FetchAnswer:
         body = encode_fetch_request(FETCH_VERSION, request)
-        prefix = request_prefix(FETCH, FETCH_VERSION, 0, self._client_id, len(body))
+        prefix = request_prefix(FETCH.key, FETCH_VERSION, 0, self._client_id, len(body))
         wait_seconds = request.max_wait_ms / 1000
         frame = await self._ask(prefix + body, extra_seconds=wait_seconds)
-        _, position = read_response_header(frame, FETCH, FETCH_VERSION)
+        _, position = read_response_header(frame, FETCH.key, FETCH_VERSION)
         return parse_fetch_answer(FETCH_VERSION, frame, position)
 
     async def find_bounds(

@@ -1,6 +1,7 @@
 """The door to kio: Kafka's frames, headers and messages, as typed values and back.
 
-    versions        which class and which header an API and version have
+    apis            every API: key, name, versions served and spoken
+    versions        which class and which reader an API and version have
     headers         request and response headers
     messages        any message through kio, guarded against hostile lengths
     writer          kio's classes into bytes

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from moldau.errors import MalformedFrameError
+from moldau.wire.apis import FETCH
 from moldau.wire.fetch_frame import FetchPartition, FetchRequest
 from moldau.wire.primitives import (
     COMPACT,
@@ -33,7 +34,7 @@ _FIRST_WITH_LOG_START: Final = 5
 _FIRST_WITH_SESSIONS: Final = 7
 _FIRST_WITH_LEADER_EPOCH: Final = 9
 _FIRST_WITH_RACK: Final = 11
-_FIRST_FLEXIBLE: Final = 12
+_FIRST_FLEXIBLE: Final = FETCH.first_flexible
 _FIRST_WITH_TOPIC_ID: Final = 13
 _FIRST_WITH_REPLICA_STATE: Final = 15
 

@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from moldau.errors import MalformedFrameError, UnsupportedVersionError
+from moldau.wire.apis import FETCH
 from moldau.wire.endpoints import NodeEndpoint, encode_endpoints_tag, encode_leader
 from moldau.wire.headers import response_prefix
 from moldau.wire.primitives import (
@@ -37,7 +38,6 @@ from moldau.wire.primitives import (
     read_uuid,
     skip_tagged_fields,
 )
-from moldau.wire.versions import FETCH
 
 FIRST_VERSION: Final = 4
 LAST_VERSION: Final = 18
@@ -49,7 +49,8 @@ _FIRST_WITH_LOG_START: Final = 5
 _FIRST_WITH_SESSIONS: Final = 7
 _FIRST_WITH_LEADER_EPOCH: Final = 9
 _FIRST_WITH_RACK: Final = 11
-_FIRST_FLEXIBLE: Final = 12
+_KEY: Final = FETCH.key
+_FIRST_FLEXIBLE: Final = FETCH.first_flexible
 _FIRST_WITH_TOPIC_ID: Final = 13
 _FIRST_WITH_REPLICA_STATE: Final = 15
 _FIRST_WITH_ENDPOINTS: Final = 16
@@ -356,7 +357,7 @@ def encode_fetch_frame(
     chunks, body_bytes = encode_fetch_body(
         version, topics, throttle_time_ms, error_code, session_id, node_endpoints
     )
-    prefix = response_prefix(FETCH, version, correlation_id, body_bytes)
+    prefix = response_prefix(_KEY, version, correlation_id, body_bytes)
     first = chunks[0]
     chunks[0] = prefix + first if isinstance(first, bytes) else prefix
     return chunks, len(prefix) + body_bytes

@@ -15,8 +15,10 @@ import struct
 from typing import Final, NamedTuple
 
 from moldau.errors import MalformedFrameError
+from moldau.wire.apis import API_VERSIONS, FIRST_FLEXIBLE, NEVER
 from moldau.wire.primitives import skip_tagged_fields
-from moldau.wire.versions import API_VERSIONS, FIRST_FLEXIBLE, NEVER_FLEXIBLE
+
+_API_VERSIONS: Final = API_VERSIONS.key
 
 _REQUEST: Final = struct.Struct(">hhih")
 _REQUEST_PREFIX: Final = struct.Struct(">ihhih")
@@ -49,7 +51,7 @@ def read_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
             client_id = str(frame[_REQUEST_BYTES:position], "utf-8")
         elif length != -1:
             raise MalformedFrameError(f"client id of {length} bytes")
-        if api_version >= FIRST_FLEXIBLE.get(api_key, NEVER_FLEXIBLE):
+        if api_version >= FIRST_FLEXIBLE.get(api_key, NEVER):
             if frame[position]:
                 position = skip_tagged_fields(frame, position)
             else:
@@ -64,7 +66,7 @@ def read_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
 def has_response_header_v1(api_key: int, version: int) -> bool:
     """Flexible versions have it, except ApiVersions: a client that has yet to learn the broker's
     versions must be able to read the answer."""
-    return version >= FIRST_FLEXIBLE.get(api_key, NEVER_FLEXIBLE) and api_key != API_VERSIONS
+    return version >= FIRST_FLEXIBLE.get(api_key, NEVER) and api_key != _API_VERSIONS
 
 
 def response_prefix(api_key: int, api_version: int, correlation_id: int, body_bytes: int) -> bytes:
@@ -80,7 +82,7 @@ def request_prefix(
     """Length and header of a request, to be sent before its body."""
     client = b"" if client_id is None else client_id.encode()
     client_length = -1 if client_id is None else len(client)
-    tail = b"\0" if api_version >= FIRST_FLEXIBLE.get(api_key, NEVER_FLEXIBLE) else b""
+    tail = b"\0" if api_version >= FIRST_FLEXIBLE.get(api_key, NEVER) else b""
     size = _REQUEST_BYTES + len(client) + len(tail) + body_bytes
     fields = _REQUEST_PREFIX.pack(size, api_key, api_version, correlation_id, client_length)
     return fields + client + tail

@@ -8,9 +8,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from moldau.errors import MalformedFrameError
+from moldau.wire.apis import LIST_OFFSETS
 from moldau.wire.messages import encode_request, parse_response
 from moldau.wire.shape import fit
-from moldau.wire.versions import LIST_OFFSETS, request_class
+from moldau.wire.versions import request_class
 
 if TYPE_CHECKING:
     from kio.schema.list_offsets.v7.response import ListOffsetsResponse
@@ -47,12 +48,12 @@ def encode_offset_question(
         "isolation_level": 0,
         "topics": [{"name": topic, "partitions": [wanted]}],
     }
-    return encode_request(fit(request_class(LIST_OFFSETS, _VERSION), values), 0, client_id)
+    return encode_request(fit(request_class(LIST_OFFSETS.key, _VERSION), values), 0, client_id)
 
 
 def parse_offset_answer(frame: memoryview) -> OffsetAnswer:
     """The answer about the one partition; raises MalformedFrameError."""
-    answer = cast("ListOffsetsResponse", parse_response(LIST_OFFSETS, _VERSION, frame)[1])
+    answer = cast("ListOffsetsResponse", parse_response(LIST_OFFSETS.key, _VERSION, frame)[1])
     if len(answer.topics) != 1 or len(answer.topics[0].partitions) != 1:
         raise MalformedFrameError("an answer about other partitions than the one asked for")
     found = answer.topics[0].partitions[0]

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from moldau.errors import MalformedFrameError
+from moldau.wire.apis import PRODUCE
 from moldau.wire.primitives import (
     COMPACT,
     LEGACY,
@@ -32,7 +33,7 @@ LAST_VERSION: Final = 12
 
 _FIRST_WITH_LOG_START: Final = 5
 _FIRST_WITH_RECORD_ERRORS: Final = 8
-_FIRST_FLEXIBLE: Final = 9
+_FIRST_FLEXIBLE: Final = PRODUCE.first_flexible
 
 _ACKS_AND_TIMEOUT: Final = struct.Struct(">hi")
 _INT32: Final = struct.Struct(">i")

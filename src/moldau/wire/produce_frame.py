@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from moldau.errors import MalformedFrameError, UnsupportedVersionError
+from moldau.wire.apis import PRODUCE
 from moldau.wire.endpoints import NodeEndpoint, encode_endpoints_tag, encode_leader
 from moldau.wire.headers import response_prefix
 from moldau.wire.primitives import (
@@ -32,14 +33,14 @@ from moldau.wire.primitives import (
     read_uuid,
     skip_tagged_fields,
 )
-from moldau.wire.versions import PRODUCE
 
 FIRST_VERSION: Final = 3
 LAST_VERSION: Final = 13
 
 _FIRST_WITH_LOG_START: Final = 5
 _FIRST_WITH_RECORD_ERRORS: Final = 8
-_FIRST_FLEXIBLE: Final = 9
+_KEY: Final = PRODUCE.key
+_FIRST_FLEXIBLE: Final = PRODUCE.first_flexible
 _FIRST_WITH_LEADER: Final = 10
 _FIRST_WITH_TOPIC_ID: Final = 13
 
@@ -148,7 +149,7 @@ def encode_produce_frame(
                 (before[0], _INT32.pack(correlation_id), before[1], layout.pack(*fields), after)
             )
     body = encode_produce_body(version, topics, throttle_time_ms, node_endpoints)
-    return response_prefix(PRODUCE, version, correlation_id, len(body)) + body
+    return response_prefix(_KEY, version, correlation_id, len(body)) + body
 
 
 @lru_cache(maxsize=1024)
@@ -160,7 +161,7 @@ def _frame_of_one(
     layout = _PARTITION_V3 if version < _FIRST_WITH_LOG_START else _PARTITION_V5
     placeholder = ProducedPartition(0x5EA2C4, 0, 0x5EA2C4, 0x5EA2C4, 0x5EA2C4)
     body = encode_produce_body(version, [(name, topic_id, [placeholder])])
-    frame = response_prefix(PRODUCE, version, 0, len(body)) + body
+    frame = response_prefix(_KEY, version, 0, len(body)) + body
     fields = placeholder[: 5 if layout is _PARTITION_V5 else 4]
     before, after = frame.rsplit(layout.pack(*fields), 1)
     return (before[:4], before[8:]), layout, after

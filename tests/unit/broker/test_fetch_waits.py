@@ -11,10 +11,11 @@ from moldau.broker.waiting_room import WaitingRoom
 from moldau.model import TopicPartition
 from moldau.replication.replica import PartitionRead
 from moldau.testing import ManualClock
+from moldau.wire.apis import FETCH
 from moldau.wire.headers import read_request_header
 from moldau.wire.messages import encode_request
 from moldau.wire.shape import fit
-from moldau.wire.versions import FETCH, request_class
+from moldau.wire.versions import request_class
 
 PARTITION = TopicPartition("clicks", 0)
 VERSION = 11
@@ -65,7 +66,7 @@ def long_poll() -> memoryview:
         "forgotten_topics_data": [],
         "rack_id": "",
     }
-    entity = fit(request_class(FETCH, VERSION), values)
+    entity = fit(request_class(FETCH.key, VERSION), values)
     return memoryview(bytearray(encode_request(entity, 1, "test")))[4:]
 
 

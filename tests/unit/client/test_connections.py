@@ -21,11 +21,11 @@ from client.scripted_broker import (
 )
 from moldau.client.connections import BrokerConnection, ConnectionSettings, open_connection
 from moldau.client.rules.addresses import Address
-from moldau.client.rules.versions import METADATA as METADATA_API
-from moldau.client.rules.versions import PRODUCE as PRODUCE_API
-from moldau.client.rules.versions import VersionRange
 from moldau.errors import BrokerUnreachableError, ConnectionLostError, NoAnswerError
 from moldau.net.port import Connection
+from moldau.wire.apis import METADATA as METADATA_API
+from moldau.wire.apis import PRODUCE as PRODUCE_API
+from moldau.wire.apis import VersionRange
 
 ADDRESS = Address("b1", PORT)
 ASK = {"topics": [], "allow_auto_topic_creation": False}

@@ -10,21 +10,21 @@ from confluent_kafka import Producer as ConfluentProducer
 from client.consumer_stage import ConsumerStage, read, values
 from moldau.client.blocking_consumer import Consumer
 from moldau.client.blocking_producer import Producer
-from moldau.client.rules import versions
-from moldau.client.rules.versions import Api
 from moldau.model import TopicPartition
+from moldau.wire import apis
+from moldau.wire.apis import Api, VersionRange
 
 PATIENCE_SECONDS = 30.0
 
 REQUESTS = {
-    "group_membership.JOIN_GROUP": versions.JOIN_GROUP,
-    "group_membership.SYNC_GROUP": versions.SYNC_GROUP,
-    "group_membership.HEARTBEAT": versions.HEARTBEAT,
-    "group_membership.LEAVE_GROUP": versions.LEAVE_GROUP,
-    "group_offsets.OFFSET_COMMIT": versions.OFFSET_COMMIT,
-    "group_offsets.OFFSET_FETCH": versions.OFFSET_FETCH,
-    "coordinators.FIND_COORDINATOR": versions.FIND_COORDINATOR,
-    "consumer_positions.OFFSET_FOR_LEADER_EPOCH": versions.OFFSET_FOR_LEADER_EPOCH,
+    "group_membership.JOIN_GROUP": apis.JOIN_GROUP,
+    "group_membership.SYNC_GROUP": apis.SYNC_GROUP,
+    "group_membership.HEARTBEAT": apis.HEARTBEAT,
+    "group_membership.LEAVE_GROUP": apis.LEAVE_GROUP,
+    "group_offsets.OFFSET_COMMIT": apis.OFFSET_COMMIT,
+    "group_offsets.OFFSET_FETCH": apis.OFFSET_FETCH,
+    "coordinators.FIND_COORDINATOR": apis.FIND_COORDINATOR,
+    "consumer_positions.OFFSET_FOR_LEADER_EPOCH": apis.OFFSET_FOR_LEADER_EPOCH,
 }
 
 
@@ -33,14 +33,14 @@ REQUESTS = {
     [
         pytest.param(where, version, id=f"{api.name}-{version}")
         for where, api in REQUESTS.items()
-        for version in range(api.first, api.last + 1)
+        for version in range(api.spoken.first, api.spoken.last + 1)
     ],
 )
 def test_a_group_works_in_every_version(
     monkeypatch: pytest.MonkeyPatch, where: str, version: int
 ) -> None:
     api = REQUESTS[where]
-    only = Api(api.name, api.key, version, version)
+    only = api._replace(spoken=VersionRange(version, version))
     monkeypatch.setattr(f"moldau.client.{where}", only)
     stage = ConsumerStage()
 
@@ -75,8 +75,8 @@ def test_a_group_at_librdkafkas_mock_brokers(
     # They announce newer versions, and hang up on them; these are what librdkafka itself sends.
     newest = {"JOIN_GROUP": 5, "SYNC_GROUP": 3, "HEARTBEAT": 3, "LEAVE_GROUP": 1}
     for name, last in newest.items():
-        api: Api = getattr(versions, name)
-        known = Api(api.name, api.key, api.first, last)
+        api: Api = getattr(apis, name)
+        known = api._replace(spoken=VersionRange(api.spoken.first, last))
         monkeypatch.setattr(f"moldau.client.group_membership.{name}", known)
     with Producer(mock_cluster) as producer:
         sent = [b"%d" % number for number in range(100)]

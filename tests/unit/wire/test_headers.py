@@ -15,6 +15,7 @@ from kio.schema.response_header.v1.header import ResponseHeader as ResponseV1
 from kio.serial import entity_reader, entity_writer
 
 from moldau.errors import MalformedFrameError
+from moldau.wire.apis import FIRST_FLEXIBLE, NEVER
 from moldau.wire.headers import (
     RequestHeader,
     read_request_header,
@@ -22,7 +23,6 @@ from moldau.wire.headers import (
     request_prefix,
     response_prefix,
 )
-from moldau.wire.versions import FIRST_FLEXIBLE, is_flexible
 
 from .strategies import integers_of, texts
 
@@ -35,7 +35,7 @@ METADATA_V12 = struct.pack(">hhih", 3, 12, 7, 3) + b"abc"
 
 
 def _encoded(header: RequestHeader) -> bytes:
-    flexible = is_flexible(header.api_key, header.api_version)
+    flexible = header.api_version >= FIRST_FLEXIBLE.get(header.api_key, NEVER)
     header_class: type[HeaderV1 | HeaderV2] = HeaderV2 if flexible else HeaderV1
     entity = header_class(
         request_api_key=header.api_key,  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Which class, reader and header an API and version have."""
+"""Which class and reader an API and version have."""
 
 from __future__ import annotations
 
@@ -6,36 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from kio.schema.index import api_key_map
 
 from moldau.errors import UnsupportedVersionError
-from moldau.wire.versions import (
-    FIRST_FLEXIBLE,
-    is_flexible,
-    reader_of,
-    request_class,
-    response_class,
-)
-
-from .strategies import versions_of
-
-
-def test_the_table_of_flexible_versions_knows_every_api_of_kio() -> None:
-    assert FIRST_FLEXIBLE.keys() == api_key_map.keys()
-
-
-@pytest.mark.parametrize("api_key", FIRST_FLEXIBLE)
-def test_the_table_of_flexible_versions_agrees_with_kio(api_key: int) -> None:
-    versions = versions_of(api_key)
-    first = FIRST_FLEXIBLE[api_key]
-    for version in {versions[0], versions[-1], first - 1, first} & set(versions):
-        assert request_class(api_key, version).__flexible__ is is_flexible(api_key, version)
-        assert response_class(api_key, version).__flexible__ is is_flexible(api_key, version)
-
-
-def test_an_unknown_api_is_not_flexible() -> None:
-    assert not is_flexible(999, 32767)
-    assert not is_flexible(-1, 0)
+from moldau.wire.versions import reader_of, request_class, response_class
 
 
 @pytest.mark.parametrize(("api_key", "version"), [(999, 0), (3, 99), (0, 2), (-1, 0)])

@@ -14,12 +14,13 @@ from moldau.broker.api import serves
 from moldau.broker.config_resources import BrokerResource, TopicResource, alter_resource
 from moldau.broker.request_context import RequestContext
 from moldau.errors import InvalidRequestError
+from moldau.wire.apis import ALTER_CONFIGS
 
 if TYPE_CHECKING:
     from kio.schema.alter_configs.v2 import AlterConfigsRequest
     from kio.schema.alter_configs.v2.request import AlterConfigsResource
 
-API = serves("alter_configs", first=0, last=2)
+API = serves(ALTER_CONFIGS)
 
 
 async def handle(request: AlterConfigsRequest, context: RequestContext) -> dict[str, object]:

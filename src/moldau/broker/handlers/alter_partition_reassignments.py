@@ -18,14 +18,13 @@ from moldau.broker.request_context import RequestContext
 from moldau.cluster.elections import Outcomes
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import TopicPartition
+from moldau.wire.apis import ALTER_PARTITION_REASSIGNMENTS
 
 if TYPE_CHECKING:
     from kio.schema.alter_partition_reassignments.v1 import AlterPartitionReassignmentsRequest
 
 API = serves(
-    "alter_partition_reassignments",
-    first=0,
-    last=1,
+    ALTER_PARTITION_REASSIGNMENTS,
     droppable=("allow_replication_factor_change",),
 )
 

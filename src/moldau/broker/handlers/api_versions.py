@@ -15,16 +15,17 @@ from __future__ import annotations
 import re
 from functools import cache
 
-from moldau.broker.api import Api, serves
+from moldau.broker.api import ServedApi, serves
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
 from moldau.net.port import Chunk
+from moldau.wire.apis import API_VERSIONS
 from moldau.wire.headers import response_prefix
 from moldau.wire.messages import encode_body, parse_request
 from moldau.wire.shape import fit
 from moldau.wire.versions import response_class
 
-API = serves("api_versions", first=0, last=4, by_hand=True)
+API = serves(API_VERSIONS, by_hand=True)
 
 _DROPPABLE = frozenset({"throttle_time"})
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
@@ -50,7 +51,7 @@ def _names_its_software(frame: memoryview, position: int, version: int) -> bool:
 
 
 @cache
-def _encode(apis: tuple[Api, ...], version: int, error: ErrorCode) -> bytes:
+def _encode(apis: tuple[ServedApi, ...], version: int, error: ErrorCode) -> bytes:
     shown = [api for api in apis if error is ErrorCode.none or api.key == API.key]
     values = {
         "error_code": error,

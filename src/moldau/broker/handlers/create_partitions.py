@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING
 from moldau.broker.api import serves
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, KafkaError
+from moldau.wire.apis import CREATE_PARTITIONS
 
 if TYPE_CHECKING:
     from kio.schema.create_partitions.v3 import CreatePartitionsRequest
     from kio.schema.create_partitions.v3.request import CreatePartitionsTopic
 
-API = serves("create_partitions", first=0, last=3)
+API = serves(CREATE_PARTITIONS)
 
 
 async def handle(request: CreatePartitionsRequest, context: RequestContext) -> dict[str, object]:

@@ -20,15 +20,14 @@ from moldau.cluster.rules.metadata_image import TopicState
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.config.describe import describe_topic
 from moldau.errors import ErrorCode, InvalidReplicaAssignmentError, InvalidRequestError, KafkaError
+from moldau.wire.apis import CREATE_TOPICS
 
 if TYPE_CHECKING:
     from kio.schema.create_topics.v7 import CreateTopicsRequest
     from kio.schema.create_topics.v7.request import CreatableTopic
 
 API = serves(
-    "create_topics",
-    first=2,
-    last=7,
+    CREATE_TOPICS,
     droppable=("topic_id", "num_partitions", "replication_factor", "configs"),
 )
 

@@ -14,11 +14,12 @@ from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import CodeAnswer
 from moldau.groups.rules.events import DeleteGroup
 from moldau.groups.shard import Eventually
+from moldau.wire.apis import DELETE_GROUPS
 
 if TYPE_CHECKING:
     from kio.schema.delete_groups.v2 import DeleteGroupsRequest
 
-API = serves("delete_groups", first=0, last=2)
+API = serves(DELETE_GROUPS)
 
 
 async def handle(request: DeleteGroupsRequest, context: RequestContext) -> dict[str, object]:

@@ -14,12 +14,13 @@ from moldau.broker.api import serves
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, KafkaError
 from moldau.replication.partition import Partition
+from moldau.wire.apis import DELETE_RECORDS
 
 if TYPE_CHECKING:
     from kio.schema.delete_records.v2 import DeleteRecordsRequest
     from kio.schema.delete_records.v2.request import DeleteRecordsPartition
 
-API = serves("delete_records", first=0, last=2)
+API = serves(DELETE_RECORDS)
 
 
 async def handle(request: DeleteRecordsRequest, context: RequestContext) -> dict[str, object]:

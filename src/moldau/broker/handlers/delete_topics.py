@@ -20,11 +20,12 @@ from moldau.errors import (
     TopicDeletionDisabledError,
     UnknownTopicIdError,
 )
+from moldau.wire.apis import DELETE_TOPICS
 
 if TYPE_CHECKING:
     from kio.schema.delete_topics.v6 import DeleteTopicsRequest
 
-API = serves("delete_topics", first=1, last=6, droppable=("topic_id", "error_message"))
+API = serves(DELETE_TOPICS, droppable=("topic_id", "error_message"))
 
 _FIRST_WITH_IDS = 6
 

@@ -11,11 +11,12 @@ from moldau.broker.api import serves
 from moldau.broker.request_context import RequestContext
 from moldau.broker.topic_metadata import reachable_endpoints
 from moldau.errors import ErrorCode
+from moldau.wire.apis import DESCRIBE_CLUSTER
 
 if TYPE_CHECKING:
     from kio.schema.describe_cluster.v2 import DescribeClusterRequest
 
-API = serves("describe_cluster", first=0, last=2, droppable=("endpoint_type", "is_fenced"))
+API = serves(DESCRIBE_CLUSTER, droppable=("endpoint_type", "is_fenced"))
 
 _BROKERS = 1
 

@@ -24,12 +24,13 @@ from moldau.config.describe import (
     describe_topic,
 )
 from moldau.errors import ErrorCode, KafkaError
+from moldau.wire.apis import DESCRIBE_CONFIGS
 
 if TYPE_CHECKING:
     from kio.schema.describe_configs.v4 import DescribeConfigsRequest
     from kio.schema.describe_configs.v4.request import DescribeConfigsResource
 
-API = serves("describe_configs", first=1, last=4, droppable=("config_type", "documentation"))
+API = serves(DESCRIBE_CONFIGS, droppable=("config_type", "documentation"))
 
 
 def handle(request: DescribeConfigsRequest, context: RequestContext) -> dict[str, object]:

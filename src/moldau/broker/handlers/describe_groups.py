@@ -17,14 +17,13 @@ from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import DescribedMember, GroupDescription
 from moldau.groups.rules.group_states import GroupState
 from moldau.groups.shard import Eventually
+from moldau.wire.apis import DESCRIBE_GROUPS
 
 if TYPE_CHECKING:
     from kio.schema.describe_groups.v6 import DescribeGroupsRequest
 
 API = serves(
-    "describe_groups",
-    first=0,
-    last=6,
+    DESCRIBE_GROUPS,
     droppable=("throttle_time", "group_instance_id", "error_message"),
 )
 

@@ -14,14 +14,13 @@ from moldau.broker.api import serves
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
 from moldau.storage.log_store import DirectoryReport
+from moldau.wire.apis import DESCRIBE_LOG_DIRS
 
 if TYPE_CHECKING:
     from kio.schema.describe_log_dirs.v5 import DescribeLogDirsRequest
 
 API = serves(
-    "describe_log_dirs",
-    first=1,
-    last=5,
+    DESCRIBE_LOG_DIRS,
     droppable=("total_bytes", "usable_bytes", "is_cordoned"),
 )
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from moldau.broker.api import serves
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, KafkaError
+from moldau.wire.apis import DESCRIBE_PRODUCERS
 
 if TYPE_CHECKING:
     from kio.schema.describe_producers.v0 import DescribeProducersRequest
 
-API = serves("describe_producers", first=0, last=0)
+API = serves(DESCRIBE_PRODUCERS)
 
 
 def handle(request: DescribeProducersRequest, context: RequestContext) -> dict[str, object]:

@@ -19,11 +19,12 @@ from moldau.broker.topic_metadata import (
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import ErrorCode
 from moldau.model.topic_names import find_name_fault
+from moldau.wire.apis import DESCRIBE_TOPIC_PARTITIONS
 
 if TYPE_CHECKING:
     from kio.schema.describe_topic_partitions.v0 import DescribeTopicPartitionsRequest
 
-API = serves("describe_topic_partitions", first=0, last=0)
+API = serves(DESCRIBE_TOPIC_PARTITIONS)
 
 
 def handle(request: DescribeTopicPartitionsRequest, context: RequestContext) -> dict[str, object]:

@@ -19,11 +19,12 @@ from moldau.broker.request_context import RequestContext
 from moldau.cluster.elections import Outcomes
 from moldau.errors import ErrorCode, InvalidRequestError, KafkaError
 from moldau.model import TopicPartition
+from moldau.wire.apis import ELECT_LEADERS
 
 if TYPE_CHECKING:
     from kio.schema.elect_leaders.v2 import ElectLeadersRequest
 
-API = serves("elect_leaders", first=0, last=2, droppable=("error_code",))
+API = serves(ELECT_LEADERS, droppable=("error_code",))
 
 _PREFERRED = 0
 _UNCLEAN = 1

@@ -42,6 +42,7 @@ from moldau.net.port import Chunk
 from moldau.replication.partition import FollowedRead, Partition
 from moldau.replication.replica import PartitionRead
 from moldau.replication.rules.read_replica import RACK_AWARE_SELECTOR
+from moldau.wire.apis import FETCH
 from moldau.wire.endpoints import NodeEndpoint
 from moldau.wire.fetch_frame import (
     FetchedPartition,
@@ -52,7 +53,7 @@ from moldau.wire.fetch_frame import (
     parse_fetch_request,
 )
 
-API = serves("fetch", first=4, last=18, by_hand=True)
+API = serves(FETCH, by_hand=True)
 
 _READ_COMMITTED = 1
 _FIRST_WITH_RACK = 11

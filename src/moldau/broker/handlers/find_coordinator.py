@@ -22,14 +22,13 @@ from moldau.broker.api import serves
 from moldau.broker.request_context import RequestContext
 from moldau.broker.topic_metadata import reachable_endpoints
 from moldau.errors import ErrorCode, KafkaError
+from moldau.wire.apis import FIND_COORDINATOR
 
 if TYPE_CHECKING:
     from kio.schema.find_coordinator.v6 import FindCoordinatorRequest
 
 API = serves(
-    "find_coordinator",
-    first=0,
-    last=6,
+    FIND_COORDINATOR,
     droppable=("throttle_time", "error_message"),
 )
 

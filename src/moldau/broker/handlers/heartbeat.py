@@ -14,11 +14,12 @@ from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import CodeAnswer
 from moldau.groups.rules.events import Heartbeat
 from moldau.groups.shard import Eventually
+from moldau.wire.apis import HEARTBEAT
 
 if TYPE_CHECKING:
     from kio.schema.heartbeat.v4 import HeartbeatRequest
 
-API = serves("heartbeat", first=0, last=4, droppable=("throttle_time",))
+API = serves(HEARTBEAT, droppable=("throttle_time",))
 
 
 def handle(request: HeartbeatRequest, context: RequestContext) -> Eventually[dict[str, object]]:

@@ -15,6 +15,7 @@ from moldau.broker.config_resources import BrokerResource, TopicResource, alter_
 from moldau.broker.request_context import RequestContext
 from moldau.config.operations import ConfigChange, ConfigOperation
 from moldau.errors import InvalidRequestError
+from moldau.wire.apis import INCREMENTAL_ALTER_CONFIGS
 
 if TYPE_CHECKING:
     from kio.schema.incremental_alter_configs.v1 import IncrementalAlterConfigsRequest
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
         AlterConfigsResource,
     )
 
-API = serves("incremental_alter_configs", first=0, last=1)
+API = serves(INCREMENTAL_ALTER_CONFIGS)
 
 
 async def handle(

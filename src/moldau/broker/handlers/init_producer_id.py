@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 from moldau.broker.api import serves
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
+from moldau.wire.apis import INIT_PRODUCER_ID
 
 if TYPE_CHECKING:
     from kio.schema.init_producer_id.v5 import InitProducerIdRequest
 
-API = serves("init_producer_id", first=0, last=5)
+API = serves(INIT_PRODUCER_ID)
 
 _FIRST_EPOCH = 0
 

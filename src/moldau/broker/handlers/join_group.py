@@ -21,15 +21,14 @@ from moldau.groups.rules.answers import JoinAnswer
 from moldau.groups.rules.events import Join
 from moldau.groups.rules.members import GroupProtocol
 from moldau.groups.shard import Eventually
+from moldau.wire.apis import JOIN_GROUP
 from moldau.wire.shape import millis
 
 if TYPE_CHECKING:
     from kio.schema.join_group.v9 import JoinGroupRequest
 
 API = serves(
-    "join_group",
-    first=0,
-    last=9,
+    JOIN_GROUP,
     droppable=("throttle_time", "protocol_type", "skip_assignment", "group_instance_id"),
 )
 

@@ -18,11 +18,12 @@ from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import LeaveAnswer
 from moldau.groups.rules.events import Leave, LeavingMember
 from moldau.groups.shard import Eventually
+from moldau.wire.apis import LEAVE_GROUP
 
 if TYPE_CHECKING:
     from kio.schema.leave_group.v5 import LeaveGroupRequest
 
-API = serves("leave_group", first=0, last=5, droppable=("throttle_time",))
+API = serves(LEAVE_GROUP, droppable=("throttle_time",))
 
 _FIRST_WITH_SEVERAL_MEMBERS = 3
 

@@ -13,14 +13,13 @@ from moldau.broker.api import serves
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, KafkaError
 from moldau.groups.rules.answers import ListedGroup
+from moldau.wire.apis import LIST_GROUPS
 
 if TYPE_CHECKING:
     from kio.schema.list_groups.v5 import ListGroupsRequest
 
 API = serves(
-    "list_groups",
-    first=0,
-    last=5,
+    LIST_GROUPS,
     droppable=("throttle_time", "group_state", "group_type"),
 )
 

@@ -22,12 +22,13 @@ from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, KafkaError, OffsetNotAvailableError
 from moldau.replication.partitions import Partitions
 from moldau.replication.replica import LATEST_TIMESTAMP, FoundOffset
+from moldau.wire.apis import LIST_OFFSETS
 
 if TYPE_CHECKING:
     from kio.schema.list_offsets.v11 import ListOffsetsRequest
     from kio.schema.list_offsets.v11.request import ListOffsetsPartition
 
-API = serves("list_offsets", first=1, last=11, droppable=("throttle_time", "leader_epoch"))
+API = serves(LIST_OFFSETS, droppable=("throttle_time", "leader_epoch"))
 
 
 _FIRST_WITH_NOT_AVAILABLE = 5

@@ -14,11 +14,12 @@ from moldau.broker.request_context import RequestContext
 from moldau.cluster.rules.metadata_image import PartitionState
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import TopicPartition
+from moldau.wire.apis import LIST_PARTITION_REASSIGNMENTS
 
 if TYPE_CHECKING:
     from kio.schema.list_partition_reassignments.v0 import ListPartitionReassignmentsRequest
 
-API = serves("list_partition_reassignments", first=0, last=0)
+API = serves(LIST_PARTITION_REASSIGNMENTS)
 
 
 def handle(

@@ -31,14 +31,13 @@ from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.errors import ErrorCode, KafkaError, TopicExistsError
 from moldau.model.topic_names import INTERNAL_TOPICS, find_name_fault
+from moldau.wire.apis import METADATA
 
 if TYPE_CHECKING:
     from kio.schema.metadata.v12 import MetadataRequest
 
 API = serves(
-    "metadata",
-    first=0,
-    last=13,
+    METADATA,
     droppable=(
         "throttle_time",
         "cluster_id",

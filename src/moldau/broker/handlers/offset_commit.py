@@ -21,6 +21,7 @@ from moldau.groups.rules.answers import PartitionsAnswer
 from moldau.groups.rules.events import CommitOffsets
 from moldau.groups.rules.records import NO_TIMESTAMP, CommittedOffset
 from moldau.groups.shard import Eventually
+from moldau.wire.apis import OFFSET_COMMIT
 from moldau.wire.shape import millis
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
         OffsetCommitRequestTopic,
     )
 
-API = serves("offset_commit", first=2, last=10, droppable=("throttle_time",))
+API = serves(OFFSET_COMMIT, droppable=("throttle_time",))
 
 _FIRST_WITH_GROUP_ID_NOT_FOUND = 9
 _FIRST_WITH_TOPIC_IDS = 10

@@ -14,11 +14,12 @@ from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import PartitionsAnswer
 from moldau.groups.rules.events import DeleteOffsets
 from moldau.groups.shard import Eventually
+from moldau.wire.apis import OFFSET_DELETE
 
 if TYPE_CHECKING:
     from kio.schema.offset_delete.v0 import OffsetDeleteRequest
 
-API = serves("offset_delete", first=0, last=0)
+API = serves(OFFSET_DELETE)
 
 
 def handle(request: OffsetDeleteRequest, context: RequestContext) -> Eventually[dict[str, object]]:

@@ -22,15 +22,14 @@ from moldau.groups.coordinator import FoundOffsets
 from moldau.groups.rules.answers import NO_OFFSET
 from moldau.groups.rules.records import NO_LEADER_EPOCH, CommittedOffset
 from moldau.groups.shard import Eventually
+from moldau.wire.apis import OFFSET_FETCH
 
 if TYPE_CHECKING:
     from kio.schema.offset_fetch.v10 import OffsetFetchRequest
     from kio.schema.offset_fetch.v10.request import OffsetFetchRequestTopics
 
 API = serves(
-    "offset_fetch",
-    first=1,
-    last=10,
+    OFFSET_FETCH,
     droppable=("throttle_time", "committed_leader_epoch", "error_code"),
 )
 

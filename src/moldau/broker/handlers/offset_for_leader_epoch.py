@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 from moldau.broker.api import serves
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, KafkaError
+from moldau.wire.apis import OFFSET_FOR_LEADER_EPOCH
 
 if TYPE_CHECKING:
     from kio.schema.offset_for_leader_epoch.v4 import OffsetForLeaderEpochRequest
     from kio.schema.offset_for_leader_epoch.v4.request import OffsetForLeaderPartition
 
-API = serves("offset_for_leader_epoch", first=2, last=4)
+API = serves(OFFSET_FOR_LEADER_EPOCH)
 
 
 def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) -> dict[str, object]:

@@ -46,6 +46,7 @@ from moldau.replication.partition import ALL_IN_SYNC, Partition
 from moldau.replication.rules.acknowledgement import Acknowledgement
 from moldau.storage.log import AppendResult
 from moldau.tasks import finish_first
+from moldau.wire.apis import PRODUCE
 from moldau.wire.produce_frame import (
     ProducedPartition,
     ProduceRequest,
@@ -53,7 +54,7 @@ from moldau.wire.produce_frame import (
     parse_produce_request,
 )
 
-API = serves("produce", first=3, last=13, advertised_first=0, by_hand=True)
+API = serves(PRODUCE, advertised_first=0, by_hand=True)
 
 _log = logging.getLogger(__name__)
 

@@ -17,14 +17,13 @@ from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import SyncAnswer
 from moldau.groups.rules.events import Sync
 from moldau.groups.shard import Eventually
+from moldau.wire.apis import SYNC_GROUP
 
 if TYPE_CHECKING:
     from kio.schema.sync_group.v5 import SyncGroupRequest
 
 API = serves(
-    "sync_group",
-    first=0,
-    last=5,
+    SYNC_GROUP,
     droppable=("throttle_time", "protocol_type", "protocol_name"),
 )
 

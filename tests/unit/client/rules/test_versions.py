@@ -1,15 +1,14 @@
-"""The choice of a version, and the table of what this client speaks."""
+"""The choice of a version."""
 
 from __future__ import annotations
 
 import pytest
 
-from moldau.client.rules import versions
-from moldau.client.rules.versions import Api, VersionRange, choose_version
+from moldau.client.rules.versions import choose_version
 from moldau.errors import UnsupportedByBrokerError
-from moldau.wire.versions import request_class, response_class
+from moldau.wire.apis import Api, VersionRange
 
-API = Api("Something", 99, 2, 5)
+API = Api(99, "Something", 0, spoken=VersionRange(2, 5))
 
 
 def test_the_newest_common_version_is_chosen() -> None:
@@ -26,10 +25,7 @@ def test_no_common_version_is_an_error_that_names_the_request(
         choose_version(API, served)
 
 
-def test_every_version_in_the_table_has_its_messages() -> None:
-    apis = [found for found in vars(versions).values() if isinstance(found, Api)]
-    assert len(apis) > 10
-    for api in apis:
-        for version in (api.first, api.last):
-            assert request_class(api.key, version).__api_key__ == api.key
-            assert response_class(api.key, version).__api_key__ == api.key
+def test_a_version_may_be_asked_for_from_below() -> None:
+    assert choose_version(API, {99: VersionRange(0, 9)}, at_least=4) == 5
+    with pytest.raises(UnsupportedByBrokerError, match="speaks 4 to 5"):
+        choose_version(API, {99: VersionRange(0, 3)}, at_least=4)

@@ -1,5 +1,5 @@
-"""Every API of Kafka, declared once: key, name, the first flexible version, and the versions that this
-broker serves and this client speaks.
+"""Every API of Kafka, declared once: key, name, the first flexible version, and the versions that
+this broker serves and this client speaks.
 
 The upper ends of what is spoken are versions whose meaning the client's code knows; kio may have
 newer layouts. Literals only, compared with kio's schemas by a test, so that looking something up

@@ -60,3 +60,14 @@ async def finish_first(work: Awaitable[T]) -> T:
             inner.exception()  # seen: nobody is left to raise it to
         raise cancellation
     return inner.result()
+
+
+def was_discarded(error: BaseException | None) -> bool:
+    """Whether work has not failed, but was thrown away with its event loop.
+
+    Python raises GeneratorExit in a coroutine that it finds as garbage; what is done about that on
+    the way up may fail in turn.
+    """
+    while error is not None and not isinstance(error, GeneratorExit):
+        error = error.__context__
+    return error is not None

@@ -36,7 +36,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
 from moldau.clock import Clock
-from moldau.tasks import TaskSupervisor
+from moldau.tasks import TaskSupervisor, was_discarded
 
 _log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class Duties:
             try:
                 return await begin()
             except Exception as error:  # whatever it is: see above
-                if _is_discarded(error):
+                if was_discarded(error):
                     raise
                 now = self._clock.monotonic()
                 failed_at = [at for at in failed_at if now - at < WINDOW_SECONDS] + [now]
@@ -97,18 +97,10 @@ class Duties:
         try:
             await work
         except Exception as error:
-            if _is_discarded(error):
+            if was_discarded(error):
                 raise
             self._fail(name, error)
 
     def _fail(self, name: str, error: Exception) -> None:
         _log.critical("%s failed, the broker ends: %s", name, error, exc_info=error)
         self._give_up(name, error)
-
-
-def _is_discarded(error: BaseException) -> bool:
-    """Whether the duty has not failed, but was thrown away with its event loop."""
-    context: BaseException | None = error
-    while context is not None and not isinstance(context, GeneratorExit):
-        context = context.__context__
-    return context is not None

@@ -15,12 +15,14 @@ import asyncio
 import errno
 import logging
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random, SystemRandom
+from types import TracebackType
+from typing import TypeAlias
 
 from moldau.broker.adoption import adopt_topics, check_adoption, tell_unconfirmed
 from moldau.broker.boot_id import read_boot_id
@@ -59,13 +61,17 @@ from moldau.net.port import Connection, Network, Server
 from moldau.replication.partitions import Partitions
 from moldau.storage.files import Files
 from moldau.storage.log_store import LogStore
-from moldau.tasks import TaskSupervisor
+from moldau.tasks import TaskSupervisor, was_discarded
 from moldau.workers import Workers
 
 _log = logging.getLogger(__name__)
 
 _FIRST_BROKER_ID = BrokerId(1)
 """A broker alone that was given no id."""
+
+_Exit: TypeAlias = Callable[
+    [type[BaseException] | None, BaseException | None, TracebackType | None], Awaitable[None]
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +163,7 @@ class Broker:
             random=ports.random,
         )
         await log_store.open()
-        stack.push_async_callback(log_store.close)
+        stack.push_async_exit(_unless_discarded(log_store.close))
         coordination = await stack.enter_async_context(ports.open_coordination(folders[0]))
         is_new = await coordination.get(CLUSTER_ID) is None
         if is_new:
@@ -172,7 +178,7 @@ class Broker:
         publisher = MetadataPublisher(
             coordination, ports.clock, cluster_id, on_failure=self._metadata_failed
         )
-        stack.push_async_callback(publisher.stop)
+        stack.push_async_exit(_unless_discarded(publisher.stop))
         waiting_room = WaitingRoom(ports.clock)
         events = PartitionEvents(waiting_room)
         partitions = Partitions(
@@ -193,7 +199,7 @@ class Broker:
             coordination=coordination,
             publisher=publisher,
         )
-        stack.push_async_callback(control.to_controller.close)
+        stack.push_async_exit(_unless_discarded(control.to_controller.close))
         groups = self._make_coordinator(broker_id, control.topic_maker, publisher, partitions)
         stack.callback(groups.close)
         replication = connect_replication(
@@ -229,7 +235,7 @@ class Broker:
             ),
             apis=self._table.apis,
         )
-        stack.push_async_callback(self._supervisor.close)
+        stack.push_async_exit(_unless_discarded(self._supervisor.close))
         await self._listen(stack)
         publisher.subscribe(self._on_image)
         await publisher.start()
@@ -293,7 +299,7 @@ class Broker:
                     "served yet; use PLAINTEXT"
                 )
             server = await self._bind(listener)
-            stack.push_async_callback(server.close)
+            stack.push_async_exit(_unless_discarded(server.close))
             ports[listener.name] = server.port
         self.listeners = self._current.options.advertise(socket.gethostname(), ports)
         self._bound = tuple(
@@ -405,6 +411,21 @@ class Broker:
     def _metadata_failed(self, name: str, error: BaseException) -> None:
         _log.critical("%s failed, the broker ends: %s", name, error, exc_info=error)
         self._give_up(name, error)
+
+
+def _unless_discarded(close: Callable[[], Awaitable[None]]) -> _Exit:
+    """Closes a part of the broker, unless the broker was thrown away with its event loop.
+
+    Then there is nobody to wait for, and on disk is what a killed process leaves there.
+    """
+
+    async def leave(
+        kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not was_discarded(error):
+            await close()
+
+    return leave
 
 
 def _deleted_topics(

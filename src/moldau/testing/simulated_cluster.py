@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import warnings
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -269,10 +268,7 @@ class SimulatedCluster:
         logger.propagate = False
         logger.addHandler(self._capture)
         try:
-            with warnings.catch_warnings():
-                # By a process that was killed between making it and beginning it.
-                warnings.filterwarnings("ignore", "coroutine .* was never awaited", RuntimeWarning)
-                self.world.loop.run(self._play(story or _seeds_own))
+            self.world.loop.run(self._play(story or _seeds_own))
         except StuckError as error:
             self.history.report("LIVE", str(error))
         except _GivenUpError:

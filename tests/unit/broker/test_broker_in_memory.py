@@ -19,6 +19,7 @@ from moldau.errors import ErrorCode, StartupError
 from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import walk_headers
 from moldau.records.batch_reader import records_of
+from moldau.storage.rules.file_names import CLEAN_SHUTDOWN_FILE
 from moldau.testing import ManualClock, MemoryFiles, MemoryNetwork
 from moldau.testing.manual_clock import wait_until_idle
 from moldau.wire.messages import encode_request, parse_response
@@ -223,6 +224,24 @@ async def crash(world, broker) -> None:
     world.network.crash("broker")
     with contextlib.suppress(Exception):
         await broker.stop()
+
+
+def test_a_broker_that_is_thrown_away_while_it_starts_closes_nothing():
+    """As its coroutine is found as garbage, nothing can be awaited: see seed 76."""
+
+    async def story(world: World) -> None:
+        world.coordination = _never_connected
+        starting = world.start()
+        starting.send(None)  # to where it waits for the coordination store
+        starting.close()
+        assert not world.files.exists(Path("/data") / CLEAN_SHUTDOWN_FILE)
+
+    run(story)
+
+
+@contextlib.asynccontextmanager
+async def _never_connected(folder: Path):
+    yield await asyncio.get_running_loop().create_future()
 
 
 def test_a_crash_of_the_process_loses_nothing():

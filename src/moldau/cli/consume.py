@@ -72,43 +72,26 @@ def consume(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Print the records of a topic: new ones, or from any place on."""
+    import asyncio
+
+    from moldau.cli.consume_run import Consumption, consume_records
+    from moldau.cli.consume_start import choose_start
     from moldau.cli.record_format import parse_format
 
-    formatter = parse_format("json" if as_json else form)
-    idle_seconds = None if timeout_ms is None else timeout_ms / 1000
-    if group is not None:
-        import asyncio
-
-        from moldau.cli.consume_group import GroupConsumption, consume_in_group
-
-        if partition or offset is not None or timestamp is not None:
-            raise typer.BadParameter(
-                "a group has its own partitions and offsets: leave out --partition, --offset and "
-                "--timestamp, and see `moldau groups reset-offsets`",
-                param_hint="--group",
-            )
-        membership = GroupConsumption(
-            topic=topic,
-            group_id=group,
-            from_beginning=from_beginning,
-            formatter=formatter,
-            max_records=max_messages,
-            idle_seconds=idle_seconds,
-            until_end=until_end,
+    if group is not None and (partition or offset is not None or timestamp is not None):
+        raise typer.BadParameter(
+            "a group has its own partitions and offsets: leave out --partition, --offset and "
+            "--timestamp, and see `moldau groups reset-offsets`",
+            param_hint="--group",
         )
-        asyncio.run(consume_in_group(bootstrap, membership))
-    else:
-        from moldau.cli.consume_session import Consumption, consume_records
-        from moldau.cli.consume_start import choose_start
-        from moldau.cli.session import with_client
-
-        consumption = Consumption(
-            topic=topic,
-            partitions=tuple(partition or ()),
-            start=choose_start(offset, timestamp, from_beginning),
-            formatter=formatter,
-            max_records=max_messages,
-            idle_seconds=idle_seconds,
-            until_end=until_end,
-        )
-        with_client(bootstrap, lambda client: consume_records(client, consumption))
+    consumption = Consumption(
+        topic=topic,
+        group_id=group,
+        partitions=tuple(partition or ()),
+        start=choose_start(offset, timestamp, from_beginning),
+        formatter=parse_format("json" if as_json else form),
+        max_records=max_messages,
+        idle_seconds=None if timeout_ms is None else timeout_ms / 1000,
+        until_end=until_end,
+    )
+    asyncio.run(consume_records(bootstrap, consumption))

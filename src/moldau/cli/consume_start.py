@@ -1,22 +1,14 @@
-"""Where `moldau consume` begins and ends in each partition.
-
-The texts of --offset and --timestamp become a `Start`; with the cluster's answers a `Start` becomes
-offsets.
-"""
+"""Where `moldau consume` begins in each partition: from the texts of its options to positions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from moldau.client.admin_logs import LogAdmin
-from moldau.client.admin_values import OffsetSpec
-from moldau.client.cluster_client import ClusterClient
-from moldau.errors import ConfigurationError, KafkaError
+from moldau.client.consumer import AsyncConsumer
+from moldau.errors import ConfigurationError
 from moldau.model import TopicPartition
-
-Offsets = Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,53 +80,25 @@ def choose_start(offset: str | None, timestamp: str | None, from_beginning: bool
     return BeforeEnd(0) if offset is None else parse_offset(offset)
 
 
-async def find_start(
-    client: ClusterClient, partitions: Sequence[TopicPartition], start: Start
-) -> Offsets:
-    """The offset to begin with in each partition."""
+async def go_to_start(
+    consumer: AsyncConsumer, partitions: Sequence[TopicPartition], start: Start
+) -> None:
+    """Let a consumer read these partitions from where it is to begin, as things are now."""
+    consumer.assign(partitions)
     match start:
         case AtOffset(offset):
-            return dict.fromkeys(partitions, offset)
+            for partition in partitions:
+                consumer.seek(partition, offset)
         case AtBeginning():
-            return await _list(client, partitions, OffsetSpec.EARLIEST)
+            consumer.seek_to_beginning()
         case AtTime(timestamp_ms):
-            return await _find_time(client, partitions, timestamp_ms)
+            consumer.seek_to_time(timestamp_ms)
+        case BeforeEnd(0):
+            consumer.seek_to_end()
         case BeforeEnd(count):
-            return await _find_before_end(client, partitions, count)
-
-
-async def find_end(client: ClusterClient, partitions: Sequence[TopicPartition]) -> Offsets:
-    """The offset after the last record of each partition, as of now."""
-    return await _list(client, partitions, OffsetSpec.LATEST)
-
-
-async def _find_before_end(
-    client: ClusterClient, partitions: Sequence[TopicPartition], count: int
-) -> Offsets:
-    latest = await _list(client, partitions, OffsetSpec.LATEST)
-    if not count:
-        return latest
-    earliest = await _list(client, partitions, OffsetSpec.EARLIEST)
-    return {one: max(latest[one] - count, earliest[one]) for one in partitions}
-
-
-async def _find_time(
-    client: ClusterClient, partitions: Sequence[TopicPartition], timestamp_ms: int
-) -> Offsets:
-    found = dict(await _list(client, partitions, timestamp_ms))
-    too_late = [one for one in partitions if found[one] < 0]
-    if too_late:
-        found.update(await _list(client, too_late, OffsetSpec.LATEST))
-    return found
-
-
-async def _list(
-    client: ClusterClient, partitions: Sequence[TopicPartition], question: int
-) -> Offsets:
-    answers = await LogAdmin(client).list_offsets(dict.fromkeys(partitions, int(question)))
-    offsets: dict[TopicPartition, int] = {}
-    for partition, answer in answers.items():
-        if isinstance(answer, KafkaError):
-            raise answer
-        offsets[partition] = answer.offset
-    return offsets
+            earliest = await consumer.beginning_offsets(partitions)
+            latest = await consumer.end_offsets(partitions)
+            for partition in partitions:
+                consumer.seek(partition, max(latest[partition] - count, earliest[partition]))
+    for partition in partitions:
+        await consumer.position(partition)  # looked up now, not when the first record is wanted

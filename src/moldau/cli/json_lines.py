@@ -13,9 +13,12 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import NamedTuple
 
-from moldau.cli.line_parser import ParsedLine, first_words
+from moldau.cli.line_parser import ParsedLines, ParsedRow, first_words
 from moldau.errors import ConfigurationError
 from moldau.records.record import Headers
 
@@ -31,14 +34,46 @@ _FIELDS = frozenset(
 Document = Mapping[str, object]
 
 
-class JsonLineParser:
-    """Reads one object from each line."""
+class _Line(NamedTuple):
+    """What a line says."""
 
-    def parse(self, line: bytes, number: int) -> ParsedLine:
-        try:
-            return _read(_read_object(line))
-        except ValueError as error:  # of JSON, base64 and UTF-8, too
-            raise ConfigurationError(f"line {number} {error}: {first_words(line)}") from None
+    partition: int | None
+    row: ParsedRow
+
+
+class JsonLineParser:
+    """Reads one object from each line; `headers` come before those that a line has of its own."""
+
+    def __init__(self, headers: Headers = ()) -> None:
+        self._headers = headers
+
+    def parse(self, lines: Sequence[bytes], first_number: int) -> Iterator[ParsedLines]:
+        read: list[_Line] = []
+        refusal: ConfigurationError | None = None
+        for number, line in enumerate(lines, first_number):
+            try:
+                read.append(self._read(_read_object(line)))
+            except ValueError as error:  # of JSON, base64 and UTF-8, too
+                refusal = ConfigurationError(f"line {number} {error}: {first_words(line)}")
+                break
+        for partition, same in groupby(read, key=itemgetter(0)):
+            yield ParsedLines([row for _, row in same], partition=partition)
+        if refusal is not None:
+            raise refusal
+
+    def _read(self, document: Document) -> _Line:
+        if "value" not in document and "value_base64" not in document:
+            raise ValueError("has no value")
+        headers = self._headers + _read_headers(document.get("headers"))
+        return _Line(
+            _read_number(document, "partition"),
+            (
+                _read_number(document, "timestamp_ms"),
+                _read_bytes(document, "key"),
+                _read_bytes(document, "value"),
+                headers,
+            ),
+        )
 
 
 def _read_object(line: bytes) -> Document:
@@ -52,18 +87,6 @@ def _read_object(line: bytes) -> Document:
     if unknown:
         raise ValueError(f"has {min(unknown)!r}, which means nothing here")
     return document
-
-
-def _read(document: Document) -> ParsedLine:
-    if "value" not in document and "value_base64" not in document:
-        raise ValueError("has no value")
-    return ParsedLine(
-        key=_read_bytes(document, "key"),
-        value=_read_bytes(document, "value"),
-        headers=_read_headers(document.get("headers")),
-        partition=_read_number(document, "partition"),
-        timestamp_ms=_read_number(document, "timestamp_ms"),
-    )
 
 
 def _read_bytes(document: Document, name: str) -> bytes | None:

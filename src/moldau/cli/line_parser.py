@@ -1,28 +1,38 @@
-"""From a line of input to a record's key and value. Pure."""
+"""From lines of input to records. Pure.
+
+Lines are read some thousands at a time, and so are they parsed: a step for each line would cost
+more than all the rest of `moldau produce`.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from moldau.errors import ConfigurationError
 from moldau.records.record import Headers
 
+Payload = bytes | None
+ParsedRow = tuple[int | None, Payload, Payload, Headers]
+"""A record whose line says more than key and value; without a timestamp it gets the present."""
 
-class ParsedLine(NamedTuple):
-    """What a line says. What it does not say is None: the command decides it then."""
 
-    key: bytes | None
-    value: bytes | None
-    headers: Headers = ()
-    partition: int | None = None
-    timestamp_ms: int | None = None
+class ParsedLines(NamedTuple):
+    """Records of consecutive lines that go to one place, as `Producer.send_many` takes them."""
+
+    values: Sequence[Payload] | Sequence[ParsedRow]
+    keys: Sequence[Payload] | None = None
+    partition: int | None = None  # None: the command decides
 
 
 class Parser(Protocol):
     """Reads lines in one of the forms of `moldau produce`."""
 
-    def parse(self, line: bytes, number: int) -> ParsedLine:
-        """`number` counts from 1, for the message about a line that cannot be read."""
+    def parse(self, lines: Sequence[bytes], first_number: int) -> Iterator[ParsedLines]:
+        """What the lines say. A line that cannot be read is raised after those before it.
+
+        `first_number` counts from 1, for the message about such a line.
+        """
 
 
 class LineParser:
@@ -32,19 +42,26 @@ class LineParser:
         self._separator = None if key_separator is None else key_separator.encode()
         self._null_marker = None if null_marker is None else null_marker.encode()
 
-    def parse(self, line: bytes, number: int) -> ParsedLine:
-        if self._separator is None:
-            return ParsedLine(None, self._unless_null(line))
-        key, found, value = line.partition(self._separator)
-        if not found:
+    def parse(self, lines: Sequence[bytes], first_number: int) -> Iterator[ParsedLines]:
+        separator = self._separator
+        if separator is None:
+            yield ParsedLines(self._with_nulls(lines))
+            return
+        keys, found, values = zip(*[line.partition(separator) for line in lines], strict=True)
+        count = found.index(b"") if b"" in found else len(found)
+        if count:
+            yield ParsedLines(self._with_nulls(values[:count]), self._with_nulls(keys[:count]))
+        if count < len(found):
             raise ConfigurationError(
-                f"line {number} has no key separator {self._separator.decode()!r}: "
-                f"{first_words(line)}"
+                f"line {first_number + count} has no key separator {separator.decode()!r}: "
+                f"{first_words(lines[count])}"
             )
-        return ParsedLine(self._unless_null(key), self._unless_null(value))
 
-    def _unless_null(self, text: bytes) -> bytes | None:
-        return None if text == self._null_marker else text
+    def _with_nulls(self, texts: Sequence[bytes]) -> Sequence[Payload]:
+        marker = self._null_marker
+        if marker is None or marker not in texts:
+            return texts
+        return [None if text == marker else text for text in texts]
 
 
 def first_words(line: bytes) -> str:

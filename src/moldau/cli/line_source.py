@@ -23,13 +23,13 @@ def read_lines(descriptor: int) -> Iterator[Sequence[bytes]]:
         chunk = os.read(descriptor, _CHUNK_BYTES)
         if not chunk:
             break
-        if b"\n" not in chunk:
-            unfinished.append(chunk)
-            continue
         unfinished.append(chunk)
-        lines = b"".join(unfinished).split(b"\n")
+        if b"\n" not in chunk:
+            continue
+        text = b"".join(unfinished)
+        lines = text.split(b"\n")
         unfinished = [lines.pop()]
-        yield [line.removesuffix(b"\r") for line in lines]
+        yield [line.removesuffix(b"\r") for line in lines] if b"\r" in text else lines
     last = b"".join(unfinished)
     if last:
         yield [last.removesuffix(b"\r")]

@@ -82,7 +82,7 @@ def produce(
     ] = Compression.NONE,
     batch_size: Annotated[
         int, typer.Option(min=1, metavar="BYTES", help="Send a batch when it has so many bytes.")
-    ] = 65536,
+    ] = 131072,
     rate: Annotated[
         float | None,
         typer.Option(
@@ -99,8 +99,7 @@ def produce(
 
     From stdin, from a file, or typed at a prompt.
     """
-    from moldau.cli.json_lines import JsonLineParser
-    from moldau.cli.line_parser import LineParser
+    from moldau.cli.line_parser import LineParser, Parser
     from moldau.cli.options import parse_pairs
     from moldau.cli.produce_run import Production, run_production
 
@@ -109,13 +108,19 @@ def produce(
         raise typer.BadParameter(
             "--key-separator and --null-marker are for lines of text", param_hint="--format"
         )
-    headers = parse_pairs(header or (), "--header")
+    pairs = parse_pairs(header or (), "--header")
+    headers = tuple((name, value.encode()) for name, value in pairs)
+    parser: Parser = LineParser(key_separator, null_marker)
+    if is_json:
+        from moldau.cli.json_lines import JsonLineParser
+
+        parser = JsonLineParser(headers)
     run_production(
         Production(
             topic=topic,
             file=file,
-            parser=JsonLineParser() if is_json else LineParser(key_separator, null_marker),
-            headers=tuple((name, value.encode()) for name, value in headers),
+            parser=parser,
+            headers=headers,
             partition=partition,
             acks=-1 if acks is Acks.ALL else int(acks.value),
             compression=compression.value,

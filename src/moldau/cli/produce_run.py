@@ -4,32 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
 import stat
 import sys
 import time
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from moldau.cli.line_parser import ParsedLine, Parser
+from moldau.cli.line_parser import Parser
 from moldau.cli.line_source import read_lines
 from moldau.cli.output import note, print_document
 from moldau.cli.pace import Pace
-from moldau.cli.produce_session import ProduceSession
 from moldau.cli.progress import Progress
-from moldau.cli.session import client_settings
-from moldau.client.batch_sender import BatchSender, SendSettings
-from moldau.client.cluster_client import ClusterClient
-from moldau.client.loop_thread import LoopThread
+from moldau.cli.session import CLIENT_ID, with_client
+from moldau.client.blocking_producer import Producer
+from moldau.client.record_futures import ManyFuture
 from moldau.client.rules.cluster_metadata import TopicMetadata
-from moldau.client.rules.partitioners import StickyPartitioner
 from moldau.config.client_options import ACKS_NONE
-from moldau.errors import UnknownTopicError
-from moldau.records.compression import Codec
-from moldau.records.record import Headers, NewRecord
+from moldau.errors import MoldauError, UnknownTopicError
+from moldau.records.record import Headers
 
 _PROMPT = "> "
+_MAX_LINE_BYTES = 100 * 1024 * 1024
+_MAX_BLOCK_MS = 10 * 60 * 1000
+_LAST_SECONDS = 10.0
+"""How long what was read may take to be sent, once the command is to end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +39,7 @@ class Production:
     topic: str
     file: Path | None
     parser: Parser
-    headers: Headers  # before those that a line has of its own
+    headers: Headers  # for lines that say nothing of headers
     partition: int | None
     acks: int
     compression: str
@@ -51,34 +51,34 @@ class Production:
 
 def run_production(production: Production) -> None:
     """Send all input, then say how many records went where."""
-    with LoopThread() as loop:
-        client = ClusterClient(production.bootstrap, client_settings())
-        try:
-            topic = loop.run(client.wait_until_topic_is_ready(production.topic, may_create=True))
-            if production.partition is not None:
-                _require_partition(topic, production.partition)
-            session = _make_session(loop, client, topic, production)
-            try:
-                _Input(session, topic, production).send()
-            finally:
-                _report(session, production)
-        finally:
-            loop.run(client.close())
+    topic = with_client(
+        production.bootstrap,
+        lambda client: client.wait_until_topic_is_ready(production.topic, may_create=True),
+    )
+    if production.partition is not None:
+        _require_partition(topic, production.partition)
+    account = Account()
+    producer = _make_producer(production)
+    try:
+        _Input(producer, account, production).send()
+    finally:
+        # All is confirmed by now, unless something went wrong: then what is left is not waited for.
+        producer.close(0.0)
+        account.count_rest()
+        _report(account, production)
 
 
-def _make_session(
-    loop: LoopThread, client: ClusterClient, topic: TopicMetadata, production: Production
-) -> ProduceSession:
-    settings = SendSettings(acks=production.acks, codec=Codec.parse(production.compression))
-    return ProduceSession(
-        loop,
-        BatchSender(client, settings),
-        topic.name,
-        partition_count=len(topic.partitions),
-        available=topic.partitions_with_leader(),
-        partitioner=StickyPartitioner(random.randrange),
-        fixed_partition=production.partition,
-        batch_bytes=production.batch_bytes,
+def _make_producer(production: Production) -> Producer:
+    return Producer(
+        production.bootstrap,
+        client_id=CLIENT_ID,
+        acks=production.acks,
+        compression_type=production.compression,
+        batch_size=production.batch_bytes,
+        # What a line may have is the topic's decision: max.message.bytes.
+        max_request_size=_MAX_LINE_BYTES,
+        # Memory is waited for as long as anything in it may still be delivered.
+        max_block_ms=_MAX_BLOCK_MS,
     )
 
 
@@ -90,12 +90,45 @@ def _require_partition(topic: TopicMetadata, partition: int) -> None:
         )
 
 
-class _Input:
-    """Takes lines to a session: parsed, at the pace that was asked for, with progress shown."""
+class Account:
+    """What has been confirmed of the records that were sent, in the order of sending."""
 
-    def __init__(self, session: ProduceSession, topic: TopicMetadata, production: Production):
-        self._session = session
-        self._topic = topic
+    def __init__(self) -> None:
+        self.counts: Counter[int] = Counter()  # records in the log, by partition
+        self.size_bytes = 0  # of the lines that are in the log
+        self._under_way: deque[tuple[ManyFuture, int]] = deque()
+
+    def add(self, sent: ManyFuture, size_bytes: int) -> None:
+        self._under_way.append((sent, size_bytes))
+        self.count()
+
+    def count(self) -> None:
+        """Count what has come to its end; raises what kept records from the log."""
+        while self._under_way and self._under_way[0][0].done():
+            self._count_oldest()
+
+    def count_rest(self) -> None:
+        """Count what there is, when nothing more will come."""
+        while self._under_way:
+            with contextlib.suppress(MoldauError):
+                self._count_oldest()
+
+    def _count_oldest(self) -> None:
+        sent, size_bytes = self._under_way.popleft()
+        for found in sent.delivered:
+            self.counts[found.partition] += found.record_count
+        failure = sent.exception(0)
+        if failure is not None:
+            raise failure
+        self.size_bytes += size_bytes
+
+
+class _Input:
+    """Takes lines to a producer: parsed, at the pace that was asked for, with progress shown."""
+
+    def __init__(self, producer: Producer, account: Account, production: Production):
+        self._producer = producer
+        self._account = account
         self._production = production
         self._progress = Progress(_input_bytes(production.file))
         self._line_count = 0
@@ -106,47 +139,56 @@ class _Input:
     def send(self) -> None:
         try:
             for lines in _open_input(self._production.file):
-                for line in lines:
-                    self._send_line(line)
                 if not lines:
-                    self._session.finish()  # there is time to see whether all was taken
+                    self._finish()  # there is time to see whether all was taken
+                elif self._pace is None:
+                    self._send(lines)
+                else:
+                    self._send_slowly(lines, self._pace)
                 self._show_progress()
-            self._session.finish()
-        except KeyboardInterrupt:
-            self._session.finish()  # what was read is sent; a second Ctrl-C ends this, too
+            self._finish()
+        except (KeyboardInterrupt, MoldauError):
+            # What was read is sent, if that is possible soon; a second Ctrl-C ends this, too.
+            with contextlib.suppress(TimeoutError):
+                self._producer.flush(_LAST_SECONDS)
             raise
         finally:
             self._progress.clear()
 
-    def _send_line(self, line: bytes) -> None:
-        self._line_count += 1
-        self._read_bytes += len(line) + 1
-        parsed = self._production.parser.parse(line, self._line_count)
-        if parsed.partition is not None:
-            _require_partition(self._topic, parsed.partition)
-        if self._pace is not None:
-            self._keep(self._pace)
-        self._session.add(self._make_record(parsed), parsed.partition)
+    def _send(self, lines: Sequence[bytes]) -> None:
+        size_bytes = sum(map(len, lines)) + len(lines)
+        self._read_bytes += size_bytes
+        production = self._production
+        for parsed in production.parser.parse(lines, self._line_count + 1):
+            given = parsed.partition
+            sent = self._producer.send_many(
+                production.topic,
+                parsed.values,
+                parsed.keys,
+                partition=given if production.partition is None else production.partition,
+                headers=production.headers,
+            )
+            self._account.add(sent, size_bytes)
+            size_bytes = 0  # counted once, whatever the lines were divided into
+        self._line_count += len(lines)
 
-    def _make_record(self, parsed: ParsedLine) -> NewRecord:
-        timestamp_ms = parsed.timestamp_ms
-        if timestamp_ms is None:
-            timestamp_ms = time.time_ns() // 1_000_000
-        headers = self._production.headers
-        if parsed.headers:
-            headers += parsed.headers
-        return NewRecord(timestamp_ms, parsed.key, parsed.value, headers)
+    def _send_slowly(self, lines: Sequence[bytes], pace: Pace) -> None:
+        for line in lines:
+            pause = pace.pause_before_next(time.monotonic())
+            if pause:
+                self._show_progress()
+                time.sleep(pause)
+            self._send((line,))
 
-    def _keep(self, pace: Pace) -> None:
-        pause = pace.pause_before_next(time.monotonic())
-        if pause:
-            self._session.flush()
-            self._show_progress()
-            time.sleep(pause)
+    def _finish(self) -> None:
+        """Wait until all is taken."""
+        self._producer.flush()
+        self._account.count()
 
     def _show_progress(self) -> None:
-        session = self._session
-        self._progress.show(session.record_count, session.taken_bytes, self._read_bytes)
+        self._account.count()
+        account = self._account
+        self._progress.show(account.counts.total(), account.size_bytes, self._read_bytes)
 
 
 def _open_input(file: Path | None) -> Iterator[Sequence[bytes]]:
@@ -182,13 +224,13 @@ def _input_bytes(file: Path | None) -> int | None:
     return found.st_size if stat.S_ISREG(found.st_mode) else None
 
 
-def _report(session: ProduceSession, production: Production) -> None:
-    counts = {partition: session.counts[partition] for partition in sorted(session.counts)}
+def _report(account: Account, production: Production) -> None:
+    counts = {partition: account.counts[partition] for partition in sorted(account.counts)}
     if production.as_json:
         print_document(
             {
                 "topic": production.topic,
-                "records": session.record_count,
+                "records": account.counts.total(),
                 "partitions": {str(partition): count for partition, count in counts.items()},
                 "confirmed": production.acks != ACKS_NONE,
             }

@@ -5,7 +5,8 @@
     %n     a line end       %%     a percent sign             %o  offset
     \\n \\r \\t \\0 \\\\ and \\xNN as in C
 
-Answers for turning one record into bytes; values pass through as they are. Pure.
+Answers for turning records into bytes; values pass through as they are. Records come some
+thousands at a time. Pure.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.errors import ConfigurationError
-from moldau.model import TopicPartition
-from moldau.records.record import Headers, Record
+from moldau.records.record import Headers
 
-Formatter = Callable[[TopicPartition, Record], bytes]
-_Part = Callable[[TopicPartition, Record], bytes]
+Formatter = Callable[[Sequence[ConsumerRecord]], bytes]
+_Part = Callable[[ConsumerRecord], bytes]
 
 NULL = b"null"
 
@@ -44,34 +45,36 @@ def parse_format(text: str) -> Formatter:
     )
 
 
-def _show_value(partition: TopicPartition, record: Record) -> bytes:
-    return (NULL if record.value is None else record.value) + b"\n"
+def _show_values(records: Sequence[ConsumerRecord]) -> bytes:
+    values = [NULL if record.value is None else record.value for record in records]
+    values.append(b"")
+    return b"\n".join(values)
 
 
-def _show_key_value(partition: TopicPartition, record: Record) -> bytes:
+def _show_key_value(record: ConsumerRecord) -> bytes:
     return _or_null(record.key) + b"\t" + _or_null(record.value) + b"\n"
 
 
-def _show_hex(partition: TopicPartition, record: Record) -> bytes:
+def _show_hex(record: ConsumerRecord) -> bytes:
     return f"{_hex(record.key)}\t{_hex(record.value)}\n".encode()
 
 
-def show_json(partition: TopicPartition, record: Record) -> bytes:
-    """One object on one line."""
-    return _encode_json(to_document(partition, record)).encode() + b"\n"
-
-
-def to_document(partition: TopicPartition, record: Record) -> dict[str, object]:
-    """A record for JSON. Bytes that are no UTF-8 text stand under `…_base64` instead."""
-    return {
-        "topic": partition.topic,
-        "partition": partition.partition,
+def show_json(record: ConsumerRecord) -> bytes:
+    """One object on one line. Bytes that are no UTF-8 text stand under `…_base64` instead."""
+    document = {
+        "topic": record.topic,
+        "partition": record.partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
         **bytes_to_document("key", record.key),
         **bytes_to_document("value", record.value),
         "headers": headers_to_document(record.headers),
     }
+    return _encode_json(document).encode() + b"\n"
+
+
+def _one_by_one(show: _Part) -> Formatter:
+    return lambda records: b"".join([show(record) for record in records])
 
 
 def headers_to_document(headers: Headers) -> list[dict[str, object]]:
@@ -103,10 +106,7 @@ def _compile(template: str) -> Formatter:
     if not _ends_line(template):
         _add_text(parts, "\n")
 
-    def show(partition: TopicPartition, record: Record) -> bytes:
-        return b"".join([part(partition, record) for part in parts])
-
-    return show
+    return lambda records: b"".join([part(record) for record in records for part in parts])
 
 
 def _ends_line(template: str) -> bool:
@@ -119,7 +119,7 @@ def _add_text(parts: list[_Part], text: str) -> None:
         parts.append(partial(_show_text, text.encode()))
 
 
-def _show_text(text: bytes, partition: TopicPartition, record: Record) -> bytes:
+def _show_text(text: bytes, record: ConsumerRecord) -> bytes:
     return text
 
 
@@ -156,24 +156,24 @@ def _show_headers(headers: Headers) -> bytes:
 
 
 _FORMS: Mapping[str, Formatter] = {
-    "value": _show_value,
-    "key-value": _show_key_value,
-    "json": show_json,
-    "hex": _show_hex,
+    "value": _show_values,
+    "key-value": _one_by_one(_show_key_value),
+    "json": _one_by_one(show_json),
+    "hex": _one_by_one(_show_hex),
 }
 
 _FIELDS: Mapping[str, _Part] = {
-    "k": lambda partition, record: _or_null(record.key),
-    "v": lambda partition, record: _or_null(record.value),
-    "s": lambda partition, record: _or_null(record.value),
-    "K": lambda partition, record: _length(record.key),
-    "V": lambda partition, record: _length(record.value),
-    "S": lambda partition, record: _length(record.value),
-    "t": lambda partition, record: partition.topic.encode(),
-    "p": lambda partition, record: b"%d" % partition.partition,
-    "o": lambda partition, record: b"%d" % record.offset,
-    "T": lambda partition, record: b"%d" % record.timestamp_ms,
-    "h": lambda partition, record: _show_headers(record.headers),
-    "n": lambda partition, record: b"\n",
-    "%": lambda partition, record: b"%",
+    "k": lambda record: _or_null(record.key),
+    "v": lambda record: _or_null(record.value),
+    "s": lambda record: _or_null(record.value),
+    "K": lambda record: _length(record.key),
+    "V": lambda record: _length(record.value),
+    "S": lambda record: _length(record.value),
+    "t": lambda record: record.topic.encode(),
+    "p": lambda record: b"%d" % record.partition,
+    "o": lambda record: b"%d" % record.offset,
+    "T": lambda record: b"%d" % record.timestamp_ms,
+    "h": lambda record: _show_headers(record.headers),
+    "n": lambda record: b"\n",
+    "%": lambda record: b"%",
 }

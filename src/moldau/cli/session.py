@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
 from moldau import __version__
 from moldau.cli.failures import explain
-from moldau.client.admin import AsyncAdmin
 from moldau.client.cluster_client import ClientSettings, ClusterClient
 from moldau.client.connections import ConnectionSettings
 from moldau.errors import MoldauError
 
+if TYPE_CHECKING:
+    from moldau.client.admin import AsyncAdmin
+
 T = TypeVar("T")
+
+CLIENT_ID = "moldau-cli"
 
 
 def client_settings() -> ClientSettings:
     return ClientSettings(
-        connection=ConnectionSettings(client_id="moldau-cli", client_version=__version__)
+        connection=ConnectionSettings(client_id=CLIENT_ID, client_version=__version__)
     )
 
 
 def with_admin(bootstrap: str, work: Callable[[AsyncAdmin], Awaitable[T]]) -> T:
     """Run work that administers."""
+    from moldau.client.admin import AsyncAdmin  # not loaded by commands that do not administer
 
     async def session() -> T:
         async with AsyncAdmin(bootstrap, client_settings()) as admin:

@@ -1,7 +1,7 @@
 """A client's view of a whole cluster: asks any broker, the controller or a partition's leader.
 
 Answers for finding the right broker and for trying again; the requests themselves are written by
-the modules around it (admin, batch sender, partition reader). A shell, used by the tasks of one
+the modules around it (admin, producer, consumer, range reader). A shell, used by the tasks of one
 loop.
 """
 

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping
+from contextlib import aclosing
 
 from moldau.client.admin_logs import LogAdmin
 from moldau.client.admin_values import ListedOffset, OffsetSpec
 from moldau.client.cluster_client import ClusterClient
-from moldau.client.fetching import FetchedPartition, FetchPosition, FetchSettings, fetch
 from moldau.client.group_values import PartitionLag
-from moldau.client.rules.fetched import decode_fetched
+from moldau.client.range_fetch import RangeSettings, fetch_range
+from moldau.client.rules.fetched_batches import FetchedBatch, decode_batch
+from moldau.client.rules.read_bounds import OffsetRange
 from moldau.errors import KafkaError, OffsetOutOfRangeError
 from moldau.model import TopicPartition
 
 # A fetch brings at least one whole batch, however small the limits are (KIP-74): the record is in
-# it, and nothing more than needed is sent. Only the first partition of a request has this right, so
-# each partition is asked for by itself.
-_ONE_BATCH = FetchSettings(max_wait_ms=0, min_bytes=0, max_bytes=1, partition_max_bytes=1)
+# it, and nothing more than needed is sent.
+_ONE_BATCH = RangeSettings(fetch_bytes=1, max_wait_ms=0, stall_seconds=0.0)
 
 
 async def measure_lag(
@@ -74,51 +75,24 @@ async def _find_age_of_oldest(
     client: ClusterClient, partition: TopicPartition, position: int, end_offset: int
 ) -> float | None:
     """Seconds since the first record between two offsets; 0 when there is none, None if unknown."""
-    while position < end_offset:
-        answer = await _fetch_batch(client, partition, position)
-        if isinstance(answer.error, OffsetOutOfRangeError):
-            position = await _find_start(client, partition, position)
-            continue
-        records, next_offset = decode_fetched(answer.data, position)
-        if records:
-            timestamp_ms = records[0].timestamp_ms
-            return None if timestamp_ms < 0 else _age(client, timestamp_ms)
-        if next_offset == position:
-            return None  # nothing came where something should be: the log has just been cut
-        position = next_offset  # a transaction's marker, or what compaction has left of a batch
+    wanted = OffsetRange(position, end_offset)
+    try:
+        async with aclosing(fetch_range(client, partition, wanted, _ONE_BATCH)) as answers:
+            async for arrived in answers:
+                for batch in arrived.batches:
+                    found = FetchedBatch(batch.data, batch.header)
+                    records = decode_batch(found, partition, batch.from_offset, check_crc=False)
+                    if records:
+                        return _age(client, records[0].timestamp_ms)
+    except OffsetOutOfRangeError:
+        return None  # nothing came where something should be: the log has just been cut
     return 0.0
 
 
-def _age(client: ClusterClient, timestamp_ms: int) -> float:
+def _age(client: ClusterClient, timestamp_ms: int) -> float | None:
+    if timestamp_ms < 0:
+        return None
     return max(0, client.clock.now_ms() - timestamp_ms) / 1000
-
-
-async def _fetch_batch(
-    client: ClusterClient, partition: TopicPartition, offset: int
-) -> FetchedPartition:
-    async def ask() -> FetchedPartition:
-        connection = await client.connect_to_leader(partition)
-        metadata = client.metadata.current
-        position = FetchPosition(
-            partition, offset, metadata.require_partition(partition).leader_epoch
-        )
-        topic_ids = {partition.topic: metadata.require_topic(partition.topic).topic_id}
-        (answer,) = await fetch(connection, (position,), topic_ids, _ONE_BATCH)
-        if answer.error is not None and not isinstance(answer.error, OffsetOutOfRangeError):
-            raise answer.error
-        return answer
-
-    return await client.retry(ask, refresh=(partition.topic,))
-
-
-async def _find_start(client: ClusterClient, partition: TopicPartition, position: int) -> int:
-    """Where the log begins, after an offset turned out to be gone."""
-    start = (await _list_offsets(client, (partition,), OffsetSpec.EARLIEST))[partition]
-    if isinstance(start, KafkaError):
-        raise start
-    if start.offset <= position:
-        raise OffsetOutOfRangeError(f"{partition} does not reach offset {position} any more")
-    return start.offset
 
 
 async def _list_offsets(

@@ -43,6 +43,7 @@ class RangeSettings:
     max_wait_ms: int = 500
     read_committed: bool = False
     skip_deleted: bool = True  # otherwise a position that is gone raises OffsetOutOfRangeError
+    stall_seconds: float | None = None  # how long nothing may follow; None: as long as a retry may
 
 
 class Arrived(NamedTuple):
@@ -61,6 +62,9 @@ async def fetch_range(
     """The batches of the range, answer by answer; raises what does not pass by itself."""
     position, end_offset = wanted
     last_progress = client.clock.monotonic()
+    stall_seconds = settings.stall_seconds
+    if stall_seconds is None:
+        stall_seconds = client.settings.patience_seconds
     while position < end_offset:
         try:
             answer = await _fetch(client, partition, position, settings)
@@ -78,7 +82,7 @@ async def fetch_range(
             position, last_progress = found.next_offset, client.clock.monotonic()
         elif answer.high_watermark >= end_offset:
             return  # compaction has removed the rest
-        elif client.clock.monotonic() - last_progress > client.settings.patience_seconds:
+        elif client.clock.monotonic() - last_progress >= stall_seconds:
             raise OffsetOutOfRangeError(
                 f"{partition} is to be read to offset {end_offset}, but nothing follows {position}"
             )

@@ -1,8 +1,8 @@
 """Reads ranges of partitions to their ends, as batches that nobody has unpacked yet.
 
 Answers for fetching several partitions at once, and ahead of the caller, but not by more than so
-many bytes. Unlike the partition reader it knows where it ends, and has no positions that anybody
-could commit.
+many bytes. Unlike a consumer it knows where it ends, and has no positions that anybody could
+commit.
 
 A shell. `take` is for one task; the workers are its children, one for each partition under way.
 """

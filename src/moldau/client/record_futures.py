@@ -146,6 +146,15 @@ class ManyFuture(Future[tuple[RecordRange, ...]]):
         self._hurry()
         return super().exception(timeout)
 
+    @property
+    def delivered(self) -> tuple[RecordRange, ...]:
+        """Where those of the records are that are in the log, whatever became of the others."""
+        ranges: list[RecordRange] = []
+        for one in self._placed:
+            if one.promise.is_kept:
+                _collect(one.promise, one.first_index, one.record_count, ranges)
+        return tuple(ranges)
+
     def _hurry(self) -> None:
         for one in self._placed:
             if not one.promise.is_kept and isinstance(one.promise, SharedPromise):

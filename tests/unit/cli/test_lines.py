@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.cli import line_source
-from moldau.cli.line_parser import LineParser, ParsedLine
+from moldau.cli.line_parser import LineParser, ParsedLines
 from moldau.cli.line_source import read_lines
 from moldau.errors import ConfigurationError
 
@@ -78,24 +78,29 @@ def test_a_pause_in_the_input_is_told() -> None:
     os.close(reader)
 
 
+def parse(parser: LineParser, *lines: bytes) -> ParsedLines:
+    (found,) = parser.parse(lines, 7)
+    return found
+
+
 def test_a_line_is_a_value_where_no_separator_is_given() -> None:
-    assert LineParser().parse(b"a:b", 1) == ParsedLine(None, b"a:b")
+    assert parse(LineParser(), b"a:b", b"") == ParsedLines((b"a:b", b""))
 
 
 def test_a_separator_divides_key_from_value_at_its_first_place() -> None:
-    parser = LineParser(key_separator="::")
-    assert parser.parse(b"k::v::w", 1) == ParsedLine(b"k", b"v::w")
-    assert parser.parse(b"::v", 1) == ParsedLine(b"", b"v")
-    assert parser.parse(b"k::", 1) == ParsedLine(b"k", b"")
+    found = parse(LineParser(key_separator="::"), b"k::v::w", b"::v", b"k::")
+    assert found == ParsedLines((b"v::w", b"v", b""), (b"k", b"", b"k"))
 
 
-def test_a_line_without_the_separator_is_refused_with_its_number() -> None:
-    with pytest.raises(ConfigurationError, match="line 7 has no key separator ':': 'nothing'"):
-        LineParser(key_separator=":").parse(b"nothing", 7)
+def test_a_line_without_the_separator_is_refused_with_its_number_after_those_before_it() -> None:
+    parsed = LineParser(key_separator=":").parse([b"a:1", b"b:2", b"nothing", b"c:3"], 7)
+    assert next(parsed) == ParsedLines((b"1", b"2"), (b"a", b"b"))
+    with pytest.raises(ConfigurationError, match="line 9 has no key separator ':': 'nothing'"):
+        next(parsed)
 
 
 def test_a_marker_stands_for_nothing() -> None:
     parser = LineParser(key_separator=":", null_marker="NULL")
-    assert parser.parse(b"k:NULL", 1) == ParsedLine(b"k", None)
-    assert parser.parse(b"NULL:v", 1) == ParsedLine(None, b"v")
-    assert LineParser(null_marker="").parse(b"", 1) == ParsedLine(None, None)
+    found = parse(parser, b"k:NULL", b"NULL:v")
+    assert found == ParsedLines([None, b"v"], [b"k", None])
+    assert parse(LineParser(null_marker=""), b"", b"a").values == [None, b"a"]

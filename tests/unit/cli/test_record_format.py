@@ -10,17 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.cli.record_format import parse_format
+from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.errors import ConfigurationError
-from moldau.model import TopicPartition
 from moldau.records.record import Record
 
-CLICKS = TopicPartition("clicks", 3)
 RECORD = Record(17, 1234, b"key", b"value", (("a", b"1"), ("b", None)))
 BARE = Record(0, -1, None, None, ())
 
 
 def show(form: str, record: Record = RECORD) -> bytes:
-    return parse_format(form)(CLICKS, record)
+    return parse_format(form)([ConsumerRecord("clicks", 3, *record)])
+
+
+@pytest.mark.parametrize("form", ["value", "key-value", "hex", "json", "%k %v"])
+def test_records_are_shown_one_after_the_other(form: str) -> None:
+    given = [ConsumerRecord("clicks", 3, *record) for record in (RECORD, BARE, RECORD)]
+    assert parse_format(form)(given) == show(form) + show(form, BARE) + show(form)
+    assert parse_format(form)([]) == b""
 
 
 def test_value_is_the_value_on_a_line() -> None:

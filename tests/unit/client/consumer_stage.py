@@ -15,15 +15,13 @@ from typing import Any, TypeVar
 from moldau.broker.server import Broker, Ports
 from moldau.client.admin import AsyncAdmin
 from moldau.client.admin_values import NewTopic
-from moldau.client.batch_sender import BatchSender, SendSettings
-from moldau.client.cluster_client import ClusterClient
 from moldau.client.consumer import AsyncConsumer
+from moldau.client.producer import AsyncProducer
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.coordination.embedded import MEMORY, EmbeddedStore
 from moldau.coordination.port import Coordination
 from moldau.errors import KafkaError
 from moldau.model import TopicPartition
-from moldau.records.record import NewRecord
 from moldau.testing import ManualClock, MemoryFiles, MemoryNetwork
 from moldau.workers import InlineWorkers
 
@@ -117,15 +115,11 @@ class ConsumerStage:
         self, topic: str, values: Iterable[object], *, partition: int = 0, timestamp_ms: int = 0
     ) -> None:
         """All values in one batch; they are written as text."""
-        rows = [
-            NewRecord(timestamp_ms or self.clock.now_ms(), None, str(value).encode())
-            for value in values
-        ]
-        client = ClusterClient(BOOTSTRAP, network=self.network.host("producer"), clock=self.clock)
-        try:
-            await BatchSender(client, SendSettings()).send(TopicPartition(topic, partition), rows)
-        finally:
-            await client.close()
+        texts = [str(value).encode() for value in values]
+        host = self.network.host("producer")
+        async with AsyncProducer(BOOTSTRAP, network=host, clock=self.clock) as producer:
+            at_ms = timestamp_ms or self.clock.now_ms()
+            await (await producer.send_many(topic, texts, partition=partition, timestamp_ms=at_ms))
 
     # Consumers
 

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Producer
 
-from moldau.client.batch_sender import BatchSender, SendSettings
 from moldau.client.blocking import Admin
 from moldau.client.cluster_client import ClusterClient
+from moldau.client.consumer import AsyncConsumer
 from moldau.client.group_values import GroupOffset
-from moldau.client.partition_reader import PartitionReader
+from moldau.client.producer import AsyncProducer
+from moldau.client.producer_values import RecordRange
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.config.client_options import ACKS_ALL, ACKS_LEADER
 from moldau.errors import UnsupportedByBrokerError
@@ -36,24 +37,25 @@ def test_what_is_sent_can_be_read(bootstrap: str, codec: Codec, acks: int) -> No
     rows = [NewRecord(1000 + n, b"k%d" % n, b"v%d" % n, (("h", b"x"),)) for n in range(10)]
 
     async def story() -> None:
-        client = ClusterClient(bootstrap)
-        found = await client.wait_until_topic_is_ready(topic, may_create=True)
-        partitions = [TopicPartition(topic, row.index) for row in found.partitions]
-        sender = BatchSender(client, SendSettings(acks=acks, codec=codec))
-        for partition in partitions:
-            assert await sender.send(partition, rows[:4]) == 0
-            assert await sender.send(partition, rows[4:]) == 4
-        reader = PartitionReader(client, dict.fromkeys(partitions, 2))
-        found_offsets: dict[TopicPartition, list[int]] = {one: [] for one in partitions}
-        while any(len(offsets) < 8 for offsets in found_offsets.values()):
-            for fetched in await reader.read(10.0):
-                found_offsets[fetched.partition] += [row.offset for row in fetched.records]
-                for row in fetched.records:
+        async with AsyncProducer(bootstrap, acks=acks, compression_type=codec.label) as producer:
+            count = await producer.partition_count(topic)
+            for index in range(count):
+                first = await producer.send_many(topic, rows[:4], partition=index)
+                assert await first == (RecordRange(topic, index, 0, 4),)
+                rest = await producer.send_many(topic, rows[4:], partition=index)
+                assert await rest == (RecordRange(topic, index, 4, 6),)
+        partitions = [TopicPartition(topic, index) for index in range(count)]
+        async with AsyncConsumer(bootstrap) as consumer:
+            consumer.assign(partitions)
+            for partition in partitions:
+                consumer.seek(partition, 2)
+            found: dict[int, list[int]] = {index: [] for index in range(count)}
+            while any(len(offsets) < 8 for offsets in found.values()):
+                for row in await consumer.poll(10.0):
+                    found[row.partition].append(row.offset)
                     assert row.value == rows[row.offset].value
                     assert row.headers == rows[row.offset].headers
-        assert all(offsets == list(range(2, 10)) for offsets in found_offsets.values())
-        await reader.close()
-        await client.close()
+        assert all(offsets == list(range(2, 10)) for offsets in found.values())
 
     asyncio.run(story())
 
@@ -65,11 +67,8 @@ def test_the_blocking_admin_describes_the_cluster(bootstrap: str) -> None:
 
 def test_offsets_are_listed(bootstrap: str) -> None:
     async def story() -> None:
-        client = ClusterClient(bootstrap)
-        await client.wait_until_topic_is_ready("listed", may_create=True)
-        sender = BatchSender(client, SendSettings())
-        await sender.send(TopicPartition("listed", 1), [NewRecord(1, None, b"x")] * 5)
-        await client.close()
+        async with AsyncProducer(bootstrap) as producer:
+            await (await producer.send_many("listed", [b"x"] * 5, partition=1))
 
     asyncio.run(story())
     with Admin(bootstrap) as admin:

@@ -9,6 +9,7 @@ import pytest
 from client.producer_stage import (
     INIT_PRODUCER_ID,
     METADATA,
+    PRODUCE,
     TOPIC,
     ProducerStage,
     refuse_records,
@@ -30,6 +31,7 @@ from moldau.errors import (
     RecordTooLargeError,
     TopicNotReadyError,
     UnknownTopicError,
+    UnsupportedVersionError,
 )
 from moldau.model import TopicPartition
 from moldau.records.compression import Codec
@@ -326,6 +328,31 @@ def test_a_pause_ends_even_when_its_timer_is_early_by_a_hair(
         assert stage.clock.monotonic() == pytest.approx(8.0, abs=0.02)
 
     stage.run(story)
+
+
+@pytest.mark.parametrize("version", range(3, 13))
+def test_every_version_of_the_request_can_be_sent(version: int) -> None:
+    stage = ProducerStage()
+    stage.broker.versions[PRODUCE] = (version, version)
+    stage.broker.versions[INIT_PRODUCER_ID] = (version % 6, version % 6)
+
+    async def story(producer: AsyncProducer) -> None:
+        assert (await (await producer.send(TOPIC, b"a"))).offset == 0
+
+    stage.run(story)
+    assert stage.values() == [b"a"]
+
+
+def test_zstd_is_not_sent_to_brokers_that_do_not_know_it() -> None:
+    stage = ProducerStage()
+    stage.broker.versions[PRODUCE] = (3, 6)
+
+    async def story(producer: AsyncProducer) -> None:
+        with pytest.raises(UnsupportedVersionError, match="zstd"):
+            await (await producer.send(TOPIC, b"a"))
+
+    stage.run(story, compression_type="zstd")
+    assert not stage.produce_requests()
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])

@@ -1,4 +1,4 @@
-"""When `moldau consume --group` stops, and what it leaves for others."""
+"""When `moldau consume` stops, and what it leaves for others."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 
 import pytest
 
-from moldau.cli.consume_group import GroupConsumption, _GroupReader
+from moldau.cli.consume_run import Consumption, Printing
+from moldau.cli.consume_start import AtBeginning
 from moldau.cli.record_format import parse_format
 from moldau.client.group_values import GroupOffset
 from moldau.client.rules.consumer_record import ConsumerRecord
@@ -78,16 +79,14 @@ def read(
     max_records: int | None = None,
     idle_seconds: float | None = None,
 ) -> None:
-    consumption = GroupConsumption(
+    consumption = Consumption(
         topic="clicks",
-        group_id="readers",
-        from_beginning=False,
         formatter=parse_format("value"),
+        start=AtBeginning(),
         max_records=max_records,
         idle_seconds=idle_seconds,
-        until_end=ends is not None,
     )
-    asyncio.run(_GroupReader(consumer, consumption, ends).run())  # type: ignore[arg-type]
+    asyncio.run(Printing(consumer, consumption, ends).run())  # type: ignore[arg-type]
     assert consumer.is_exhausted
 
 

@@ -1,0 +1,179 @@
+"""Reads and prints for `moldau consume` until one of its reasons to stop comes true.
+
+Alone, from where the command says; or as one member of a group, with commits: what is printed is
+committed every few seconds, when partitions move to another member, and at the end, however the
+end comes. Records that could not be printed are left for the next one.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from moldau.cli.consume_start import AtBeginning, BeforeEnd, Start, go_to_start
+from moldau.cli.output import note
+from moldau.cli.record_format import Formatter
+from moldau.cli.session import CLIENT_ID
+from moldau.client.consumer import AsyncConsumer
+from moldau.client.rules.cluster_metadata import TopicMetadata
+from moldau.client.rules.consumer_record import ConsumerRecord
+from moldau.errors import OffsetOutOfRangeError, UnknownTopicError
+from moldau.model import TopicPartition
+
+_POLL_SECONDS = 1.0
+_POLL_RECORDS = 5000
+
+Offsets = Mapping[TopicPartition, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Consumption:
+    """What to print of which topic, and as a member of which group, if of any."""
+
+    topic: str
+    formatter: Formatter
+    start: Start  # of a group: where it has not read before
+    group_id: str | None = None
+    partitions: tuple[int, ...] = ()  # none: all of them
+    max_records: int | None = None
+    idle_seconds: float | None = None
+    until_end: bool = False
+
+
+async def consume_records(bootstrap: str, consumption: Consumption) -> None:
+    """Print until it is time to stop; a member of a group then commits and leaves."""
+    async with _make_consumer(bootstrap, consumption) as consumer:
+        topic = await consumer.partitions_for(consumption.topic)
+        partitions = _choose_partitions(topic, consumption)
+        ends = await _find_ends(consumer, partitions) if consumption.until_end else None
+        if consumption.group_id is None:
+            await go_to_start(consumer, partitions, consumption.start)
+        else:
+            consumer.subscribe([consumption.topic])
+        if ends is None and sys.stderr.isatty():
+            _say_what_is_read(consumption)
+        try:
+            await Printing(consumer, consumption, ends).run()
+        except OffsetOutOfRangeError as error:
+            raise await _with_ranges(consumer, error, partitions) from error
+
+
+def _make_consumer(bootstrap: str, consumption: Consumption) -> AsyncConsumer:
+    reset = "earliest" if isinstance(consumption.start, AtBeginning) else "latest"
+    return AsyncConsumer(
+        bootstrap,
+        group=consumption.group_id,
+        commit=None if consumption.group_id is None else "after",
+        client_id=CLIENT_ID,
+        allow_auto_create_topics=False,
+        # Without a group the command knows where to read, and an offset that is gone is an error.
+        auto_offset_reset="error" if consumption.group_id is None else reset,
+    )
+
+
+def _choose_partitions(topic: TopicMetadata, consumption: Consumption) -> Sequence[TopicPartition]:
+    count = len(topic.partitions)
+    for index in consumption.partitions:
+        if index >= count:
+            raise UnknownTopicError(
+                f"topic {topic.name!r} has no partition {index}; it has {count}, counted from 0"
+            )
+    chosen = dict.fromkeys(consumption.partitions) or range(count)
+    return [TopicPartition(topic.name, index) for index in chosen]
+
+
+async def _find_ends(consumer: AsyncConsumer, partitions: Collection[TopicPartition]) -> Offsets:
+    """The ends of all partitions that have records; the others are at their end already."""
+    earliest = await consumer.beginning_offsets(partitions)
+    latest = await consumer.end_offsets(partitions)
+    return {one: latest[one] for one in partitions if latest[one] > earliest[one]}
+
+
+def _say_what_is_read(consumption: Consumption) -> None:
+    topic = consumption.topic
+    if consumption.group_id is not None:
+        note(f"reading {topic} as a member of {consumption.group_id}")
+    elif consumption.start == BeforeEnd(0):
+        note(f"waiting for new records in {topic}; --from-beginning shows the old ones")
+
+
+async def _with_ranges(
+    consumer: AsyncConsumer, error: OffsetOutOfRangeError, partitions: Sequence[TopicPartition]
+) -> OffsetOutOfRangeError:
+    """The error, and which offsets there are instead."""
+    earliest = await consumer.beginning_offsets(partitions)
+    latest = await consumer.end_offsets(partitions)
+    ranges = ", ".join(f"{one} has {earliest[one]} to {latest[one]}" for one in partitions)
+    return OffsetOutOfRangeError(f"{error} ({ranges})")
+
+
+class Printing:
+    """Prints what a consumer gives; `ends` is where to stop, if anywhere."""
+
+    def __init__(
+        self, consumer: AsyncConsumer, consumption: Consumption, ends: Offsets | None
+    ) -> None:
+        self._consumer = consumer
+        self._consumption = consumption
+        self._ends = ends
+        self._left = consumption.max_records
+
+    async def run(self) -> None:
+        idle_seconds = self._consumption.idle_seconds
+        timeout_seconds = _POLL_SECONDS if idle_seconds is None else idle_seconds
+        while self._left != 0 and not await self._is_at_end():
+            limit = min(self._left or _POLL_RECORDS, _POLL_RECORDS)
+            records = await self._consumer.poll(timeout_seconds, limit)
+            if not records and idle_seconds is not None:
+                return
+            self._print(await self._cut(records))
+
+    async def _is_at_end(self) -> bool:
+        """Whether all partitions have been read to their ends.
+
+        A member of a group without partitions looks at the group: others may be at work for it.
+        """
+        if self._ends is None:
+            return False
+        assigned = self._consumer.assignment
+        if assigned:
+            return all(
+                [await self._consumer.position(one) >= self._end_of(one) for one in assigned]
+            )
+        committed = await self._consumer.committed(self._ends)
+        return all(
+            found is not None and found.offset >= self._ends[one]
+            for one, found in committed.items()
+        )
+
+    def _end_of(self, partition: TopicPartition) -> int:
+        return (self._ends or {}).get(partition, 0)
+
+    async def _cut(self, records: Sequence[ConsumerRecord]) -> Sequence[ConsumerRecord]:
+        """What is before the ends. What is behind stays for whoever reads the topic next."""
+        if self._ends is None:
+            return records
+        passed = {
+            one: self._end_of(one)
+            for one in self._consumer.assignment - self._consumer.paused
+            if await self._consumer.position(one) > self._end_of(one)
+        }
+        if not passed:
+            return records
+        for partition, end_offset in passed.items():
+            first = min(
+                record.offset
+                for record in records
+                if record[:2] == partition and record.offset >= end_offset
+            )
+            self._consumer.seek(partition, first)
+            self._consumer.pause(partition)
+        return [one for one in records if one.offset < passed.get(one[:2], one.offset + 1)]  # type: ignore[call-overload]
+
+    def _print(self, records: Sequence[ConsumerRecord]) -> None:
+        out = sys.stdout.buffer
+        out.write(self._consumption.formatter(records))
+        out.flush()
+        if self._left is not None:
+            self._left -= len(records)

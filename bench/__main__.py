@@ -31,6 +31,7 @@ BENCHMARKS = (
     "arrow",
     "spark_read",
     "replication",
+    "replication_partitions",
     "replication_failover",
 )
 

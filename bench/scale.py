@@ -31,6 +31,8 @@ class Scale:
     """How large the large log of `growth` is."""
     partitions: int
     """How many partitions the full broker of `growth` has."""
+    cluster_partitions: tuple[int, ...]
+    """With how many partitions in a cluster a record is measured, in growing steps."""
     client_bytes: int
     """What one round with a real client moves."""
     spark_sinks: tuple[str, ...]
@@ -50,6 +52,7 @@ DEFAULT = Scale(
     starts=7,
     log_bytes=2 * GIB,
     partitions=2_000,
+    cluster_partitions=(10, 300, 1_000, 3_000),
     client_bytes=64 * MIB,
     spark_sinks=("noop", "parquet", "topic"),
     spark_connector=True,
@@ -65,6 +68,7 @@ FULL = Scale(
     starts=15,
     log_bytes=10 * GIB,
     partitions=2_000,
+    cluster_partitions=(10, 300, 1_000, 3_000, 10_000),
     client_bytes=128 * MIB,
     spark_sinks=("noop", "parquet", "topic"),
     spark_connector=True,
@@ -80,6 +84,7 @@ TINY = Scale(
     starts=1,
     log_bytes=8 * MIB,
     partitions=12,
+    cluster_partitions=(2, 6),
     client_bytes=MIB,
     spark_sinks=("noop",),
     spark_connector=False,

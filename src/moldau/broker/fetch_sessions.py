@@ -6,114 +6,54 @@ is bounded; when it is full, a session unused for two minutes makes room, otherw
 served without one. (Kafka also lets a larger session evict a smaller one; that only matters with a
 thousand sessions, and makes clients fall out of favour in turns.)
 
-No I/O; `now` is handed in.
+What happens to a partition is passed on to the sessions that watch it, and to the requests that
+wait there. An append costs one look into a dictionary when nobody watches.
+
+No I/O; `now` is handed in. Owned by the event loop.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from uuid import UUID
+from collections.abc import Callable, Iterable
 
+from moldau.broker.fetch_session import NO_SESSION, FetchSession, NoteIdle, SessionPartition
 from moldau.errors import FetchSessionNotFoundError, InvalidFetchSessionEpochError
-from moldau.replication.replica import PartitionRead
-from moldau.wire.fetch_frame import FetchPartition
+from moldau.model import TopicPartition
 
-NO_SESSION = 0
 FINAL_EPOCH = -1
 INITIAL_EPOCH = 0
-_LAST_EPOCH = 0x7FFFFFFF
 STALE_AFTER_MS = 120_000
 
-TopicReference = str | UUID
-"""A topic as the client names it: by name up to version 12, by id from 13 on."""
-
-PartitionKey = tuple[TopicReference, int]
-
-
-class SessionPartition:
-    """A partition that a client fetches, and what it was last told about it."""
-
-    __slots__ = ("_told_high_watermark", "_told_log_start", "request", "topic")
-
-    def __init__(self, topic: TopicReference, request: FetchPartition) -> None:
-        self.topic = topic
-        self.request = request
-        self._told_high_watermark = -1  # -1: nothing yet, or an error, which is told every time
-        self._told_log_start = -1
-
-    def has_news(self, read: PartitionRead) -> bool:
-        """Whether an incremental answer has to contain the partition; remembers what it says."""
-        news = (
-            (read.records is not None and read.records.length > 0)
-            or read.high_watermark != self._told_high_watermark
-            or read.log_start_offset != self._told_log_start
-            or read.diverging_epoch is not None
-        )
-        self._told_high_watermark = read.high_watermark
-        self._told_log_start = read.log_start_offset
-        return news
-
-    def has_committed(self, read: PartitionRead) -> bool:
-        """Whether the high watermark is another than the one that was told."""
-        return read.high_watermark != self._told_high_watermark
-
-    def has_deleted(self, read: PartitionRead) -> bool:
-        """Whether the log start is another than the one that was told."""
-        return read.log_start_offset != self._told_log_start
-
-    def forget_told(self) -> None:
-        self._told_high_watermark = -1
-
-
-class FetchSession:
-    """One client's partitions, in the order in which they are served."""
-
-    __slots__ = ("epoch", "id", "last_used_ms", "partitions")
-
-    def __init__(self, session_id: int, now_ms: int) -> None:
-        self.id = session_id
-        self.epoch = 1  # the next one expected
-        self.last_used_ms = now_ms
-        self.partitions: dict[PartitionKey, SessionPartition] = {}
-
-    def update(
-        self,
-        wanted: Iterable[tuple[TopicReference, FetchPartition]],
-        forgotten: Iterable[PartitionKey],
-    ) -> None:
-        for topic, request in wanted:
-            known = self.partitions.get((topic, request.partition))
-            if known is None:
-                self.partitions[topic, request.partition] = SessionPartition(topic, request)
-            else:
-                if known.request.current_leader_epoch != request.current_leader_epoch:
-                    known.forget_told()  # what was told in another epoch may have been ignored
-                known.request = request
-        for key in forgotten:
-            self.partitions.pop(key, None)
-
-    def serve_last(self, keys: Sequence[PartitionKey]) -> None:
-        """Partitions that were served go to the end, so that all get their turn."""
-        for key in keys:
-            partition = self.partitions.pop(key, None)
-            if partition is not None:
-                self.partitions[key] = partition
-
-    def advance(self, now_ms: int) -> None:
-        self.epoch = 1 if self.epoch == _LAST_EPOCH else self.epoch + 1
-        self.last_used_ms = now_ms
+_Watching = dict[TopicPartition, dict[SessionPartition, None]]
+"""By partition, in the order of their coming; no empty ones."""
 
 
 class FetchSessions:
     """The sessions of a broker; at most `max_sessions` of them."""
 
-    def __init__(self, max_sessions: Callable[[], int], draw_id: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        max_sessions: Callable[[], int],
+        draw_id: Callable[[], int],
+        note_idle: NoteIdle = lambda topic_partition, replica, until: None,
+    ) -> None:
         self._max_sessions = max_sessions
         self._draw_id = draw_id  # a positive number, hard to guess
+        self._note_idle = note_idle
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
+        self._consumers: _Watching = {}
+        self._followers: _Watching = {}
 
     def __len__(self) -> int:
         return len(self._sessions)
+
+    @property
+    def watched(self) -> int:
+        """How many partitions of sessions are watched."""
+        kinds = (self._consumers, self._followers)
+        return sum(len(watching) for kind in kinds for watching in kind.values())
+
+    # Opening and closing
 
     def open(self, now_ms: int) -> FetchSession | None:
         """A new session, or None when the cache is full of busy ones."""
@@ -122,14 +62,18 @@ class FetchSessions:
         session_id = self._draw_id()
         while session_id in self._sessions or session_id == NO_SESSION:
             session_id = self._draw_id()
-        session = self._sessions[session_id] = FetchSession(session_id, now_ms)
+        session = self._sessions[session_id] = FetchSession(session_id, now_ms, self._note_idle)
         return session
+
+    def open_for_one(self, now_ms: int) -> FetchSession:
+        """What serves a single request; call `unwatch` when it has waited."""
+        return FetchSession(NO_SESSION, now_ms, self._note_idle)
 
     def _evict_stale(self, now_ms: int) -> bool:
         oldest = next(iter(self._sessions.values()), None)
         if oldest is None or now_ms - oldest.last_used_ms < STALE_AFTER_MS:
             return False
-        del self._sessions[oldest.id]
+        self.close(oldest.id)
         return True
 
     def require(self, session_id: int, epoch: int, now_ms: int) -> FetchSession:
@@ -147,4 +91,80 @@ class FetchSessions:
         return session
 
     def close(self, session_id: int) -> None:
-        self._sessions.pop(session_id, None)
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            for partition in session.partitions.values():
+                session.mark(partition)  # its rest is over, and nobody watches it any more
+            self.unwatch(session.partitions.values())
+
+    # Watching
+
+    def watch(self, partition: SessionPartition, topic_partition: TopicPartition) -> None:
+        """From now on the session hears what happens to the partition."""
+        if partition.watched_as is None and not self._is_closed(partition.session):
+            partition.watched_as = topic_partition
+            self._kind_of(partition).setdefault(topic_partition, {})[partition] = None
+
+    def rest(self, partition: SessionPartition, topic_partition: TopicPartition) -> None:
+        """A look has found nothing more to say: the next one is when something happens."""
+        self.watch(partition, topic_partition)
+        if partition.watched_as is not None:
+            partition.session.rest(partition)
+
+    def unwatch(self, partitions: Iterable[SessionPartition]) -> None:
+        for partition in partitions:
+            topic_partition = partition.watched_as
+            if topic_partition is None:
+                continue
+            partition.watched_as = None
+            for kind in (self._consumers, self._followers):
+                watching = kind.get(topic_partition)
+                if watching is not None and watching.pop(partition, 0) is None and not watching:
+                    del kind[topic_partition]
+
+    def _is_closed(self, session: FetchSession) -> bool:
+        """A request may still wait in a session that its client has left for another one."""
+        return session.is_kept and self._sessions.get(session.id) is not session
+
+    def _kind_of(self, partition: SessionPartition) -> _Watching:
+        is_follower = partition.session.terms.replica_id >= 0
+        return self._followers if is_follower else self._consumers
+
+    # What happens
+
+    def on_append(self, topic_partition: TopicPartition, size_bytes: int) -> None:
+        """Records were appended and are committed."""
+        watching = self._consumers.get(topic_partition)
+        if watching:
+            _count(watching, size_bytes)
+
+    def on_replicable(self, topic_partition: TopicPartition, size_bytes: int) -> None:
+        """Records were appended; followers may have them."""
+        watching = self._followers.get(topic_partition)
+        if watching:
+            _count(watching, size_bytes)
+
+    def on_commit(self, topic_partition: TopicPartition) -> None:
+        """The high watermark moved: consumers may have more, and followers hear of it."""
+        for kind in (self._consumers, self._followers):
+            for partition in kind.get(topic_partition, ()):
+                session = partition.session
+                session.mark(partition)
+                for wait in session.waits:
+                    if wait.hears_commits:
+                        wait.wake()
+
+    def on_change(self, topic_partition: TopicPartition) -> None:
+        """Leadership, existence or the log start changed: everybody has to look again."""
+        for kind in (self._consumers, self._followers):
+            for partition in kind.get(topic_partition, ()):
+                partition.session.mark(partition)
+                partition.session.wake()
+
+
+def _count(watching: Iterable[SessionPartition], size_bytes: int) -> None:
+    for partition in watching:
+        session = partition.session
+        session.mark(partition)
+        for wait in session.waits:
+            wait.count(size_bytes)

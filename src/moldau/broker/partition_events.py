@@ -1,11 +1,12 @@
-"""Who in the broker wants to know what happens to partitions: waiting requests, the groups, and
-those who keep the in-sync sets and look for damage.
+"""Who in the broker wants to know what happens to partitions: fetch sessions, waiting requests, the
+groups, and those who copy, keep the in-sync sets and look for damage.
 
 A shell without state of its own; a `replication.partition.PartitionObserver`.
 """
 
 from __future__ import annotations
 
+from moldau.broker.fetch_sessions import FetchSessions
 from moldau.broker.waiting_room import WaitingRoom
 from moldau.groups.coordinator import GroupCoordinator
 from moldau.model import Offset, TopicPartition
@@ -13,21 +14,23 @@ from moldau.replication.damage_watch import DamageWatch
 from moldau.replication.isr_keeper import IsrKeeper
 from moldau.replication.partition import Partition
 from moldau.replication.partitions import Partitions
+from moldau.replication.replica_fetchers import ReplicaFetchers
 
 
 class PartitionEvents:
     """Passes on what partitions tell."""
 
-    def __init__(self, waiting_room: WaitingRoom) -> None:
+    def __init__(self, waiting_room: WaitingRoom, fetch_sessions: FetchSessions) -> None:
         self._waiting_room = waiting_room
+        self._fetch_sessions = fetch_sessions
         self._partitions: Partitions | None = None
         self._groups: GroupCoordinator | None = None
         self._isr_keeper: IsrKeeper | None = None
         self._damage_watch: DamageWatch | None = None
+        self._fetchers: ReplicaFetchers | None = None
         # Straight: these are on the path of every produce.
-        self.on_append = waiting_room.on_append
-        self.on_replicable = waiting_room.on_replicable
-        self.on_commit = waiting_room.on_commit
+        self.on_append = fetch_sessions.on_append
+        self.on_replicable = fetch_sessions.on_replicable
 
     def connect(
         self,
@@ -35,15 +38,24 @@ class PartitionEvents:
         groups: GroupCoordinator,
         isr_keeper: IsrKeeper,
         damage_watch: DamageWatch,
+        fetchers: ReplicaFetchers,
     ) -> None:
         """They know each other through this, and so come into being after it."""
         self._partitions = partitions
         self._groups = groups
         self._isr_keeper = isr_keeper
         self._damage_watch = damage_watch
+        self._fetchers = fetchers
+
+    def on_commit(self, topic_partition: TopicPartition, high_watermark: Offset) -> None:
+        self._fetch_sessions.on_commit(topic_partition)
+        self._waiting_room.on_commit(topic_partition, high_watermark)
 
     def on_change(self, topic_partition: TopicPartition) -> None:
+        self._fetch_sessions.on_change(topic_partition)
         self._waiting_room.on_change(topic_partition)
+        if self._fetchers is not None:
+            self._fetchers.look_again(topic_partition)
         if self._partitions is not None and self._groups is not None:
             found = self._partitions.find(*topic_partition)
             self._groups.on_partition_changed(topic_partition, found)

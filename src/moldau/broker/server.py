@@ -180,7 +180,12 @@ class Broker:
         )
         stack.push_async_exit(_unless_discarded(publisher.stop))
         waiting_room = WaitingRoom(ports.clock)
-        events = PartitionEvents(waiting_room)
+        fetch_sessions = FetchSessions(
+            lambda: self._current.options.max_incremental_fetch_session_cache_slots,
+            lambda: ports.random.getrandbits(31),
+            lambda *idle: partitions.note_idle(*idle),
+        )
+        events = PartitionEvents(waiting_room, fetch_sessions)
         partitions = Partitions(
             log_store,
             broker_id=broker_id,
@@ -213,7 +218,13 @@ class Broker:
             log_store=log_store,
             partitions=partitions,
         )
-        events.connect(partitions, groups, replication.isr_keeper, replication.damage_watch)
+        events.connect(
+            partitions,
+            groups,
+            replication.isr_keeper,
+            replication.damage_watch,
+            replication.fetchers,
+        )
         self._services = Services(
             broker_id=broker_id,
             clock=ports.clock,
@@ -229,10 +240,7 @@ class Broker:
             groups=groups,
             waiting_room=waiting_room,
             leader_quota=replication.leader_quota,
-            fetch_sessions=FetchSessions(
-                lambda: self._current.options.max_incremental_fetch_session_cache_slots,
-                lambda: ports.random.getrandbits(31),
-            ),
+            fetch_sessions=fetch_sessions,
             apis=self._table.apis,
         )
         stack.push_async_exit(_unless_discarded(self._supervisor.close))

@@ -1,43 +1,44 @@
 """Where requests wait for what happens to partitions.
 
-- Fetches of consumers wait for committed records (long poll), those of followers for appended ones.
+- Fetches wait in their session (`fetch_session`) for news of its partitions (long poll).
 - Produces with acks=all wait until their batches are committed.
 - Deletions of records wait until every replica has done the same.
 
-A shell, owned by the event loop. Where there is one replica, an append tells the room how many
-bytes came; otherwise whoever waits looks again when the high watermark moved. A request leaves when
-it has enough, when something else happened to one of its partitions, or when its time is over.
-Waiting costs an append one look into a dictionary when nobody waits.
+A shell, owned by the event loop. A request leaves when it has enough, when something else happened
+to one of its partitions, or when its time is over.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
+from functools import partial
 
+from moldau.broker.fetch_session import FetchSession, FetchWait
 from moldau.clock import Clock
 from moldau.model import TopicPartition
 
 
 class _Waiter:
-    """One waiting request. `missing_bytes` > 0 as long as a fetch waits for more."""
+    """One waiting request. `end_offsets` of a produce: what is not committed yet."""
 
-    __slots__ = ("end_offsets", "missing_bytes", "woken")
+    __slots__ = ("end_offsets", "woken")
 
     def __init__(
         self,
         woken: asyncio.Future[None],
-        *,
-        missing_bytes: int = 0,
         end_offsets: Mapping[TopicPartition, int] | None = None,
     ) -> None:
         self.woken = woken
-        self.missing_bytes = missing_bytes
-        self.end_offsets = dict(end_offsets or {})  # of a produce: what is not committed yet
+        self.end_offsets = dict(end_offsets or {})
 
     def wake(self) -> None:
-        if not self.woken.done():
-            self.woken.set_result(None)
+        _wake(self.woken)
+
+
+def _wake(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)
 
 
 _Waiters = dict[TopicPartition, dict[_Waiter, None]]
@@ -49,36 +50,19 @@ class WaitingRoom:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._consumers: _Waiters = {}
-        self._followers: _Waiters = {}
+        self._fetches = 0
         self._producers: _Waiters = {}
         self._watchers: _Waiters = {}
-        self._kinds = (self._consumers, self._followers, self._producers, self._watchers)
+        self._kinds = (self._producers, self._watchers)
 
     def __len__(self) -> int:
         everybody = (waiters for kind in self._kinds for waiters in kind.values())
-        return len({waiter for waiters in everybody for waiter in waiters})
+        return self._fetches + len({waiter for waiters in everybody for waiter in waiters})
 
     # What happens
 
-    def on_append(self, topic_partition: TopicPartition, size_bytes: int) -> None:
-        """Records were appended and are committed."""
-        waiters = self._consumers.get(topic_partition)
-        if waiters:
-            _count(waiters, size_bytes)
-
-    def on_replicable(self, topic_partition: TopicPartition, size_bytes: int) -> None:
-        """Records were appended; followers may have them."""
-        waiters = self._followers.get(topic_partition)
-        if waiters:
-            _count(waiters, size_bytes)
-
     def on_commit(self, topic_partition: TopicPartition, high_watermark: int) -> None:
-        """The high watermark moved: consumers may have more, and followers hear of it."""
-        for waiter in self._consumers.get(topic_partition, ()):
-            waiter.wake()
-        for waiter in self._followers.get(topic_partition, ()):
-            waiter.wake()
+        """The high watermark moved."""
         for waiter in self._producers.get(topic_partition, ()):
             if waiter.end_offsets.get(topic_partition, 0) <= high_watermark:
                 waiter.end_offsets.pop(topic_partition, None)
@@ -93,19 +77,21 @@ class WaitingRoom:
 
     # Waiting
 
-    async def wait_for_bytes(
-        self,
-        topic_partitions: Iterable[TopicPartition],
-        missing_bytes: int,
-        max_wait_ms: float,
-        *,
-        uncommitted: bool = False,
+    async def wait_for_news(
+        self, session: FetchSession, missing_bytes: int, max_wait_ms: float, *, hears_commits: bool
     ) -> None:
         """Return when a fetch should look again, or its time is over."""
-        kind = self._followers if uncommitted else self._consumers
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiter = _Waiter(woken, missing_bytes=missing_bytes)
-        await self._wait(kind, dict.fromkeys(topic_partitions), waiter, max_wait_ms)
+        wait = FetchWait(partial(_wake, woken), missing_bytes, hears_commits=hears_commits)
+        timer = self._clock.call_later(max_wait_ms / 1000, wait.wake)
+        session.waits[wait] = None
+        self._fetches += 1
+        try:
+            await woken
+        finally:
+            self._fetches -= 1
+            del session.waits[wait]
+            timer.cancel()
 
     async def wait_until_committed(
         self, end_offsets: Mapping[TopicPartition, int], max_wait_ms: float
@@ -113,7 +99,7 @@ class WaitingRoom:
         """Return when all is committed up to these offsets, something else happened, or the time
         is over."""
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiter = _Waiter(woken, end_offsets=end_offsets)
+        waiter = _Waiter(woken, end_offsets)
         await self._wait(self._producers, end_offsets, waiter, max_wait_ms)
 
     async def wait_for_change(self, topic_partition: TopicPartition, max_wait_ms: float) -> None:
@@ -142,10 +128,3 @@ class WaitingRoom:
                 waiters.pop(waiter, None)
                 if not waiters:
                     del kind[topic_partition]
-
-
-def _count(waiters: Iterable[_Waiter], size_bytes: int) -> None:
-    for waiter in waiters:
-        waiter.missing_bytes -= size_bytes
-        if waiter.missing_bytes <= 0:
-            waiter.wake()

@@ -299,7 +299,8 @@ class Fetcher:
         return answer
 
     def _encode(self, version: int, session: FetchSession, asked: _Asked) -> bytes:
-        named = session.next_request(asked.wanted)
+        session.want_only(asked.wanted)
+        named = session.next_request()
         settings = self._settings
         request = FetchRequest(
             replica_id=_CONSUMER,

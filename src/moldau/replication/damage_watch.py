@@ -86,7 +86,7 @@ class DamageWatch:
     async def _step_down(self, partition: Partition, damaged_from: Offset) -> None:
         topic, number = partition.topic_partition
         _log.error("%s is damaged here from offset %d on", partition.topic_partition, damaged_from)
-        partition.damaged_from = damaged_from
+        partition.note_damage(damaged_from)
         image = self._image()
         state = image.topics.get(topic)
         if state is None or not partition.is_leader:

@@ -22,6 +22,7 @@ from moldau.replication.rules.follower_progress import (
     is_caught_up,
     is_one_fetch_behind,
     note_fetch,
+    note_idle,
 )
 from moldau.replication.rules.isr import (
     Committed,
@@ -106,6 +107,25 @@ class Leadership:
         self.progress[follower] = note_fetch(known, fetch)
         self._consider_joining(follower, known, fetch)
         return True
+
+    def note_idle(self, follower: BrokerId, until: float) -> None:
+        """A follower that is at rest has asked for the log's end until a time (ISR-2)."""
+        known = self.progress.get(follower)
+        if known is not None:
+            self.progress[follower] = note_idle(known, until)
+
+    def is_at_rest(self, follower: BrokerId, offset: int, log_start: int, epoch: int) -> bool:
+        """Whether a follower in sync that goes on fetching from there tells nothing new.
+
+        One that is out of the set is looked at with every fetch: it may come in.
+        """
+        known = self.progress.get(follower, _NOBODY)
+        return (
+            known.log_end_offset == offset
+            and known.log_start_offset == log_start
+            and known.broker_epoch == epoch
+            and follower in self.isr.isr
+        )
 
     def _consider_joining(
         self, follower: BrokerId, former: FollowerProgress, fetch: FollowerFetch

@@ -456,6 +456,25 @@ class Partition(Replica):
             diverging,
         )
 
+    def is_at_rest(self, wanted: FollowedRead) -> bool:
+        """Whether the same fetch, repeated, finds and tells nothing until something happens here.
+
+        Who leaves it out tells `note_idle` when something did.
+        """
+        leadership = self._leadership
+        return (
+            leadership is not None
+            and wanted.offset == self.log.log_end_offset
+            and leadership.is_at_rest(
+                wanted.replica, wanted.offset, wanted.log_start_offset, wanted.broker_epoch
+            )
+        )
+
+    def note_idle(self, follower: BrokerId, until: float) -> None:
+        """A follower at rest has asked for the end of the log until a time (ISR-2)."""
+        if self._leadership is not None:
+            self._leadership.note_idle(follower, until)
+
     def _require_leadership(self, wanted: FollowedRead) -> Leadership:
         leadership = self._leadership
         if leadership is None:
@@ -539,8 +558,7 @@ class Partition(Replica):
                 self.log.log_start_offset,
                 offset - 1,
             )
-        self.log.advance_start(Offset(offset))
-        self._observer.on_change(self.topic_partition)  # followers hear of it at once
+        self.log.advance_start(Offset(offset))  # followers hear of it at once
         return self.log.log_start_offset
 
     @property

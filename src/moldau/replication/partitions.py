@@ -130,6 +130,12 @@ class Partitions:
         broker = None if self._image is None else self._image.brokers.get(broker_id)
         return -1 if broker is None else broker.epoch
 
+    def note_idle(self, key: TopicPartition, follower: BrokerId, until: float) -> None:
+        """A follower has asked for the end of a partition until a time, and it has news now."""
+        partition = self._partitions.get(key)
+        if partition is not None:
+            partition.note_idle(follower, until)
+
     # Following the metadata
 
     def connect(self, fetchers: ReplicaFetchers) -> None:
@@ -254,6 +260,7 @@ class Partitions:
         for partition in self._partitions.values() if changed else ():
             for broker_id in changed:
                 partition.forget_follower(broker_id)
+            self._observer.on_change(partition.topic_partition)  # its next fetch counts again
 
     def _held_of(self, names: Iterable[str]) -> dict[str, list[Partition]]:
         """The replicas here of these topics, found in one go: it may be all of them."""
@@ -306,7 +313,10 @@ class Partitions:
             case Fate.KEEP:
                 self._keep(partition, image)
             case Fate.SERVE:  # an old tool's topic may have got its id from the controller
-                partition.topic_id = image.topics[key.topic].topic_id
+                topic_id = image.topics[key.topic].topic_id
+                if partition.topic_id != topic_id:
+                    partition.topic_id = topic_id
+                    self._observer.on_change(key)
 
     def _forget_offline(self, name: str, image: MetadataImage) -> None:
         """A topic that was deleted is not missed; one that vanished may come back."""
@@ -382,7 +392,9 @@ class Partitions:
                 return
             if not await self._settle(partition):
                 return
+            former = partition.replicas
             is_news = partition.apply_state(topic.partitions[number])
+            is_news |= partition.replicas != former
         if is_news:
             self._follow(partition)
             self._observer.on_change(topic_partition)

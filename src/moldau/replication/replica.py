@@ -83,7 +83,7 @@ class ReplicaObserver(Protocol):
         ...
 
     def on_change(self, topic_partition: TopicPartition) -> None:
-        """Leadership, existence or the log start changed."""
+        """Leadership, existence, the log start or damage changed, or the log was cut off."""
         ...
 
 
@@ -121,6 +121,7 @@ class Replica:
         self._unpacker = unpacker
         self._watcher = observer
         self._is_suspended = False
+        log.on_start_moved = self._tell_change
 
     # Reading
 
@@ -269,6 +270,11 @@ class Replica:
 
     # Following
 
+    def note_damage(self, offset: Offset) -> None:
+        """Bytes are bad here and behind; who follows has them copied again."""
+        self.damaged_from = offset
+        self._tell_change()
+
     @property
     def is_following(self) -> bool:
         """Whether there is a leader to fetch from."""
@@ -340,6 +346,10 @@ class Replica:
         self.high_watermark = restored_high_watermark(
             self.high_watermark, log.log_start_offset, log.log_end_offset
         )
+        self._tell_change()
+
+    def _tell_change(self) -> None:
+        self._watcher.on_change(self.topic_partition)
 
     def _tell_commit(self) -> None:
         if self.on_commit is not None:

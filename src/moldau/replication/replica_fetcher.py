@@ -3,6 +3,9 @@
 Answers for asking, for using or throwing away what comes, and for the pause after a failure. What
 a replica does with its log is `partition`'s business, and who follows whom is `replica_fetchers`'.
 
+A round looks at the partitions that something happened to since the one before it (`_due`), and at
+no others: what the leader's session holds of the rest is still so. So a round costs what moved.
+
 A shell: one task runs `run`. The partitions are changed by others between its steps; an answer is
 used only where a partition still is where it was when the request was made.
 """
@@ -35,7 +38,7 @@ from moldau.replication.rules.truncation import find_earlier_start
 from moldau.storage.log import Log
 from moldau.wire.fetch_exchange import AnsweredPartition, FetchAnswer
 from moldau.wire.fetch_frame import FetchPartition, FetchRequest
-from moldau.wire.fetch_session import FetchSession, TopicKey
+from moldau.wire.fetch_session import FetchSession, SessionKey, TopicKey
 
 _log = logging.getLogger(__name__)
 
@@ -63,19 +66,21 @@ class Truncations(Protocol):
 class _Followed:
     """A partition that is copied, and how it goes."""
 
-    __slots__ = ("failures", "not_before", "partition")
+    __slots__ = ("asked_as", "failures", "not_before", "partition")
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.failures = 0  # in a row
         self.not_before = 0.0  # monotonic seconds
+        self.asked_as: _Key | None = None  # in the session
 
 
 class _Asked(NamedTuple):
-    """One partition of a request under way."""
+    """What is asked for one partition, until it is asked for something else."""
 
     followed: _Followed
     position: FollowPosition
+    key: SessionKey
 
 
 _Key = tuple[UUID, int]
@@ -108,7 +113,10 @@ class ReplicaFetcher:
         self._followed: dict[TopicPartition, _Followed] = {}
         self._changed = asyncio.Event()
         self._under_way: asyncio.Task[FetchAnswer] | None = None
-        self._asked: dict[_Key, _Asked] = {}
+        self._asked: dict[_Key, _Asked] = {}  # what the session holds
+        self._due: dict[_Followed, None] = {}  # to be looked at before the next request
+        self._late: dict[_Followed, None] = {}  # put off; not in the session
+        self._max_bytes = 0  # that the session was told
         self._unflushed: dict[_Followed, None] = {}  # to flush before the next fetch speaks of it
         self._interruption: Timer | None = None
         self._failures = 0  # of whole fetches, in a row
@@ -132,7 +140,9 @@ class ReplicaFetcher:
         """
         if self._is_asking_for(partition):
             return
+        self.remove(partition.topic_partition)
         followed = self._followed[partition.topic_partition] = _Followed(partition)
+        self._due[followed] = None
         if partition.log.flush_is_due:
             self._unflushed[followed] = None
         self._changed.set()
@@ -150,20 +160,30 @@ class ReplicaFetcher:
         )
 
     def remove(self, topic_partition: TopicPartition) -> None:
-        self._followed.pop(topic_partition, None)
+        followed = self._followed.pop(topic_partition, None)
+        if followed is not None:
+            self._due.pop(followed, None)
+            self._late.pop(followed, None)
+            self._ask_no_longer(followed)
+
+    def look_again(self, topic_partition: TopicPartition) -> None:
+        """Something happened to a partition besides what came from its leader."""
+        followed = self._followed.get(topic_partition)
+        if followed is not None:
+            self._due[followed] = None
 
     def close(self) -> None:
         """End at the next step. What is being written is written to its end."""
         self._is_closed = True
-        self._followed.clear()
+        for topic_partition in tuple(self._followed):
+            self.remove(topic_partition)
         self._changed.set()
         self._interrupt()
 
     def _interrupt_late(self) -> None:
         """Do not let a new partition wait until a long poll about others is over."""
         self._interruption = None
-        asked = {one.followed for one in self._asked.values()}
-        if any(followed not in asked for followed in self._followed.values()):
+        if any(followed.asked_as is None for followed in self._due):
             self._interrupt()
 
     def _interrupt(self) -> None:
@@ -176,12 +196,13 @@ class ReplicaFetcher:
         try:
             while not self._is_closed:
                 self._changed.clear()
+                self._note_due()
                 await self._repair()
                 if self._unflushed:
                     await self._flush()
-                wanted = self._wanted()
-                if wanted:
-                    await self._fetch(wanted)
+                self._plan()
+                if self._asked:
+                    await self._fetch()
                 else:
                     await self._rest()
         finally:
@@ -195,7 +216,7 @@ class ReplicaFetcher:
             await self._changed.wait()
             return
         now = self._clock.monotonic()
-        next_at = min(followed.not_before for followed in self._followed.values())
+        next_at = min((followed.not_before for followed in self._late), default=now)
         timer = self._clock.call_later(max(next_at - now, 0.001), self._changed.set)
         try:
             await self._changed.wait()
@@ -204,7 +225,7 @@ class ReplicaFetcher:
 
     async def _repair(self) -> None:
         """Take away bytes that are known to be bad, once nobody relies on this replica."""
-        for followed in tuple(self._followed.values()):
+        for followed in tuple(self._due):
             partition = followed.partition
             offset = partition.damaged_from
             if offset is None or not partition.is_following or self._broker_id in partition.isr:
@@ -238,36 +259,64 @@ class ReplicaFetcher:
 
     # Asking
 
-    def _wanted(self) -> dict[_Key, _Asked]:
+    def _note_due(self) -> None:
+        """What has been put off for long enough is due; everything, where everybody may be."""
+        now, max_bytes = self._clock.monotonic(), self._options().replica_fetch_max_bytes
+        if max_bytes != self._max_bytes or self._quota.is_exceeded:
+            self._max_bytes = max_bytes
+            self._due.update(dict.fromkeys(self._followed.values()))
+        for followed in [one for one in self._late if one.not_before <= now]:
+            del self._late[followed]
+            self._due[followed] = None
+
+    def _plan(self) -> None:
+        """Tell the session what is wanted of the partitions that are due."""
         now = self._clock.monotonic()
-        wanted: dict[_Key, _Asked] = {}
-        for followed in self._followed.values():
+        due, self._due = self._due, {}
+        for followed in filter(self._is_followed, due):
             partition = followed.partition
             if followed.not_before > now or not partition.is_following:
-                followed.not_before = max(followed.not_before, now)
-                continue
-            if self._quota.holds_back(partition):
-                followed.not_before = now + self._quota.pause_seconds
-                continue
-            key = (partition.topic_id, partition.topic_partition.partition)
-            wanted[key] = _Asked(followed, partition.follow_position())
-        return wanted
+                self._ask_later(followed, max(followed.not_before, now))
+            elif self._quota.holds_back(partition):
+                self._ask_later(followed, now + self._quota.pause_seconds)
+            else:
+                self._ask(followed)
 
-    def _request(self, wanted: dict[_Key, _Asked]) -> FetchRequest:
-        options = self._options()
-        max_bytes = options.replica_fetch_max_bytes
-        named = {}
-        for (topic_id, index), (followed, position) in wanted.items():
-            topic = TopicKey(followed.partition.topic_partition.topic, topic_id)
-            named[topic, index] = FetchPartition(
+    def _ask(self, followed: _Followed) -> None:
+        partition = followed.partition
+        position = partition.follow_position()
+        topic_id, (name, index) = partition.topic_id, partition.topic_partition
+        if followed.asked_as != (topic_id, index):
+            self._ask_no_longer(followed)
+        session_key = (TopicKey(name, topic_id), index)
+        followed.asked_as = (topic_id, index)
+        self._late.pop(followed, None)
+        self._asked[topic_id, index] = _Asked(followed, position, session_key)
+        self._session.want(
+            session_key,
+            FetchPartition(
                 index,
                 position.leader_epoch,
                 position.offset,
                 position.last_epoch,
                 position.log_start_offset,
-                max_bytes,
-            )
-        said = self._session.next_request(named)
+                self._max_bytes,
+            ),
+        )
+
+    def _ask_later(self, followed: _Followed, not_before: float) -> None:
+        followed.not_before = not_before
+        self._ask_no_longer(followed)
+        self._late[followed] = None
+
+    def _ask_no_longer(self, followed: _Followed) -> None:
+        key, followed.asked_as = followed.asked_as, None
+        if key is not None:
+            self._session.drop(self._asked.pop(key).key)
+
+    def _request(self) -> FetchRequest:
+        options = self._options()
+        said = self._session.next_request()
         return FetchRequest(
             replica_id=self._broker_id,
             replica_epoch=self._broker_epoch(),
@@ -283,9 +332,8 @@ class ReplicaFetcher:
             cluster_id=None,
         )
 
-    async def _fetch(self, wanted: dict[_Key, _Asked]) -> None:
-        self._asked = wanted
-        work = self._link.fetch(self._request(wanted))
+    async def _fetch(self) -> None:
+        work = self._link.fetch(self._request())
         self._under_way = asyncio.get_running_loop().create_task(work)
         try:
             await asyncio.wait((self._under_way,))
@@ -335,9 +383,10 @@ class ReplicaFetcher:
         asked = None if topic_id is None else self._asked.get((topic_id, row.partition))
         if asked is None:
             return
-        followed, position = asked
+        followed, position, _ = asked
         partition = followed.partition
-        if not self._is_followed(followed) or not partition.is_at(position):
+        self._due[followed] = None
+        if not partition.is_at(position):
             return
         try:
             if row.error_code == ErrorCode.offset_out_of_range.value:
@@ -401,6 +450,7 @@ class ReplicaFetcher:
         followed.failures += 1
         seconds = self._backoff_seconds(followed.failures)
         followed.not_before = self._clock.monotonic() + seconds
+        self._due[followed] = None
         _log.debug(
             "%s is not copied from broker %d for %.3f s: %s",
             followed.partition.topic_partition,

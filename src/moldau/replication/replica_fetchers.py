@@ -59,6 +59,12 @@ class ReplicaFetchers:
             fetcher.add(partition)
         return fetcher
 
+    def look_again(self, topic_partition: TopicPartition) -> None:
+        """Something happened to a partition here; nothing where it is not copied."""
+        leader = self._leaders.get(topic_partition)
+        if leader is not None:
+            self._fetchers[leader].look_again(topic_partition)
+
     def forget(self, topic_partition: TopicPartition) -> None:
         """Copy a partition no longer."""
         leader = self._leaders.pop(topic_partition, None)

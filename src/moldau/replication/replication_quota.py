@@ -36,6 +36,12 @@ class ReplicationQuota:
         self._throttled = throttled  # the replicas that a topic's options name
         self._throttle = Throttle()
 
+    @property
+    def is_exceeded(self) -> bool:
+        """Whether anything at all has to wait."""
+        rate = self._rate()
+        return rate < MAX_LONG and self._throttle.is_exceeded(rate, self._clock.monotonic())
+
     def holds_back(self, partition: Partition, replica: BrokerId | None = None) -> bool:
         """Whether a replica (this broker's, when none is named) has to wait."""
         rate = self._rate()

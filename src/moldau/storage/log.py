@@ -19,7 +19,7 @@ part of the log (LOG-8).
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -107,6 +107,7 @@ class Log:
         self._has_aborted = has_aborted  # False: no segment has an index of aborted transactions
         self._index_is_full = False
         self.cleaned_offset = Offset(0)  # compaction has been up to here
+        self.on_start_moved: Callable[[], None] | None = None  # told when the log start has moved
         self.has_lost_its_end = False  # found when it was opened: batches that had been written
         self._active = segments[-1]
         self._ranges = LogRanges(self)
@@ -429,6 +430,8 @@ class Log:
             self.epochs = self.epochs.truncate_from_start(offset)
             if offset > self.segments[0].base_offset:  # otherwise the files tell
                 self.directory.checkpoint_soon()
+            if self.on_start_moved is not None:
+                self.on_start_moved()
 
     def delete_old_segments(self, now_ms: int, high_watermark: int) -> int:
         """Delete what retention no longer keeps, oldest first; returns the number of segments.

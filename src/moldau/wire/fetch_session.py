@@ -26,7 +26,8 @@ class TopicKey(NamedTuple):
     topic_id: UUID | None
 
 
-Wanted = Mapping[tuple[TopicKey, int], FetchPartition]
+SessionKey = tuple[TopicKey, int]
+Wanted = Mapping[SessionKey, FetchPartition]
 
 
 class SessionRequest(NamedTuple):
@@ -38,13 +39,21 @@ class SessionRequest(NamedTuple):
     forgotten: list[ForgottenTopic]
 
 
+_NOTHING: Final[dict[SessionKey, None]] = {}
+
+
 class FetchSession:
-    """The session with one broker. Requests and answers alternate."""
+    """The session with one broker. Requests and answers alternate.
+
+    A request costs what changed since the one before it, whatever the session holds.
+    """
 
     def __init__(self) -> None:
         self._id = NO_SESSION
         self._epoch = INITIAL_EPOCH
-        self._named: dict[tuple[TopicKey, int], FetchPartition] = {}  # in the session
+        self._wanted: dict[SessionKey, FetchPartition] = {}
+        self._unsaid: dict[SessionKey, None] = {}  # of them, what the next request has to name
+        self._dropped: dict[SessionKey, None] = {}  # since the last request
 
     @property
     def is_open(self) -> bool:
@@ -54,16 +63,40 @@ class FetchSession:
     def id(self) -> int:
         return self._id
 
-    def next_request(self, wanted: Wanted) -> SessionRequest:
+    # What is wanted
+
+    def want(self, key: SessionKey, partition: FetchPartition) -> None:
+        """Fetch a partition from there on, until it is wanted otherwise."""
+        if self._wanted.get(key) != partition:
+            self._wanted[key] = partition
+            self._unsaid[key] = None
+            self._dropped.pop(key, None)
+
+    def drop(self, key: SessionKey) -> None:
+        """Fetch a partition no longer."""
+        if self._wanted.pop(key, None) is not None:
+            self._unsaid.pop(key, None)
+            self._dropped[key] = None
+
+    def want_only(self, wanted: Wanted) -> None:
+        """Fetch these, and nothing else."""
+        for key in [key for key in self._wanted if key not in wanted]:
+            self.drop(key)
+        for key, partition in wanted.items():
+            self.want(key, partition)
+
+    # Requests and answers
+
+    def next_request(self) -> SessionRequest:
         """Everything in a first request; later what is new, moved or no longer wanted."""
         if self._epoch == INITIAL_EPOCH:
-            named: dict[tuple[TopicKey, int], FetchPartition] = dict(wanted)
-            forgotten: tuple[tuple[TopicKey, int], ...] = ()
+            named, dropped = self._wanted, _NOTHING
         else:
-            named = {key: one for key, one in wanted.items() if self._named.get(key) != one}
-            forgotten = tuple(key for key in self._named if key not in wanted)
-        self._named = dict(wanted)
-        return SessionRequest(self._id, self._epoch, _by_topic(named), _forget(forgotten))
+            named = {key: self._wanted[key] for key in self._unsaid}
+            dropped = self._dropped
+        request = SessionRequest(self._id, self._epoch, _by_topic(named), _forget(dropped))
+        self._unsaid, self._dropped = {}, {}
+        return request
 
     def answered(self, session_id: int) -> None:
         self._id = session_id
@@ -79,14 +112,14 @@ class FetchSession:
             self._id = NO_SESSION
 
 
-def _by_topic(named: Mapping[tuple[TopicKey, int], FetchPartition]) -> list[FetchTopic]:
+def _by_topic(named: Wanted) -> list[FetchTopic]:
     topics: dict[TopicKey, list[FetchPartition]] = {}
     for (topic, _), partition in named.items():
         topics.setdefault(topic, []).append(partition)
     return [FetchTopic(key.name, key.topic_id, rows) for key, rows in topics.items()]
 
 
-def _forget(keys: Collection[tuple[TopicKey, int]]) -> list[ForgottenTopic]:
+def _forget(keys: Collection[SessionKey]) -> list[ForgottenTopic]:
     topics: dict[TopicKey, list[int]] = {}
     for topic, index in keys:
         topics.setdefault(topic, []).append(index)

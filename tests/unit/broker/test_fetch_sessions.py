@@ -4,12 +4,8 @@ from itertools import count
 
 import pytest
 
-from moldau.broker.fetch_sessions import (
-    STALE_AFTER_MS,
-    FetchSession,
-    FetchSessions,
-    SessionPartition,
-)
+from moldau.broker.fetch_session import FetchSession, Terms
+from moldau.broker.fetch_sessions import STALE_AFTER_MS, FetchSessions
 from moldau.errors import FetchSessionNotFoundError, InvalidFetchSessionEpochError
 from moldau.replication.replica import PartitionRead
 from moldau.wire.fetch_frame import FetchPartition
@@ -22,6 +18,17 @@ def wanted(partition, offset=0):
 def sessions(most=10):
     ids = count(1)
     return FetchSessions(lambda: most, lambda: next(ids))
+
+
+def session_of(*partitions):
+    session = FetchSession(1, 0, lambda topic_partition, replica, until: None)
+    session.begin_round(Terms(), [wanted(number) for number in partitions], (), 0.0)
+    return session
+
+
+def partition_of_session():
+    (partition,) = session_of(0).news
+    return partition
 
 
 class Records:
@@ -45,7 +52,7 @@ def test_epochs_count_up_from_one():
 
 
 def test_the_epoch_after_the_last_is_one():
-    session = FetchSession(1, 0)
+    session = session_of()
     session.epoch = 0x7FFFFFFF
 
     session.advance(0)
@@ -90,44 +97,43 @@ def test_a_stale_session_makes_room():
     assert len(cache) == 2
 
 
-def test_updates_add_change_and_forget_partitions():
-    session = FetchSession(1, 0)
-    session.update([wanted(0), wanted(1)], [])
+def test_requests_add_change_and_forget_partitions():
+    session = session_of(0, 1)
 
-    session.update([wanted(1, offset=9), wanted(2)], [("clicks", 0)])
+    gone = session.begin_round(Terms(), [wanted(1, offset=9), wanted(2)], [("clicks", 0)], 1.0)
 
+    assert [one.request.partition for one in gone] == [0]
     assert [key[1] for key in session.partitions] == [1, 2]
     assert session.partitions["clicks", 1].request.fetch_offset == 9
 
 
 def test_partitions_that_were_served_go_to_the_end():
-    session = FetchSession(1, 0)
-    session.update([wanted(0), wanted(1), wanted(2)], [])
+    session = session_of(0, 1, 2)
 
-    session.serve_last([("clicks", 0), ("clicks", 5)])
+    session.serve_last([session.partitions["clicks", 0]])
 
-    assert [key[1] for key in session.partitions] == [1, 2, 0]
+    assert [one.request.partition for one in session.in_turn()] == [1, 2, 0]
 
 
 def test_the_same_answer_is_news_only_once():
-    partition = SessionPartition(*wanted(0))
+    partition = partition_of_session()
 
-    assert partition.has_news(read())
-    assert not partition.has_news(read())
+    assert partition.tell(read())
+    assert not partition.tell(read())
 
 
 @pytest.mark.parametrize("change", [read(high_watermark=6), read(log_start=2), read(length=100)])
 def test_what_changed_is_news(change):
-    partition = SessionPartition(*wanted(0))
-    partition.has_news(read())
+    partition = partition_of_session()
+    partition.tell(read())
 
-    assert partition.has_news(change)
+    assert partition.tell(change)
 
 
 def test_after_an_error_everything_is_told_again():
-    partition = SessionPartition(*wanted(0))
-    partition.has_news(read())
+    partition = partition_of_session()
+    partition.tell(read())
 
     partition.forget_told()
 
-    assert partition.has_news(read())
+    assert partition.tell(read())

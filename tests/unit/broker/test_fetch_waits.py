@@ -77,9 +77,10 @@ class Waiting:
         clock = ManualClock()
         self.partition = GrowingPartition()
         self.room = WaitingRoom(clock)
+        self.sessions = FetchSessions(lambda: 0, lambda: 1)
         services = SimpleNamespace(
             clock=clock,
-            fetch_sessions=FetchSessions(lambda: 0, lambda: 1),
+            fetch_sessions=self.sessions,
             image=SimpleNamespace(topics_by_id=dict[UUID, object]()),
             options=SimpleNamespace(fetch_max_bytes=1 << 20, replica_selector_class=None),
             partitions=SimpleNamespace(require_replica=lambda topic, index: self.partition),
@@ -92,7 +93,7 @@ class Waiting:
 
     def append(self) -> None:
         self.partition.records = Records()
-        self.room.on_append(PARTITION, Records.length)
+        self.sessions.on_append(PARTITION, Records.length)
 
     def begin(self) -> asyncio.Task[object]:
         return asyncio.ensure_future(self._answer)

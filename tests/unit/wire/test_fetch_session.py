@@ -7,6 +7,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moldau.broker.fetch_session import Terms
 from moldau.broker.fetch_sessions import FetchSessions
 from moldau.wire.fetch_frame import FetchPartition
 from moldau.wire.fetch_session import FetchSession, SessionRequest, TopicKey, Wanted
@@ -23,6 +24,11 @@ def wanted(**offsets: int) -> Wanted:
     return {(CLICKS, int(name[1:])): row(int(name[1:]), at) for name, at in offsets.items()}
 
 
+def ask(session: FetchSession, wanted: Wanted) -> SessionRequest:
+    session.want_only(wanted)
+    return session.next_request()
+
+
 def named(request: SessionRequest) -> dict[int, int]:
     return {one.partition: one.fetch_offset for topic in request.topics for one in topic.partitions}
 
@@ -32,48 +38,48 @@ def forgotten(request: SessionRequest) -> list[int]:
 
 
 def test_the_first_request_names_everything_and_asks_for_a_session() -> None:
-    request = FetchSession().next_request(wanted(p0=1, p1=2))
+    request = ask(FetchSession(), wanted(p0=1, p1=2))
     assert (request.session_id, request.epoch) == (0, 0)
     assert named(request) == {0: 1, 1: 2}
 
 
 def test_later_requests_name_what_has_changed() -> None:
     session = FetchSession()
-    session.next_request(wanted(p0=1, p1=2, p2=3))
+    ask(session, wanted(p0=1, p1=2, p2=3))
     session.answered(77)
-    request = session.next_request(wanted(p0=1, p1=5, p3=0))
+    request = ask(session, wanted(p0=1, p1=5, p3=0))
     assert (request.session_id, request.epoch) == (77, 1)
     assert named(request) == {1: 5, 3: 0}
     assert forgotten(request) == [2]
     session.answered(77)
-    assert session.next_request(wanted(p0=1, p1=5, p3=0))[1:] == (2, [], [])
+    assert ask(session, wanted(p0=1, p1=5, p3=0))[1:] == (2, [], [])
 
 
 def test_without_a_session_every_request_names_everything() -> None:
     session = FetchSession()
     for _ in range(2):
-        request = session.next_request(wanted(p0=1))
+        request = ask(session, wanted(p0=1))
         assert (request.session_id, request.epoch, named(request)) == (0, 0, {0: 1})
         session.answered(0)
 
 
 def test_after_a_failure_a_new_session_takes_the_place_of_the_old_one() -> None:
     session = FetchSession()
-    session.next_request(wanted(p0=1))
+    ask(session, wanted(p0=1))
     session.answered(77)
     session.start_over()
-    request = session.next_request(wanted(p0=1))
+    request = ask(session, wanted(p0=1))
     assert (request.session_id, request.epoch, named(request)) == (77, 0, {0: 1})
     session.start_over(is_forgotten=True)
-    assert session.next_request(wanted(p0=1)).session_id == 0
+    assert ask(session, wanted(p0=1)).session_id == 0
 
 
 def test_a_topic_that_was_made_anew_is_another_one() -> None:
     session = FetchSession()
-    session.next_request(wanted(p0=1))
+    ask(session, wanted(p0=1))
     session.answered(77)
     anew = TopicKey("clicks", UUID(int=2))
-    request = session.next_request({(anew, 0): row(0, 1)})
+    request = ask(session, {(anew, 0): row(0, 1)})
     assert [topic.topic_id for topic in request.topics] == [UUID(int=2)]
     assert [topic.topic_id for topic in request.forgotten] == [UUID(int=1)]
 
@@ -89,16 +95,18 @@ def test_the_broker_knows_at_all_times_what_is_wanted(
     ids = iter(range(1, 100))
     sessions = FetchSessions(lambda: 10, lambda: next(ids))
     for offsets, is_lost in zip(steps, losses, strict=False):
-        request = session.next_request({(CLICKS, i): row(i, at) for i, at in offsets.items()})
+        request = ask(session, {(CLICKS, i): row(i, at) for i, at in offsets.items()})
         if request.epoch == 0:
             sessions.close(request.session_id)
             served = sessions.open(0)
         else:
             served = sessions.require(request.session_id, request.epoch, 0)
         assert served is not None
-        served.update(
+        served.begin_round(
+            Terms(),
             [(topic.topic_id, one) for topic in request.topics for one in topic.partitions],  # type: ignore[misc]
             [(topic.topic_id, i) for topic in request.forgotten for i in topic.partitions],  # type: ignore[misc]
+            0.0,
         )
         known = {index: one.request.fetch_offset for (_, index), one in served.partitions.items()}
         assert known == offsets
@@ -106,3 +114,26 @@ def test_the_broker_knows_at_all_times_what_is_wanted(
             session.start_over()
         else:
             session.answered(served.id)
+
+
+def test_what_is_wanted_as_before_is_not_said_again() -> None:
+    session = FetchSession()
+    ask(session, wanted(p0=1, p1=2))
+    session.answered(77)
+    session.want((CLICKS, 0), row(0, 1))
+    session.want((CLICKS, 1), row(1, 9))
+    request = session.next_request()
+    assert named(request) == {1: 9}
+    assert forgotten(request) == []
+
+
+def test_what_was_dropped_and_is_wanted_again_is_named_and_not_forgotten() -> None:
+    session = FetchSession()
+    ask(session, wanted(p0=1, p1=2))
+    session.answered(77)
+    session.drop((CLICKS, 0))
+    session.drop((CLICKS, 1))
+    session.want((CLICKS, 0), row(0, 1))
+    request = session.next_request()
+    assert named(request) == {0: 1}
+    assert forgotten(request) == [1]

@@ -9,7 +9,9 @@ A consumer reads what is committed, from the leader or (KIP-392) from a follower
 a replica there. A follower reads up to the end of the log; its offset tells the leader how far it
 has come (ISR-2), and it hears at once when the high watermark moves.
 
-v4 isolation level; v5 log start offset; v7 fetch sessions (KIP-227, `broker.fetch_sessions`); v9
+A session's round looks at the partitions with news and at no others (`broker.fetch_session`).
+
+v4 isolation level; v5 log start offset; v7 fetch sessions (KIP-227); v9
 leader epochs; v11 rack; v12 flexible, detects divergence; v13 topic ids; v15 replica state in a
 tag; v16 tells the new leader; v17, v18 fields of followers.
 
@@ -26,17 +28,17 @@ from typing import NamedTuple, cast
 
 from moldau.broker.api import serves
 from moldau.broker.current_leaders import CurrentLeaders
-from moldau.broker.fetch_sessions import (
-    FINAL_EPOCH,
-    INITIAL_EPOCH,
+from moldau.broker.fetch_session import (
     NO_SESSION,
     FetchSession,
     PartitionKey,
     SessionPartition,
+    Terms,
     TopicReference,
 )
+from moldau.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
 from moldau.broker.request_context import RequestContext
-from moldau.errors import KafkaError, UnknownTopicIdError
+from moldau.errors import FetchSessionNotFoundError, KafkaError, UnknownTopicIdError
 from moldau.model import BrokerId, TopicPartition
 from moldau.net.port import Chunk
 from moldau.replication.partition import FollowedRead, Partition
@@ -61,10 +63,9 @@ _FIRST_WITH_RACK = 11
 
 
 class _Plan(NamedTuple):
-    """What to read for a request."""
+    """What to read for a request: of its session, what has news."""
 
-    partitions: Sequence[SessionPartition]
-    session: FetchSession | None
+    session: FetchSession
     is_incremental: bool
 
 
@@ -75,6 +76,7 @@ class _Result(NamedTuple):
     read: PartitionRead | None
     error: KafkaError | None
     preferred_replica: int = -1
+    is_at_rest: bool = False  # the same fetch finds nothing else until something happens
 
 
 def handle_frame(
@@ -89,7 +91,7 @@ def handle_frame(
     if (
         size_bytes >= request.min_bytes
         or request.max_wait_ms <= 0
-        or not results
+        or not plan.session.partitions
         or _must_be_told(results, plan, request, context)
     ):
         return _answer(plan, results, context)
@@ -99,29 +101,41 @@ def handle_frame(
 async def _wait(plan: _Plan, request: FetchRequest, context: RequestContext) -> list[Chunk]:
     # The task of this coroutine starts a turn of the loop after the first look; what was appended
     # in between has found nobody to wake.
-    clock = context.services.clock
+    clock, session = context.services.clock, plan.session
     deadline = clock.monotonic() + request.max_wait_ms / 1000
-    names = (_find_name(wanted.topic, context) for wanted in plan.partitions)
-    watched = [
-        TopicPartition(name, wanted.request.partition)
-        for name, wanted in zip(names, plan.partitions, strict=True)
-        if name is not None
-    ]
-    while True:
-        results, size_bytes = _read(plan, request, context, is_first=False)
-        left_ms = (deadline - clock.monotonic()) * 1000
-        if (
-            size_bytes >= request.min_bytes
-            or left_ms <= 0
-            or _must_be_told(results, plan, request, context)
-        ):
-            return _answer(plan, results, context)
-        await context.services.waiting_room.wait_for_bytes(
-            watched,
-            request.min_bytes - size_bytes,
-            left_ms,
-            uncommitted=request.replica_id >= 0,
-        )
+    hears_commits = request.replica_id < 0 or _is_read_from(context)
+    _watch(session, context)
+    try:
+        while True:
+            results, size_bytes = _read(plan, request, context, is_first=False)
+            left_ms = (deadline - clock.monotonic()) * 1000
+            if (
+                size_bytes >= request.min_bytes
+                or left_ms <= 0
+                or _must_be_told(results, plan, request, context)
+            ):
+                return _answer(plan, results, context)
+            await context.services.waiting_room.wait_for_news(
+                session, request.min_bytes - size_bytes, left_ms, hears_commits=hears_commits
+            )
+    finally:
+        if not session.is_kept:
+            context.services.fetch_sessions.unwatch(session.partitions.values())
+
+
+def _watch(session: FetchSession, context: RequestContext) -> None:
+    """Have the session hear of what happens; it does of everything at rest."""
+    for wanted in session.news:
+        if wanted.watched_as is None:
+            name = _find_name(wanted.topic, context)
+            if name is not None:
+                topic_partition = TopicPartition(name, wanted.request.partition)
+                context.services.fetch_sessions.watch(wanted, topic_partition)
+
+
+def _is_read_from(context: RequestContext) -> bool:
+    """Whether consumers read from followers."""
+    return context.services.options.replica_selector_class is not None
 
 
 def _must_be_told(
@@ -134,8 +148,8 @@ def _must_be_told(
     follower one more fetch.
     """
     is_following = request.replica_id >= 0 and plan.is_incremental
-    is_read_from = context.services.options.replica_selector_class is not None
-    for wanted, read, _, preferred_replica in results:
+    is_read_from = _is_read_from(context)
+    for wanted, read, _, preferred_replica, _ in results:
         if read is None or read.diverging_epoch is not None or preferred_replica >= 0:
             return True
         if is_following and (
@@ -149,21 +163,39 @@ def _must_be_told(
 
 
 def _plan(request: FetchRequest, context: RequestContext) -> _Plan:
-    sessions = context.services.fetch_sessions
-    now_ms = context.services.clock.now_ms()
+    services = context.services
+    sessions = services.fetch_sessions
+    now_ms = services.clock.now_ms()
     epoch = request.session_epoch
-    if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
+    is_incremental = epoch not in (FINAL_EPOCH, INITIAL_EPOCH)
+    session: FetchSession | None = None
+    if is_incremental:
+        session = sessions.require(request.session_id, epoch, now_ms)
+        if session.terms.replica_id != request.replica_id:
+            raise FetchSessionNotFoundError(f"session {session.id} belongs to another client")
+    else:
         if request.session_id != NO_SESSION:
             sessions.close(request.session_id)
-        session = sessions.open(now_ms) if epoch == INITIAL_EPOCH and request.topics else None
+        if epoch == INITIAL_EPOCH and request.topics:
+            session = sessions.open(now_ms)
         if session is None:
-            wanted = [SessionPartition(topic, partition) for topic, partition in _wanted(request)]
-            return _Plan(wanted, None, is_incremental=False)
-        session.update(_wanted(request), ())
-        return _Plan(tuple(session.partitions.values()), session, is_incremental=False)
-    session = sessions.require(request.session_id, epoch, now_ms)
-    session.update(_wanted(request), _forgotten(request))
-    return _Plan(tuple(session.partitions.values()), session, is_incremental=True)
+            session = sessions.open_for_one(now_ms)
+    gone = session.begin_round(
+        Terms(
+            request.replica_id,
+            request.replica_epoch,
+            request.isolation_level,
+            request.rack_id,
+            context.version >= _FIRST_WITH_RACK,
+            services.options.replica_selector_class,
+        ),
+        _wanted(request),
+        _forgotten(request),
+        services.clock.monotonic(),
+    )
+    if gone:
+        sessions.unwatch(gone)
+    return _Plan(session, is_incremental)
 
 
 def _wanted(request: FetchRequest) -> Iterator[tuple[TopicReference, FetchPartition]]:
@@ -193,7 +225,7 @@ def _find_name(topic: TopicReference, context: RequestContext) -> str | None:
 def _read(
     plan: _Plan, request: FetchRequest, context: RequestContext, *, is_first: bool
 ) -> tuple[list[_Result], int]:
-    """Read every partition of the plan within the limits; the first that has records may exceed
+    """Read every partition that has news within the limits; the first that has records may exceed
     them with one batch.
 
     A follower's request tells how far it has come when it comes, and not again while it waits.
@@ -202,7 +234,7 @@ def _read(
     is_consumer = request.replica_id < 0
     results: list[_Result] = []
     size_bytes = 0
-    for wanted in plan.partitions:
+    for wanted in plan.session.in_turn():
         try:
             left_bytes, min_one = limit_bytes - size_bytes, size_bytes == 0
             if is_consumer:
@@ -228,9 +260,11 @@ def _read_for_consumer(
     request: FetchRequest,
     context: RequestContext,
 ) -> _Result:
-    partition_request = wanted.request
+    partition_request, services = wanted.request, context.services
     name = _require_name(wanted.topic, context)
-    partitions = context.services.partitions
+    partitions = services.partitions
+    read_committed = request.isolation_level == _READ_COMMITTED
+    is_choosing = False  # whom to read from: other brokers may come that are nearer
     if context.version < _FIRST_WITH_RACK:
         partition = partitions.require_leader(name, partition_request.partition)
     else:
@@ -240,7 +274,7 @@ def _read_for_consumer(
     read = partition.read(
         partition_request.fetch_offset,
         min(partition_request.partition_max_bytes, limit_bytes),
-        read_committed=request.isolation_level == _READ_COMMITTED,
+        read_committed=read_committed,
         min_one=min_one,
         last_fetched_epoch=partition_request.last_fetched_epoch,
     )
@@ -248,7 +282,10 @@ def _read_for_consumer(
         preferred = _find_preferred(partition, request.rack_id, partition_request, context)
         if preferred is not None:
             return _Result(wanted, read._replace(records=None), None, preferred)
-    return _Result(wanted, read, None)
+        is_choosing = services.options.replica_selector_class is not None
+    end_offset = read.last_stable_offset if read_committed else read.high_watermark
+    is_at_rest = partition_request.fetch_offset >= end_offset and not is_choosing
+    return _Result(wanted, read, None, is_at_rest=is_at_rest)
 
 
 def _find_preferred(
@@ -277,22 +314,23 @@ def _read_for_follower(
     _check_topic(partition, wanted.topic)
     replica = BrokerId(request.replica_id)
     is_held_back = services.leader_quota.holds_back(partition, replica)
+    followed = FollowedRead(
+        replica,
+        request.replica_epoch,
+        partition_request.current_leader_epoch,
+        partition_request.fetch_offset,
+        partition_request.last_fetched_epoch,
+        partition_request.log_start_offset,
+    )
     read = partition.read_for_follower(
-        FollowedRead(
-            replica,
-            request.replica_epoch,
-            partition_request.current_leader_epoch,
-            partition_request.fetch_offset,
-            partition_request.last_fetched_epoch,
-            partition_request.log_start_offset,
-        ),
+        followed,
         0 if is_held_back else min(partition_request.partition_max_bytes, limit_bytes),
         min_one=min_one and not is_held_back,
         counts=counts,
     )
     if read.records is not None:
         services.leader_quota.record(partition, read.records.length, replica)
-    return _Result(wanted, read, None)
+    return _Result(wanted, read, None, is_at_rest=partition.is_at_rest(followed))
 
 
 def _require_name(topic: TopicReference, context: RequestContext) -> str:
@@ -313,9 +351,10 @@ def _check_topic(partition: Partition, topic: TopicReference) -> None:
 
 def _answer(plan: _Plan, results: list[_Result], context: RequestContext) -> list[Chunk]:
     topics: dict[TopicReference, list[FetchedPartition]] = {}
-    served: list[PartitionKey] = []
+    served: list[SessionPartition] = []
+    session = plan.session
     leaders: CurrentLeaders | None = None  # made when there is an error, which is seldom
-    for wanted, read, error, preferred_replica in results:
+    for wanted, read, error, preferred_replica, is_at_rest in results:
         index = wanted.request.partition
         if read is None:
             wanted.forget_told()
@@ -325,10 +364,13 @@ def _answer(plan: _Plan, results: list[_Result], context: RequestContext) -> lis
             refused = FetchedPartition(index, code, current_leader=leader)
             topics.setdefault(wanted.topic, []).append(refused)
             continue
-        if not wanted.has_news(read) and plan.is_incremental and preferred_replica < 0:
+        is_news = wanted.tell(read)
+        if is_at_rest and read.diverging_epoch is None and session.is_kept:
+            _rest(wanted, context)
+        if not is_news and plan.is_incremental and preferred_replica < 0:
             continue
         if read.records is not None:
-            served.append((wanted.topic, index))
+            served.append(wanted)
         topics.setdefault(wanted.topic, []).append(
             FetchedPartition(
                 index,
@@ -342,16 +384,20 @@ def _answer(plan: _Plan, results: list[_Result], context: RequestContext) -> lis
                 diverging_epoch=read.diverging_epoch,
             )
         )
-    session_id = NO_SESSION
-    if plan.session is not None:
-        plan.session.serve_last(served)
-        session_id = plan.session.id
+    session.serve_last(served)
     answered = [
         (topic, None, partitions) if isinstance(topic, str) else (None, topic, partitions)
         for topic, partitions in topics.items()
     ]
     endpoints = () if leaders is None else leaders.endpoints
-    return _encode(context, answered, session_id, 0, endpoints)
+    return _encode(context, answered, session.id, 0, endpoints)
+
+
+def _rest(wanted: SessionPartition, context: RequestContext) -> None:
+    name = _find_name(wanted.topic, context)
+    if name is not None:
+        topic_partition = TopicPartition(name, wanted.request.partition)
+        context.services.fetch_sessions.rest(wanted, topic_partition)
 
 
 def _encode(

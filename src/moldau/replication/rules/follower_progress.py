@@ -67,6 +67,21 @@ def note_fetch(progress: FollowerProgress, fetch: FollowerFetch) -> FollowerProg
     )
 
 
+def note_idle(progress: FollowerProgress, until: float) -> FollowerProgress:
+    """The progress of a follower that was at the log's end, and has asked for it until a time.
+
+    The same as `note_fetch` with what it said before, at that time: nothing has come meanwhile.
+    """
+    was_at_end = progress.log_end_offset >= progress.leader_end_at_fetch
+    if progress.broker_epoch == -1 or not was_at_end:
+        return progress
+    return replace(
+        progress,
+        caught_up_at=max(progress.caught_up_at, until),
+        fetched_at=max(progress.fetched_at, until),
+    )
+
+
 def is_one_fetch_behind(former: FollowerProgress, fetch: FollowerFetch) -> bool:
     """Whether a follower has got, with its last fetch, all that was committed by then."""
     return (

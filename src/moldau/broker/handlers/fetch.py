@@ -190,7 +190,7 @@ def _plan(request: FetchRequest, context: RequestContext) -> _Plan:
             services.options.replica_selector_class,
         ),
         _wanted(request),
-        _forgotten(request),
+        _forgotten(request) if is_incremental else (),
         services.clock.monotonic(),
     )
     if gone:

@@ -11,7 +11,7 @@ the reference page all read the declaration. Which of several values wins is `re
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar, Final, Generic, NoReturn, Self, TypeVar, cast, overload
@@ -157,7 +157,6 @@ def option(
     broker_default: str | None = None,
     falls_back_to: tuple[Fallback, ...] = (),
     sensitive: bool = False,
-    ignored: bool = False,
 ) -> Option[V]:
     """Declare an option that always has a value."""
     return Option(
@@ -171,7 +170,6 @@ def option(
         broker_default=broker_default,
         falls_back_to=falls_back_to,
         sensitive=sensitive,
-        ignored=ignored,
     )
 
 
@@ -234,7 +232,11 @@ class OptionSet:
 
     _declared: ClassVar[Mapping[str, AnyOption]] = {}
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, *, ignored: Iterable[AnyOption] = ()) -> None:
+        """`ignored` are declared by a table: nobody reads them, so they need no typed attribute."""
+        for one in ignored:
+            one.attribute = one.name.replace(".", "_")
+            setattr(cls, one.attribute, one)
         found = (v for base in cls.__mro__ for v in vars(base).values() if isinstance(v, Option))
         cls._declared = {declared.name: declared for declared in found}
 

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping
 from functools import lru_cache
 
 from moldau.config.broker_options import BrokerOptions
+from moldau.config.declarations import ignored
 from moldau.config.declarations.topic_defaults import GZIP_LEVEL
 from moldau.config.kinds import (
     BOOLEAN,
@@ -50,7 +51,7 @@ _THROTTLED_REPLICAS = Rule("* or a list of partition:broker", _find_throttled_fa
 _ONLY_FALSE = Rule("false", _find_tiered_fault)
 
 
-class TopicOptions(OptionSet):
+class TopicOptions(OptionSet, ignored=ignored.TOPICS):
     """One topic's options, resolved. Tests that want tiny segments set `internal.segment.bytes`."""
 
     cleanup_policy = option(
@@ -182,28 +183,6 @@ class TopicOptions(OptionSet):
         _THROTTLED_REPLICAS,
         reload=_DYNAMIC,
     )
-    local_retention_bytes = option(
-        "local.retention.bytes",
-        LONG,
-        -2,
-        "With tiered storage, the size up to which segments stay on the broker; -2 means "
-        "retention.bytes.",
-        at_least(-2),
-        reload=_DYNAMIC,
-        broker_default="log.local.retention.bytes",
-        ignored=True,
-    )
-    local_retention_ms = option(
-        "local.retention.ms",
-        LONG,
-        -2,
-        "With tiered storage, the time for which segments stay on the broker; -2 means "
-        "retention.ms.",
-        at_least(-2),
-        reload=_DYNAMIC,
-        broker_default="log.local.retention.ms",
-        ignored=True,
-    )
     max_compaction_lag_ms = option(
         "max.compaction.lag.ms",
         LONG,
@@ -303,24 +282,6 @@ class TopicOptions(OptionSet):
         one_of("full", "header"),
         reload=_DYNAMIC,
         broker_default="log.record.validation",
-    )
-    remote_copy_lag_bytes = option(
-        "remote.copy.lag.bytes",
-        LONG,
-        0,
-        "With tiered storage, how much newer data must exist before a segment is copied away.",
-        at_least(-1),
-        reload=_DYNAMIC,
-        ignored=True,
-    )
-    remote_copy_lag_ms = option(
-        "remote.copy.lag.ms",
-        LONG,
-        0,
-        "With tiered storage, how old a segment must be before it is copied away.",
-        at_least(-1),
-        reload=_DYNAMIC,
-        ignored=True,
     )
     remote_log_copy_disable = option(
         "remote.log.copy.disable",

@@ -73,7 +73,7 @@ def test_a_password_is_not_repeated_in_a_message() -> None:
 
 
 def test_an_ignored_option_says_so_in_its_documentation() -> None:
-    ignored = option("a.b", INT, 1, "Threads.", ignored=True)
+    ignored = optional("a.b", INT, "Threads.", ignored=True)
     assert ignored.documentation.startswith("Threads. Accepted")
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from moldau.config.declarations import ignored
 from moldau.config.kinds import BOOLEAN, DOUBLE, INT, LONG, MAX_DOUBLE, MAX_LONG, at_least, between
 from moldau.config.option import DAY_MS, OptionSet, Reload, option
 
 _DYNAMIC = Reload.CLUSTER_WIDE
 
 
-class CleanerOptions(OptionSet):
+class CleanerOptions(OptionSet, ignored=ignored.CLEANER):
     """Compaction."""
 
     log_cleaner_enable = option(
@@ -17,15 +18,6 @@ class CleanerOptions(OptionSet):
         True,
         "Compact the topics whose cleanup.policy names compact. Leave it on: the offsets of "
         "consumer groups live in such a topic.",
-    )
-    log_cleaner_threads = option(
-        "log.cleaner.threads",
-        INT,
-        1,
-        "Workers that compact logs.",
-        at_least(0),
-        reload=_DYNAMIC,
-        ignored=True,
     )
     log_cleaner_io_max_bytes_per_second = option(
         "log.cleaner.io.max.bytes.per.second",

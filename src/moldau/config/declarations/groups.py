@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from moldau.config.kinds import INT, LIST, LONG, MAX_INT, SHORT, any_of, at_least
+from moldau.config.declarations import ignored
+from moldau.config.kinds import INT, LONG, MAX_INT, SHORT, at_least
 from moldau.config.option import Importance, OptionSet, option
 
 
-class GroupOptions(OptionSet):
+class GroupOptions(OptionSet, ignored=ignored.GROUPS):
     """Membership, and the topic in which offsets are kept."""
 
     group_initial_rebalance_delay_ms = option(
@@ -38,78 +39,6 @@ class GroupOptions(OptionSet):
         MAX_INT,
         "The most members that a group may have.",
         at_least(1),
-    )
-    group_coordinator_rebalance_protocols = option(
-        "group.coordinator.rebalance.protocols",
-        LIST,
-        ("classic", "consumer"),
-        "The group protocols that are served.",
-        any_of("classic", "consumer", "share", "streams"),
-        ignored=True,
-    )
-    group_consumer_session_timeout_ms = option(
-        "group.consumer.session.timeout.ms",
-        INT,
-        45_000,
-        "With the consumer protocol, how long a silent member is kept.",
-        at_least(1),
-        ignored=True,
-    )
-    group_consumer_min_session_timeout_ms = option(
-        "group.consumer.min.session.timeout.ms",
-        INT,
-        45_000,
-        "With the consumer protocol, the shortest session time-out of a group.",
-        at_least(1),
-        ignored=True,
-    )
-    group_consumer_max_session_timeout_ms = option(
-        "group.consumer.max.session.timeout.ms",
-        INT,
-        60_000,
-        "With the consumer protocol, the longest session time-out of a group.",
-        at_least(1),
-        ignored=True,
-    )
-    group_consumer_heartbeat_interval_ms = option(
-        "group.consumer.heartbeat.interval.ms",
-        INT,
-        5_000,
-        "With the consumer protocol, how often members are told to report.",
-        at_least(1),
-        ignored=True,
-    )
-    group_consumer_min_heartbeat_interval_ms = option(
-        "group.consumer.min.heartbeat.interval.ms",
-        INT,
-        5_000,
-        "With the consumer protocol, the shortest heartbeat interval of a group.",
-        at_least(1),
-        ignored=True,
-    )
-    group_consumer_max_heartbeat_interval_ms = option(
-        "group.consumer.max.heartbeat.interval.ms",
-        INT,
-        15_000,
-        "With the consumer protocol, the longest heartbeat interval of a group.",
-        at_least(1),
-        ignored=True,
-    )
-    group_consumer_max_size = option(
-        "group.consumer.max.size",
-        INT,
-        MAX_INT,
-        "With the consumer protocol, the most members that a group may have.",
-        at_least(1),
-        ignored=True,
-    )
-    group_consumer_assignors = option(
-        "group.consumer.assignors",
-        LIST,
-        ("uniform", "range"),
-        "With the consumer protocol, the assignors on the broker; the first is the default.",
-        any_of("uniform", "range"),
-        ignored=True,
     )
     offsets_topic_num_partitions = option(
         "offsets.topic.num.partitions",
@@ -184,22 +113,4 @@ class GroupOptions(OptionSet):
         "The most text that may accompany a committed offset.",
         at_least(0),
         importance=Importance.HIGH,
-    )
-    share_coordinator_state_topic_replication_factor = option(
-        "share.coordinator.state.topic.replication.factor",
-        SHORT,
-        1,
-        "The number of replicas of __share_group_state. Kafka's default is 3; Moldau's is 1.",
-        at_least(1),
-        importance=Importance.HIGH,
-        ignored=True,
-    )
-    share_coordinator_state_topic_min_isr = option(
-        "share.coordinator.state.topic.min.isr",
-        SHORT,
-        1,
-        "min.insync.replicas of __share_group_state. Kafka's default is 2; Moldau's is 1.",
-        at_least(1),
-        importance=Importance.HIGH,
-        ignored=True,
     )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from moldau.config.declarations import ignored
 from moldau.config.kinds import BOOLEAN, INT, LIST, PASSWORD, STRING, any_of, at_least
 from moldau.config.option import Fallback, Importance, OptionSet, option, optional
 
 
-class IdentityOptions(OptionSet):
+class IdentityOptions(OptionSet, ignored=ignored.IDENTITY):
     """The broker's id and rack, ZooKeeper, and the names of Kafka's own quorum."""
 
     broker_id = option(
@@ -133,17 +134,4 @@ class IdentityOptions(OptionSet):
         "Where to find the voters of Kafka's own quorum. Without zookeeper.connect, more than one "
         "stops the start: brokers are joined by ZooKeeper.",
         importance=Importance.HIGH,
-    )
-    metadata_log_dir = optional(
-        "metadata.log.dir",
-        STRING,
-        "Where Kafka's own quorum keeps its log.",
-        importance=Importance.HIGH,
-        ignored=True,
-    )
-    inter_broker_protocol_version = optional(
-        "inter.broker.protocol.version",
-        STRING,
-        "The version that brokers of different releases agree on.",
-        ignored=True,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from moldau.config.declarations import ignored
 from moldau.config.kinds import BOOLEAN, INT, LIST, LONG, MAX_LONG, SET, Rule, any_of, at_least
 from moldau.config.option import (
     HOUR_MS,
@@ -25,7 +26,7 @@ def _find_retention_fault(value: int) -> str | None:
 _RETENTION = Rule("-1, or at least 1", _find_retention_fault)
 
 
-class LogOptions(OptionSet):
+class LogOptions(OptionSet, ignored=ignored.LOGS):
     """Data directories, segments, flushing and retention."""
 
     log_dir = option(
@@ -43,15 +44,6 @@ class LogOptions(OptionSet):
         "When one fails, the others go on.",
         importance=Importance.HIGH,
         falls_back_to=(Fallback("log.dir"),),
-    )
-    log_dir_failure_timeout_ms = option(
-        "log.dir.failure.timeout.ms",
-        LONG,
-        30_000,
-        "How long a broker tries to report a failed directory before it stops.",
-        at_least(1),
-        importance=Importance.LOW,
-        ignored=True,
     )
     log_segment_bytes = option(
         "log.segment.bytes",
@@ -203,24 +195,6 @@ class LogOptions(OptionSet):
         "of a folder that has no store in any case.",
         importance=Importance.LOW,
     )
-    log_local_retention_ms = option(
-        "log.local.retention.ms",
-        LONG,
-        -2,
-        "With tiered storage, the default of local.retention.ms.",
-        at_least(-2),
-        reload=_DYNAMIC,
-        ignored=True,
-    )
-    log_local_retention_bytes = option(
-        "log.local.retention.bytes",
-        LONG,
-        -2,
-        "With tiered storage, the default of local.retention.bytes.",
-        at_least(-2),
-        reload=_DYNAMIC,
-        ignored=True,
-    )
     log_flush_interval_messages = option(
         "log.flush.interval.messages",
         LONG,
@@ -264,15 +238,6 @@ class LogOptions(OptionSet):
         "How often the start offsets of the logs are written down.",
         at_least(0),
         importance=Importance.HIGH,
-    )
-    log_initial_task_delay_ms = option(
-        "log.initial.task.delay.ms",
-        LONG,
-        30_000,
-        "How long after the start the periodic work on logs begins. Meant for tests.",
-        at_least(0),
-        importance=Importance.LOW,
-        ignored=True,
     )
     num_recovery_threads_per_data_dir = option(
         "num.recovery.threads.per.data.dir",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from moldau.config.declarations import ignored
 from moldau.config.kinds import (
     INT,
     LIST,
@@ -44,14 +45,7 @@ _PROTOCOL_MAP = Kind(OptionType.STRING, _check_protocol_map)
 _OVERRIDES = Kind(OptionType.STRING, parse_connection_overrides)
 
 
-def _buffer_fault(value: int) -> str | None:
-    return None if value == -1 or value > 0 else "is neither -1 nor a positive size"
-
-
-_BUFFER = Rule("-1, or at least 1", _buffer_fault)
-
-
-class NetworkOptions(OptionSet):
+class NetworkOptions(OptionSet, ignored=ignored.NETWORK):
     """Listeners, connections, requests."""
 
     listeners = option(
@@ -105,33 +99,6 @@ class NetworkOptions(OptionSet):
         at_least(1),
         importance=Importance.HIGH,
     )
-    socket_send_buffer_bytes = option(
-        "socket.send.buffer.bytes",
-        INT,
-        100 << 10,
-        "The send buffer of each connection (SO_SNDBUF). The operating system decides.",
-        _BUFFER,
-        importance=Importance.HIGH,
-        ignored=True,
-    )
-    socket_receive_buffer_bytes = option(
-        "socket.receive.buffer.bytes",
-        INT,
-        100 << 10,
-        "The receive buffer of each connection (SO_RCVBUF). The operating system decides.",
-        _BUFFER,
-        importance=Importance.HIGH,
-        ignored=True,
-    )
-    socket_listen_backlog_size = option(
-        "socket.listen.backlog.size",
-        INT,
-        50,
-        "How many connections may wait to be accepted. The operating system has a limit of its "
-        "own (somaxconn on Linux).",
-        at_least(1),
-        ignored=True,
-    )
     max_connections = option(
         "max.connections",
         INT,
@@ -157,47 +124,12 @@ class NetworkOptions(OptionSet):
         "10.0.0.7:100,127.0.0.1:200.",
         reload=Reload.CLUSTER_WIDE,
     )
-    max_connection_creation_rate = option(
-        "max.connection.creation.rate",
-        INT,
-        MAX_INT,
-        "How many connections may be opened per second.",
-        at_least(0),
-        reload=Reload.CLUSTER_WIDE,
-        ignored=True,
-    )
     connections_max_idle_ms = option(
         "connections.max.idle.ms",
         LONG,
         600_000,
         "A connection on which nothing happened for this long is closed; a negative value never "
         "closes one.",
-    )
-    connection_failed_authentication_delay_ms = option(
-        "connection.failed.authentication.delay.ms",
-        INT,
-        100,
-        "How long a connection stays open after a failed authentication, to slow down guessing.",
-        at_least(0),
-        importance=Importance.LOW,
-        ignored=True,
-    )
-    queued_max_requests = option(
-        "queued.max.requests",
-        INT,
-        500,
-        "How many requests may wait for a thread. A Moldau connection has one request under way "
-        "and is not read from before that is answered.",
-        at_least(1),
-        importance=Importance.HIGH,
-        ignored=True,
-    )
-    queued_max_request_bytes = option(
-        "queued.max.request.bytes",
-        LONG,
-        -1,
-        "How many bytes of requests may wait for a thread; -1 for no limit.",
-        ignored=True,
     )
     request_timeout_ms = option(
         "request.timeout.ms",
@@ -213,14 +145,6 @@ class NetworkOptions(OptionSet):
         10_000,
         "How long the broker waits for a connection to another broker.",
         at_least(1),
-    )
-    socket_connection_setup_timeout_max_ms = option(
-        "socket.connection.setup.timeout.max.ms",
-        LONG,
-        30_000,
-        "The longest wait for a connection to another broker after repeated failures.",
-        at_least(1),
-        ignored=True,
     )
     fetch_max_bytes = option(
         "fetch.max.bytes",
@@ -244,26 +168,6 @@ class NetworkOptions(OptionSet):
         2000,
         "The most partitions that one answer to DescribeTopicPartitions names.",
         at_least(1),
-    )
-    num_network_threads = option(
-        "num.network.threads",
-        INT,
-        3,
-        "Threads that read and write sockets. Moldau serves all connections on one event loop.",
-        at_least(1),
-        reload=Reload.CLUSTER_WIDE,
-        importance=Importance.HIGH,
-        ignored=True,
-    )
-    num_io_threads = option(
-        "num.io.threads",
-        INT,
-        8,
-        "Threads that handle requests. Moldau handles them on one event loop.",
-        at_least(1),
-        reload=Reload.CLUSTER_WIDE,
-        importance=Importance.HIGH,
-        ignored=True,
     )
     background_threads = option(
         "background.threads",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from moldau.config.declarations import ignored
 from moldau.config.kinds import BOOLEAN, CLASS, INT, LONG, MAX_LONG, at_least
 from moldau.config.option import Importance, OptionSet, Reload, option, optional
 
 
-class ReplicationOptions(OptionSet):
+class ReplicationOptions(OptionSet, ignored=ignored.REPLICATION):
     """Followers, in-sync replicas, elections and controlled shutdown."""
 
     replica_lag_time_max_ms = option(
@@ -63,14 +64,6 @@ class ReplicationOptions(OptionSet):
         at_least(1),
         importance=Importance.HIGH,
     )
-    replica_socket_receive_buffer_bytes = option(
-        "replica.socket.receive.buffer.bytes",
-        INT,
-        64 << 10,
-        "The receive buffer of a follower's connection.",
-        importance=Importance.HIGH,
-        ignored=True,
-    )
     replica_high_watermark_checkpoint_interval_ms = option(
         "replica.high.watermark.checkpoint.interval.ms",
         LONG,
@@ -86,45 +79,6 @@ class ReplicationOptions(OptionSet):
         "org.apache.kafka.common.replica.RackAwareReplicaSelector sends consumers that set "
         "client.rack to a replica in their rack; without it, and with any other class, they read "
         "from the leader.",
-    )
-    num_replica_fetchers = option(
-        "num.replica.fetchers",
-        INT,
-        1,
-        "Threads that fetch from each other broker. Moldau fetches in one task per broker.",
-        at_least(1),
-        reload=Reload.CLUSTER_WIDE,
-        importance=Importance.HIGH,
-        ignored=True,
-    )
-    num_replica_alter_log_dirs_threads = optional(
-        "num.replica.alter.log.dirs.threads",
-        INT,
-        "Threads that move replicas between data directories.",
-        at_least(1),
-        importance=Importance.HIGH,
-        ignored=True,
-    )
-    fetch_purgatory_purge_interval_requests = option(
-        "fetch.purgatory.purge.interval.requests",
-        INT,
-        1000,
-        "How often waiting fetches are tidied up.",
-        ignored=True,
-    )
-    producer_purgatory_purge_interval_requests = option(
-        "producer.purgatory.purge.interval.requests",
-        INT,
-        1000,
-        "How often waiting produces are tidied up.",
-        ignored=True,
-    )
-    delete_records_purgatory_purge_interval_requests = option(
-        "delete.records.purgatory.purge.interval.requests",
-        INT,
-        1,
-        "How often waiting deletions of records are tidied up.",
-        ignored=True,
     )
     auto_leader_rebalance_enable = option(
         "auto.leader.rebalance.enable",
@@ -162,22 +116,6 @@ class ReplicationOptions(OptionSet):
         "How often the hand-over is tried again.",
         at_least(0),
     )
-    controlled_shutdown_retry_backoff_ms = option(
-        "controlled.shutdown.retry.backoff.ms",
-        LONG,
-        5_000,
-        "How long to wait before the hand-over is tried again.",
-        at_least(0),
-        ignored=True,
-    )
-    controller_socket_timeout_ms = option(
-        "controller.socket.timeout.ms",
-        INT,
-        30_000,
-        "How long the controller waits for a broker's answer.",
-        at_least(1),
-        ignored=True,
-    )
     leader_replication_throttled_rate = option(
         "leader.replication.throttled.rate",
         LONG,
@@ -195,14 +133,4 @@ class ReplicationOptions(OptionSet):
         "follower.replication.throttled.replicas. Only a dynamic config has an effect.",
         at_least(0),
         reload=Reload.PER_BROKER,
-    )
-    replica_alter_log_dirs_io_max_bytes_per_second = option(
-        "replica.alter.log.dirs.io.max.bytes.per.second",
-        LONG,
-        MAX_LONG,
-        "Bytes per second with which replicas move between data directories. Only a dynamic "
-        "config has an effect.",
-        at_least(0),
-        reload=Reload.PER_BROKER,
-        ignored=True,
     )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from moldau.config.kinds import BOOLEAN, INT, SHORT, at_least
-from moldau.config.option import DAY_MS, HOUR_MS, MINUTE_MS, Importance, OptionSet, Reload, option
+from moldau.config.declarations import ignored
+from moldau.config.kinds import INT, at_least
+from moldau.config.option import DAY_MS, MINUTE_MS, Importance, OptionSet, Reload, option
 
 
-class TransactionOptions(OptionSet):
+class TransactionOptions(OptionSet, ignored=ignored.TRANSACTIONS):
     """How long producers are remembered, and the topic in which transactions are kept."""
 
     producer_id_expiration_ms = option(
@@ -27,52 +28,6 @@ class TransactionOptions(OptionSet):
         at_least(1),
         importance=Importance.LOW,
     )
-    transactional_id_expiration_ms = option(
-        "transactional.id.expiration.ms",
-        INT,
-        7 * DAY_MS,
-        "How long a transactional id without a transaction is remembered.",
-        at_least(1),
-        importance=Importance.HIGH,
-        ignored=True,
-    )
-    transaction_max_timeout_ms = option(
-        "transaction.max.timeout.ms",
-        INT,
-        15 * MINUTE_MS,
-        "The longest time-out a transactional producer may ask for. An open transaction holds up "
-        "every read_committed reader of its partitions.",
-        at_least(1),
-        importance=Importance.HIGH,
-        ignored=True,
-    )
-    transaction_abort_timed_out_transaction_cleanup_interval_ms = option(
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
-        INT,
-        10_000,
-        "How often the broker looks for transactions to abort.",
-        at_least(1),
-        importance=Importance.LOW,
-        ignored=True,
-    )
-    transaction_remove_expired_transaction_cleanup_interval_ms = option(
-        "transaction.remove.expired.transaction.cleanup.interval.ms",
-        INT,
-        HOUR_MS,
-        "How often the broker looks for transactional ids to forget.",
-        at_least(1),
-        importance=Importance.LOW,
-        ignored=True,
-    )
-    transaction_partition_verification_enable = option(
-        "transaction.partition.verification.enable",
-        BOOLEAN,
-        True,
-        "Take transactional records only for partitions that were added to the transaction.",
-        reload=Reload.CLUSTER_WIDE,
-        importance=Importance.LOW,
-        ignored=True,
-    )
     transaction_state_log_num_partitions = option(
         "transaction.state.log.num.partitions",
         INT,
@@ -81,17 +36,6 @@ class TransactionOptions(OptionSet):
         "exist.",
         at_least(1),
         importance=Importance.HIGH,
-        ignored=True,
-    )
-    transaction_state_log_replication_factor = option(
-        "transaction.state.log.replication.factor",
-        SHORT,
-        1,
-        "The number of replicas of __transaction_state. Kafka's default is 3, which a broker "
-        "alone cannot give; Moldau's is 1. Set 3 in a cluster.",
-        at_least(1),
-        importance=Importance.HIGH,
-        ignored=True,
     )
     transaction_state_log_min_isr = option(
         "transaction.state.log.min.isr",
@@ -101,7 +45,6 @@ class TransactionOptions(OptionSet):
         "cannot give; Moldau's is 1. Set 2 in a cluster.",
         at_least(1),
         importance=Importance.HIGH,
-        ignored=True,
     )
     transaction_state_log_segment_bytes = option(
         "transaction.state.log.segment.bytes",
@@ -110,15 +53,4 @@ class TransactionOptions(OptionSet):
         "The segment size of __transaction_state; small segments are compacted and loaded sooner.",
         at_least(1),
         importance=Importance.HIGH,
-        ignored=True,
-    )
-    transaction_state_log_load_buffer_size = option(
-        "transaction.state.log.load.buffer.size",
-        INT,
-        5 << 20,
-        "How much of __transaction_state is read at a time when a broker takes over its "
-        "transactions.",
-        at_least(1),
-        importance=Importance.HIGH,
-        ignored=True,
     )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from kio.schema.list_offsets.v9 import ListOffsetsResponse
     from kio.static.protocol import Payload
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 VERSION: Final = 9
 ANY_REPLICA: Final = -2
@@ -65,7 +65,7 @@ class LogEndQuestions:
                 _, response = parse_response(LIST_OFFSETS.key, VERSION, answer)
                 ends.update(_ends_of(cast("ListOffsetsResponse", response), broker))
         except ClientError as error:
-            logger.info("broker %d does not tell the ends of its logs: %s", broker, error)
+            _log.info("broker %d does not tell the ends of its logs: %s", broker, error)
         finally:
             await peer.close()
         return ends
@@ -98,4 +98,4 @@ def _ends_of(
             if row.error_code is ErrorCode.none:
                 yield key, LogEnd(row.leader_epoch, row.offset)
             else:
-                logger.info("broker %d has no log of %s to lead: %s", broker, key, row.error_code)
+                _log.info("broker %d has no log of %s to lead: %s", broker, key, row.error_code)

@@ -16,7 +16,7 @@ from moldau.clock import Clock
 from moldau.coordination.port import ConnectionLostError, Coordination, NoNodeError
 from moldau.errors import MalformedNodeError
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ class ChangeNotifications(Generic[T]):
                 if node is not None:
                     found.append(self._decode(path, node.data))
             except MalformedNodeError as error:
-                logger.error("a notification is skipped: %s", error)
+                _log.error("a notification is skipped: %s", error)
         if new:
             self._last_read = new[-1]
         with contextlib.suppress(ConnectionLostError):  # the next time is early enough

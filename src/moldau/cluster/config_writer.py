@@ -31,7 +31,7 @@ from moldau.coordination.port import (
 from moldau.errors import MalformedNodeError, UnknownTopicError
 from moldau.model import BrokerId
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 ChangeConfigs = Callable[[Mapping[str, str]], Mapping[str, str]]
 """From the configs that are set to those that shall be."""
@@ -122,7 +122,7 @@ class ConfigWriter:
                 await self._coordination.transact((*operations, announced))
                 self._publisher.apply_broker_configs(broker_id, configs)
                 for unknown in find_unknown(configs):
-                    logger.warning("set for %s: %s", _whose(broker_id), unknown)
+                    _log.warning("set for %s: %s", _whose(broker_id), unknown)
             return configs
 
     async def _plan(

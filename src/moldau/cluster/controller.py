@@ -49,7 +49,7 @@ from moldau.coordination.port import (
 from moldau.errors import KafkaError, MalformedNodeError, NotControllerError
 from moldau.model import TopicId
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 RETRY_SECONDS = 0.5
 
@@ -141,7 +141,7 @@ class Controller:
         try:
             await self._do_what_is_due()
         except (KafkaError, CoordinationError) as error:
-            logger.warning("the controller's duties wait: %s", error)
+            _log.warning("the controller's duties wait: %s", error)
         return self._controllership.find_term()
 
     async def run(self) -> None:
@@ -221,16 +221,16 @@ class Controller:
         try:
             await self._do_what_is_due()
         except NotControllerError as error:
-            logger.info("%s", error)
+            _log.info("%s", error)
             self._controllership.end_term()
         except SessionExpiredError:
             self._controllership.end_term()  # all is due again in the next term
         except CoordinationError as error:  # nobody answers, or others write the same nodes
-            logger.warning("the controller's duties wait: %s", error)
+            _log.warning("the controller's duties wait: %s", error)
             await self._publisher.clock.sleep(RETRY_SECONDS)
             self._woken.set()
-        except Exception:  # of one duty, which comes after the others from now on
-            logger.exception("the controller could not do something, and tries again soon")
+        except Exception:  # noqa: BLE001 of one duty, which comes after the others from now on
+            _log.exception("the controller could not do something, and tries again soon")
             await self._publisher.clock.sleep(RETRY_SECONDS)
             self._woken.set()
 
@@ -269,7 +269,7 @@ class Controller:
                 self._begin_term(term)
 
     def _begin_term(self, term: Term) -> None:
-        logger.info("this broker is the controller, epoch %d", term.epoch)
+        _log.info("this broker is the controller, epoch %d", term.epoch)
         image = self._publisher.image
         self._touched.clear()
         self._due.clear()
@@ -384,9 +384,9 @@ class Controller:
         try:
             is_done = await self.recovery.recover(term, names)
         except (KafkaError, CoordinationError) as error:
-            logger.warning("leaders cannot be recovered yet: %s", error)
-        except Exception:
-            logger.exception("leaders could not be recovered, which is tried again soon")
+            _log.warning("leaders cannot be recovered yet: %s", error)
+        except Exception:  # noqa: BLE001 the controller has other duties, and this one comes again
+            _log.exception("leaders could not be recovered, which is tried again soon")
         finally:
             self._recovering = None
         if is_done:
@@ -412,7 +412,7 @@ class Controller:
         try:
             wanted = decode_preferred_election(node.data)
         except MalformedNodeError as error:
-            logger.error("a request for preferred leaders is dropped: %s", error)
+            _log.error("a request for preferred leaders is dropped: %s", error)
             wanted = []
         await self.elections.prefer(term, wanted)
         try:

@@ -35,7 +35,7 @@ from moldau.errors import (
 )
 from moldau.model import BrokerId, TopicPartition
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 ATTEMPTS = 10
 """Losing a race this often in a row means that something else is wrong."""
@@ -86,7 +86,7 @@ class Elections:
             names = {planned.topic.name for planned in overtaken}
             if not names:
                 return
-        logger.error("no leaders could be elected for %s", ", ".join(sorted(names)))
+        _log.error("no leaders could be elected for %s", ", ".join(sorted(names)))
 
     async def rebalance(self, term: Term, accepted_percentage: int) -> None:
         """Give leadership back where brokers have lost too much of it."""
@@ -230,7 +230,7 @@ def _log_eligible(plan: Collection[PlannedState]) -> None:
     for planned in plan:
         leader = planned.state.leader
         if leader in planned.former.elr:
-            logger.info(
+            _log.info(
                 "%s-%d: broker %d leads, which is eligible: none in sync is alive, of %s",
                 planned.topic.name,
                 planned.partition,

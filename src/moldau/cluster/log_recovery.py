@@ -26,7 +26,7 @@ from moldau.cluster.rules.unclean_recovery import (
 from moldau.cluster.state_writer import StateWriter
 from moldau.model import BrokerId, TopicPartition
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 Questions = Mapping[BrokerId, Collection[TopicPartition]]
 Answers = Mapping[TopicPartition, Mapping[BrokerId, LogEnd]]
@@ -129,7 +129,7 @@ def log_unclean_election(
     known = ", ".join(
         f"{broker} (epoch {end.last_epoch}, end {end.end_offset})" for broker, end in ends.items()
     )
-    logger.warning(
+    _log.warning(
         "%s-%d: unclean election %s: broker %d leads in epoch %d, out of %s; nobody alive was "
         "known to have everything (in sync %s, eligible %s, last known %s, last leader %d)",
         planned.topic.name,

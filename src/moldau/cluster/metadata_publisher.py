@@ -43,7 +43,7 @@ from moldau.errors import InvariantViolation, MoldauError
 from moldau.model import BrokerId, LeaderEpoch, TopicId, TopicPartition
 from moldau.tasks import TaskSupervisor
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -283,7 +283,7 @@ class MetadataPublisher:
                 except SessionExpiredError:
                     raise
                 except (CoordinationError, MoldauError) as error:
-                    logger.warning("metadata may be old, reading it again soon: %s", error)
+                    _log.warning("metadata may be old, reading it again soon: %s", error)
                     self._dirty.add(source)
                     await self.clock.sleep(RETRY_SECONDS)
         except SessionExpiredError:
@@ -444,4 +444,4 @@ def _split(
 
 
 def _report(name: str, error: BaseException) -> None:
-    logger.error("%s ended: metadata may be old", name, exc_info=error)
+    _log.error("%s ended: metadata may be old", name, exc_info=error)

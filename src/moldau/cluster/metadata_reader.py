@@ -30,7 +30,7 @@ from moldau.coordination.port import Coordination, Node
 from moldau.errors import MalformedNodeError
 from moldau.model import BrokerId, LeaderEpoch, TopicId
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
 class TopicsRead(NamedTuple):
@@ -183,7 +183,7 @@ class MetadataReader:
             try:
                 assignments[name] = _Assigned(node, layout.decode_topic(name, node.data))
             except MalformedNodeError as error:
-                logger.error("topic %s is left out: %s", name, error)
+                _log.error("topic %s is left out: %s", name, error)
         return assignments, missing
 
     async def read_brokers(self) -> list[BrokerState]:
@@ -198,7 +198,7 @@ class MetadataReader:
                         layout.decode_broker(broker_id, node.data, epoch=node.created_id)
                     )
             except MalformedNodeError as error:
-                logger.error("broker %d is left out: %s", broker_id, error)
+                _log.error("broker %d is left out: %s", broker_id, error)
         return brokers
 
     async def read_controller(self) -> BrokerId:
@@ -206,7 +206,7 @@ class MetadataReader:
         try:
             return NO_BROKER if node is None else layout.decode_controller(node.data)
         except MalformedNodeError as error:
-            logger.error("the controller is not known: %s", error)
+            _log.error("the controller is not known: %s", error)
             return NO_BROKER
 
     async def read_broker_config(self, broker_id: BrokerId | None) -> Mapping[str, str]:
@@ -236,7 +236,7 @@ def _find_topic(
             _partition(name, number, state, assignment) for number, state in enumerate(states)
         )
     except MalformedNodeError as error:
-        logger.error("topic %s is left out: %s", name, error)
+        _log.error("topic %s is left out: %s", name, error)
         return None
     return TopicState(
         name=name,
@@ -284,7 +284,7 @@ def _config(path: str, node: Node | None, unknown: Mapping[str, str]) -> Mapping
     try:
         return {} if node is None else layout.decode_config(path, node.data)
     except MalformedNodeError as error:
-        logger.error(
+        _log.error(
             "settings cannot be read: those known before stay in force, and where none are known "
             "nothing is deleted or compacted. Mend it with `moldau configs alter`: %s",
             error,

@@ -40,7 +40,7 @@ from moldau.errors import (
 )
 from moldau.model import BrokerId, TopicPartition
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 ATTEMPTS = 10
 
@@ -107,12 +107,12 @@ class Reassignments:
         try:
             wanted = decode_reassignment(node.data)
         except MalformedNodeError as error:
-            logger.error("a request to reassign partitions is dropped: %s", error)
+            _log.error("a request to reassign partitions is dropped: %s", error)
             wanted = []
         begun = {each.partition: each.replicas for each in wanted if not self._is_under_way(each)}
         for key, refusal in (await self.alter(term, begun)).items():
             if refusal is not None:
-                logger.error("%s is not reassigned: %s", key, refusal)
+                _log.error("%s is not reassigned: %s", key, refusal)
         left = [each for each in wanted if self._is_on_its_way(each)]
         path = layout.REASSIGN_PARTITIONS
         with suppress(BadVersionError, NoNodeError):  # changed by a tool: then it is read again

@@ -38,7 +38,7 @@ from moldau.coordination.port import (
 )
 from moldau.errors import InvariantViolation
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 MAX_WRITE_BYTES = 500_000
 """Of paths and data in one transaction; ZooKeeper refuses a request of more than 1 MB."""
@@ -92,7 +92,7 @@ class StateWriter:
             try:
                 return await attempt()
             except ConnectionLostError as error:
-                logger.warning("writing partition states again, to know: %s", error)
+                _log.warning("writing partition states again, to know: %s", error)
                 await self._publisher.clock.sleep(RETRY_SECONDS)
 
     async def _try(self, part: Sequence[PlannedState], term: Term | None) -> bool:
@@ -158,7 +158,7 @@ class StateWriter:
             except (BadVersionError, NodeExistsError, NoNodeError) as error:
                 # A leader changed its in-sync set, or a topic went; or this very write has
                 # happened.
-                logger.info("a partition state is not what it was: %s", error)
+                _log.info("a partition state is not what it was: %s", error)
             else:
                 self._publisher.skip_partition_change(paths[-1])
                 written = _with_states(self._publisher.image, part, moved_version)

@@ -41,7 +41,7 @@ from moldau.coordination.port import (
 )
 from moldau.model import TopicId
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 DELETIONS_PER_WRITE = 2000
 """A path has up to 300 bytes; ZooKeeper refuses a request of more than 1 MB."""
@@ -88,7 +88,7 @@ class TopicDeletion:
                 with suppress(NoNodeError, NodeExistsError):  # it went by itself
                     await self.delete(term, topic)
             elif find_topic_to_delete(name, node.data) is None:
-                logger.warning("the request to delete %s is dropped: %s", name, _reason(topic))
+                _log.warning("the request to delete %s is dropped: %s", name, _reason(topic))
                 with suppress(NoNodeError):
                     await transact_in_term(self._coordination, term, (Delete(path=path),))
             else:
@@ -124,7 +124,7 @@ class TopicDeletion:
             holders = {broker for replicas in assignment.replicas for broker in replicas}
             away = sorted(holders - self._publisher.image.brokers.keys())
             if away:
-                logger.info("%s is deleted when these brokers are back: %s", name, away)
+                _log.info("%s is deleted when these brokers are back: %s", name, away)
                 return True
         return False
 

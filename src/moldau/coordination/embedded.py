@@ -53,7 +53,7 @@ from moldau.workers import Workers
 
 __all__ = ("FILE_NAME", "MEMORY", "EmbeddedSession", "EmbeddedStore")
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 FILE_NAME = "coordination.db"
 """Its name in the data folder."""
@@ -338,4 +338,4 @@ def _check_operation(operation: TreeOperation) -> None:
 
 
 def _report(name: str, error: BaseException) -> None:
-    logger.error("%s failed", name, exc_info=error)
+    _log.error("%s failed", name, exc_info=error)

@@ -49,7 +49,7 @@ from moldau.errors import StartupError
 from moldau.tasks import TaskSupervisor
 from moldau.workers import Workers
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _DELETED_AT_ONCE = 1_000  # nodes of a tree in one transaction
 _FAILED_READS = 2
@@ -72,7 +72,7 @@ class _Nobody:
 
 
 def _report(name: str, error: BaseException) -> None:
-    logger.error("%s failed", name, exc_info=error)
+    _log.error("%s failed", name, exc_info=error)
 
 
 class ZookeeperSession:
@@ -243,7 +243,7 @@ class ZookeeperSession:
                 nodes = await self._get_at_once(full_paths)
             except (UnknownRequestError, ConnectionLostError) as error:
                 self._failed_reads += 1
-                logger.info("nodes are read one by one: %s", error)
+                _log.info("nodes are read one by one: %s", error)
                 with contextlib.suppress(ConnectionLostError):  # it may be ending only now
                     return await self._get_one_by_one(full_paths)
             else:

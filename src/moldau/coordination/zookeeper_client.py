@@ -22,7 +22,7 @@ from kazoo.retry import KazooRetry
 
 from moldau.coordination.zookeeper_settings import ZookeeperSettings
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _kazoo_logger = logging.getLogger(f"{__name__}.kazoo")
 _kazoo_logger.setLevel(logging.ERROR)  # it warns at every attempt; the link says it once
@@ -209,7 +209,7 @@ def stop_client(client: Client) -> None:
         client.stop()
         client.close()
     except WriterNotClosedException as error:
-        logger.warning("a connection to ZooKeeper does not end: %s", error)
+        _log.warning("a connection to ZooKeeper does not end: %s", error)
 
 
 def _tell_when_connected(client: KazooClient, tell: Callable[[float], None]) -> None:

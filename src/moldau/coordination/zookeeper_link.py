@@ -37,7 +37,7 @@ from moldau.coordination.zookeeper_errors import translate
 from moldau.coordination.zookeeper_settings import ZookeeperSettings
 from moldau.workers import Workers
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _MAX_IN_FLIGHT = 128
 """Each call puts a byte into a socket pair of kazoo's, which holds some 270 before it blocks."""
@@ -256,7 +256,7 @@ class Link:
         if self._closing or self.is_lost:
             return
         again = self.session_id == session_id
-        logger.info("%s ZooKeeper session %#x", "back in" if again else "began", session_id)
+        _log.info("%s ZooKeeper session %#x", "back in" if again else "began", session_id)
         self.session_id = session_id
         self.timeout_seconds = timeout_seconds
         self.is_attached = True
@@ -267,7 +267,7 @@ class Link:
     def _detach(self) -> None:
         if self._closing or self.is_lost or not self.is_attached:
             return
-        logger.warning("lost the connection to ZooKeeper; session %#x goes on", self.session_id)
+        _log.warning("lost the connection to ZooKeeper; session %#x goes on", self.session_id)
         self.is_attached = False
         # Those sent before were told by kazoo. What is left came between the loss and this call.
         in_flight, self._in_flight = self._in_flight, set()
@@ -284,7 +284,7 @@ class Link:
         """
         if self._closing or self.is_lost:
             return
-        logger.error("ZooKeeper session %#x is given up: %s", self.session_id, reason)
+        _log.error("ZooKeeper session %#x is given up: %s", self.session_id, reason)
         self.is_lost = True
         self._handler.refuse_connections()
         self._handler.cut()
@@ -293,7 +293,7 @@ class Link:
     def _lose(self) -> None:
         if self._closing:
             return
-        logger.warning("ZooKeeper session %#x is over", self.session_id)
+        _log.warning("ZooKeeper session %#x is over", self.session_id)
         self.is_attached = False
         self._was_attached.set()
         self._fail_all(SessionExpiredError(f"session {self.session_id:#x} is over"))

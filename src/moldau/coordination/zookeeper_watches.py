@@ -25,7 +25,7 @@ from moldau.coordination.zookeeper_client import Event, Stat, WatchedEvent
 from moldau.coordination.zookeeper_link import Link
 from moldau.tasks import TaskSupervisor
 
-logger = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 _NO_EVENT = "NONE"  # kazoo's word for a watch that went with its connection
 
@@ -107,7 +107,7 @@ class _Sentry:
         except CoordinationError as error:
             # Without a connection; it is armed again with the next one.
             self._owes |= self._seen is None
-            logger.debug("the watch of %s is not armed: %s", self._place.path, error)
+            _log.debug("the watch of %s is not armed: %s", self._place.path, error)
             return
         former = self._seen
         self._owes |= former not in (None, seen)
@@ -176,7 +176,7 @@ class ZookeeperWatches:
 
     def _arm_again(self, name: str, error: BaseException) -> None:
         """A watch that is not armed would miss changes in silence: the next connection arms all."""
-        logger.error("%s failed; connecting again to arm it", name, exc_info=error)
+        _log.error("%s failed; connecting again to arm it", name, exc_info=error)
         if self.link is not None:
             self.link.cut()
 

@@ -10,11 +10,9 @@ import os
 from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from moldau.client.cluster_client import ClientSettings, ClusterClient
-from moldau.client.connections import ConnectionSettings
+from moldau.client.cluster_client import ClusterClient
 from moldau.client.loop_thread import LoopThread
-from moldau.client.rules.backoff import Backoff
-from moldau.config.client_consumer_options import ConsumerOptions
+from moldau.client.option_settings import client_settings
 
 if TYPE_CHECKING:
     from moldau.spark.options import SourceOptions
@@ -29,7 +27,10 @@ class WorkerClient:
 
     def __init__(self, options: SourceOptions) -> None:
         self._loop = LoopThread("moldau-spark")
-        self.cluster = ClusterClient(options.bootstrap, client_settings(options.client))
+        self.cluster = ClusterClient(
+            options.bootstrap,
+            client_settings(options.client, patience_ms=options.client.default_api_timeout_ms),
+        )
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         return self._loop.run(work)
@@ -61,20 +62,3 @@ def _key(options: SourceOptions) -> _Key:
     client = options.client
     given = tuple(sorted((name, str(getattr(client, name))) for name in client.given))
     return os.getpid(), options.bootstrap, given
-
-
-def client_settings(options: ConsumerOptions) -> ClientSettings:
-    """For the client that asks and fetches."""
-    first_seconds = options.retry_backoff_ms / 1000
-    return ClientSettings(
-        connection=ConnectionSettings(
-            client_id=options.client_id,
-            connect_seconds=options.socket_connection_setup_timeout_ms / 1000,
-            request_seconds=options.request_timeout_ms / 1000,
-        ),
-        patience_seconds=options.default_api_timeout_ms / 1000,
-        backoff=Backoff(
-            first_seconds=first_seconds,
-            max_seconds=max(options.retry_backoff_max_ms / 1000, first_seconds),
-        ),
-    )

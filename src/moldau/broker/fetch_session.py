@@ -22,9 +22,7 @@ from uuid import UUID
 from moldau.model import BrokerId, TopicPartition
 from moldau.replication.replica import PartitionRead
 from moldau.wire.fetch_frame import FetchPartition
-
-NO_SESSION = 0
-_LAST_EPOCH = 0x7FFFFFFF
+from moldau.wire.fetch_session import LAST_EPOCH, NO_SESSION
 
 TopicReference = str | UUID
 """A topic as the client names it: by name up to version 12, by id from 13 on."""
@@ -151,7 +149,7 @@ class FetchSession:
         return self.id != NO_SESSION
 
     def advance(self, now_ms: int) -> None:
-        self.epoch = 1 if self.epoch == _LAST_EPOCH else self.epoch + 1
+        self.epoch = 1 if self.epoch == LAST_EPOCH else self.epoch + 1
         self.last_used_ms = now_ms
 
     # What a request says

@@ -16,12 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from moldau.broker.fetch_session import NO_SESSION, FetchSession, NoteIdle, SessionPartition
+from moldau.broker.fetch_session import FetchSession, NoteIdle, SessionPartition
 from moldau.errors import FetchSessionNotFoundError, InvalidFetchSessionEpochError
 from moldau.model import TopicPartition
+from moldau.wire.fetch_session import NO_SESSION
 
-FINAL_EPOCH = -1
-INITIAL_EPOCH = 0
 STALE_AFTER_MS = 120_000
 
 _Watching = dict[TopicPartition, dict[SessionPartition, None]]

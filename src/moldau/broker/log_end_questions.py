@@ -16,6 +16,7 @@ from moldau.cluster.log_recovery import Answers, Questions
 from moldau.cluster.rules.unclean_recovery import LogEnd
 from moldau.errors import ClientError, ErrorCode
 from moldau.model import BrokerId, TopicPartition
+from moldau.model.protocol_numbers import LATEST_TIMESTAMP
 from moldau.net.peer import Peer
 from moldau.wire.apis import LIST_OFFSETS
 from moldau.wire.messages import encode_request, parse_response
@@ -30,7 +31,6 @@ _log = logging.getLogger(__name__)
 
 VERSION: Final = 9
 ANY_REPLICA: Final = -2
-LATEST: Final = -1
 ASKED_AT_ONCE: Final = 1000  # partitions in one request
 PATIENCE_SECONDS: Final = 2.0
 """So long is an answer waited for; who is slower is not elected this time."""
@@ -79,7 +79,11 @@ def _parts_of(wanted: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPartit
 def _request(wanted: Sequence[TopicPartition]) -> Payload:
     topics: dict[str, list[object]] = {}
     for key in wanted:
-        row = {"partition_index": key.partition, "current_leader_epoch": -1, "timestamp": LATEST}
+        row = {
+            "partition_index": key.partition,
+            "current_leader_epoch": -1,
+            "timestamp": LATEST_TIMESTAMP,
+        }
         topics.setdefault(key.topic, []).append(row)
     values = {
         "replica_id": ANY_REPLICA,

@@ -19,7 +19,6 @@ from moldau.client.cluster_client import ClusterClient
 from moldau.client.connections import BrokerConnection
 from moldau.client.coordinators import ask_coordinator, ask_coordinators, find_coordinator
 from moldau.client.group_values import (
-    NO_EPOCH,
     GroupDescription,
     GroupListing,
     GroupMember,
@@ -38,6 +37,7 @@ from moldau.errors import (
     NotCoordinatorError,
 )
 from moldau.model import TopicPartition
+from moldau.model.protocol_numbers import NO_GENERATION, NO_LEADER_EPOCH, NO_OFFSET
 from moldau.wire.apis import (
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
@@ -68,10 +68,8 @@ if TYPE_CHECKING:
 _FIRST_WITH_STATES = 4
 _FIRST_WITH_TYPES = 5
 _FIRST_WITH_SEVERAL_GROUPS = 8
-_NO_GENERATION = -1
 _NO_MEMBER = ""
 _BROKERS_RETENTION = -1
-_NO_OFFSET = -1
 _DESCRIBE_DROPPABLE = frozenset({"include_authorized_operations"})
 _FETCH_DROPPABLE = frozenset({"require_stable"})
 _COMMIT_DROPPABLE = frozenset({"committed_leader_epoch", "retention_time"})
@@ -159,7 +157,7 @@ class GroupAdmin(AdminPart):
             return {
                 partition: _read_offset(partition, row)
                 for partition, row in found.items()
-                if row.committed_offset != _NO_OFFSET or row.error_code is not ErrorCode.none
+                if row.committed_offset != NO_OFFSET or row.error_code is not ErrorCode.none
             }
 
         return await ask_coordinator(self._client, group_id, ask)
@@ -170,7 +168,7 @@ class GroupAdmin(AdminPart):
         """Set where a group goes on reading. Refused while it has members."""
         values = {
             "group_id": group_id,
-            "generation_id_or_member_epoch": _NO_GENERATION,
+            "generation_id_or_member_epoch": NO_GENERATION,
             "member_id": _NO_MEMBER,
             "retention_time": _BROKERS_RETENTION,
             "topics": topic_rows(
@@ -300,7 +298,7 @@ def _read_offset(
         return error_for(row.error_code, None, str(partition))
     return GroupOffset(
         offset=row.committed_offset,
-        leader_epoch=getattr(row, "committed_leader_epoch", NO_EPOCH),  # from version 5 on
+        leader_epoch=getattr(row, "committed_leader_epoch", NO_LEADER_EPOCH),  # from version 5 on
         metadata=row.metadata or "",
     )
 

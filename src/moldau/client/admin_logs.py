@@ -20,6 +20,12 @@ from moldau.client.cluster_client import ClusterClient
 from moldau.client.connections import BrokerConnection
 from moldau.errors import KafkaError
 from moldau.model import TopicPartition
+from moldau.model.protocol_numbers import (
+    CONSUMER,
+    NO_LEADER_EPOCH,
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+)
 from moldau.wire.apis import DELETE_RECORDS, DESCRIBE_LOG_DIRS, LIST_OFFSETS
 
 if TYPE_CHECKING:
@@ -36,10 +42,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 Q = TypeVar("Q")
 
-_CONSUMER = -1
-_READ_UNCOMMITTED = 0
-_READ_COMMITTED = 1
-_UNKNOWN_EPOCH = -1
 _LIST_DROPPABLE = frozenset({"current_leader_epoch", "isolation_level", "timeout"})
 
 
@@ -54,14 +56,14 @@ class LogAdmin(AdminPart):
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
     ) -> Mapping[TopicPartition, ListedOffset | KafkaError]:
         """Offsets by `OffsetSpec`, or by a time in milliseconds: the first record at or after."""
-        isolation_level = _READ_COMMITTED if read_committed else _READ_UNCOMMITTED
+        isolation_level = READ_COMMITTED if read_committed else READ_UNCOMMITTED
 
         async def ask(
             connection: BrokerConnection, group: Mapping[TopicPartition, int]
         ) -> Mapping[TopicPartition, ListedOffset | KafkaError]:
             topics = topic_rows({one: _list_values(timestamp) for one, timestamp in group.items()})
             values = {
-                "replica_id": _CONSUMER,
+                "replica_id": CONSUMER,
                 "isolation_level": isolation_level,
                 "topics": topics,
                 "timeout": timeout_ms,
@@ -116,7 +118,7 @@ class LogAdmin(AdminPart):
 
 
 def _list_values(timestamp: int) -> dict[str, object]:
-    return {"current_leader_epoch": _UNKNOWN_EPOCH, "timestamp": timestamp}
+    return {"current_leader_epoch": NO_LEADER_EPOCH, "timestamp": timestamp}
 
 
 def _listed(
@@ -127,7 +129,7 @@ def _listed(
     return ListedOffset(
         offset=row.offset,
         timestamp_ms=row.timestamp,
-        leader_epoch=getattr(row, "leader_epoch", _UNKNOWN_EPOCH),  # from version 4 on
+        leader_epoch=getattr(row, "leader_epoch", NO_LEADER_EPOCH),  # from version 4 on
     )
 
 

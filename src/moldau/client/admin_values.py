@@ -10,6 +10,7 @@ from uuid import UUID
 from moldau.client.rules.cluster_metadata import Broker, TopicMetadata
 from moldau.config.operations import ConfigChange, ConfigOperation
 from moldau.model import TopicPartition
+from moldau.model.protocol_numbers import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
 
 BROKER_DEFAULT = -1
 """For partitions and replication factor: what the broker's own settings say."""
@@ -157,9 +158,9 @@ class Reassignment:
 class OffsetSpec(IntEnum):
     """Asks ListOffsets for a place instead of a time; a time is any number from 0 on."""
 
-    LATEST = -1
-    EARLIEST = -2
-    MAX_TIMESTAMP = -3
+    LATEST = LATEST_TIMESTAMP
+    EARLIEST = EARLIEST_TIMESTAMP
+    MAX_TIMESTAMP = MAX_TIMESTAMP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

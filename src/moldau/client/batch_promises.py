@@ -15,15 +15,10 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from moldau.client.producer_values import RecordMetadata
-from moldau.client.rules.batch_delivery import (
-    NO_TIMESTAMP,
-    UNKNOWN_OFFSET,
-    Delivered,
-    Divided,
-    NotDelivered,
-)
+from moldau.client.rules.batch_delivery import Delivered, Divided, NotDelivered
 from moldau.errors import InvalidRecordError, InvariantViolation, MoldauError
 from moldau.model import TopicPartition
+from moldau.model.protocol_numbers import NO_OFFSET, NO_TIMESTAMP
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +62,7 @@ class BatchPromise:
             return RecordMetadata(
                 self.partition[0],
                 self.partition[1],
-                base_offset + index if base_offset != UNKNOWN_OFFSET else UNKNOWN_OFFSET,
+                base_offset + index if base_offset != NO_OFFSET else NO_OFFSET,
                 timestamp_ms if log_append_time_ms == NO_TIMESTAMP else log_append_time_ms,
             )
         if isinstance(outcome, NotDelivered):

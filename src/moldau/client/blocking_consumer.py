@@ -27,11 +27,11 @@ from moldau.client.rules.assignors import Assignor
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.client.rules.delivery import Deserializer, Position, RawBatch
-from moldau.client.rules.offset_positions import EARLIEST, LATEST
 from moldau.client.rules.subscription import Pattern, subscribe_to
 from moldau.client.user_calls import Listener
 from moldau.errors import ConfigurationError
 from moldau.model import TopicPartition
+from moldau.model.protocol_numbers import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -236,10 +236,10 @@ class Consumer:
         self._do(lambda: self._core.seek(TopicPartition(*partition), Position(offset)))
 
     def seek_to_beginning(self, partitions: Some = None) -> None:
-        self._reset(partitions, EARLIEST)
+        self._reset(partitions, EARLIEST_TIMESTAMP)
 
     def seek_to_end(self, partitions: Some = None) -> None:
-        self._reset(partitions, LATEST)
+        self._reset(partitions, LATEST_TIMESTAMP)
 
     def seek_to_time(self, time: int | datetime, partitions: Some = None) -> None:
         """Read on at the first record that is not older (milliseconds since 1970, or a datetime);
@@ -266,12 +266,12 @@ class Consumer:
     def beginning_offsets(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
-        work = self._core.find_offsets(dict.fromkeys(partitions, EARLIEST))
+        work = self._core.find_offsets(dict.fromkeys(partitions, EARLIEST_TIMESTAMP))
         return self._engine.wait_for(work)
 
     def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The offsets behind the last records (that are committed, with read_committed)."""
-        work = self._core.find_offsets(dict.fromkeys(partitions, LATEST))
+        work = self._core.find_offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP))
         return self._engine.wait_for(work)
 
     # What was read

@@ -31,12 +31,12 @@ from moldau.client.rules.assignors import Assignor
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.client.rules.delivery import Deserializer, Position, RawBatch
-from moldau.client.rules.offset_positions import EARLIEST, LATEST
 from moldau.client.rules.subscription import Pattern, subscribe_to
 from moldau.client.user_calls import Listener
 from moldau.clock import Clock
 from moldau.errors import ClosedClientError, CommitFailedError, ConfigurationError
 from moldau.model import TopicPartition
+from moldau.model.protocol_numbers import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from moldau.net.port import Network
 
 if TYPE_CHECKING:
@@ -358,11 +358,11 @@ class AsyncConsumer:
 
     def seek_to_beginning(self, partitions: Some = None) -> None:
         for partition in partitions_or_all(partitions, self._core):
-            self._core.reset(partition, EARLIEST)
+            self._core.reset(partition, EARLIEST_TIMESTAMP)
 
     def seek_to_end(self, partitions: Some = None) -> None:
         for partition in partitions_or_all(partitions, self._core):
-            self._core.reset(partition, LATEST)
+            self._core.reset(partition, LATEST_TIMESTAMP)
 
     def seek_to_time(self, time: int | datetime, partitions: Some = None) -> None:
         """Read on at the first record that is not older (milliseconds since 1970, or a datetime);
@@ -384,13 +384,13 @@ class AsyncConsumer:
     async def beginning_offsets(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
-        return await self._core.find_offsets(dict.fromkeys(partitions, EARLIEST))
+        return await self._core.find_offsets(dict.fromkeys(partitions, EARLIEST_TIMESTAMP))
 
     async def end_offsets(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
         """The offsets behind the last records (that are committed, with read_committed)."""
-        return await self._core.find_offsets(dict.fromkeys(partitions, LATEST))
+        return await self._core.find_offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP))
 
     # What was read
 

@@ -16,17 +16,16 @@ from moldau.client.broker_errors import error_for
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.group_offsets import GroupOffsets
 from moldau.client.rules.delivery import Position
-from moldau.client.rules.offset_positions import LATEST, Need, PartitionState, PartitionTable
+from moldau.client.rules.offset_positions import Need, PartitionState, PartitionTable
 from moldau.client.rules.retries import may_retry
 from moldau.errors import ClientError, ErrorCode, KafkaError, NoOffsetError, OperationTimeoutError
 from moldau.model import TopicPartition
+from moldau.model.protocol_numbers import CONSUMER, LATEST_TIMESTAMP, NO_OFFSET
 from moldau.wire.apis import OFFSET_FOR_LEADER_EPOCH
 
 if TYPE_CHECKING:
     from kio.schema.offset_for_leader_epoch.v4.response import OffsetForLeaderEpochResponse
 
-_CONSUMER = -1
-_NO_OFFSET = -1
 _EPOCH_DROPPABLE = frozenset({"replica_id"})
 
 
@@ -118,8 +117,8 @@ class PositionKeeper:
     ) -> Mapping[TopicPartition, Position]:
         """By timestamp; the end where no record is as young."""
         found = await self._list_offsets(wanted)
-        beyond = [one for one, position in found.items() if position.offset == _NO_OFFSET]
-        return {**found, **await self._list_offsets(dict.fromkeys(beyond, LATEST))}
+        beyond = [one for one, position in found.items() if position.offset == NO_OFFSET]
+        return {**found, **await self._list_offsets(dict.fromkeys(beyond, LATEST_TIMESTAMP))}
 
     async def _list_offsets(
         self, wanted: Mapping[TopicPartition, int]
@@ -165,7 +164,7 @@ class PositionKeeper:
                 }
             )
         values = {
-            "replica_id": _CONSUMER,
+            "replica_id": CONSUMER,
             "topics": [{"topic": name, "partitions": rows} for name, rows in topics.items()],
         }
         connection = await self._client.connect_to_broker(leader_id)
@@ -181,7 +180,7 @@ class PositionKeeper:
                     partition,
                     epochs[partition],
                     leader_epochs[partition],
-                    None if end.offset == _NO_OFFSET else end,
+                    None if end.offset == NO_OFFSET else end,
                 )
                 if gone:
                     self._on_void(partition)

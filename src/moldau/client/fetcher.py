@@ -27,6 +27,7 @@ from moldau.client.rules.offset_positions import Need, PartitionState, Partition
 from moldau.config.client_consumer_options import ConsumerOptions
 from moldau.errors import ClientError, ErrorCode, KafkaError, MalformedFrameError
 from moldau.model import TopicPartition
+from moldau.model.protocol_numbers import CONSUMER
 from moldau.tasks import TaskSupervisor
 from moldau.wire.apis import FETCH
 from moldau.wire.fetch_exchange import (
@@ -38,7 +39,6 @@ from moldau.wire.fetch_exchange import (
 from moldau.wire.fetch_frame import FetchPartition, FetchRequest
 from moldau.wire.fetch_session import FetchSession, TopicKey, Wanted
 
-_CONSUMER: Final = -1
 _NO_REPLICA: Final = -1
 _LAST_BY_NAME: Final = 12
 _FIRST_WITH_SESSIONS: Final = 7
@@ -303,7 +303,7 @@ class Fetcher:
         named = session.next_request()
         settings = self._settings
         request = FetchRequest(
-            replica_id=_CONSUMER,
+            replica_id=CONSUMER,
             replica_epoch=-1,
             max_wait_ms=asked.max_wait_ms,
             min_bytes=settings.min_bytes,

@@ -28,7 +28,6 @@ from moldau.client.group_offsets import Identity
 from moldau.client.rules.assignors import Assignor, GroupMember
 from moldau.client.rules.group_errors import Reaction
 from moldau.client.rules.group_protocol import (
-    NO_GENERATION,
     PROTOCOL_TYPE,
     Assignment,
     Subscription,
@@ -39,6 +38,7 @@ from moldau.client.rules.group_protocol import (
 )
 from moldau.errors import ClientError, ErrorCode, KafkaError
 from moldau.model import TopicPartition
+from moldau.model.protocol_numbers import NO_GENERATION
 from moldau.tasks import TaskSupervisor
 from moldau.wire.apis import HEARTBEAT, JOIN_GROUP, LEAVE_GROUP, SYNC_GROUP
 

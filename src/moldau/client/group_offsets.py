@@ -25,6 +25,7 @@ from moldau.errors import (
     OperationTimeoutError,
 )
 from moldau.model import TopicPartition
+from moldau.model.protocol_numbers import NO_LEADER_EPOCH, NO_OFFSET
 from moldau.wire.apis import OFFSET_COMMIT, OFFSET_FETCH
 
 if TYPE_CHECKING:
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     )
 
 _FIRST_WITH_SEVERAL_GROUPS = 8
-_NO_EPOCH = -1
-_NO_OFFSET = -1
 _BROKERS_RETENTION = -1
 _FETCH_DROPPABLE = frozenset({"require_stable"})
 _COMMIT_DROPPABLE = frozenset({"committed_leader_epoch", "group_instance_id", "retention_time"})
@@ -189,10 +188,10 @@ class GroupOffsets:
                 partition = TopicPartition(topic.name, row.partition_index)
                 if row.error_code is not ErrorCode.none:
                     raise error_for(row.error_code, None, str(partition))
-                if row.committed_offset != _NO_OFFSET:
+                if row.committed_offset != NO_OFFSET:
                     found[partition] = GroupOffset(
                         offset=row.committed_offset,
-                        leader_epoch=getattr(row, "committed_leader_epoch", _NO_EPOCH),
+                        leader_epoch=getattr(row, "committed_leader_epoch", NO_LEADER_EPOCH),
                         metadata=row.metadata or "",
                     )
         return found

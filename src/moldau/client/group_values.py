@@ -7,8 +7,7 @@ from enum import StrEnum
 
 from moldau.client.rules.cluster_metadata import Broker
 from moldau.model import TopicPartition
-
-NO_EPOCH = -1
+from moldau.model.protocol_numbers import NO_LEADER_EPOCH
 
 
 class GroupState(StrEnum):
@@ -68,7 +67,7 @@ class GroupOffset:
     """How far a group has read one partition: the offset that it wants next."""
 
     offset: int
-    leader_epoch: int = NO_EPOCH
+    leader_epoch: int = NO_LEADER_EPOCH
     metadata: str = ""
 
 

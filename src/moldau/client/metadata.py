@@ -13,13 +13,13 @@ from moldau.client.connection_pool import ConnectionPool
 from moldau.client.connections import BrokerConnection
 from moldau.client.rules.addresses import Address
 from moldau.client.rules.cluster_metadata import (
-    NO_EPOCH,
     Broker,
     ClusterMetadata,
     PartitionMetadata,
     TopicMetadata,
 )
 from moldau.errors import KafkaError, UnknownTopicError
+from moldau.model.protocol_numbers import NO_LEADER_EPOCH
 from moldau.wire.apis import METADATA
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ def _read_partition(row: MetadataResponsePartition) -> PartitionMetadata:
     return PartitionMetadata(
         index=row.partition_index,
         leader_id=row.leader_id,
-        leader_epoch=getattr(row, "leader_epoch", NO_EPOCH),  # from version 7 on
+        leader_epoch=getattr(row, "leader_epoch", NO_LEADER_EPOCH),  # from version 7 on
         replicas=tuple(row.replica_nodes),
         in_sync_replicas=tuple(row.isr_nodes),
         offline_replicas=tuple(getattr(row, "offline_replicas", ())),  # from version 5 on

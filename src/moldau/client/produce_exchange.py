@@ -22,8 +22,8 @@ from moldau.errors import (
     MoldauError,
     UnsupportedVersionError,
 )
-from moldau.records.batch_builder import NO_PRODUCER_EPOCH, build_batch
-from moldau.records.batch_header import NO_PRODUCER_ID, NO_SEQUENCE
+from moldau.model.protocol_numbers import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE
+from moldau.records.batch_builder import build_batch
 from moldau.records.compression import Codec
 from moldau.wire.apis import PRODUCE
 from moldau.wire.produce_client import (

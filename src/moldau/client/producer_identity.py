@@ -10,8 +10,7 @@ from moldau.client.broker_errors import error_for
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.rules.sequences import ProducerIdentity
 from moldau.errors import UnsupportedByBrokerError
-from moldau.records.batch_builder import NO_PRODUCER_EPOCH
-from moldau.records.batch_header import NO_PRODUCER_ID
+from moldau.model.protocol_numbers import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from moldau.wire.apis import INIT_PRODUCER_ID
 
 if TYPE_CHECKING:

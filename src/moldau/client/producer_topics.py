@@ -13,7 +13,7 @@ from typing import Generic
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.intake import Intake
 from moldau.client.rules.accumulator import Accumulator
-from moldau.client.rules.cluster_metadata import NO_BROKER, TopicMetadata
+from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.client.rules.partitioners import Partitioner
 from moldau.client.rules.producer_batches import P
 from moldau.client.rules.retries import may_retry
@@ -21,6 +21,7 @@ from moldau.client.rules.topic_target import TopicTarget
 from moldau.config.client_options import ProducerOptions
 from moldau.errors import ClientError, ClosedClientError, KafkaError, UnknownTopicError
 from moldau.model import TopicPartition
+from moldau.model.protocol_numbers import NO_BROKER
 
 _UNKNOWN_TOPIC_SECONDS = 5.0
 """A topic may be unknown for so long after it was made; later it is a wrong name."""

@@ -28,11 +28,11 @@ from moldau.wire.fetch_exchange import (
     parse_fetch_answer,
 )
 from moldau.wire.fetch_frame import FetchPartition, FetchRequest, FetchTopic
+from moldau.wire.fetch_session import FINAL_EPOCH
 
 _MIB: Final = 1024 * 1024
 _LAST_BY_NAME: Final = 12  # from version 13 on topics have ids in place of names (KIP-516)
 _NO_ID: Final = -1
-_NO_SESSION_EPOCH: Final = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +139,7 @@ async def _exchange(
         max_bytes=settings.fetch_bytes,
         isolation_level=int(settings.read_committed),
         session_id=0,
-        session_epoch=_NO_SESSION_EPOCH,
+        session_epoch=FINAL_EPOCH,
         topics=[topic],
         forgotten_topics=[],
         rack_id="",

@@ -25,11 +25,11 @@ from moldau.client.option_settings import connection_settings
 from moldau.client.rules.addresses import parse_address
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.client.rules.fetched_batches import decode_batch, split_batches
-from moldau.client.rules.offset_positions import EARLIEST, LATEST
 from moldau.clock import Clock, SystemClock
 from moldau.config.client_consumer_options import ConsumerOptions
 from moldau.errors import ClosedClientError, ConfigurationError, ErrorCode, KafkaError
 from moldau.model import TopicPartition
+from moldau.model.protocol_numbers import CONSUMER, EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, NO_OFFSET
 from moldau.net.port import Network
 from moldau.net.sockets import SocketNetwork
 from moldau.wire.apis import FETCH, LIST_OFFSETS
@@ -39,15 +39,13 @@ from moldau.wire.fetch_exchange import (
     parse_fetch_answer,
 )
 from moldau.wire.fetch_frame import FetchPartition, FetchRequest, FetchTopic
+from moldau.wire.fetch_session import FINAL_EPOCH
 
 if TYPE_CHECKING:
     from kio.schema.list_offsets.v7.response import ListOffsetsResponse
 
-_CONSUMER = -1
 _LAST_BY_NAME = 12  # later versions name topics by ids, which this consumer does not look up
-_NO_SESSION_EPOCH = -1
-_NO_OFFSET = -1
-_SPECIAL = {"earliest": EARLIEST, "latest": LATEST}
+_SPECIAL = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
 _LIST_DROPPABLE = frozenset({"current_leader_epoch", "isolation_level", "timeout"})
 
 
@@ -140,7 +138,7 @@ class AsyncSimpleConsumer:
             raise ConfigurationError(f"{time!r} is no time; it is not earliest or latest either")
         row = {"partition_index": partition, "current_leader_epoch": -1, "timestamp": timestamp}
         values = {
-            "replica_id": _CONSUMER,
+            "replica_id": CONSUMER,
             "isolation_level": int(self._reads_committed),
             "topics": [{"name": topic, "partitions": [row]}],
             "timeout": self._options.request_timeout_ms,
@@ -150,7 +148,7 @@ class AsyncSimpleConsumer:
         ((found,),) = [one.partitions for one in cast("ListOffsetsResponse", answer).topics]
         if found.error_code is not ErrorCode.none:
             raise error_for(found.error_code, None, str(TopicPartition(topic, partition)))
-        return None if found.offset == _NO_OFFSET else int(found.offset)
+        return None if found.offset == NO_OFFSET else int(found.offset)
 
     @property
     def _reads_committed(self) -> bool:
@@ -166,14 +164,14 @@ class AsyncSimpleConsumer:
             row = FetchPartition(partition.partition, -1, offset, -1, -1, limit)
             topics[partition.topic].append(row)
         return FetchRequest(
-            replica_id=_CONSUMER,
+            replica_id=CONSUMER,
             replica_epoch=-1,
             max_wait_ms=options.fetch_max_wait_ms,
             min_bytes=options.fetch_min_bytes,
             max_bytes=options.fetch_max_bytes,
             isolation_level=int(self._reads_committed),
             session_id=0,
-            session_epoch=_NO_SESSION_EPOCH,
+            session_epoch=FINAL_EPOCH,
             topics=[FetchTopic(name, None, rows) for name, rows in topics.items()],
             forgotten_topics=[],
             rack_id="",

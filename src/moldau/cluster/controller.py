@@ -30,11 +30,7 @@ from moldau.cluster.log_recovery import AskLogEnds, LogRecovery, StrategyOf, nob
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.reassignments import Reassignments
 from moldau.cluster.rules.eligible_leaders import MinInSync
-from moldau.cluster.rules.metadata_image import (
-    NO_BROKER,
-    NO_TOPIC_ID,
-    MetadataImage,
-)
+from moldau.cluster.rules.metadata_image import NO_TOPIC_ID, MetadataImage
 from moldau.cluster.state_writer import StateWriter
 from moldau.cluster.topic_deletion import TopicDeletion
 from moldau.coordination.port import (
@@ -48,6 +44,7 @@ from moldau.coordination.port import (
 )
 from moldau.errors import KafkaError, MalformedNodeError, NotControllerError
 from moldau.model import TopicId
+from moldau.model.protocol_numbers import NO_BROKER
 
 _log = logging.getLogger(__name__)
 

@@ -29,15 +29,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
 from moldau.cluster.node_fields import NodeFields, is_integer
-from moldau.cluster.rules.metadata_image import (
-    NO_BROKER,
-    NO_TOPIC_ID,
-    BrokerState,
-    Endpoint,
-    PartitionState,
-)
+from moldau.cluster.rules.metadata_image import NO_TOPIC_ID, BrokerState, Endpoint, PartitionState
 from moldau.errors import MalformedNodeError
 from moldau.model import BrokerId, LeaderEpoch, TopicId, TopicPartition
+from moldau.model.protocol_numbers import NO_BROKER
 from moldau.model.uuid_text import format_uuid, parse_uuid
 
 CLUSTER_ID = "/cluster/id"

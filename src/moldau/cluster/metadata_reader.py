@@ -18,7 +18,6 @@ from typing import NamedTuple
 from moldau.cluster import layout
 from moldau.cluster.admin_nodes import find_topic_to_delete
 from moldau.cluster.rules.metadata_image import (
-    NO_BROKER,
     BrokerState,
     MetadataImage,
     PartitionState,
@@ -29,6 +28,7 @@ from moldau.config.suspension import UNKNOWN_BROKER_SETTINGS, UNKNOWN_TOPIC_SETT
 from moldau.coordination.port import Coordination, Node
 from moldau.errors import MalformedNodeError
 from moldau.model import BrokerId, LeaderEpoch, TopicId
+from moldau.model.protocol_numbers import NO_BROKER
 
 _log = logging.getLogger(__name__)
 

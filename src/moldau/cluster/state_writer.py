@@ -20,13 +20,7 @@ from moldau.cluster import layout, topic_operations
 from moldau.cluster.controllership import Term, transact_in_term
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.leader_election import PlannedState
-from moldau.cluster.rules.metadata_image import (
-    NO_BROKER,
-    NO_NODE,
-    MetadataImage,
-    PartitionState,
-    TopicState,
-)
+from moldau.cluster.rules.metadata_image import NO_NODE, MetadataImage, PartitionState, TopicState
 from moldau.coordination.port import (
     BadVersionError,
     ConnectionLostError,
@@ -37,6 +31,7 @@ from moldau.coordination.port import (
     Operation,
 )
 from moldau.errors import InvariantViolation
+from moldau.model.protocol_numbers import NO_BROKER
 
 _log = logging.getLogger(__name__)
 

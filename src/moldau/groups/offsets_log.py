@@ -29,8 +29,6 @@ from typing import Final
 
 from moldau.errors import InvalidRecordError, MalformedFrameError
 from moldau.groups.rules.records import (
-    NO_LEADER_EPOCH,
-    NO_TIMESTAMP,
     CommittedOffset,
     GroupMetadata,
     GroupRecord,
@@ -38,6 +36,7 @@ from moldau.groups.rules.records import (
     Record,
     StoredMember,
 )
+from moldau.model.protocol_numbers import NO_LEADER_EPOCH, NO_TIMESTAMP
 from moldau.wire.primitives import (
     COMPACT,
     LEGACY,

@@ -10,14 +10,18 @@ import struct
 from collections.abc import Iterable
 
 from moldau.errors import BatchTooLargeError, InvalidRecordError
+from moldau.model.protocol_numbers import (
+    NO_LEADER_EPOCH,
+    NO_PRODUCER_EPOCH,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+)
 from moldau.records.batch_header import (
     ATTRIBUTES_AT,
     CONTROL_FLAG,
     CURRENT_MAGIC,
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
-    NO_PRODUCER_ID,
-    NO_SEQUENCE,
     TIMESTAMP_TYPE_FLAG,
     TRANSACTIONAL_FLAG,
 )
@@ -25,9 +29,6 @@ from moldau.records.codec import encode_records, find_timestamps
 from moldau.records.compression import Codec, compress
 from moldau.records.crc import seal
 from moldau.records.record import RecordRow
-
-NO_LEADER_EPOCH = -1
-NO_PRODUCER_EPOCH = -1
 
 _PREFIX = struct.Struct(">qiib")
 _AFTER_CRC = struct.Struct(">hiqqqhii")

@@ -26,6 +26,8 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from moldau.model.protocol_numbers import NO_PRODUCER_ID, NO_SEQUENCE
+
 Buffer = bytes | bytearray | memoryview
 
 HEADER_BYTES = 61
@@ -48,9 +50,6 @@ TRANSACTIONAL_FLAG = 0x10
 CONTROL_FLAG = 0x20
 DELETE_HORIZON_FLAG = 0x40
 
-NO_TIMESTAMP = -1
-NO_PRODUCER_ID = -1
-NO_SEQUENCE = -1
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _PREFIX = struct.Struct(">qi")

@@ -16,7 +16,8 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from moldau.errors import InvalidRecordError
-from moldau.records.batch_builder import NO_LEADER_EPOCH, build_batch
+from moldau.model.protocol_numbers import NO_LEADER_EPOCH
+from moldau.records.batch_builder import build_batch
 from moldau.records.record import NewRecord, Record
 
 _KEY = struct.Struct(">hh")

@@ -12,17 +12,13 @@ from typing import Final, NamedTuple, Protocol
 from moldau.config.broker_options import BrokerOptions
 from moldau.errors import ErrorCode, MalformedFrameError
 from moldau.model import BrokerId, LeaderEpoch, TopicPartition
+from moldau.model.protocol_numbers import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from moldau.net.peer import Peer
 from moldau.wire.apis import FETCH
 from moldau.wire.fetch_exchange import FetchAnswer, encode_fetch_request, parse_fetch_answer
 from moldau.wire.fetch_frame import FetchRequest
 from moldau.wire.headers import read_response_header, request_prefix
-from moldau.wire.offset_questions import (
-    EARLIEST,
-    LATEST,
-    encode_offset_question,
-    parse_offset_answer,
-)
+from moldau.wire.offset_questions import encode_offset_question, parse_offset_answer
 
 FETCH_VERSION: Final = 16
 """The first with everything a follower says and hears: topic ids, its broker epoch, divergence."""
@@ -72,7 +68,7 @@ class PeerLink:
         self, topic_partition: TopicPartition, leader_epoch: LeaderEpoch
     ) -> LogBounds | None:
         offsets = []
-        for timestamp in (EARLIEST, LATEST):
+        for timestamp in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP):
             question = encode_offset_question(
                 topic_partition.topic,
                 topic_partition.partition,

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from moldau.clock import Clock, Timer
 from moldau.cluster.rules.eligible_leaders import effective_min_in_sync
-from moldau.cluster.rules.metadata_image import NO_BROKER, NO_NODE, PartitionState
+from moldau.cluster.rules.metadata_image import NO_NODE, PartitionState
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import (
     FencedLeaderEpochError,
@@ -24,7 +24,8 @@ from moldau.errors import (
     OffsetOutOfRangeError,
     UnknownLeaderEpochError,
 )
-from moldau.model import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
+from moldau.model import BrokerId, Offset, TopicId, TopicPartition
+from moldau.model.protocol_numbers import NO_BROKER, NO_LEADER_EPOCH
 from moldau.records.batch_header import BatchHeader, read_header
 from moldau.records.compression import Codec
 from moldau.replication.append_options import level_of, limits_of
@@ -50,8 +51,6 @@ _log = logging.getLogger(__name__)
 
 ALL_IN_SYNC = -1
 """acks=all."""
-
-NO_EPOCH = LeaderEpoch(-1)
 
 
 class FollowedRead(NamedTuple):
@@ -121,7 +120,7 @@ class Partition(Replica):
         self._broker_epoch_of = broker_epoch_of
         self._refused_epoch = refused_epoch  # led in a former life: not again under this epoch
         self._version = NO_NODE
-        self._led_since = NO_EPOCH  # while it leads: without a break since this epoch
+        self._led_since = NO_LEADER_EPOCH  # while it leads: without a break since this epoch
         self._is_accepting = False  # leads, and takes records
         self._leadership: Leadership | None = None
         self._joining: Timer | None = None  # ends the wait for a follower that comes into the set

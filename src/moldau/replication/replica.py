@@ -17,7 +17,6 @@ from functools import partial
 from typing import NamedTuple, Protocol
 
 from moldau.clock import Clock
-from moldau.cluster.rules.metadata_image import NO_BROKER
 from moldau.errors import (
     FencedLeaderEpochError,
     OffsetNotAvailableError,
@@ -25,6 +24,14 @@ from moldau.errors import (
     UnknownLeaderEpochError,
 )
 from moldau.model import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
+from moldau.model.protocol_numbers import (
+    EARLIEST_LOCAL_TIMESTAMP,
+    EARLIEST_TIMESTAMP,
+    LATEST_TIERED_TIMESTAMP,
+    LATEST_TIMESTAMP,
+    MAX_TIMESTAMP,
+    NO_BROKER,
+)
 from moldau.records.batch_reader import DEFAULT_LIMIT_BYTES
 from moldau.replication.rules.high_watermark import (
     follow_high_watermark,
@@ -39,11 +46,6 @@ from moldau.storage.rules.epoch_cache import EpochEnd
 
 _log = logging.getLogger(__name__)
 
-EARLIEST_TIMESTAMP = -2
-LATEST_TIMESTAMP = -1
-MAX_TIMESTAMP = -3
-EARLIEST_LOCAL_TIMESTAMP = -4
-LATEST_TIERED_TIMESTAMP = -5
 EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
 
 

@@ -26,6 +26,7 @@ from typing import NamedTuple
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import InvariantViolation, OffsetOutOfRangeError, StorageError
 from moldau.model import Offset, TopicId, TopicPartition
+from moldau.model.protocol_numbers import NO_TIMESTAMP
 from moldau.records.batch_header import (
     CONTROL_FLAG,
     LOG_OVERHEAD_BYTES,
@@ -54,7 +55,6 @@ from moldau.storage.transaction_index import AbortedTransaction
 
 _log = logging.getLogger(__name__)
 
-NO_TIMESTAMP = -1
 NO_EPOCHS = EpochCache()
 
 

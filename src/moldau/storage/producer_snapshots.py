@@ -23,7 +23,7 @@ from pathlib import Path
 from crc32c import crc32c
 
 from moldau.errors import DamagedFileError
-from moldau.records.batch_header import NO_SEQUENCE
+from moldau.model.protocol_numbers import NO_OFFSET, NO_SEQUENCE
 from moldau.storage.files import Files
 from moldau.storage.rules.producer_sequences import ProducerEntry, RememberedBatch
 
@@ -32,7 +32,6 @@ VERSION = 1
 _HEAD = struct.Struct(">hI")
 _COUNT = struct.Struct(">i")
 _ENTRY = struct.Struct(">qhiqiqiq")
-_NO_OFFSET = -1
 
 
 def encode_snapshot(entries: Collection[ProducerEntry]) -> bytes:
@@ -67,11 +66,11 @@ def _encode_entry(entry: ProducerEntry) -> bytes:
         entry.producer_id,
         entry.producer_epoch,
         last.last_sequence if last else NO_SEQUENCE,
-        last.last_offset if last else _NO_OFFSET,
+        last.last_offset if last else NO_OFFSET,
         last.offset_delta if last else 0,
         entry.last_timestamp_ms,
         entry.coordinator_epoch,
-        _NO_OFFSET if first_offset is None else first_offset,
+        NO_OFFSET if first_offset is None else first_offset,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from moldau.errors import MalformedFrameError
+from moldau.model.protocol_numbers import CONSUMER
 from moldau.wire.apis import FETCH
 from moldau.wire.fetch_frame import FetchPartition, FetchRequest
 from moldau.wire.primitives import (
@@ -38,7 +39,6 @@ _FIRST_FLEXIBLE: Final = FETCH.first_flexible
 _FIRST_WITH_TOPIC_ID: Final = 13
 _FIRST_WITH_REPLICA_STATE: Final = 15
 
-_CONSUMER: Final = -1
 _DIVERGING_EPOCH_TAG: Final = 0
 _CURRENT_LEADER_TAG: Final = 1
 
@@ -152,7 +152,7 @@ def _encode_partition(version: int, partition: FetchPartition) -> bytes:
 
 
 def _encode_request_tags(version: int, request: FetchRequest) -> bytes:
-    if version < _FIRST_WITH_REPLICA_STATE or request.replica_id == _CONSUMER:
+    if version < _FIRST_WITH_REPLICA_STATE or request.replica_id == CONSUMER:
         return b"\0"
     return _REPLICA_STATE_TAG.pack(
         1, 1, _REPLICA_STATE_BYTES, request.replica_id, request.replica_epoch, 0

@@ -16,7 +16,7 @@ from moldau.wire.fetch_frame import FetchPartition, FetchTopic, ForgottenTopic
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
-_LAST_EPOCH: Final = 0x7FFFFFFF
+LAST_EPOCH: Final = 0x7FFFFFFF
 
 
 class TopicKey(NamedTuple):
@@ -103,7 +103,7 @@ class FetchSession:
         if session_id == NO_SESSION:
             self._epoch = INITIAL_EPOCH
         else:
-            self._epoch = 1 if self._epoch == _LAST_EPOCH else self._epoch + 1
+            self._epoch = 1 if self._epoch == LAST_EPOCH else self._epoch + 1
 
     def start_over(self, *, is_forgotten: bool = False) -> None:
         """After a failure. A session that the broker still has is ended by the next request."""

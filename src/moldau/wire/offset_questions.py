@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from kio.schema.list_offsets.v7.response import ListOffsetsResponse
 
 _VERSION: Final = 7
-EARLIEST: Final = -2
-LATEST: Final = -1
 
 
 class OffsetAnswer(NamedTuple):

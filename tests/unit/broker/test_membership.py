@@ -13,9 +13,10 @@ import pytest
 from moldau.broker.boot_id import read_boot_id
 from moldau.broker.presence_note import FILE_NAME, PresenceNote, write_presence_note
 from moldau.cluster.layout import encode_partition_state, partition_state_path
-from moldau.cluster.rules.metadata_image import NO_BROKER, BrokerState, MetadataImage
+from moldau.cluster.rules.metadata_image import BrokerState, MetadataImage
 from moldau.coordination.port import Operation, SessionExpiredError
 from moldau.errors import StartupError
+from moldau.model.protocol_numbers import NO_BROKER
 from moldau.testing.manual_clock import wait_until_idle
 
 from .cluster_stage import DATA, Cluster, Machine, play

@@ -12,10 +12,11 @@ import pytest
 from moldau.cluster import layout
 from moldau.cluster.broker_registration import generate_broker_id
 from moldau.cluster.cluster_identity import ensure_layout
-from moldau.cluster.rules.metadata_image import NO_BROKER, NO_TOPIC_ID
+from moldau.cluster.rules.metadata_image import NO_TOPIC_ID
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.coordination.port import Node
 from moldau.errors import NotControllerError, StartupError
+from moldau.model.protocol_numbers import NO_BROKER
 from moldau.testing.manual_clock import wait_until_idle
 
 from .stage import Member, Stage, play

@@ -13,7 +13,7 @@ from moldau.cluster import layout
 from moldau.cluster.cluster_identity import ensure_layout
 from moldau.cluster.controller import ControllerSettings
 from moldau.cluster.rules.leader_election import PlannedState
-from moldau.cluster.rules.metadata_image import NO_BROKER, NO_TOPIC_ID
+from moldau.cluster.rules.metadata_image import NO_TOPIC_ID
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.cluster.rules.unclean_recovery import LogEnd
 from moldau.config.operations import ConfigChange
@@ -30,6 +30,7 @@ from moldau.errors import (
     UnknownTopicError,
 )
 from moldau.model import BrokerId, TopicPartition
+from moldau.model.protocol_numbers import NO_BROKER
 from moldau.testing.manual_clock import wait_until_idle
 
 from .stage import Member, Stage, play

@@ -9,11 +9,12 @@ import pytest
 
 from moldau.cluster.log_recovery import Answers, Questions
 from moldau.cluster.rules.departure import Condition
-from moldau.cluster.rules.metadata_image import NO_BROKER, PartitionState
+from moldau.cluster.rules.metadata_image import PartitionState
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.cluster.rules.unclean_recovery import LogEnd
 from moldau.errors import ElectionNotNeededError
 from moldau.model import BrokerId, TopicPartition
+from moldau.model.protocol_numbers import NO_BROKER
 from moldau.testing.manual_clock import wait_until_idle
 
 from .stage import Member, Stage, play

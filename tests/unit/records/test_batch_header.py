@@ -5,11 +5,11 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
+from moldau.model.protocol_numbers import NO_SEQUENCE
 from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import (
     CONTROL_FLAG,
     HEADER_BYTES,
-    NO_SEQUENCE,
     TIMESTAMP_TYPE_FLAG,
     TRANSACTIONAL_FLAG,
     BatchHeader,

@@ -12,8 +12,8 @@ from moldau.errors import (
     OffsetOutOfRangeError,
     UnknownLeaderEpochError,
 )
+from moldau.model.protocol_numbers import LATEST_TIMESTAMP
 from moldau.replication.partition import FollowedRead
-from moldau.replication.replica import LATEST_TIMESTAMP
 from moldau.replication.rules.acknowledgement import Acknowledgement
 from replication.replica_bench import CLICKS, Bench, run_story
 

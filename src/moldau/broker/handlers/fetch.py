@@ -29,17 +29,16 @@ from typing import NamedTuple, cast
 from moldau.broker.api import serves
 from moldau.broker.current_leaders import CurrentLeaders
 from moldau.broker.fetch_session import (
-    NO_SESSION,
     FetchSession,
     PartitionKey,
     SessionPartition,
     Terms,
     TopicReference,
 )
-from moldau.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
 from moldau.broker.request_context import RequestContext
 from moldau.errors import FetchSessionNotFoundError, KafkaError, UnknownTopicIdError
 from moldau.model import BrokerId, TopicPartition
+from moldau.model.protocol_numbers import READ_COMMITTED
 from moldau.net.port import Chunk
 from moldau.replication.partition import FollowedRead, Partition
 from moldau.replication.replica import PartitionRead
@@ -54,10 +53,10 @@ from moldau.wire.fetch_frame import (
     encode_fetch_frame,
     parse_fetch_request,
 )
+from moldau.wire.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION
 
 API = serves(FETCH, by_hand=True)
 
-_READ_COMMITTED = 1
 _FIRST_WITH_RACK = 11
 """From this version on a consumer can be sent to a follower, and so may read from one."""
 
@@ -263,7 +262,7 @@ def _read_for_consumer(
     partition_request, services = wanted.request, context.services
     name = _require_name(wanted.topic, context)
     partitions = services.partitions
-    read_committed = request.isolation_level == _READ_COMMITTED
+    read_committed = request.isolation_level == READ_COMMITTED
     is_choosing = False  # whom to read from: other brokers may come that are nearer
     if context.version < _FIRST_WITH_RACK:
         partition = partitions.require_leader(name, partition_request.partition)

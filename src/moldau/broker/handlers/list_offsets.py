@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, NamedTuple
 from moldau.broker.api import serves
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, KafkaError, OffsetNotAvailableError
+from moldau.model.protocol_numbers import LATEST_TIMESTAMP
 from moldau.replication.partitions import Partitions
-from moldau.replication.replica import LATEST_TIMESTAMP, FoundOffset
+from moldau.replication.replica import FoundOffset
 from moldau.wire.apis import LIST_OFFSETS
 
 if TYPE_CHECKING:

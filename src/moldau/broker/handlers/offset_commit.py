@@ -19,8 +19,9 @@ from moldau.cluster.rules.metadata_image import TopicState
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import PartitionsAnswer
 from moldau.groups.rules.events import CommitOffsets
-from moldau.groups.rules.records import NO_TIMESTAMP, CommittedOffset
+from moldau.groups.rules.records import CommittedOffset
 from moldau.groups.shard import Eventually
+from moldau.model.protocol_numbers import NO_TIMESTAMP
 from moldau.wire.apis import OFFSET_COMMIT
 from moldau.wire.shape import millis
 

@@ -19,9 +19,9 @@ from moldau.broker.group_requests import respond, settled
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
 from moldau.groups.coordinator import FoundOffsets
-from moldau.groups.rules.answers import NO_OFFSET
-from moldau.groups.rules.records import NO_LEADER_EPOCH, CommittedOffset
+from moldau.groups.rules.records import CommittedOffset
 from moldau.groups.shard import Eventually
+from moldau.model.protocol_numbers import NO_LEADER_EPOCH, NO_OFFSET
 from moldau.wire.apis import OFFSET_FETCH
 
 if TYPE_CHECKING:

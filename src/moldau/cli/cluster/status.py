@@ -78,7 +78,7 @@ def _print(view: ClusterView, topics: Sequence[TopicMetadata]) -> None:
 
 def _print_partitions(topics: Sequence[TopicMetadata]) -> None:
     from moldau.cli.output import Column, print_table
-    from moldau.client.rules.cluster_metadata import NO_BROKER
+    from moldau.model.protocol_numbers import NO_BROKER
 
     columns = (
         Column("topic"),

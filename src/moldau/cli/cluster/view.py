@@ -9,8 +9,9 @@ from moldau.cli.cluster.local_cluster import LocalCluster
 from moldau.cli.session import with_admin
 from moldau.client.admin import AsyncAdmin
 from moldau.client.admin_values import ClusterDescription
-from moldau.client.rules.cluster_metadata import NO_BROKER, PartitionMetadata, TopicMetadata
+from moldau.client.rules.cluster_metadata import PartitionMetadata, TopicMetadata
 from moldau.errors import MoldauError
+from moldau.model.protocol_numbers import NO_BROKER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
+from moldau.model.protocol_numbers import NO_TIMESTAMP
 from moldau.records.batch_header import (
     CURRENT_MAGIC,
     HEADER_BYTES,
@@ -29,7 +30,6 @@ _OLD_MIN_BYTES = (
 _OLD_HEAD = struct.Struct(">qiIbb")
 _OLD_CRC_AT = 12
 _OLD_TIMESTAMP = struct.Struct(">q")
-_NO_TIMESTAMP = -1
 _CODEC_MASK = 0x07
 _MAX_SIZE_BYTES = 1 << 31
 _ZEROS_CHUNK_BYTES = 1 << 20
@@ -124,7 +124,7 @@ def _end(file: BinaryIO, position: int, left: int, reason: str) -> Damage | Prea
 
 def _read_message(position: int, data: bytes) -> WalkedMessage:
     offset, _, crc, magic, attributes = _OLD_HEAD.unpack_from(data)
-    timestamp = _OLD_TIMESTAMP.unpack_from(data, _OLD_HEAD.size)[0] if magic else _NO_TIMESTAMP
+    timestamp = _OLD_TIMESTAMP.unpack_from(data, _OLD_HEAD.size)[0] if magic else NO_TIMESTAMP
     return WalkedMessage(
         position=position,
         offset=offset,

@@ -14,9 +14,10 @@ from moldau.client.admin_values import (
     EligibleLeaders,
     OffsetSpec,
 )
-from moldau.client.rules.cluster_metadata import NO_BROKER, PartitionMetadata, TopicMetadata
+from moldau.client.rules.cluster_metadata import PartitionMetadata, TopicMetadata
 from moldau.errors import KafkaError, UnsupportedByBrokerError
 from moldau.model import TopicPartition
+from moldau.model.protocol_numbers import NO_BROKER
 from moldau.model.uuid_text import format_uuid
 
 _UNKNOWN = "-"

@@ -23,9 +23,8 @@ from moldau.errors import (
     InvariantViolation,
     MoldauError,
 )
+from moldau.model.protocol_numbers import NO_OFFSET, NO_TIMESTAMP
 
-UNKNOWN_OFFSET = -1
-NO_TIMESTAMP = -1
 _NO_FAULTS: Mapping[int, str] = MappingProxyType({})
 
 
@@ -33,7 +32,7 @@ class PartitionAnswer(NamedTuple):
     """What a broker said about one batch, or what kept it from saying anything."""
 
     error: MoldauError | None = None
-    base_offset: int = UNKNOWN_OFFSET
+    base_offset: int = NO_OFFSET
     log_append_time_ms: int = NO_TIMESTAMP
     record_faults: Mapping[int, str] = _NO_FAULTS  # by place in the batch
 

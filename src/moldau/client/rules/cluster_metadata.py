@@ -14,9 +14,7 @@ from uuid import UUID
 from moldau.client.rules.addresses import Address
 from moldau.errors import KafkaError, LeaderNotAvailableError, UnknownTopicError
 from moldau.model import TopicPartition
-
-NO_BROKER = -1
-NO_EPOCH = -1
+from moldau.model.protocol_numbers import NO_BROKER, NO_LEADER_EPOCH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +32,7 @@ class PartitionMetadata:
 
     index: int
     leader_id: int
-    leader_epoch: int = NO_EPOCH
+    leader_epoch: int = NO_LEADER_EPOCH
     replicas: tuple[int, ...] = ()
     in_sync_replicas: tuple[int, ...] = ()
     offline_replicas: tuple[int, ...] = ()

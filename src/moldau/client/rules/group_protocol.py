@@ -19,10 +19,10 @@ from typing import Final, NamedTuple
 
 from moldau.errors import MalformedFrameError
 from moldau.model import TopicPartition
+from moldau.model.protocol_numbers import NO_GENERATION
 
 PROTOCOL_TYPE: Final = "consumer"
 LAST_VERSION: Final = 3
-NO_GENERATION: Final = -1
 
 _FIRST_WITH_OWNED: Final = 1
 _FIRST_WITH_GENERATION: Final = 2

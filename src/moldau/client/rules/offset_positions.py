@@ -27,10 +27,7 @@ from moldau.errors import (
     OffsetOutOfRangeError,
 )
 from moldau.model import TopicPartition
-
-EARLIEST: Final = -2
-LATEST: Final = -1
-"""What ListOffsets takes for a timestamp."""
+from moldau.model.protocol_numbers import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 UNKNOWN: Final = -1
 
@@ -194,9 +191,9 @@ class PartitionTable:
             return state.reset_timestamp
         match self._policy.to:
             case ResetTo.EARLIEST:
-                return EARLIEST
+                return EARLIEST_TIMESTAMP
             case ResetTo.LATEST:
-                return LATEST
+                return LATEST_TIMESTAMP
             case ResetTo.DURATION:
                 return max(now_ms - self._policy.duration_ms, 0)
             case ResetTo.ERROR:

@@ -32,13 +32,9 @@ from enum import Enum, auto
 
 from moldau.cluster.rules.eligible_leaders import MinInSync, led_by, with_in_sync
 from moldau.cluster.rules.leader_election import PlannedState, elect
-from moldau.cluster.rules.metadata_image import (
-    NO_BROKER,
-    NO_NODE,
-    PartitionState,
-    TopicState,
-)
+from moldau.cluster.rules.metadata_image import NO_NODE, PartitionState, TopicState
 from moldau.model import BrokerId, LeaderEpoch
+from moldau.model.protocol_numbers import NO_BROKER
 
 
 class Condition(Enum):

@@ -23,8 +23,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
-from moldau.cluster.rules.metadata_image import NO_BROKER, PartitionState, TopicState
+from moldau.cluster.rules.metadata_image import PartitionState, TopicState
 from moldau.model import BrokerId, LeaderEpoch
+from moldau.model.protocol_numbers import NO_BROKER
 
 MinInSync = Callable[[TopicState], int]
 """`min.insync.replicas` of a topic."""

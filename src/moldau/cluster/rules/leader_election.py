@@ -20,8 +20,9 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from moldau.cluster.rules.eligible_leaders import MinInSync, led_by, with_in_sync
-from moldau.cluster.rules.metadata_image import NO_BROKER, NO_NODE, PartitionState, TopicState
+from moldau.cluster.rules.metadata_image import NO_NODE, PartitionState, TopicState
 from moldau.model import BrokerId, LeaderEpoch
+from moldau.model.protocol_numbers import NO_BROKER
 
 
 class Election(NamedTuple):

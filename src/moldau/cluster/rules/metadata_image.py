@@ -13,9 +13,7 @@ from types import MappingProxyType
 from uuid import UUID
 
 from moldau.model import BrokerId, LeaderEpoch, TopicId, TopicPartition
-
-NO_BROKER = BrokerId(-1)
-"""In the place of a leader or a controller: there is none at the moment."""
+from moldau.model.protocol_numbers import NO_BROKER
 
 NO_NODE = -1
 """The version of a partition state that was not written yet."""

@@ -19,13 +19,14 @@ from dataclasses import replace
 
 from moldau.cluster.rules.eligible_leaders import last_known_replicas
 from moldau.cluster.rules.leader_election import elect
-from moldau.cluster.rules.metadata_image import NO_BROKER, PartitionState
+from moldau.cluster.rules.metadata_image import PartitionState
 from moldau.errors import (
     InvalidReplicaAssignmentError,
     InvalidReplicationFactorError,
     NoReassignmentInProgressError,
 )
 from moldau.model import BrokerId, LeaderEpoch
+from moldau.model.protocol_numbers import NO_BROKER
 
 
 def is_moving(state: PartitionState) -> bool:

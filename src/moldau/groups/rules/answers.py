@@ -6,10 +6,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from moldau.errors import ErrorCode
-from moldau.groups.rules.events import NO_GENERATION
 from moldau.groups.rules.group_states import GroupState
-
-NO_OFFSET = -1
+from moldau.model.protocol_numbers import NO_GENERATION
 
 
 class JoinedMember(NamedTuple):

@@ -16,9 +16,6 @@ from moldau.groups.rules.records import CommittedOffset
 UNKNOWN_MEMBER = ""
 """The member id of somebody who has none yet."""
 
-NO_GENERATION = -1
-"""The generation of somebody who commits without being a member."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Join:

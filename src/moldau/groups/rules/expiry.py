@@ -15,8 +15,9 @@ from collections.abc import Callable
 
 from moldau.groups.rules.group import Group
 from moldau.groups.rules.group_states import GroupState
-from moldau.groups.rules.records import NO_TIMESTAMP, CommittedOffset
+from moldau.groups.rules.records import CommittedOffset
 from moldau.groups.rules.subscription import CONSUMER_PROTOCOL_TYPE
+from moldau.model.protocol_numbers import NO_TIMESTAMP
 
 AgeFrom = Callable[[CommittedOffset], int]
 

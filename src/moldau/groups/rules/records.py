@@ -9,8 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-NO_TIMESTAMP = -1
-NO_LEADER_EPOCH = -1
+from moldau.model.protocol_numbers import NO_TIMESTAMP
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

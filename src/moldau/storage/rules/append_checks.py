@@ -29,6 +29,7 @@ from moldau.errors import (
     RecordListTooLargeError,
     UnsupportedCompressionError,
 )
+from moldau.model.protocol_numbers import NO_TIMESTAMP
 from moldau.records.batch_header import (
     ATTRIBUTES_AT,
     CODEC_MASK,
@@ -39,7 +40,6 @@ from moldau.records.batch_header import (
     LOG_OVERHEAD_BYTES,
     MAGIC_AT,
     MAX_TIMESTAMP_AT,
-    NO_TIMESTAMP,
     TIMESTAMP_TYPE_FLAG,
     TRANSACTIONAL_FLAG,
     BatchHeader,

@@ -24,6 +24,7 @@ from hashlib import blake2b
 from typing import NamedTuple, TypeAlias
 
 from moldau.errors import CorruptBatchError
+from moldau.model.protocol_numbers import NO_TIMESTAMP
 from moldau.records.batch_header import (
     ATTRIBUTES_AT,
     CODEC_MASK,
@@ -31,7 +32,6 @@ from moldau.records.batch_header import (
     HEADER_BYTES,
     LENGTH_AT,
     LOG_OVERHEAD_BYTES,
-    NO_TIMESTAMP,
     BatchHeader,
     Buffer,
 )

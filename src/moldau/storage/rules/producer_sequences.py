@@ -25,16 +25,12 @@ from moldau.errors import (
     OutOfOrderSequenceError,
     TransactionCoordinatorFencedError,
 )
-from moldau.records.batch_header import (
-    NO_SEQUENCE,
-    TRANSACTIONAL_FLAG,
-    BatchHeader,
-)
+from moldau.model.protocol_numbers import NO_PRODUCER_EPOCH, NO_SEQUENCE
+from moldau.records.batch_header import TRANSACTIONAL_FLAG, BatchHeader
 from moldau.records.control_records import EndTransactionMarker
 
 REMEMBERED_BATCHES = 5
 MAX_SEQUENCE = 0x7FFFFFFF
-NO_PRODUCER_EPOCH = -1
 NO_COORDINATOR_EPOCH = -1
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from moldau.client.rules.delivery import Position
-from moldau.client.rules.offset_positions import EARLIEST, LATEST, Need, PartitionTable
+from moldau.client.rules.offset_positions import Need, PartitionTable
 from moldau.config.client_consumer_options import OffsetReset, ResetTo
 from moldau.errors import (
     LogTruncatedError,
@@ -14,6 +14,7 @@ from moldau.errors import (
     OffsetOutOfRangeError,
 )
 from moldau.model import TopicPartition
+from moldau.model.protocol_numbers import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 HOUR_MS = 3_600_000
@@ -38,8 +39,8 @@ def test_a_partition_of_a_group_begins_where_the_group_was() -> None:
 @pytest.mark.parametrize(
     ("to", "timestamp"),
     [
-        (ResetTo.EARLIEST, EARLIEST),
-        (ResetTo.LATEST, LATEST),
+        (ResetTo.EARLIEST, EARLIEST_TIMESTAMP),
+        (ResetTo.LATEST, LATEST_TIMESTAMP),
         (ResetTo.DURATION, NOW_MS - HOUR_MS),
     ],
 )
@@ -70,7 +71,7 @@ def test_without_a_group_the_policy_is_asked_at_once() -> None:
 def test_an_answer_that_was_overtaken_by_a_seek_does_not_count() -> None:
     table = make_table()
     state = table.require(ZERO)
-    table.request_reset(ZERO, EARLIEST)
+    table.request_reset(ZERO, EARLIEST_TIMESTAMP)
     asked_under = state.epoch
     table.seek(ZERO, Position(5))
     table.found_offset(ZERO, asked_under, Position(0))
@@ -85,7 +86,7 @@ def test_every_seek_makes_what_was_fetched_void() -> None:
     for move in (
         lambda: table.seek(ZERO, Position(5)),
         lambda: table.seek(ZERO, Position(5)),
-        lambda: table.request_reset(ZERO, EARLIEST),
+        lambda: table.request_reset(ZERO, EARLIEST_TIMESTAMP),
         lambda: table.found_offset(ZERO, state.epoch, Position(0)),
         lambda: table.lose_offset(ZERO, state.epoch, 0),
     ):

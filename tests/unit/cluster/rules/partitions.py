@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from moldau.cluster.rules.metadata_image import NO_BROKER, PartitionState, TopicState
+from moldau.cluster.rules.metadata_image import PartitionState, TopicState
 from moldau.model import BrokerId, LeaderEpoch, TopicId
+from moldau.model.protocol_numbers import NO_BROKER
 
 NOBODY = NO_BROKER
 

@@ -14,8 +14,9 @@ from moldau.cluster.rules.leader_election import (
     first_state,
     plan_elections,
 )
-from moldau.cluster.rules.metadata_image import NO_BROKER, PartitionState, TopicState
+from moldau.cluster.rules.metadata_image import PartitionState, TopicState
 from moldau.model import BrokerId, LeaderEpoch, TopicId
+from moldau.model.protocol_numbers import NO_BROKER
 
 
 def ids(*numbers: int) -> tuple[BrokerId, ...]:

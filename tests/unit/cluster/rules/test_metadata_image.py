@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.cluster.rules.metadata_image import (
-    NO_BROKER,
     NO_TOPIC_ID,
     BrokerState,
     Endpoint,
@@ -17,6 +16,7 @@ from moldau.cluster.rules.metadata_image import (
     newest_states,
 )
 from moldau.model import BrokerId, LeaderEpoch, TopicId
+from moldau.model.protocol_numbers import NO_BROKER
 
 EMPTY = MetadataImage(cluster_id="cluster")
 

@@ -18,14 +18,9 @@ from moldau.errors import (
     RecordListTooLargeError,
     UnsupportedCompressionError,
 )
+from moldau.model.protocol_numbers import NO_TIMESTAMP
 from moldau.records.batch_builder import build_batch
-from moldau.records.batch_header import (
-    ATTRIBUTES_AT,
-    HEADER_BYTES,
-    MAGIC_AT,
-    NO_TIMESTAMP,
-    read_header,
-)
+from moldau.records.batch_header import ATTRIBUTES_AT, HEADER_BYTES, MAGIC_AT, read_header
 from moldau.records.batch_reader import records_of
 from moldau.records.compression import Codec, compress
 from moldau.records.crc import crc_matches, seal

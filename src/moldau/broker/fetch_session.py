@@ -20,7 +20,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from moldau.model import BrokerId, TopicPartition
-from moldau.replication.replica import PartitionRead
+from moldau.replication.partition import PartitionRead
 from moldau.wire.fetch_frame import FetchPartition
 from moldau.wire.fetch_session import LAST_EPOCH, NO_SESSION
 

@@ -93,7 +93,7 @@ class _Lead:
 
     def is_still(self, partition: Partition) -> bool:
         """Also under a later epoch, if nobody else has led in between (a reassignment)."""
-        return partition is self.partition and partition.has_led_since(self.leader_epoch)
+        return partition is self.partition and partition.state.has_led_since(self.leader_epoch)
 
 
 class GroupCoordinator:
@@ -226,7 +226,7 @@ class GroupCoordinator:
                 return
             del self._leads[number]
             lead.shard.close()
-        if partition is not None and partition.is_settled:
+        if partition is not None and partition.state.is_settled:
             self._lead(number, partition)
 
     def _lead(self, number: int, partition: Partition) -> None:

@@ -92,7 +92,7 @@ class Shard:
         self._is_closed = False
         self.on_torn: Callable[[], None] | None = None
         """Told when this shard is closed because it may differ from its log."""
-        log.on_commit = self._release
+        log.watch(self._release)
 
     # Life
 
@@ -124,7 +124,7 @@ class Shard:
     def close(self) -> None:
         """Send everyone away: another broker coordinates these groups now, or none does."""
         self._is_closed = True
-        self._log.on_commit = None
+        self._log.close()
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -297,7 +297,7 @@ class Shard:
             self._patience = self._clock.call_later(patience_seconds, self._lose_patience)
 
     def _release(self) -> None:
-        """The log's commitment has moved on."""
+        """The log's commitment may have moved on."""
         committed = self._log.committed_offset
         while self._held and self._held[0].end_offset <= committed:
             self._held.popleft().let_go(None)

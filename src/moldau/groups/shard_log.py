@@ -34,8 +34,11 @@ _ROW_OVERHEAD_BYTES = 40
 class ShardLog(Protocol):
     """What a shard needs of its log."""
 
-    on_commit: Callable[[], None] | None
-    """Told when `committed_offset` has moved."""
+    def watch(self, on_commit: Callable[[], None]) -> None:
+        """Call it, until `close`, when `committed_offset` may have moved."""
+        ...
+
+    def close(self) -> None: ...
 
     @property
     def end_offset(self) -> int: ...
@@ -79,13 +82,17 @@ class PartitionLog:
         self._workers = workers
         self._options = options
         self._require = require
-        self.on_commit: Callable[[], None] | None = None
+        self._on_commit: Callable[[], None] | None = None
         self._unflushed_from: int | None = None  # where what a flush is awaited for begins
-        partition.on_commit = self._committed
 
-    def _committed(self) -> None:
-        if self.on_commit is not None:
-            self.on_commit()
+    def watch(self, on_commit: Callable[[], None]) -> None:
+        self._on_commit = on_commit
+        self._partition.watch(on_commit)
+
+    def close(self) -> None:
+        if self._on_commit is not None:
+            self._partition.unwatch(self._on_commit)
+            self._on_commit = None
 
     @property
     def end_offset(self) -> int:
@@ -98,7 +105,7 @@ class PartitionLog:
 
     @property
     def is_safe(self) -> bool:
-        return self._partition.has_enough_in_sync
+        return self._partition.state.has_enough_in_sync
 
     def append(self, records: Sequence[Record]) -> None:
         log = self._partition.log
@@ -136,7 +143,8 @@ class PartitionLog:
             return
         flushed = log.recovery_point
         self._unflushed_from = None if flushed >= log.log_end_offset else flushed
-        self._committed()
+        if self._on_commit is not None:
+            self._on_commit()
 
     # Loading
 

@@ -151,7 +151,7 @@ class IsrKeeper:
             one
             for one in proposals
             if all(
-                epochs.get(broker, -1) == one.partition.broker_epoch_at_fetch(broker)
+                epochs.get(broker, -1) == one.partition.state.broker_epoch_at_fetch(broker)
                 for broker in _added(one.planned)
             )
         ]

@@ -100,7 +100,7 @@ class Partitions:
     def require_leader(self, topic: str, partition: int) -> Partition:
         """The replica that this broker leads; raises what tells the client where to go instead."""
         found = self._partitions.get(TopicPartition(topic, partition))
-        if found is not None and found.is_leader:
+        if found is not None and found.state.is_leader:
             return found
         state = None if self._image is None else self._image.find_partition(topic, partition)
         if found is None and state is None:
@@ -114,7 +114,7 @@ class Partitions:
     def require_replica(self, topic: str, partition: int) -> Partition:
         """The replica here, if it leads or follows somebody: consumers may read it (KIP-392)."""
         found = self._partitions.get(TopicPartition(topic, partition))
-        if found is not None and (found.is_leader or found.is_following):
+        if found is not None and (found.state.is_leader or found.state.is_following):
             return found
         return self.require_leader(topic, partition)
 
@@ -345,7 +345,7 @@ class Partitions:
     def _keep(self, partition: Partition, image: MetadataImage) -> None:
         """Take a replica out of service, and leave its log where it is (DEL-1)."""
         key = partition.topic_partition
-        served = ServedState(partition.leader_epoch, partition.isr)
+        served = ServedState(partition.leader_epoch, partition.state.isr)
         self._take_out(key)
         self._log_store.note_high_watermark(key, partition.high_watermark)
         self.kept.keep_served(key, partition.log, served, image)
@@ -392,9 +392,9 @@ class Partitions:
                 return
             if not await self._settle(partition):
                 return
-            former = partition.replicas
+            former = partition.state.replicas
             is_news = partition.apply_state(topic.partitions[number])
-            is_news |= partition.replicas != former
+            is_news |= partition.state.replicas != former
         if is_news:
             self._follow(partition)
             self._observer.on_change(topic_partition)

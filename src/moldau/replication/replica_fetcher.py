@@ -31,8 +31,7 @@ from moldau.errors import (
 from moldau.model import BrokerId, TopicPartition
 from moldau.records.batch_header import walk_headers
 from moldau.replication.leader_link import LeaderLink
-from moldau.replication.partition import Partition
-from moldau.replication.replica import FollowPosition
+from moldau.replication.partition import FollowPosition, Partition
 from moldau.replication.replication_quota import ReplicationQuota
 from moldau.replication.rules.truncation import find_earlier_start
 from moldau.storage.log import Log
@@ -226,12 +225,12 @@ class ReplicaFetcher:
     async def _repair(self) -> None:
         """Take away bytes that are known to be bad, once nobody relies on this replica."""
         for followed in tuple(self._due):
-            partition = followed.partition
-            offset = partition.damaged_from
-            if offset is None or not partition.is_following or self._broker_id in partition.isr:
+            partition, state = followed.partition, followed.partition.state
+            offset = state.damaged_from
+            if offset is None or not state.is_following or self._broker_id in state.isr:
                 continue
             _log.warning("%s is copied again from offset %d", partition.topic_partition, offset)
-            partition.damaged_from = None
+            state.damaged_from = None
             try:
                 async with partition.truncating:
                     await self._truncate(partition, offset)

@@ -63,5 +63,5 @@ class ReplicationQuota:
         return (
             bool(names)
             and is_throttled(names, partition.topic_partition.partition, self._broker_id)
-            and follower not in partition.in_sync
+            and follower not in partition.state.in_sync
         )

@@ -102,7 +102,7 @@ MUTANTS = (
         edits=(
             Edit(
                 "moldau.groups.coordinator",
-                "if partition is not None and partition.is_settled:",
+                "if partition is not None and partition.state.is_settled:",
                 "if partition is not None and partition.is_leader:",
             ),
         ),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from mutants.mutant import Edit, Mutant, Seeds
 
-_REPLICA = "moldau.replication.replica"
 _PARTITION = "moldau.replication.partition"
 _PARTITIONS = "moldau.replication.partitions"
 _FETCHER = "moldau.replication.replica_fetcher"
@@ -19,8 +18,8 @@ _LEAD_ON = Edit(
 )
 _NO_LEASE = Edit(
     _PARTITION,
-    "if lease_end != math.inf and self._clock.monotonic() >= lease_end:",
-    "if lease_end < -math.inf:",
+    "lease_end == math.inf or self._clock.monotonic() < lease_end\n",
+    "lease_end > -math.inf\n",
 )
 _NOTHING_IS_OBSOLETE = Edit(
     _PARTITIONS, "return image.version < self._resumed_version", "return False"
@@ -44,9 +43,10 @@ MUTANTS = (
         edits=(
             Edit(
                 _PARTITION,
-                "            self._resign()\n        elif was_leader",
-                "            self._resign()\n            if self.is_following:\n"
-                "                self.truncate(self.high_watermark)\n        elif was_leader",
+                "        if not self.state.is_leader:\n            self._stop_waiting()\n",
+                "        if not self.state.is_leader:\n            self._stop_waiting()\n"
+                "            if self.is_following:\n"
+                "                self.truncate(self.high_watermark)\n",
             ),
         ),
         seeds=Seeds(kinds=("CRASH", "STOP", "EXPIRE"), by=("REP-3",)),
@@ -143,8 +143,8 @@ MUTANTS = (
         breaks="a follower appends what a former leader has sent",
         edits=(
             Edit(
-                _REPLICA,
-                "            and position.leader_epoch == self.leader_epoch\n",
+                _PARTITION,
+                "            and position.leader_epoch == state.leader_epoch\n",
                 "",
             ),
         ),
@@ -159,7 +159,7 @@ MUTANTS = (
         breaks="a follower uses an answer though its log has moved meanwhile",
         edits=(
             Edit(
-                _REPLICA,
+                _PARTITION,
                 "            and position.offset == self.log.log_end_offset\n",
                 "",
             ),
@@ -223,9 +223,9 @@ MUTANTS = (
         breaks="a follower deletes records that it does not know to be committed",
         edits=(
             Edit(
-                _REPLICA,
-                "self.log.advance_start(min(log_start_offset, self.high_watermark))",
-                "self.log.advance_start(min(log_start_offset, self.log.log_end_offset))",
+                _PARTITION,
+                "log.advance_start(min(log_start_offset, state.high_watermark))",
+                "log.advance_start(min(log_start_offset, log.log_end_offset))",
             ),
         ),
         tests=(f"{_UNIT}/test_partition.py::test_what_is_not_committed_is_not_deleted",),

@@ -9,8 +9,10 @@ _PROGRESS = "moldau.replication.rules.follower_progress"
 _HIGH_WATERMARK = "moldau.replication.rules.high_watermark"
 _ISR = "moldau.replication.rules.isr"
 _KEEPER = "moldau.replication.isr_keeper"
-_LEADERSHIP = "moldau.replication.leadership"
+_LEADERSHIP = "moldau.replication.rules.leadership"
 _PARTITION = "moldau.replication.partition"
+_STATE = "moldau.replication.rules.replica_state"
+_TRUNCATION = "moldau.replication.rules.truncation"
 _RULES = "unit/replication/rules"
 _UNIT = "unit/replication"
 
@@ -18,9 +20,9 @@ _TOO_FEW_AT_THE_END = Edit(
     _ACKNOWLEDGEMENT, "if smallest_isr_size < min_in_sync:", "if smallest_isr_size < 0:"
 )
 _TOO_FEW_AT_THE_BEGINNING = Edit(
-    _PARTITION,
-    "== ALL_IN_SYNC and self._smallest_isr_size < self._min_in_sync:",
-    "== ALL_IN_SYNC and self._smallest_isr_size < 0:",
+    _STATE,
+    "== ALL_IN_SYNC and self.smallest_isr_size < self.min_in_sync:",
+    "== ALL_IN_SYNC and self.smallest_isr_size < 0:",
 )
 _COMMIT_BY_TOO_FEW = Edit(
     _LEADERSHIP,
@@ -136,10 +138,29 @@ MUTANTS = (
                 "return committed",
             ),
         ),
-        seeds=Seeds(count=5, by=("HW-1", "HW-2")),
+        seeds=Seeds(count=5, by=("HW-1", "HW-2", "InvariantViolation")),
         tests=(
             f"{_RULES}/test_high_watermark.py::"
             "test_a_replica_that_is_behind_does_not_take_anything_back",
+        ),
+    ),
+    Mutant(
+        name="high-watermark-outside-of-the-log-not-raised",
+        rule="HW-1",
+        breaks="the one setter of the high watermark takes any offset",
+        edits=(Edit(_STATE, "if not log_start <= offset <= log_end:", "if log_end < 0:"),),
+        tests=(
+            f"{_RULES}/test_replica_state.py::test_the_high_watermark_outside_of_the_log_is_raised",
+        ),
+    ),
+    Mutant(
+        name="high-watermark-that-goes-back-not-raised",
+        rule="HW-2",
+        breaks="the one setter of the high watermark lets a leader go back",
+        edits=(Edit(_STATE, "if offset < former and self.is_leader:", "if offset < 0:"),),
+        tests=(
+            f"{_RULES}/test_replica_state.py::"
+            "test_a_leader_whose_high_watermark_goes_back_is_raised",
         ),
     ),
     Mutant(
@@ -377,9 +398,8 @@ MUTANTS = (
         edits=(
             Edit(
                 _LEADERSHIP,
-                "        if fetch.broker_epoch != self._broker_epoch_of(follower):\n"
-                "            return False\n",
-                "        fetch = replace(fetch, broker_epoch=self._broker_epoch_of(follower))\n",
+                "        if fetch.broker_epoch != broker_epoch:\n            return False\n",
+                "        fetch = fetch._replace(broker_epoch=broker_epoch)\n",
             ),
         ),
         seeds=Seeds(
@@ -423,7 +443,7 @@ MUTANTS = (
         name="serve-followers-of-other-epochs",
         rule="ISR-2",
         breaks="a follower's fetch counts under whatever leader epoch it names",
-        edits=(Edit(_PARTITION, "        self.check_epoch(wanted.current_leader_epoch)\n", ""),),
+        edits=(Edit(_STATE, "        self.check_epoch(current_leader_epoch)\n", ""),),
         tests=(f"{_UNIT}/test_partition.py::test_a_fetch_under_another_leader_epoch_is_refused",),
     ),
     Mutant(
@@ -432,9 +452,9 @@ MUTANTS = (
         breaks="a fetch from another history is answered as if it were from this one",
         edits=(
             Edit(
-                "moldau.replication.replica",
-                "        if last_fetched_epoch < 0:\n            return None\n",
-                "        if last_fetched_epoch < 1 << 40:\n            return None\n",
+                _TRUNCATION,
+                "    if last_fetched_epoch < 0:\n        return None\n",
+                "    if last_fetched_epoch < 1 << 40:\n        return None\n",
             ),
         ),
         seeds=Seeds(story="two_elections_before_anybody_writes", brokers=3),
@@ -461,8 +481,8 @@ MUTANTS = (
         edits=(
             Edit(
                 _PARTITION,
-                "if lease_end != math.inf and self._clock.monotonic() >= lease_end:",
-                "if lease_end < -math.inf:",
+                "lease_end == math.inf or self._clock.monotonic() < lease_end\n",
+                "lease_end > -math.inf\n",
             ),
         ),
         seeds=Seeds(kinds=("PAUSE", "CUT_COORDINATION", "CUT_COORDINATION_ONE_WAY"), by=("REP-4",)),
@@ -475,8 +495,8 @@ MUTANTS = (
         breaks="an older state makes a leader of whoever led in it",
         edits=(
             Edit(
-                _PARTITION,
-                "if state.version < self._version and not is_resumed:",
+                _STATE,
+                "if state.version < self._version:",
                 "if state.version < NO_NODE:",
             ),
         ),
@@ -488,9 +508,9 @@ MUTANTS = (
         breaks="a broker that was restarted leads under the epoch that it led in before",
         edits=(
             Edit(
-                _PARTITION,
-                "if state.leader != self._broker_id or state.leader_epoch <= self._refused_epoch:",
-                "if state.leader != self._broker_id:",
+                _STATE,
+                "if state.leader != self.broker_id or state.leader_epoch <= self._refused_epoch:",
+                "if state.leader != self.broker_id:",
             ),
         ),
         tests=(
@@ -504,7 +524,7 @@ MUTANTS = (
         rule="REP-2",
         breaks="a leader does not note where its epoch begins before it writes",
         edits=(
-            Edit(_PARTITION, "        self.log.begin_epoch(state.leader_epoch)\n", ""),
+            Edit(_PARTITION, "            self.log.begin_epoch(state.leader_epoch)\n", ""),
             Edit(
                 _PARTITION,
                 "Offset(self.log.epochs.entries[-1].start_offset)",
@@ -519,8 +539,8 @@ MUTANTS = (
         breaks="a new leader answers with a high watermark that is behind what clients have seen",
         edits=(
             Edit(
-                "moldau.replication.replica",
-                "        if not self.is_settled:\n",
+                _PARTITION,
+                "        if not self.state.is_settled:\n",
                 "        if self.high_watermark < 0:\n",
             ),
         ),
@@ -537,7 +557,7 @@ MUTANTS = (
             Edit(
                 _PARTITION,
                 '        """Refuse records from now on, as for a leader that is about to go; '
-                'reads go on."""\n        self._is_accepting = False\n',
+                'reads go on."""\n        self.state.is_accepting = False\n',
                 "        return\n",
             ),
         ),
@@ -552,8 +572,8 @@ MUTANTS = (
         breaks="consumers read past the high watermark",
         edits=(
             Edit(
-                "moldau.replication.replica",
-                "else self.high_watermark\n        read: LogRead",
+                _PARTITION,
+                "else high_watermark\n        read: LogRead",
                 "else log.log_end_offset\n        read: LogRead",
             ),
         ),

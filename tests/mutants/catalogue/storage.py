@@ -463,7 +463,7 @@ MUTANTS = (
         edits=(
             Edit(
                 "moldau.replication.partition",
-                "if not 0 <= offset <= self.high_watermark:",
+                "if not 0 <= offset <= high_watermark:",
                 "if offset < 0:",
             ),
         ),

@@ -7,7 +7,7 @@ import pytest
 from moldau.broker.fetch_session import FetchSession, Terms
 from moldau.broker.fetch_sessions import STALE_AFTER_MS, FetchSessions
 from moldau.errors import FetchSessionNotFoundError, InvalidFetchSessionEpochError
-from moldau.replication.replica import PartitionRead
+from moldau.replication.partition import PartitionRead
 from moldau.wire.fetch_frame import FetchPartition
 
 

@@ -9,7 +9,7 @@ from moldau.broker.handlers import fetch
 from moldau.broker.request_context import RequestContext
 from moldau.broker.waiting_room import WaitingRoom
 from moldau.model import TopicPartition
-from moldau.replication.replica import PartitionRead
+from moldau.replication.partition import PartitionRead
 from moldau.testing import ManualClock
 from moldau.wire.apis import FETCH
 from moldau.wire.headers import read_request_header

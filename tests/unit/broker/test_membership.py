@@ -304,7 +304,7 @@ def test_a_topic_with_one_replica_takes_acks_all_where_two_must_be_in_sync() -> 
         await cluster.create(one, "clicks", [1])
         await cluster.until(lambda: one.led("clicks")[0] == 1)
         partition = one.broker.services.partitions.find("clicks", 0)
-        assert partition.has_enough_in_sync
+        assert partition.state.has_enough_in_sync
 
     play(story, min_insync_replicas="2")
 

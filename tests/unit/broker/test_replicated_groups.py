@@ -74,7 +74,7 @@ def test_a_position_outlives_its_coordinator() -> None:
         await cluster.until(lambda: others[0].state(GROUP_OFFSETS_TOPIC).leader != first.id)
         leader = others[0].state(GROUP_OFFSETS_TOPIC).leader
         second = next(each for each in others if each.id == leader)
-        await cluster.until(lambda: shard(second).is_settled)
+        await cluster.until(lambda: shard(second).state.is_settled)
         await cluster.clock.advance(0.1)
         assert await find_position(cluster, second) == (ErrorCode.none, 7)
 
@@ -92,11 +92,11 @@ def test_a_new_coordinator_shows_nothing_before_all_it_has_is_committed() -> Non
         assert first.session is not None
         first.session.expire()
         await cluster.until(lambda: shard(second).is_leader)
-        assert not shard(second).is_settled
+        assert not shard(second).state.is_settled
         code, _ = await find_position(cluster, second)
         assert code is ErrorCode.coordinator_load_in_progress
         cluster.network.heal(f"b{third.id}", f"b{second.id}")
-        await cluster.until(lambda: shard(second).is_settled)
+        await cluster.until(lambda: shard(second).state.is_settled)
         await cluster.clock.advance(0.1)
         assert await find_position(cluster, second) == (ErrorCode.none, 8)
 

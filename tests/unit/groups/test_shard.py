@@ -58,6 +58,12 @@ class FakeLog:
         if self.on_commit is not None:
             self.on_commit()
 
+    def watch(self, on_commit: Callable[[], None]) -> None:
+        self.on_commit = on_commit
+
+    def close(self) -> None:
+        self.on_commit = None
+
     async def load(self) -> AsyncGenerator[list[Record], None]:
         for record in tuple(self.records):
             yield [record]

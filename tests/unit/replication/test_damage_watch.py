@@ -80,7 +80,7 @@ def test_a_damaged_leader_hands_over_and_leaves_the_in_sync_set():
         assert planned.state.leader == 2
         assert planned.state.leader_epoch == 1
         assert planned.state.isr == (2,)
-        assert bench.replicas[1].partition.damaged_from == 1
+        assert bench.replicas[1].partition.state.damaged_from == 1
 
     run_story(story)
 

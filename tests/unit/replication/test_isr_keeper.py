@@ -86,7 +86,7 @@ def test_a_follower_that_catches_up_is_taken_in_at_once():
         fetch(bench, 1, 2, 0)
         await bench.clock.advance(0.01)
         assert [planned.state.isr for planned in kept.store.plans] == [(1, 2)]
-        assert bench.replicas[1].partition.in_sync == (1, 2)
+        assert bench.replicas[1].partition.state.in_sync == (1, 2)
 
     run_kept(story, isr=(1,))
 
@@ -109,7 +109,7 @@ def test_a_broker_that_the_store_knows_under_another_epoch_is_not_taken_in():
         fetch(bench, 1, 2, 0)
         await bench.clock.advance(0.01)
         assert kept.store.plans == []
-        assert bench.replicas[1].partition.in_sync == (1,)
+        assert bench.replicas[1].partition.state.in_sync == (1,)
 
     run_kept(story, isr=(1,))
 
@@ -122,7 +122,7 @@ def test_a_proposal_that_was_overtaken_is_made_again_over_what_is_there_then():
         assert len(kept.store.plans) == 1
         kept.store.is_overtaken = False
         await bench.clock.advance(16)
-        assert bench.replicas[1].partition.in_sync == (1, 2)
+        assert bench.replicas[1].partition.state.in_sync == (1, 2)
 
     run_kept(story, isr=(1,))
 
@@ -167,6 +167,6 @@ def test_a_store_that_does_not_answer_leaves_the_set_as_it_is():
         kept.store.failure = None
         fetch(bench, 1, 2, 1)
         await bench.clock.advance(1)
-        assert bench.replicas[1].partition.in_sync == (1, 2)
+        assert bench.replicas[1].partition.state.in_sync == (1, 2)
 
     run_kept(story, isr=(1,))

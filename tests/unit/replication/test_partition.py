@@ -51,10 +51,10 @@ def test_a_record_is_committed_when_every_in_sync_replica_has_fetched_behind_it(
         partition = leader.partition
         fetch(bench, 1, 2, end)
         assert partition.high_watermark == 0
-        assert partition.acknowledgement(0, end) is Acknowledgement.PENDING
+        assert partition.state.acknowledgement(0, end) is Acknowledgement.PENDING
         fetch(bench, 1, 3, end)
         assert partition.high_watermark == end
-        assert partition.acknowledgement(0, end) is Acknowledgement.COMMITTED
+        assert partition.state.acknowledgement(0, end) is Acknowledgement.COMMITTED
         assert leader.observer.commits == [end]
 
     run_story(story, min_insync_replicas="2")
@@ -202,7 +202,7 @@ def test_a_suspended_leader_does_nothing_until_a_state_is_read_again():
             leader.produce(b"b")
         with pytest.raises(NotLeaderError):
             fetch(bench, 1, 2, 1, current_leader_epoch=0)
-        assert leader.partition.acknowledgement(0, end) is Acknowledgement.LEADER_CHANGED
+        assert leader.partition.state.acknowledgement(0, end) is Acknowledgement.LEADER_CHANGED
         assert leader.partition.apply_state(state)
         leader.produce(b"b")
         assert leader.values == [b"a", b"b"]
@@ -234,7 +234,7 @@ def test_a_leader_that_hands_over_takes_no_records_and_is_still_read_from():
         assert leader.partition.caught_up_followers() == ()
         fetch(bench, 1, 2, end)
         assert leader.partition.caught_up_followers() == (2,)
-        assert leader.partition.acknowledgement(0, end) is Acknowledgement.COMMITTED
+        assert leader.partition.state.acknowledgement(0, end) is Acknowledgement.COMMITTED
 
     run_story(story)
 
@@ -279,7 +279,7 @@ def test_a_batch_committed_by_too_few_is_no_success():
         end = leader.produce(b"a")
         fetch(bench, 1, 2, end)
         bench.elect(1, 0, isr=(1,))
-        assert leader.partition.acknowledgement(0, end) is Acknowledgement.TOO_FEW
+        assert leader.partition.state.acknowledgement(0, end) is Acknowledgement.TOO_FEW
 
     run_story(story, min_insync_replicas="2")
 
@@ -294,11 +294,11 @@ def test_nothing_is_committed_while_too_few_are_in_sync():
         bench.elect(1, 0, isr=(1,))
         leader.produce(b"b", acks=1)
         assert leader.partition.high_watermark == 0
-        assert leader.partition.acknowledgement(0, end) is Acknowledgement.PENDING
+        assert leader.partition.state.acknowledgement(0, end) is Acknowledgement.PENDING
         bench.elect(1, 0, isr=(1, 2))
         fetch(bench, 1, 2, end)
         assert leader.partition.high_watermark == end
-        assert leader.partition.acknowledgement(0, end) is Acknowledgement.COMMITTED
+        assert leader.partition.state.acknowledgement(0, end) is Acknowledgement.COMMITTED
 
     run_story(story, min_insync_replicas="2")
 
@@ -380,8 +380,8 @@ def test_no_more_replicas_are_asked_for_than_there_are():
         (alone,) = await bench.open(1)
         bench.elect(1, 0)
         end = alone.produce(b"a")
-        assert alone.partition.has_enough_in_sync
-        assert alone.partition.acknowledgement(0, end) is Acknowledgement.COMMITTED
+        assert alone.partition.state.has_enough_in_sync
+        assert alone.partition.state.acknowledgement(0, end) is Acknowledgement.COMMITTED
 
     run_story(story, min_insync_replicas="2")
 
@@ -513,7 +513,7 @@ def test_nobody_is_waited_for_any_longer_than_a_moment():
 def test_a_former_lifes_epoch_is_not_led_again():
     async def story(bench: Bench) -> None:
         leader, _ = await bench.open(1, 2)
-        leader.partition._refused_epoch = 4
+        leader.partition.state._refused_epoch = 4
         bench.elect(1, 4)
         assert not leader.partition.is_leader
         assert not leader.partition.is_following
@@ -532,7 +532,7 @@ def test_a_new_leader_does_not_say_where_the_log_ends_before_it_knows():
         bench.elect(1, 0)
         leader.produce(b"a")
         bench.elect(1, 2)  # somebody else may have led epoch 1
-        assert not leader.partition.is_settled
+        assert not leader.partition.state.is_settled
         with pytest.raises(OffsetNotAvailableError):
             await leader.partition.find_offset(LATEST_TIMESTAMP, read_committed=False)
         found = await leader.partition.find_offset(
@@ -541,7 +541,7 @@ def test_a_new_leader_does_not_say_where_the_log_ends_before_it_knows():
         assert found.offset == 1
         former = leader.observer.changes
         fetch(bench, 1, 2, 1)
-        assert leader.partition.is_settled
+        assert leader.partition.state.is_settled
         assert leader.observer.changes > former
         found = await leader.partition.find_offset(LATEST_TIMESTAMP, read_committed=False)
         assert found.offset == 1
@@ -558,7 +558,7 @@ def test_consumers_of_a_follower_see_what_is_committed_there():
         leader.produce(b"b")
         bench.copy(2, 1)
         await bench.settle()
-        follower.partition.high_watermark = 1
+        follower.partition.state.high_watermark = 1
         read = follower.partition.read(0, 1 << 20, read_committed=False, min_one=True)
         assert read.records is not None
         assert read.high_watermark == 1
@@ -631,7 +631,7 @@ def test_what_is_not_committed_is_not_deleted():
         assert leader.partition.delete_records(-1) == 1
         bench.copy(2, 1)
         await bench.settle()
-        follower.partition.high_watermark = 1
+        follower.partition.state.high_watermark = 1
         follower.partition.follow_offsets(high_watermark=1, log_start_offset=2)
         assert follower.partition.log.log_start_offset == 1
 
@@ -661,6 +661,46 @@ def test_a_batch_of_a_former_epoch_is_not_acknowledged_in_a_later_one():
         bench.elect(1, 2)
         fetch(bench, 1, 2, end)
         assert leader.partition.high_watermark == end
-        assert leader.partition.acknowledgement(0, end) is Acknowledgement.LEADER_CHANGED
+        assert leader.partition.state.acknowledgement(0, end) is Acknowledgement.LEADER_CHANGED
+
+    run_story(story)
+
+
+def test_who_watches_hears_of_what_is_committed_alone_and_with_followers():
+    async def story(bench: Bench) -> None:
+        leader, _ = await bench.open(1, 2)
+        heard: list[int] = []
+
+        def hear() -> None:
+            heard.append(leader.partition.high_watermark)
+
+        leader.partition.watch(hear)
+        bench.elect(1, 0)
+        end = leader.produce(b"a")
+        assert heard == []
+        fetch(bench, 1, 2, end)
+        fetch(bench, 1, 2, end)
+        assert heard == [1]
+        bench.elect(2, 1)
+        leader.partition.follow_offsets(1, 0)
+        assert heard == [1]
+        leader.partition.unwatch(hear)
+        bench.elect(1, 2)
+        fetch(bench, 1, 2, leader.produce(b"b"))
+        assert leader.partition.high_watermark == 2
+        assert heard == [1]
+
+    run_story(story)
+
+
+def test_who_watches_a_leader_alone_hears_of_every_append():
+    async def story(bench: Bench) -> None:
+        (alone,) = await bench.open(1)
+        bench.elect(1, 0)
+        heard: list[int] = []
+        alone.partition.watch(lambda: heard.append(alone.partition.high_watermark))
+        alone.produce(b"a")
+        alone.produce(b"b", b"c")
+        assert heard == [1, 3]
 
     run_story(story)

@@ -15,11 +15,11 @@ def test_a_batch_on_its_way_is_acknowledged_under_the_next_epoch_of_the_same_lea
         bench.elect(1, 0)
         end = leader.produce(b"a")
         bench.elect(1, 1)
-        assert leader.partition.acknowledgement(0, end) is Acknowledgement.PENDING
+        assert leader.partition.state.acknowledgement(0, end) is Acknowledgement.PENDING
         fetch(bench, 1, 2, end)
-        assert leader.partition.acknowledgement(0, end) is Acknowledgement.COMMITTED
+        assert leader.partition.state.acknowledgement(0, end) is Acknowledgement.COMMITTED
         bench.elect(1, 2)
-        assert leader.partition.acknowledgement(0, end) is Acknowledgement.COMMITTED
+        assert leader.partition.state.acknowledgement(0, end) is Acknowledgement.COMMITTED
 
     run_story(story)
 
@@ -31,7 +31,7 @@ def test_a_batch_is_in_doubt_when_somebody_else_may_have_led_in_between():
         end = leader.produce(b"a")
         bench.elect(1, 2)  # who led epoch 1 is not known here
         fetch(bench, 1, 2, end)
-        assert leader.partition.acknowledgement(0, end) is Acknowledgement.LEADER_CHANGED
+        assert leader.partition.state.acknowledgement(0, end) is Acknowledgement.LEADER_CHANGED
 
     run_story(story)
 
@@ -75,10 +75,10 @@ def test_a_leader_that_goes_on_still_knows_what_is_committed():
         bench.elect(1, 0)
         end = leader.produce(b"a")
         fetch(bench, 1, 2, end)
-        assert leader.partition.is_settled
+        assert leader.partition.state.is_settled
         leader.produce(b"b")
         bench.elect(1, 1)
-        assert leader.partition.is_settled
+        assert leader.partition.state.is_settled
         assert leader.partition.high_watermark == end
 
     run_story(story)
@@ -89,10 +89,10 @@ def test_a_state_that_is_older_changes_nothing():
         leader, _ = await bench.open(1, 2)
         old = bench.state(1, 0)
         bench.elect(1, 1)
-        replicas = leader.partition.replicas
+        replicas = leader.partition.state.replicas
         bench.replicas.pop(2)
         assert not leader.partition.apply_state(old)
         assert not leader.partition.apply_state(bench.state(1, 0, version=1))
-        assert leader.partition.replicas == replicas
+        assert leader.partition.state.replicas == replicas
 
     run_story(story)

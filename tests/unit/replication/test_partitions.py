@@ -306,9 +306,9 @@ def test_the_log_of_a_broker_that_was_restarted_is_unknown():
         await stage.apply(stage.image(1, 0))
         fetch = FollowedRead(2, 12, 0, 0, -1, 0)
         stage.clicks.read_for_follower(fetch, 1 << 20, min_one=True)
-        assert stage.clicks.broker_epoch_at_fetch(2) == 12
+        assert stage.clicks.state.broker_epoch_at_fetch(2) == 12
         await stage.apply(stage.image(1, 0, epochs=(11, 20)))
-        assert stage.clicks.broker_epoch_at_fetch(2) == -1
+        assert stage.clicks.state.broker_epoch_at_fetch(2) == -1
 
     play(story)
 

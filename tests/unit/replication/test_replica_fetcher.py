@@ -3,7 +3,7 @@
 import errno
 
 from moldau.records.batch_header import stamp
-from moldau.replication.leadership import SUSPICIOUS_REPEATS
+from moldau.replication.rules.leadership import SUSPICIOUS_REPEATS
 from moldau.testing.manual_clock import wait_until_idle
 from moldau.wire.fetch_exchange import FetchAnswer
 from moldau.wire.fetch_frame import FetchRequest
@@ -73,7 +73,7 @@ def test_records_that_are_committed_are_kept_by_a_follower_that_knows_less():
         bench.copy(2, 1)
         first.produce(b"acknowledged")
         await bench.settle()
-        second.partition.high_watermark = 0  # it has not heard yet
+        second.partition.state.high_watermark = 0  # it has not heard yet
         bench.elect(1, 1)
         bench.copy(2, 1)
         await bench.settle()
@@ -283,13 +283,13 @@ def test_damaged_records_of_a_former_leader_are_copied_again():
         first.produce(b"a")
         first.produce(b"b")
         await bench.settle()
-        first.partition.damaged_from = 1
+        first.partition.state.damaged_from = 1
         bench.elect(2, 1, isr=(2,))
         bench.copy(1, 2)
         await bench.settle()
         assert bench.checkpoints == [1]
         assert first.values == second.values == [b"a", b"b"]
-        assert first.partition.damaged_from is None
+        assert first.partition.state.damaged_from is None
 
     run_story(story)
 
@@ -301,7 +301,7 @@ def test_a_replica_in_sync_keeps_its_records_damaged_or_not():
         bench.copy(2, 1)
         first.produce(b"a")
         await bench.settle()
-        first.partition.damaged_from = 0
+        first.partition.state.damaged_from = 0
         bench.elect(2, 1, isr=(2, 1))
         bench.copy(1, 2)
         await bench.settle()

@@ -19,7 +19,7 @@ class Side:
         self.partition = SimpleNamespace(
             topic_partition=TopicPartition("clicks", 0),
             log=SimpleNamespace(options=None),
-            in_sync=(1, 2),
+            state=SimpleNamespace(in_sync=(1, 2)),
         )
 
 
@@ -38,7 +38,7 @@ def test_a_replica_in_sync_is_never_held_up():
 
 def test_a_follower_asks_for_itself():
     side = Side()
-    side.partition.in_sync = (2,)
+    side.partition.state.in_sync = (2,)
     side.quota.record(side.partition, 5000)
     assert side.quota.holds_back(side.partition)
 

@@ -40,8 +40,7 @@ from moldau.errors import FetchSessionNotFoundError, KafkaError, UnknownTopicIdE
 from moldau.model import BrokerId, TopicPartition
 from moldau.model.protocol_numbers import READ_COMMITTED
 from moldau.net.port import Chunk
-from moldau.replication.partition import FollowedRead, Partition
-from moldau.replication.replica import PartitionRead
+from moldau.replication.partition import FollowedRead, Partition, PartitionRead
 from moldau.replication.rules.read_replica import RACK_AWARE_SELECTOR
 from moldau.wire.apis import FETCH
 from moldau.wire.endpoints import NodeEndpoint

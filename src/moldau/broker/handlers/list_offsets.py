@@ -21,8 +21,8 @@ from moldau.broker.api import serves
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, KafkaError, OffsetNotAvailableError
 from moldau.model.protocol_numbers import LATEST_TIMESTAMP
+from moldau.replication.offset_lookup import FoundOffset
 from moldau.replication.partitions import Partitions
-from moldau.replication.replica import FoundOffset
 from moldau.wire.apis import LIST_OFFSETS
 
 if TYPE_CHECKING:

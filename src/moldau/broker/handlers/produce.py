@@ -42,8 +42,9 @@ from moldau.model.topic_names import INTERNAL_TOPICS
 from moldau.net.port import Chunk
 from moldau.records.batch_header import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, TRANSACTIONAL_FLAG
 from moldau.records.compression import Codec
-from moldau.replication.partition import ALL_IN_SYNC, Partition
+from moldau.replication.partition import Partition
 from moldau.replication.rules.acknowledgement import Acknowledgement
+from moldau.replication.rules.replica_state import ALL_IN_SYNC
 from moldau.storage.log import AppendResult
 from moldau.tasks import finish_first
 from moldau.wire.apis import PRODUCE
@@ -114,7 +115,7 @@ def handle_frame(
                 if partition.log.flush_is_due:
                     flush = _flush(partition, index, answers[place])
                     unfinished.append(_Unfinished(answers, place, flush))
-                if acks == ALL_IN_SYNC and partition.high_watermark <= result.last_offset:
+                if acks == ALL_IN_SYNC and partition.state.high_watermark <= result.last_offset:
                     uncommitted.append(_await_commit(partition, result, answers, place))
             except KafkaError as error:
                 has_errors = True
@@ -168,7 +169,7 @@ async def _append_in_worker(
         return _refuse(index, error), None
     answer = _confirm(index, result)
     uncommitted = None
-    if acks == ALL_IN_SYNC and partition.high_watermark <= result.last_offset:
+    if acks == ALL_IN_SYNC and partition.state.high_watermark <= result.last_offset:
         uncommitted = _await_commit(partition, result, answers, place)
     if partition.log.flush_is_due:
         answer, _ = await _flush(partition, index, answer)
@@ -236,7 +237,7 @@ def _settle(one: _Uncommitted) -> bool:
     """Whether the batch's fate is known; an answer that is not good is put in place."""
     partition = one.partition
     error: KafkaError
-    match partition.acknowledgement(one.leader_epoch, one.end_offset):
+    match partition.state.acknowledgement(one.leader_epoch, one.end_offset):
         case Acknowledgement.PENDING:
             return False
         case Acknowledgement.COMMITTED:

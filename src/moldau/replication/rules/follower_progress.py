@@ -9,15 +9,14 @@ Times are monotonic seconds. A rule: values in, values out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from moldau.model import Offset
 
 UNKNOWN_OFFSET = Offset(-1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FollowerProgress:
+class FollowerProgress(NamedTuple):
     """One follower in one leader epoch. Invariant: `log_end_offset` is -1 before its first fetch
     that counts, and `broker_epoch` is that of the fetches that counted."""
 
@@ -30,8 +29,7 @@ class FollowerProgress:
     broker_epoch: int = -1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FollowerFetch:
+class FollowerFetch(NamedTuple):
     """A fetch of a follower, as far as it tells something about its log."""
 
     offset: Offset
@@ -75,8 +73,7 @@ def note_idle(progress: FollowerProgress, until: float) -> FollowerProgress:
     was_at_end = progress.log_end_offset >= progress.leader_end_at_fetch
     if progress.broker_epoch == -1 or not was_at_end:
         return progress
-    return replace(
-        progress,
+    return progress._replace(
         caught_up_at=max(progress.caught_up_at, until),
         fetched_at=max(progress.fetched_at, until),
     )
@@ -93,8 +90,7 @@ def is_one_fetch_behind(former: FollowerProgress, fetch: FollowerFetch) -> bool:
 
 def forget_log(progress: FollowerProgress) -> FollowerProgress:
     """The broker was restarted or went: what its log held is no longer known."""
-    return replace(
-        progress,
+    return progress._replace(
         log_end_offset=UNKNOWN_OFFSET,
         log_start_offset=UNKNOWN_OFFSET,
         leader_end_at_fetch=UNKNOWN_OFFSET,

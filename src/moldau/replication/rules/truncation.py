@@ -1,4 +1,4 @@
-"""How far a follower goes back when its log is not its leader's.
+"""Where two logs part, and how far a follower goes back when its log is not its leader's.
 
 The leader names an epoch and where it ends there. Both logs agree up to the smaller end of that
 epoch, as far as is known; the next fetch asks again with what is left, and so the logs meet
@@ -11,7 +11,20 @@ A rule: values in, values out.
 from __future__ import annotations
 
 from moldau.model import Offset
-from moldau.storage.rules.epoch_cache import UNDEFINED_OFFSET, EpochCache
+from moldau.storage.rules.epoch_cache import UNDEFINED_OFFSET, EpochCache, EpochEnd
+
+
+def find_divergence(
+    epochs: EpochCache, log_end_offset: int, fetch_offset: int, last_fetched_epoch: int
+) -> EpochEnd | None:
+    """Where a reader's history leaves ours, if it does (KIP-595): our largest epoch up to its last
+    one, and its end here. A reader that names no epoch (-1) is believed."""
+    if last_fetched_epoch < 0:
+        return None
+    found = epochs.end_offset_for(last_fetched_epoch, log_end_offset)
+    if found.epoch < 0 or (found.epoch == last_fetched_epoch and found.end_offset >= fetch_offset):
+        return None
+    return found
 
 
 def decide_truncation(

@@ -160,7 +160,8 @@ def check_records_if_quick(buffer: Buffer, header: BatchHeader, limits: AppendLi
         return True
     if needs_worker(header, len(buffer)):
         return False
-    if expect_unpacked(buffer, header) > QUICK_UNPACKED_BYTES:
+    is_packed = header.attributes & CODEC_MASK
+    if is_packed and expect_unpacked(buffer, header) > QUICK_UNPACKED_BYTES:
         return False
     try:
         payload = _unpack(buffer, header, QUICK_UNPACKED_BYTES)
@@ -267,7 +268,9 @@ def _check_timestamps(header: BatchHeader, limits: AppendLimits, now_ms: int) ->
     """`NO_TIMESTAMP` is within every limit."""
     if header.max_timestamp - now_ms > limits.timestamp_after_max_ms:
         raise _timestamp_fault(header.max_timestamp, limits, now_ms)
-    oldest = min(header.base_timestamp, header.max_timestamp)
+    oldest = header.base_timestamp
+    if oldest > header.max_timestamp:
+        oldest = header.max_timestamp
     if now_ms - oldest > limits.timestamp_before_max_ms and oldest != NO_TIMESTAMP:
         raise _timestamp_fault(oldest, limits, now_ms)
 

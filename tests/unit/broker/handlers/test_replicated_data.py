@@ -372,8 +372,8 @@ def test_the_end_of_the_log_is_not_told_before_it_is_known() -> None:
         cluster.network.cut("b2", "b3")
         await machines[0].stop()
         await cluster.until(lambda: replica(machines[1]).is_leader)
-        replica(machines[1])._leadership.start_offset = 5  # as if it had more than it knows of
-        replica(machines[1]).is_settled = False
+        replica(machines[1]).state.leadership.start_offset = 5  # as if it had more than it knows of
+        replica(machines[1]).state.is_settled = False
         wanted = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
         topics = [{"name": "t", "partitions": [wanted]}]
         for version, code in ((4, ErrorCode.leader_not_available), (5, None)):

@@ -1,7 +1,5 @@
 """How far a follower has come, and when it was last caught up."""
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -102,8 +100,3 @@ def test_one_fetch_behind_is_whoever_has_what_was_committed_at_its_last_fetch():
     assert not is_one_fetch_behind(former, fetch(9, 20, at=2.0))
     assert not is_one_fetch_behind(former, fetch(10, 20, at=2.0, broker_epoch=8))
     assert not is_one_fetch_behind(FollowerProgress(), fetch(10, 20, at=2.0))
-
-
-def test_progress_is_a_value():
-    progress = FollowerProgress()
-    assert replace(progress) == progress

@@ -1,7 +1,5 @@
 """ISR-1, ISR-3: who counts while a change of the in-sync set is under way, who comes and goes."""
 
-from dataclasses import replace
-
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -93,7 +91,7 @@ def test_a_broker_that_was_restarted_since_its_fetch_stays_out():
 
 
 def test_a_dead_broker_stays_out_even_if_nothing_is_known_of_it():
-    unheard = replace(CAUGHT_UP, broker_epoch=-1)
+    unheard = CAUGHT_UP._replace(broker_epoch=-1)
     assert expand(Committed(isr=(LEADER,)), {SECOND: unheard}, epochs={}) is None
 
 
@@ -109,7 +107,7 @@ def test_one_proposal_at_a_time():
 
 
 def test_a_follower_that_lags_for_too_long_goes():
-    progress = {SECOND: CAUGHT_UP, THIRD: replace(CAUGHT_UP, caught_up_at=95.0)}
+    progress = {SECOND: CAUGHT_UP, THIRD: CAUGHT_UP._replace(caught_up_at=95.0)}
 
     assert shrink(Committed(isr=REPLICAS), progress, now=130.0) == PendingShrink(
         isr=REPLICAS, out=(THIRD,)

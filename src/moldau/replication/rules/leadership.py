@@ -1,8 +1,10 @@
 """One epoch in which this broker leads a partition: its followers and its in-sync set.
 
-State without I/O, owned by its `Partition`; it decides nothing itself: `rules.follower_progress`
-and `rules.isr` do. When the epoch is over it is thrown away, and with it all that was known about
-the followers (ISR-2).
+A rule with state, owned by its `replica_state`: `follower_progress` says how far a follower is,
+`isr` who comes into the set and who goes. When the epoch is over it is thrown away, and with it all
+that was known about the followers (ISR-2).
+
+`broker_epoch_of` tells the epoch of a broker that lives, -1 of one that does not.
 """
 
 from __future__ import annotations
@@ -43,6 +45,8 @@ JOINING_SECONDS = 1.0
 _PAUSE_SECONDS = 30.0
 """After it has waited in vain."""
 
+BrokerEpochOf = Callable[[BrokerId], int]
+
 _NOBODY = FollowerProgress()
 
 
@@ -56,7 +60,6 @@ class Leadership:
         *,
         start_offset: Offset,
         now: float,
-        broker_epoch_of: Callable[[BrokerId], int],
     ) -> None:
         self.broker_id = broker_id
         self.epoch: LeaderEpoch = state.leader_epoch
@@ -64,7 +67,6 @@ class Leadership:
         self.state = state
         self.isr: IsrState = Committed(isr=state.isr)
         self.progress: dict[BrokerId, FollowerProgress] = {}
-        self._broker_epoch_of = broker_epoch_of
         self._given: dict[BrokerId, tuple[int, int]] = {}  # last offset with records, how often
         self._joining: BrokerId | None = None  # the high watermark waits for it
         self._joining_until = 0.0
@@ -97,12 +99,15 @@ class Leadership:
 
     # Followers
 
-    def note_fetch(self, follower: BrokerId, fetch: FollowerFetch) -> bool:
-        """Take note of a fetch that agrees with our log; whether it counts (ISR-2)."""
+    def note_fetch(self, follower: BrokerId, fetch: FollowerFetch, broker_epoch: int) -> bool:
+        """Take note of a fetch that agrees with our log; whether it counts (ISR-2).
+
+        `broker_epoch` is that of the follower's broker now, -1 if it does not live.
+        """
         known = self.progress.get(follower)
         if known is None or fetch.broker_epoch < 0:
             return False
-        if fetch.broker_epoch != self._broker_epoch_of(follower):
+        if fetch.broker_epoch != broker_epoch:
             return False
         self.progress[follower] = note_fetch(known, fetch)
         self._consider_joining(follower, known, fetch)
@@ -192,12 +197,12 @@ class Leadership:
             and self.progress.get(broker, _NOBODY).log_end_offset >= offset
         )
 
-    def low_watermark(self, own_log_start_offset: Offset) -> Offset:
+    def low_watermark(self, own_log_start_offset: Offset, broker_epoch_of: BrokerEpochOf) -> Offset:
         """The smallest log start of the replicas whose brokers live; -1 while one is unknown."""
         starts = [
             known.log_start_offset
             for broker, known in self.progress.items()
-            if self._broker_epoch_of(broker) != -1
+            if broker_epoch_of(broker) != -1
         ]
         return min(own_log_start_offset, *starts) if starts else own_log_start_offset
 
@@ -239,6 +244,7 @@ class Leadership:
         now: float,
         max_lag_seconds: float,
         min_in_sync: int,
+        broker_epoch_of: BrokerEpochOf,
     ) -> PartitionState | None:
         commits = self.may_commit(min_in_sync)
 
@@ -251,7 +257,7 @@ class Leadership:
             self.progress,
             high_watermark=high_watermark,
             epoch_start_offset=self.start_offset,
-            broker_epoch_of=self._broker_epoch_of,
+            broker_epoch_of=broker_epoch_of,
             keeps_up=keeps_up,
         )
         if pending is None:

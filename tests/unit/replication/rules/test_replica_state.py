@@ -1,0 +1,248 @@
+"""What a broker knows of its replica: the part it plays, and how far the log is committed."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moldau.cluster.rules.metadata_image import PartitionState
+from moldau.errors import InvariantViolation, NotEnoughReplicasError, NotLeaderError
+from moldau.model import TopicPartition
+from moldau.model.protocol_numbers import NO_BROKER
+from moldau.replication.rules.acknowledgement import Acknowledgement
+from moldau.replication.rules.follower_progress import FollowerFetch
+from moldau.replication.rules.leadership import JOINING_SECONDS
+from moldau.replication.rules.replica_state import ALL_IN_SYNC, FetchNews, Part, ReplicaState
+
+CLICKS = TopicPartition("clicks", 0)
+US, SECOND, THIRD = 1, 2, 3
+EPOCH_OF_BROKER = 77
+
+
+def a_replica(*, start: int = 0, end: int = 0, **changes: int) -> ReplicaState:
+    return ReplicaState(CLICKS, US, log_start=start, log_end=end, **changes)
+
+
+def a_state(version: int = 0, **changes: object) -> PartitionState:
+    led = PartitionState(
+        leader=US, leader_epoch=5, isr=(US, SECOND), replicas=(US, SECOND, THIRD), version=version
+    )
+    return replace(led, **changes)
+
+
+def apply(replica: ReplicaState, state: PartitionState, epoch_start: int = 0) -> Part:
+    part = replica.part_in(state)
+    replica.apply(state, part, epoch_start=epoch_start, now=100.0)
+    return part
+
+
+def a_leader(*, end: int = 0, **changes: object) -> ReplicaState:
+    replica = a_replica(end=end)
+    apply(replica, a_state(**changes), epoch_start=end)
+    return replica
+
+
+def fetch(
+    replica: ReplicaState,
+    follower: int,
+    offset: int,
+    *,
+    end: int,
+    at: float = 100.0,
+    start: int = 0,
+) -> FetchNews | None:
+    made = FollowerFetch(offset, start, EPOCH_OF_BROKER, end, replica.high_watermark, at)
+    return replica.note_fetch(follower, made, EPOCH_OF_BROKER, 0)
+
+
+# The high watermark
+
+
+def test_the_high_watermark_outside_of_the_log_is_raised():
+    replica = a_replica(start=5, end=9, known_high_watermark=7)
+    for offset in (4, 10):
+        with pytest.raises(InvariantViolation, match="HW-1"):
+            replica.set_high_watermark(offset, 5, 9)
+    assert replica.high_watermark == 7
+
+
+def test_a_leader_whose_high_watermark_goes_back_is_raised():
+    replica = a_leader(end=9)
+    replica.set_high_watermark(8, 0, 9)
+    with pytest.raises(InvariantViolation, match="HW-2"):
+        replica.set_high_watermark(7, 0, 9)
+    assert replica.high_watermark == 8
+
+
+def test_a_follower_goes_back_with_its_log():
+    replica = a_replica(end=9, known_high_watermark=9)
+    apply(replica, a_state(leader=SECOND))
+    assert replica.restore(0, 4)
+    assert replica.high_watermark == 4
+
+
+@given(
+    start=st.integers(0, 20),
+    length=st.integers(0, 20),
+    known=st.integers(-5, 60),
+    said=st.lists(st.integers(-1, 60), max_size=6),
+)
+def test_a_follower_stays_within_its_log_whatever_it_is_told(
+    start: int, length: int, known: int, said: list[int]
+):
+    end = start + length
+    replica = a_replica(start=start, end=end, known_high_watermark=known)
+    former = replica.high_watermark
+    for high_watermark in said:
+        has_moved = replica.follow(high_watermark, start, end)
+        assert start <= former <= replica.high_watermark <= end
+        assert has_moved == (replica.high_watermark != former)
+        former = replica.high_watermark
+
+
+@given(
+    fetches=st.lists(
+        st.tuples(st.sampled_from((SECOND, THIRD)), st.integers(0, 3), st.integers(0, 5)),
+        max_size=30,
+    )
+)
+def test_a_leader_commits_what_the_slowest_in_sync_has_and_takes_nothing_back(
+    fetches: list[tuple[int, int, int]],
+):
+    replica = a_leader(isr=(US, SECOND, THIRD))
+    end = 0
+    reached = {SECOND: -1, THIRD: -1}
+    for follower, appended, behind in fetches:
+        end += appended
+        former = replica.high_watermark
+        offset = max(end - behind, 0)
+        news = fetch(replica, follower, offset, end=end)
+        reached[follower] = offset
+        assert replica.high_watermark == max(former, min(reached.values()))
+        assert news is not None
+        assert news.has_committed == (replica.high_watermark != former)
+
+
+# Parts
+
+
+def test_an_older_state_changes_nothing():
+    replica = a_leader()
+    apply(replica, a_state(version=3))
+    assert apply(replica, a_state(version=2, leader=SECOND, leader_epoch=6)) is Part.OLDER
+    assert replica.is_leader
+    assert replica.leader_epoch == 5
+
+
+def test_the_state_in_force_may_come_with_other_replicas():
+    replica = a_leader(replicas=(US, SECOND))
+    assert apply(replica, a_state()) is Part.SAME
+    assert replica.replicas == (US, SECOND, THIRD)
+    assert replica.is_leader
+    assert fetch(replica, THIRD, 0, end=0) is not None
+
+
+def test_another_set_under_the_same_epoch_is_led_on():
+    replica = a_leader(end=9)
+    assert apply(replica, a_state(version=1, isr=(US,))) is Part.LEAD_ON
+    assert replica.in_sync == (US,)
+
+
+def test_who_leads_without_a_break_still_leads_what_it_appended_before():
+    replica = a_leader()
+    assert apply(replica, a_state(version=1, leader_epoch=6)) is Part.LEAD
+    assert replica.has_led_since(5)
+    assert apply(replica, a_state(version=2, leader_epoch=8)) is Part.LEAD
+    assert not replica.has_led_since(6)
+    assert replica.has_led_since(8)
+
+
+def test_an_epoch_of_a_former_life_is_not_led():
+    replica = a_replica(refused_epoch=5)
+    assert apply(replica, a_state()) is Part.FOLLOW
+    assert not replica.is_leader
+    assert not replica.is_following
+    assert apply(replica, a_state(version=1, leader_epoch=6)) is Part.LEAD
+
+
+def test_who_is_suspended_neither_leads_nor_follows_and_takes_up_what_comes():
+    replica = a_leader()
+    replica.suspend()
+    assert replica.leader_id == NO_BROKER
+    assert not replica.is_leader
+    assert not replica.is_following
+    with pytest.raises(NotLeaderError):
+        replica.require_writable(1, True)
+    assert apply(replica, a_state()) is Part.LEAD
+    assert not replica.has_led_since(4)
+
+
+# Writing
+
+
+def test_who_may_append_and_why_not():
+    replica = a_replica(min_insync_replicas=2)
+    with pytest.raises(NotLeaderError, match="led by broker"):
+        replica.require_writable(1, True)
+    apply(replica, a_state())
+    replica.require_writable(ALL_IN_SYNC, True)
+    with pytest.raises(NotLeaderError, match="lease"):
+        replica.require_writable(ALL_IN_SYNC, False)
+    apply(replica, a_state(version=1, isr=(US,)))
+    replica.require_writable(1, True)
+    with pytest.raises(NotEnoughReplicasError):
+        replica.require_writable(ALL_IN_SYNC, True)
+
+
+def test_fewer_may_be_enough_when_the_option_is_lowered():
+    replica = a_replica(end=3, min_insync_replicas=2)
+    apply(replica, a_state(isr=(US,), elr=(SECOND,)))
+    assert not replica.advance(0, 3)
+    assert replica.set_min_insync_replicas(1)
+    assert not replica.set_min_insync_replicas(1)
+    assert replica.has_enough_in_sync
+    assert replica.acknowledgement(5, 3) is Acknowledgement.PENDING
+
+
+def test_a_leader_is_settled_when_all_that_it_began_with_is_committed():
+    replica = a_leader(end=9)
+    replica.advance(0, 9)
+    assert not replica.is_settled
+    fetch(replica, SECOND, 8, end=9)
+    assert not replica.is_settled
+    fetch(replica, SECOND, 9, end=9)
+    assert replica.is_settled
+
+
+# Followers
+
+
+def test_a_fetch_says_what_follows_from_it():
+    replica = a_leader()
+    assert fetch(replica, SECOND, 3, end=3) == FetchNews(True, True, False, None)
+    assert fetch(replica, SECOND, 3, end=3) == FetchNews(False, False, False, None)
+    assert fetch(replica, THIRD, 3, end=3) == FetchNews(False, True, True, None)
+
+
+def test_a_fetch_that_does_not_count_changes_nothing():
+    replica = a_leader()
+    made = FollowerFetch(3, 0, EPOCH_OF_BROKER, 3, 0, 100.0)
+    assert replica.note_fetch(SECOND, made, EPOCH_OF_BROKER + 1, 0) is None
+    assert replica.high_watermark == 0
+    assert replica.broker_epoch_at_fetch(SECOND) == -1
+
+
+def test_the_high_watermark_waits_for_a_follower_one_fetch_behind_and_not_for_ever():
+    replica = a_leader()
+    fetch(replica, SECOND, 3, end=3)
+    fetch(replica, THIRD, 1, end=3)
+    fetch(replica, SECOND, 6, end=6)
+    news = fetch(replica, THIRD, 3, end=6, at=101.0)
+    assert news is not None
+    assert news.waits_until == 101.0 + JOINING_SECONDS
+    fetch(replica, SECOND, 8, end=8, at=101.5)
+    assert replica.high_watermark == 6
+    replica.give_up_joining(news.waits_until)
+    assert replica.advance(0, 8)
+    assert replica.high_watermark == 8

@@ -51,9 +51,8 @@ def write_lines(folder: Path, *lines: str) -> str:
 def start_process(*arguments: str, **options: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen(  # type: ignore[call-overload, no-any-return]
         [*COMMAND, *arguments],
-        stderr=subprocess.PIPE,
         env=os.environ | {"PYTHONUNBUFFERED": ""},
-        **options,
+        **{"stderr": subprocess.PIPE, **options},
     )
 
 

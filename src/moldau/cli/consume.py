@@ -76,6 +76,7 @@ def consume(
 
     from moldau.cli.consume_run import Consumption, consume_records
     from moldau.cli.consume_start import choose_start
+    from moldau.cli.log_lines import warnings_shown
     from moldau.cli.record_format import parse_format
 
     if group is not None and (partition or offset is not None or timestamp is not None):
@@ -94,4 +95,5 @@ def consume(
         idle_seconds=None if timeout_ms is None else timeout_ms / 1000,
         until_end=until_end,
     )
-    asyncio.run(consume_records(bootstrap, consumption))
+    with warnings_shown():
+        asyncio.run(consume_records(bootstrap, consumption))

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from moldau.cli.consume_start import AtBeginning, BeforeEnd, Start, go_to_start
 from moldau.cli.output import note
+from moldau.cli.progress import Progress
 from moldau.cli.record_format import Formatter
 from moldau.cli.session import CLIENT_ID
 from moldau.client.consumer import AsyncConsumer
@@ -118,8 +119,19 @@ class Printing:
         self._consumption = consumption
         self._ends = ends
         self._left = consumption.max_records
+        self._count = self._size_bytes = 0
+        has_end = consumption.until_end or consumption.max_records is not None
+        # Where the records are seen, they are progress enough.
+        self._progress = None if sys.stdout.isatty() else Progress(has_end=has_end)
 
     async def run(self) -> None:
+        try:
+            await self._print_all()
+        finally:
+            if self._progress is not None:
+                self._progress.clear()
+
+    async def _print_all(self) -> None:
         idle_seconds = self._consumption.idle_seconds
         timeout_seconds = _POLL_SECONDS if idle_seconds is None else idle_seconds
         while self._left != 0 and not await self._is_at_end():
@@ -172,8 +184,13 @@ class Printing:
         return [one for one in records if one.offset < passed.get(one[:2], one.offset + 1)]  # type: ignore[call-overload]
 
     def _print(self, records: Sequence[ConsumerRecord]) -> None:
+        text = self._consumption.formatter(records)
         out = sys.stdout.buffer
-        out.write(self._consumption.formatter(records))
+        out.write(text)
         out.flush()
+        self._count += len(records)
+        self._size_bytes += len(text)
+        if self._progress is not None:
+            self._progress.show(self._count, self._size_bytes)
         if self._left is not None:
             self._left -= len(records)

@@ -1,19 +1,26 @@
-"""How a broker's log reads: one line an event, quiet unless asked.
+"""How a broker's log reads, and what commands say while they wait: quiet unless asked.
 
     03:24:09.120 warning storage.log_store  the log directory /data is offline: No space left
 
 Time of day, level, room and module, sentence. Warnings and errors go to standard error;
 `MOLDAU_LOG=info` (or `debug`) shows more.
+
+A command that talks to brokers shows the warnings of its client in the same words as its failures:
+
+    moldau: no broker answers at 127.0.0.1:9092 (Connection refused); trying again
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
 import time
+from collections.abc import Iterator
 
 LEVEL_VARIABLE = "MOLDAU_LOG"
+ERASE_LINE = "\r\x1b[K"
 _LEVELS = ("debug", "info", "warning", "error")
 
 
@@ -33,6 +40,14 @@ class LineFormatter(logging.Formatter):
         return line
 
 
+class CommandFormatter(logging.Formatter):
+    """A warning as one line of a command."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        erase = ERASE_LINE if sys.stderr.isatty() else ""  # progress may be shown there
+        return f"{erase}moldau: {super().format(record)}"
+
+
 def set_up_logging() -> None:
     """Send Moldau's log to standard error; the level comes from the environment."""
     level = os.environ.get(LEVEL_VARIABLE, "warning").lower()
@@ -40,8 +55,29 @@ def set_up_logging() -> None:
     handler.setFormatter(LineFormatter())
     root = logging.getLogger()
     root.addHandler(handler)
-    root.setLevel(level.upper() if level in _LEVELS else "WARNING")
+    root.setLevel(_read_level())
     if level not in _LEVELS:
         logging.getLogger("moldau").warning(
             "%s=%s is not one of %s", LEVEL_VARIABLE, level, ", ".join(_LEVELS)
         )
+
+
+@contextlib.contextmanager
+def warnings_shown() -> Iterator[None]:
+    """Let a command say on standard error what its client waits for."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(CommandFormatter())
+    handler.setLevel(_read_level())
+    # What was not delivered is told by the command itself, at its end.
+    handler.addFilter(lambda record: record.name != "moldau.client.sender")
+    logger = logging.getLogger("moldau")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def _read_level() -> str:
+    level = os.environ.get(LEVEL_VARIABLE, "warning").lower()
+    return level.upper() if level in _LEVELS else "WARNING"

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from moldau.cli.line_parser import Parser
 from moldau.cli.line_source import read_lines
+from moldau.cli.log_lines import warnings_shown
 from moldau.cli.output import note, print_document
 from moldau.cli.pace import Pace
 from moldau.cli.progress import Progress
@@ -58,14 +59,15 @@ def run_production(production: Production) -> None:
     if production.partition is not None:
         _require_partition(topic, production.partition)
     account = Account()
-    producer = _make_producer(production)
-    try:
-        _Input(producer, account, production).send()
-    finally:
-        # All is confirmed by now, unless something went wrong: then what is left is not waited for.
-        producer.close(0.0)
-        account.count_rest()
-        _report(account, production)
+    with warnings_shown():
+        producer = _make_producer(production)
+        try:
+            _Input(producer, account, production).send()
+        finally:
+            # All is confirmed by now, unless something went wrong: what is left is not waited for.
+            producer.close(0.0)
+            account.count_rest()
+            _report(account, production)
 
 
 def _make_producer(production: Production) -> Producer:
@@ -96,9 +98,16 @@ class Account:
     def __init__(self) -> None:
         self.counts: Counter[int] = Counter()  # records in the log, by partition
         self.size_bytes = 0  # of the lines that are in the log
+        self.sent_count = 0  # records, in the log or not
         self._under_way: deque[tuple[ManyFuture, int]] = deque()
 
-    def add(self, sent: ManyFuture, size_bytes: int) -> None:
+    @property
+    def missing_count(self) -> int:
+        """Records that were sent, and of which it is not known that they are in the log."""
+        return self.sent_count - self.counts.total()
+
+    def add(self, sent: ManyFuture, record_count: int, size_bytes: int) -> None:
+        self.sent_count += record_count
         self._under_way.append((sent, size_bytes))
         self.count()
 
@@ -130,7 +139,8 @@ class _Input:
         self._producer = producer
         self._account = account
         self._production = production
-        self._progress = Progress(_input_bytes(production.file))
+        input_bytes = _input_bytes(production.file)
+        self._progress = Progress(input_bytes, has_end=input_bytes is not None)
         self._line_count = 0
         self._read_bytes = 0
         rate = production.records_per_second
@@ -168,7 +178,7 @@ class _Input:
                 partition=given if production.partition is None else production.partition,
                 headers=production.headers,
             )
-            self._account.add(sent, size_bytes)
+            self._account.add(sent, len(parsed.values), size_bytes)
             size_bytes = 0  # counted once, whatever the lines were divided into
         self._line_count += len(lines)
 
@@ -232,19 +242,25 @@ def _report(account: Account, production: Production) -> None:
                 "topic": production.topic,
                 "records": account.counts.total(),
                 "partitions": {str(partition): count for partition, count in counts.items()},
+                "missing": account.missing_count,
                 "confirmed": production.acks != ACKS_NONE,
             }
         )
         return
     note(describe_counts(production.topic, counts, confirmed=production.acks != ACKS_NONE))
+    if account.missing_count:
+        note(f"not confirmed: {_count_records(account.missing_count)}")
 
 
 def describe_counts(topic: str, counts: dict[int, int], *, confirmed: bool) -> str:
     """The account of a session in one line."""
     total = sum(counts.values())
-    records = "1 record" if total == 1 else f"{total:,} records"
     where = ", ".join(f"{count:,} in partition {one}" for one, count in counts.items())
     if len(counts) == 1:
         where = f"partition {next(iter(counts))}"
     doubt = "" if confirmed else ", unconfirmed"
-    return f"{records} sent to {topic}" + (f" ({where}{doubt})" if total else "")
+    return f"{_count_records(total)} sent to {topic}" + (f" ({where}{doubt})" if total else "")
+
+
+def _count_records(count: int) -> str:
+    return "1 record" if count == 1 else f"{count:,} records"

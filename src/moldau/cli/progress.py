@@ -1,40 +1,54 @@
-"""A line on the terminal that shows that long work goes on; nothing where nobody looks."""
+"""What shows that long work goes on: a line on the terminal that is renewed, or one now and then
+in a log. It goes to stderr: stdout is for data.
+"""
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 
+from moldau.cli.log_lines import ERASE_LINE
+
 _FIRST_AFTER_SECONDS = 1.0
 _EVERY_SECONDS = 0.2
-_ERASE_LINE = "\r\x1b[K"
+_LOGGED_EVERY_SECONDS = 10.0
 
 
 class Progress:
     """Shows how many records have gone, how fast, and how much of the input is left."""
 
-    def __init__(self, total_bytes: int | None = None) -> None:
+    def __init__(self, total_bytes: int | None = None, *, has_end: bool) -> None:
+        """Of work without an end a log says nothing: it would grow for ever."""
         self._total_bytes = total_bytes
         self._is_watched = sys.stderr.isatty()
         self._began = time.monotonic()
-        self._next = self._began + _FIRST_AFTER_SECONDS  # short work shows nothing
+        self._next = math.inf
+        if self._is_watched:
+            self._next = self._began + _FIRST_AFTER_SECONDS  # short work shows nothing
+        elif has_end:
+            self._next = self._began + _LOGGED_EVERY_SECONDS
         self._is_shown = False
 
-    def show(self, records: int, size_bytes: int, input_bytes: int) -> None:
-        """Renew the line, if it is time. `input_bytes` is how much of the input has been read."""
+    def show(self, records: int, size_bytes: int, input_bytes: int = 0) -> None:
+        """Show how far it is, if it is time. `input_bytes` is how much of the input was read."""
         now = time.monotonic()
-        if not self._is_watched or now < self._next:
+        if now < self._next:
             return
-        self._next = now + _EVERY_SECONDS
-        self._is_shown = True
         share = min(input_bytes / self._total_bytes, 1.0) if self._total_bytes else None
         text = describe_progress(records, size_bytes, now - self._began, share)
-        sys.stderr.write(_ERASE_LINE + text)
+        if self._is_watched:
+            self._next = now + _EVERY_SECONDS
+            self._is_shown = True
+            sys.stderr.write(ERASE_LINE + text)
+        else:
+            self._next = now + _LOGGED_EVERY_SECONDS
+            sys.stderr.write(f"moldau: {text}\n")
         sys.stderr.flush()
 
     def clear(self) -> None:
         if self._is_shown:
-            sys.stderr.write(_ERASE_LINE)
+            sys.stderr.write(ERASE_LINE)
             sys.stderr.flush()
 
 

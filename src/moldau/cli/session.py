@@ -10,6 +10,7 @@ import typer
 
 from moldau import __version__
 from moldau.cli.failures import explain
+from moldau.cli.log_lines import warnings_shown
 from moldau.client.cluster_client import ClientSettings, ClusterClient
 from moldau.client.connections import ConnectionSettings
 from moldau.errors import MoldauError
@@ -36,7 +37,8 @@ def with_admin(bootstrap: str, work: Callable[[AsyncAdmin], Awaitable[T]]) -> T:
         async with AsyncAdmin(bootstrap, client_settings()) as admin:
             return await work(admin)
 
-    return asyncio.run(session())
+    with warnings_shown():
+        return asyncio.run(session())
 
 
 def with_client(bootstrap: str, work: Callable[[ClusterClient], Awaitable[T]]) -> T:
@@ -49,7 +51,8 @@ def with_client(bootstrap: str, work: Callable[[ClusterClient], Awaitable[T]]) -
         finally:
             await client.close()
 
-    return asyncio.run(session())
+    with warnings_shown():
+        return asyncio.run(session())
 
 
 def end_with(errors: Iterable[MoldauError | None]) -> None:

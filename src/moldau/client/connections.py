@@ -6,6 +6,7 @@ request means.
 
 A shell. The reader task owns the receiving side; senders take turns at a lock. A request that goes
 unanswered for too long ends the connection, because every later answer would queue behind it.
+Long before that it is told (`outages`).
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ import errno
 import os
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 from kio.schema.errors import ErrorCode
 
+from moldau.client.outages import QUIET_SECONDS, BrokerOutages
 from moldau.client.rules.addresses import Address
 from moldau.client.rules.versions import BrokerVersions, choose_version
 from moldau.clock import Clock, Timer
@@ -50,12 +52,13 @@ _ERROR_CODE_BYTES = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionSettings:
-    """How patient a connection is, and what it calls itself."""
+    """How long a connection waits, what it calls itself, and whom it tells of trouble."""
 
     client_id: str = "moldau"
     client_version: str = "0"
     connect_seconds: float = 5.0
     request_seconds: float = 30.0
+    outages: BrokerOutages = field(default_factory=BrokerOutages, compare=False)
 
 
 class Answer(NamedTuple):
@@ -90,6 +93,7 @@ class BrokerConnection:
         self._due: deque[_Due] = deque()  # in the order in which the requests were sent
         self._next_correlation_id = 0
         self._end: ClientError | None = None  # why it is over, once it is
+        self._is_quiet = False  # an answer is late, and that was told
         self._reader = asyncio.get_running_loop().create_task(
             self._read_answers(), name=f"answers from {address}"
         )
@@ -132,7 +136,7 @@ class BrokerConnection:
     ) -> asyncio.Future[Answer]:
         """Send an encoded body; the answer can be waited for later, after further requests."""
         async with self._sending:
-            due = self._expect(api, version, self._settings.request_seconds + extra_seconds)
+            due = self._expect(api, version, extra_seconds)
             await self._send(api, version, due.correlation_id, body)
             return due.arrived
 
@@ -171,19 +175,39 @@ class BrokerConnection:
         entity = fit(request_class(API_VERSIONS.key, version), values, frozenset(values))
         return await self.exchange(API_VERSIONS, version, (encode_body(entity),))
 
-    def _expect(self, api: Api, version: int, patience_seconds: float) -> _Due:
-        loop = asyncio.get_running_loop()
+    def _expect(self, api: Api, version: int, extra_seconds: float) -> _Due:
+        timeout_seconds = self._settings.request_seconds + extra_seconds
+        quiet_seconds = min(QUIET_SECONDS + extra_seconds, timeout_seconds)
+        correlation_id = self._take_correlation_id()
         due = _Due(
-            self._take_correlation_id(),
+            correlation_id,
             api.key,
             version,
-            loop.create_future(),
+            asyncio.get_running_loop().create_future(),
             self._clock.call_later(
-                patience_seconds, lambda: self._on_silence(api, patience_seconds)
+                quiet_seconds,
+                lambda: self._on_quiet(correlation_id, api, quiet_seconds, timeout_seconds),
             ),
         )
         self._due.append(due)
         return due
+
+    def _on_quiet(
+        self, correlation_id: int, api: Api, quiet_seconds: float, timeout_seconds: float
+    ) -> None:
+        """An answer is late: that is told, and the rest of the time is waited for."""
+        if quiet_seconds >= timeout_seconds:
+            self._on_timeout(api, timeout_seconds)
+            return
+        self._is_quiet = True
+        self._settings.outages.on_quiet(self.address, self._clock.monotonic(), quiet_seconds)
+        rest = self._clock.call_later(
+            timeout_seconds - quiet_seconds, lambda: self._on_timeout(api, timeout_seconds)
+        )
+        self._due = deque(
+            due._replace(timer=rest) if due.correlation_id == correlation_id else due
+            for due in self._due
+        )
 
     async def _send(
         self, api: Api, version: int, correlation_id: int, body: Sequence[Buffer]
@@ -229,14 +253,17 @@ class BrokerConnection:
             )
         self._due.popleft()
         due.timer.cancel()
+        if self._is_quiet:
+            self._is_quiet = False
+            self._settings.outages.on_answer(self.address, self._clock.monotonic())
         if not due.arrived.done():  # it is done when its waiter was cancelled
             due.arrived.set_result(Answer(view, position))
 
-    def _on_silence(self, api: Api, patience_seconds: float) -> None:
+    def _on_timeout(self, api: Api, timeout_seconds: float) -> None:
         self._finish(
             NoAnswerError(
                 f"{self.address} did not answer a {api.name} request "
-                f"within {patience_seconds:g} seconds"
+                f"within {timeout_seconds:g} seconds"
             )
         )
         self._reader.cancel()
@@ -268,6 +295,24 @@ async def open_connection(
     network: Network, clock: Clock, address: Address, settings: ConnectionSettings
 ) -> BrokerConnection:
     """Connect and learn the broker's versions; raises BrokerUnreachableError."""
+    outages = settings.outages
+    timer = clock.call_later(
+        QUIET_SECONDS, lambda: outages.on_quiet(address, clock.monotonic(), QUIET_SECONDS)
+    )
+    try:
+        connection = await _open(network, clock, address, settings)
+    except BrokerUnreachableError as error:
+        outages.on_unreachable(address, error, clock.monotonic())
+        raise
+    finally:
+        timer.cancel()
+    outages.on_answer(address, clock.monotonic())
+    return connection
+
+
+async def _open(
+    network: Network, clock: Clock, address: Address, settings: ConnectionSettings
+) -> BrokerConnection:
     try:
         channel = await network.connect(
             address.host, address.port, timeout=settings.connect_seconds

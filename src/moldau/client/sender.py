@@ -15,6 +15,7 @@ from moldau.client.batch_promises import BatchPromise
 from moldau.client.broker_link import BrokerLink
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.intake import Intake
+from moldau.client.outages import NO_LEADER, PartitionOutages
 from moldau.client.produce_exchange import Answered, ProduceExchange
 from moldau.client.producer_identity import ask_identity
 from moldau.client.producer_topics import ProducerTopics
@@ -55,6 +56,7 @@ class Sender:
         self._timer: Timer | None = None
         self._timer_at = NEVER
         self._is_asking_identity = False
+        self._outages = PartitionOutages()
         self._flushes: list[tuple[int, asyncio.Future[None]]] = []  # waiting, by serial number
 
     def begin(self) -> None:
@@ -86,6 +88,8 @@ class Sender:
         self._tell(finished)
         if plan.leaderless:
             self._topics.want_refresh()
+            for partition in plan.leaderless:
+                self._outages.on_refusal(partition, NO_LEADER, now)
         if plan.needs_identity:
             self._want_identity()
         self._arm(min(plan.look_again_at, next_expiry))
@@ -132,6 +136,10 @@ class Sender:
                 finished += result.finished
                 if result.refresh_metadata:
                     self._topics.want_refresh()
+                if isinstance(answer.error, KafkaError) and not result.finished:
+                    self._outages.on_refusal(batch.partition, answer.error, now)
+                elif answer.error is None and self._outages:
+                    self._outages.on_success(batch.partition, now)
         self._tell(finished)
 
     # Telling

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from concurrent.futures import Future
-
 import pytest
 
 from moldau.cli.produce_run import Account, describe_counts
@@ -22,8 +20,8 @@ def batch(partition: int) -> SharedPromise:
 def test_only_what_is_in_the_log_is_counted() -> None:
     account = Account()
     first, second, third = batch(0), batch(2), batch(0)
-    account.add(ManyFuture([Placed(first, 0, 3), Placed(second, 0, 2)]), 500)
-    account.add(ManyFuture([Placed(third, 0, 1)]), 100)
+    account.add(ManyFuture([Placed(first, 0, 3), Placed(second, 0, 2)]), 5, 500)
+    account.add(ManyFuture([Placed(third, 0, 1)]), 1, 100)
     first.keep(Delivered(10))
     account.count()
     assert account.counts.total() == 0  # all of the first lines, or none of them yet
@@ -37,8 +35,8 @@ def test_a_failure_is_raised_and_what_was_delivered_beside_it_is_counted() -> No
     account = Account()
     good, bad, later = batch(0), batch(1), batch(0)
     sent = ManyFuture([Placed(good, 0, 3), Placed(bad, 0, 2)])
-    account.add(sent, 500)
-    account.add(ManyFuture([Placed(later, 0, 4)]), 100)
+    account.add(sent, 5, 500)
+    account.add(ManyFuture([Placed(later, 0, 4)]), 4, 100)
     good.keep(Delivered(0))
     bad.keep(NotDelivered(BatchTooLargeError("too large")))
     later.keep(Delivered(3))
@@ -46,7 +44,7 @@ def test_a_failure_is_raised_and_what_was_delivered_beside_it_is_counted() -> No
         account.count()
     account.count_rest()
     assert dict(account.counts) == {0: 7}
-    assert isinstance(sent, Future)
+    assert account.missing_count == 2
 
 
 def test_the_account_is_one_line() -> None:

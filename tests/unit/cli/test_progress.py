@@ -35,7 +35,7 @@ def test_long_work_is_shown_again_and_again_and_cleared(
 ) -> None:
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    shown = Progress(total_bytes=1000)
+    shown = Progress(total_bytes=1000, has_end=True)
     clock.now += 2
     shown.show(10, 5_000_000, 250)
     shown.show(11, 5_000_000, 260)  # too soon for another line
@@ -53,17 +53,25 @@ def test_long_work_is_shown_again_and_again_and_cleared(
 def test_short_work_shows_nothing(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)
-    shown = Progress()
+    shown = Progress(has_end=False)
     clock.now += 0.9
     shown.show(10, 5_000_000, 0)
     shown.clear()
     assert terminal.getvalue() == ""
 
 
-def test_where_nobody_looks_nothing_is_shown(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    pipe = io.StringIO()
-    monkeypatch.setattr("sys.stderr", pipe)
-    shown = Progress()
-    clock.now += 10
-    shown.show(10, 5_000_000, 0)
-    assert pipe.getvalue() == ""
+def test_in_a_log_there_is_a_line_now_and_then(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = io.StringIO()
+    monkeypatch.setattr("sys.stderr", log)
+    shown, endless = Progress(has_end=True), Progress(has_end=False)
+    for count in range(25):
+        shown.show(count, count * 1_000_000)
+        endless.show(count, count * 1_000_000)  # nothing: it would fill the log
+        clock.now += 1
+    shown.clear()
+    assert log.getvalue().splitlines() == [
+        "moldau: 10 records, 10.0 MB, 1 records/s",
+        "moldau: 20 records, 20.0 MB, 1 records/s",
+    ]

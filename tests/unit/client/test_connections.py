@@ -26,6 +26,8 @@ from moldau.net.port import Connection
 from moldau.wire.apis import METADATA as METADATA_API
 from moldau.wire.apis import PRODUCE as PRODUCE_API
 from moldau.wire.apis import VersionRange
+from moldau.wire.messages import encode_body
+from moldau.wire.versions import request_class
 
 ADDRESS = Address("b1", PORT)
 ASK = {"topics": [], "allow_auto_topic_creation": False}
@@ -258,5 +260,75 @@ def test_a_request_without_an_answer_does_not_wait_for_one() -> None:
         await connection.tell(PRODUCE_API, 3, (produce,))
         assert await ask(connection, "after") == ["after"]
         await connection.close()
+
+    stage.play(story)
+
+
+# What is told while somebody waits
+
+
+def test_a_broker_that_is_quiet_is_told_of_and_again_when_it_answers(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stage = Stage()
+    stage.brokers[0].scripts[METADATA] = lambda request: SILENCE
+
+    async def story() -> None:
+        connection = await connect(stage)
+        timers = stage.clock.pending_timers
+        asked = [asyncio.ensure_future(ask(connection)) for _ in range(3)]
+        await stage.clock.sleep(1.4)
+        assert caplog.messages == []
+        await stage.clock.sleep(0.2)
+        assert caplog.messages == ["b1:9092 has not answered for 2 seconds; waiting"]
+        await stage.clock.sleep(8.5)
+        assert all(isinstance(one.exception(), NoAnswerError) for one in asked)
+        assert stage.clock.pending_timers == timers
+        stage.brokers[0].scripts[METADATA] = metadata({})
+        await (await open_again(connection)).close()
+        assert caplog.messages[1:] == ["b1:9092 answers again, after 10 seconds"]
+
+    async def open_again(former: BrokerConnection) -> BrokerConnection:
+        settings = former._settings
+        return await open_connection(stage.network.host("client"), stage.clock, ADDRESS, settings)
+
+    stage.play(story)
+
+
+def test_a_broker_that_cannot_be_connected_to_is_told_of_before_it_is_given_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stage = Stage()
+    stage.network.cut("client", "b1")
+
+    async def story() -> None:
+        connecting = asyncio.ensure_future(connect(stage))
+        await stage.clock.sleep(2.0)
+        assert caplog.messages == ["b1:9092 has not answered for 2 seconds; waiting"]
+        with pytest.raises(BrokerUnreachableError):
+            await connecting
+
+    stage.play(story)
+
+
+def test_an_answer_that_was_asked_to_be_late_is_not_told_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stage = Stage()
+    stage.brokers[0].scripts[METADATA] = lambda request: SILENCE
+
+    async def story() -> None:
+        connection = await connect(stage)
+        body = encode_body(request_class(METADATA, 1)(topics=()))
+        waiting = asyncio.ensure_future(
+            connection.exchange(METADATA_API, 1, (body,), extra_seconds=5.0)
+        )
+        await stage.clock.sleep(6.0)
+        assert caplog.messages == []
+        await stage.clock.sleep(1.0)
+        assert caplog.messages == ["b1:9092 has not answered for 6 seconds; waiting"]
+        await connection.close()
+        with pytest.raises(ConnectionLostError):
+            await waiting
 
     stage.play(story)

@@ -758,3 +758,56 @@ def test_nothing_is_sent_when_there_is_nothing() -> None:
         assert await (await producer.send_many(TOPIC, [])) == ()
 
     stage.run(story)
+
+
+# What is told while somebody waits
+
+
+def test_a_full_disk_is_told_at_once_and_when_there_is_room_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stage = ProducerStage()
+    stage.mishaps.extend([ErrorCode.kafka_storage_error] * 3)
+
+    async def story(producer: AsyncProducer) -> None:
+        await (await producer.send(TOPIC, b"v"))
+
+    stage.run(story)
+    told, over = caplog.messages
+    assert told.startswith("rivers-0: the broker cannot use the disk of this partition")
+    assert told.endswith("it may be full; the broker's log says more; trying again")
+    assert over.startswith("rivers-0 is served again, after ")
+
+
+@pytest.mark.parametrize("attempts", [2, 6])
+def test_a_refusal_is_told_when_it_lasts(attempts: int, caplog: pytest.LogCaptureFixture) -> None:
+    stage = ProducerStage()
+    stage.mishaps.extend([ErrorCode.not_enough_replicas] * attempts)
+
+    async def story(producer: AsyncProducer) -> None:
+        await (await producer.send(TOPIC, b"v"))
+
+    stage.run(story)
+    if attempts == 2:
+        assert caplog.messages == []
+    else:
+        told, over = caplog.messages
+        assert "min.insync.replicas" in told
+        assert told.endswith("; trying again")
+        assert over.startswith("rivers-0 is served again, after ")
+
+
+def test_a_partition_without_a_leader_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    stage = ProducerStage(leaders=[-1])
+
+    async def story(producer: AsyncProducer) -> None:
+        sent = await producer.send(TOPIC, b"v")
+        await stage.clock.sleep(3.0)
+        assert caplog.messages == [
+            "rivers-0: no broker leads it at the moment; trying again",
+        ]
+        stage.topics[TOPIC] = [1]
+        await sent
+
+    stage.run(story)
+    assert len(caplog.messages) == 2

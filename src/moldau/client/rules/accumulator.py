@@ -40,8 +40,8 @@ class SendPlan(Generic[P]):
     """What to do now: a request for each broker, and what stands in the way of the rest."""
 
     requests: dict[int, list[ProducerBatch[P]]] = field(default_factory=dict)
-    leaderless: set[str] = field(default_factory=set)
-    """Topics with a batch that is ready and has nowhere to go."""
+    leaderless: set[TopicPartition] = field(default_factory=set)
+    """Partitions with a batch that is ready and has nowhere to go."""
     needs_identity: bool = False
     look_again_at: float = NEVER
 
@@ -136,7 +136,7 @@ class Accumulator(Generic[P]):
     ) -> None:
         broker_id = find_leader(queue.partition)
         if broker_id is None:
-            plan.leaderless.add(queue.partition.topic)
+            plan.leaderless.add(queue.partition)
             queue.waiting[0].last_error = LeaderNotAvailableError(
                 f"{queue.partition} has no leader"
             )

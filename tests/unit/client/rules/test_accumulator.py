@@ -146,7 +146,7 @@ def test_topics_without_a_leader_are_named_and_their_batches_know_why_they_wait(
     accumulator = make(linger=0.0)
     batch = add(accumulator)
     found = plan(accumulator, 0.0, leaders={})
-    assert (found.requests, found.leaderless) == ({}, {"rivers"})
+    assert (found.requests, found.leaderless) == ({}, {ONE})
     assert "no leader" in str(batch.last_error)
 
 

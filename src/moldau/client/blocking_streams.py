@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from moldau.client.consumer import FOREVER_SECONDS, POLL_BYTES
 from moldau.client.consumer_core import ConsumerCore
-from moldau.client.consumer_readers import Reader
 from moldau.client.consumer_setup import CLOSE_SECONDS
 from moldau.client.loop_thread import LoopThread
 from moldau.client.open_producers import watch
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.client.rules.delivery import Position, RawBatch
+from moldau.client.rules.readers import Reader
 from moldau.client.user_calls import INSIDE_A_CALL, RunCall, UserCall
 from moldau.errors import ClosedClientError, CommitFailedError, ConfigurationError
 from moldau.model import TopicPartition

@@ -15,7 +15,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from moldau.client.consumer_core import ConsumerCore
-from moldau.client.consumer_readers import Reader
 from moldau.client.consumer_setup import (
     CLOSE_SECONDS,
     ConsumerArguments,
@@ -31,6 +30,7 @@ from moldau.client.rules.assignors import Assignor
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.client.rules.delivery import Deserializer, Position, RawBatch
+from moldau.client.rules.readers import Reader
 from moldau.client.rules.subscription import Pattern, subscribe_to
 from moldau.client.user_calls import Listener
 from moldau.clock import Clock

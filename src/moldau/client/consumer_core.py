@@ -1,48 +1,67 @@
-"""What both faces of the consumer have inside, put together.
+"""What both faces of the consumer have inside: the machine, and the shells that work for it.
 
-`AsyncConsumer` runs it on its user's loop, `Consumer` on a loop in a thread of its own.
+`AsyncConsumer` runs it on its user's loop, `Consumer` on a loop in a thread of its own. Whatever
+happens, happens to the machine (`rules.consumer_machine`) in a turn; what it wants done then goes
+to `consumer_fetching`, to `consumer_coordinator`, to a timer, or to the program.
 
-The program comes in through `come_in`, whenever it wants records and there are none at hand, or
-when something waits for it (`attention`). In between it owns what it was given, and nothing changes
-for it: a rebalance waits at the door (`partition_owner`). Everything here belongs to one loop;
-faces in other threads read `attention`, and touch deliveries of readers that do not rest.
+Everything here belongs to one loop; faces in other threads read `attention`, and touch deliveries
+of readers that do not rest.
 """
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from random import Random
+from typing import assert_never
 
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.connection_pool import ConnectionPool
-from moldau.client.consumer_commits import CommitMode, Commits
-from moldau.client.consumer_group import ConsumerGroup
-from moldau.client.consumer_positions import PositionKeeper
-from moldau.client.consumer_progress import Progress
-from moldau.client.consumer_readers import Reader, Readers
-from moldau.client.consumer_topics import ConsumerTopics
-from moldau.client.fetcher import Fetcher, FetcherSettings
+from moldau.client.consumer_coordinator import Coordinator
+from moldau.client.consumer_fetching import Fetching
 from moldau.client.group_values import GroupOffset
 from moldau.client.news import News, finish_within
 from moldau.client.option_settings import client_settings
-from moldau.client.partition_owner import Listeners, PartitionOwner
 from moldau.client.rules.addresses import parse_bootstrap
 from moldau.client.rules.assignors import Assignor
+from moldau.client.rules.commits import CommitMode
+from moldau.client.rules.consumer_instructions import (
+    Arm,
+    Fetch,
+    FinishCommit,
+    Instruction,
+    Join,
+    LearnTopics,
+    Leave,
+    Log,
+    LookUpCommitted,
+    LookUpOffsets,
+    Offsets,
+    Refresh,
+    SendCommit,
+    SendHeartbeat,
+    Sync,
+    Timer,
+    Validate,
+)
+from moldau.client.rules.consumer_machine import ConsumerMachine
 from moldau.client.rules.delivery import Decoding, Position
-from moldau.client.rules.offset_positions import Need, PartitionTable
-from moldau.client.rules.subscription import Subscription
-from moldau.client.user_calls import RunCall, UserCalls
+from moldau.client.rules.fetch_plan import FetchSettings
+from moldau.client.rules.hand_over import Event
+from moldau.client.rules.membership import MembershipSettings
+from moldau.client.rules.positions import PartitionTable
+from moldau.client.rules.readers import Reader, Readers
+from moldau.client.rules.subscription import TopicSelection
+from moldau.client.user_calls import Listener, RunCall, UserCalls
 from moldau.clock import Clock, SystemClock
+from moldau.clock import Timer as ArmedTimer
 from moldau.config.client_consumer_options import ConsumerOptions
 from moldau.errors import (
     ClientError,
     ClosedClientError,
-    ClusterUnreachableError,
     ConfigurationError,
-    KafkaError,
-    MoldauError,
-    OffsetOutOfRangeError,
     OperationTimeoutError,
 )
 from moldau.model import TopicPartition
@@ -50,9 +69,7 @@ from moldau.net.port import Network
 from moldau.net.sockets import SocketNetwork
 from moldau.tasks import TaskSupervisor
 
-_log = logging.getLogger(__name__)
-
-_SHORTEST_REMINDER_SECONDS = 0.01
+_log = logging.getLogger("moldau.consumer")
 
 
 class ConsumerCore:
@@ -66,7 +83,7 @@ class ConsumerCore:
         group_id: str | None,
         commit_mode: CommitMode,
         assignors: Sequence[Assignor],
-        listeners: Listeners,
+        listeners: Mapping[Event, Listener],
         decoding: Decoding,
         network: Network | None = None,
         clock: Clock | None = None,
@@ -74,12 +91,11 @@ class ConsumerCore:
     ) -> None:
         self.options = options
         self.clock: Clock = clock or SystemClock()
-        self.attention = True  # something waits for the program to come in
-        self.is_closed = False
-        self._has_begun = False
-        self._failures: list[Exception] = []  # to be raised by the program's next call
-        self._last_failures: list[Exception] = []  # of its listeners, since it closes
-        self._fatal: MoldauError | None = None  # to be raised by every call
+        self.attention = True  # the machine's, for faces in other threads
+        self._listener_failures: list[Exception] = []  # since it closes
+        self._armed: set[_Armed] = set()
+        self._commits: dict[int, asyncio.Future[None]] = {}  # that the program waits for
+        self._commit_ids = itertools.count(1)
         self._news = News(self.clock)
         self._tasks = TaskSupervisor(self._on_task_failure)
         network = network or SocketNetwork(self.clock)
@@ -90,142 +106,158 @@ class ConsumerCore:
         self._fetch_pool = ConnectionPool(
             parse_bootstrap(bootstrap), network, self.clock, settings.connection
         )
-        self.table = PartitionTable(options.auto_offset_reset, has_group=group_id is not None)
-        self.readers = Readers(decoding, self.clock.monotonic())
-        self._progress = Progress(self.table, self.readers)
-        self._calls = UserCalls(self._announce, self._on_listener_failure)
-        self._topics = ConsumerTopics(
-            self.client,
-            self.table,
+        self._machine = ConsumerMachine(
             options,
-            on_fresh=self._on_metadata,
-            on_failure=self._on_metadata_failure,
+            group_id=group_id,
+            commit_mode=commit_mode,
+            assignors=assignors,
+            listened_to=listeners.keys(),
+            decoding=decoding,
+            backoff=settings.backoff,
+            chance=self.client.random.random,
+            now=self.clock.monotonic(),
         )
-        self._fetcher = Fetcher(
+        self._turns = _Turns(self, self._machine)
+        self._calls = UserCalls(self._machine, self._turns, listeners, self._on_listener_failure)
+        self._start_shells(network, group_id)
+
+    def _start_shells(self, network: Network, group_id: str | None) -> None:
+        options = self.options
+        fetch_settings = FetchSettings.of(options)
+        self._fetching = Fetching(
             self.client,
             self._fetch_pool,
-            self.table,
-            FetcherSettings.of(options),
+            fetch_settings,
             self._tasks,
-            on_news=self._announce,
-            want_metadata=self._topics.keeper.want,
-        )
-        self._owner = PartitionOwner(
-            self.table,
-            self.readers,
-            self._fetcher,
-            self._topics,
-            self._calls,
-            listeners,
-            self.clock,
-            announce=self._announce,
-            on_coming=self._on_coming,
-            on_failure=self._fail,
-        )
-        self._group: ConsumerGroup | None = None
-        if group_id is not None:
-            self._group = ConsumerGroup(
-                group_id,
-                options,
-                client=self.client,
-                network=network,
-                clock=self.clock,
-                tasks=self._tasks,
-                table=self.table,
-                topics=self._topics,
-                owner=self._owner,
-                calls=self._calls,
-                news=self._news,
-                announce=self._announce,
-                commit_mode=commit_mode,
-                assignors=assignors,
-            )
-            self._owner.commits = self._group.commits
-        self._positions = PositionKeeper(
-            self.client,
-            self.table,
-            None if self._group is None else self._group.offsets,
-            read_committed=self.reads_committed,
+            self._turns,
+            may_create=options.allow_auto_create_topics,
             timeout_seconds=options.default_api_timeout_ms / 1000,
-            on_found=self._on_positions,
-            on_void=self._make_void,
-            on_failure=self._raise_later,
         )
+        self._coordinator: Coordinator | None = None
+        if group_id is not None:
+            self._coordinator = Coordinator(
+                self.client,
+                network,
+                group_id,
+                MembershipSettings.of(options),
+                self._tasks,
+                self._turns,
+                read_committed=fetch_settings.read_committed,
+                timeout_seconds=options.default_api_timeout_ms / 1000,
+            )
 
     @property
-    def reads_committed(self) -> bool:
-        return self.options.isolation_level == "read_committed"
+    def is_closed(self) -> bool:
+        return self._machine.is_closed
 
-    # What the program wants to read
+    @property
+    def table(self) -> PartitionTable:
+        return self._machine.table
+
+    @property
+    def readers(self) -> Readers:
+        return self._machine.readers
 
     @property
     def topics(self) -> frozenset[str]:
-        return self._topics.names
+        return self._machine.topics.names
 
-    def subscribe(self, subscription: Subscription) -> None:
-        if self._topics.subscription.is_empty and len(self.table):
-            raise ConfigurationError("partitions are assigned by hand; unsubscribe first")
-        self._topics.subscribe(subscription)
-        if not subscription.is_pattern:
-            self._owner.set_aside(
-                one for one in self.table.partitions if one.topic not in subscription.names
-            )
-            self.attention = True
-        if self._group is not None:
-            self._group.maybe_rejoin("the subscription has changed")
+    @property
+    def commits_before(self) -> bool:
+        return self._machine.commits_before
+
+    # Instructions
+
+    def end_turn(self) -> None:
+        """Do what the machine wants done."""
+        instructions, has_news = self._machine.end_turn()
+        self.attention = self._machine.attention
+        for instruction in instructions:
+            self._perform(instruction)
+        if has_news:
+            self._news.announce()
+
+    def _perform(self, instruction: Instruction) -> None:
+        match instruction:
+            case Fetch():
+                self._fetching.fetch(instruction)
+            case Refresh():
+                self._fetching.refresh(instruction)
+            case LookUpOffsets():
+                self._fetching.look_up(instruction)
+            case Validate():
+                self._fetching.validate(instruction)
+            case LearnTopics():
+                self._fetching.learn_topics(instruction)
+            case Arm(timer, seconds):
+                self._armed.add(_Armed(self, timer, seconds))
+            case Log(is_warning, message):
+                _log.log(logging.WARNING if is_warning else logging.INFO, "%s", message)
+            case FinishCommit(commit_id, failure):
+                self._finish_commit(commit_id, failure)
+            case _:
+                self._ask_coordinator(self._require_coordinator(), instruction)
+
+    def _ask_coordinator(
+        self,
+        coordinator: Coordinator,
+        instruction: LookUpCommitted | Join | Sync | SendHeartbeat | Leave | SendCommit,
+    ) -> None:
+        match instruction:
+            case LookUpCommitted():
+                coordinator.look_up(instruction)
+            case Join():
+                coordinator.join(instruction)
+            case Sync():
+                coordinator.sync(instruction)
+            case SendHeartbeat():
+                coordinator.heartbeat(instruction)
+            case Leave():
+                coordinator.leave(instruction)
+            case SendCommit():
+                coordinator.commit(instruction)
+            case _ as never:
+                assert_never(never)
+
+    def _require_coordinator(self) -> Coordinator:
+        if self._coordinator is None:
+            raise ConfigurationError("a consumer without a group has no committed offsets")
+        return self._coordinator
+
+    def fire(self, armed: _Armed) -> None:
+        """A timer of the machine's is over."""
+        self._armed.discard(armed)
+        with self._turns as machine:
+            machine.timer_fired(armed.timer)
+
+    # What the program wants to read
+
+    def subscribe(self, selection: TopicSelection) -> None:
+        with self._turns as machine:
+            machine.subscribe(selection)
 
     async def unsubscribe(self, run_call: RunCall) -> None:
         """Give everything up and leave the group."""
         self.require_outside()
-        self._progress.settle_all(has_failed=False)
-        self._topics.subscribe(Subscription())
+        with self._turns as machine:
+            machine.unsubscribe()
         await self._leave("the consumer has unsubscribed", run_call)
-        self._owner.release(self.table.partitions)
+        with self._turns as machine:
+            machine.release_all()
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
-        """Read exactly these, without the group having a say."""
-        if not self._topics.subscription.is_empty:
-            raise ConfigurationError("topics are subscribed to; unsubscribe first")
-        wanted = frozenset(TopicPartition(*one) for one in partitions)
-        self._owner.release(self.table.partitions - wanted)
-        self._owner.adopt(wanted - self.table.partitions)
-        self._topics.keeper.want()
-        self.attention = True
+        with self._turns as machine:
+            machine.assign(partitions)
 
     def split_readers(self, count: int) -> Sequence[Reader]:
-        """Have several readers; what the one before was given counts as dealt with."""
-        self._progress.settle_all(has_failed=False)
-        for state in self.table:
-            if state.position is not None:
-                self.seek(state.partition, state.position)
-        self._fetcher.is_shared = count > 1
-        return self.readers.split(count, self.clock.monotonic())
+        with self._turns as machine:
+            return machine.split_readers(count)
 
     def retire(self, reader: Reader, *, has_failed: bool) -> None:
-        """This reader takes nothing any more; others go on where it was."""
-        if reader.is_retired:
-            return
-        self._progress.settle_at_rest(reader, has_failed=has_failed and not self.commits_before)
-        left = sorted(reader.partitions)
-        self.readers.retire(reader)
-        self._owner.welcome(reader)
-        for partition in left:
-            state = self.table.find(partition)
-            if state is not None and state.position is not None:
-                self.seek(partition, state.position)
-        self._announce()
+        with self._turns as machine:
+            machine.retire(reader, has_failed=has_failed)
 
     # The program comes in
-
-    def begin(self) -> None:
-        if self._has_begun:
-            return
-        self._has_begun = True
-        self._tasks.spawn("consumer metadata", self._topics.keeper.run())
-        self._tasks.spawn("consumer positions", self._positions.run())
-        if self._group is not None and self._group.commits.mode is CommitMode.AFTER:
-            self._tasks.spawn("consumer commits", self._remind_of_commits(self._group.commits))
-        self._topics.keeper.want()
 
     async def come_in(self, reader: Reader, run_call: RunCall, timeout_seconds: float) -> None:
         """The program has dealt with all that this reader gave it, and wants more.
@@ -234,79 +266,26 @@ class ConsumerCore:
         """
         deadline = self.clock.monotonic() + timeout_seconds
         self._require_open(reader)
-        self.begin()
-        self._progress.settle(reader)
-        reader.rest()
-        self._owner.welcome(reader)
+        with self._turns as machine:
+            machine.begin()
+            machine.rest(reader)
+            machine.attend()
         try:
             while True:
                 seen = self._news.count
-                await self._attend_to(reader, run_call)
+                await self._calls.make(run_call)
+                self._require_open(reader)
+                with self._turns as machine:
+                    machine.serve(reader)
                 left = deadline - self.clock.monotonic()
                 if reader.delivery.has_more or left <= 0:
                     return
                 await self._news.wait_for_more(seen, left)
+                with self._turns as machine:
+                    machine.attend()
         finally:
-            self._update_attention()
-            if not self.is_closed and not reader.is_retired:  # else nothing is given any more
-                reader.go_on(self.clock.monotonic())
-
-    async def _attend_to(self, reader: Reader, run_call: RunCall) -> None:
-        """All that has waited for the program to come in, and then new records for it."""
-        self._progress.clear_void()
-        if self._group is not None and self._fatal is None:
-            self._group.maybe_join()
-        await self._calls.make(run_call)
-        self._require_open(reader)
-        self._raise_failures()
-        self._handle_failed_partitions()
-        if self._group is not None:
-            self._group.commit_if_due()
-        if any(state.need is not Need.READY for state in self.table):
-            self._positions.want()
-        if not reader.delivery.has_more:
-            reader.delivery.add(self._fetcher.take(reader.partitions))
-
-    def _raise_failures(self) -> None:
-        if self._fatal is not None:
-            raise self._fatal
-        if self._failures:
-            raise self._failures.pop(0)
-
-    def _handle_failed_partitions(self) -> None:
-        for state in self.table:
-            failure = state.failure
-            if failure is None or not state.is_read_up:
-                continue
-            if isinstance(failure, OffsetOutOfRangeError):
-                self.table.lose_offset(state.partition, state.epoch, state.fetch_offset)
-                self._fetcher.forget((state.partition,))
-            else:
-                state.failure = None
-                self._fetcher.wake()
-                raise failure
-
-    def _update_attention(self) -> None:
-        self.attention = bool(
-            self._owner.is_handing_over
-            or len(self._calls)
-            or self._failures
-            or self._fatal is not None
-            or self._progress.has_void
-            or self.is_closed
-            or any(state.failure is not None for state in self.table)
-        )
-
-    def _announce(self) -> None:
-        """Something has happened that the program may wait for."""
-        self._update_attention()
-        self._news.announce()
-
-    async def _remind_of_commits(self, commits: Commits) -> None:
-        """Have the program come in now and then, though it has records enough."""
-        while True:
-            await self.clock.sleep(max(commits.interval_seconds, _SHORTEST_REMINDER_SECONDS))
-            self.attention = True
+            with self._turns as machine:
+                machine.go_on(reader)
 
     # Positions
 
@@ -314,9 +293,10 @@ class ConsumerCore:
         self, partition: TopicPartition, timeout_seconds: float
     ) -> Position:
         """The position, looked up first if it has to be."""
-        self.begin()
         deadline = self.clock.monotonic() + timeout_seconds
-        while (found := self._progress.position(partition)) is None:
+        with self._turns as machine:
+            machine.begin()
+        while (found := self.readers.position(partition)) is None:
             left = deadline - self.clock.monotonic()
             if left <= 0:
                 raise OperationTimeoutError(
@@ -324,129 +304,89 @@ class ConsumerCore:
                     f"{timeout_seconds:g} seconds"
                 )
             self._require_open()
-            self._raise_failures()
             seen = self._news.count
-            self._positions.want()
+            with self._turns as machine:
+                machine.raise_failures()
+                machine.want_positions()
             await self._news.wait_for_more(seen, left)
         return found
 
     def seek(self, partition: TopicPartition, position: Position) -> None:
-        self.table.seek(partition, position)
-        self._moved((partition,))
+        with self._turns as machine:
+            machine.seek(partition, position)
 
     def reset(self, partition: TopicPartition, timestamp: int) -> None:
         """Move to the offset of a time, or EARLIEST or LATEST, when it is looked up."""
-        self.table.request_reset(partition, timestamp)
-        self._moved((partition,))
+        with self._turns as machine:
+            machine.reset(partition, timestamp)
 
     def pause(self, partitions: Collection[TopicPartition], *, is_paused: bool) -> None:
-        for partition in partitions:
-            self.table.require(partition).is_paused = is_paused
-        for reader in self.readers:
-            reader.delivery.pause(self.table.paused)
-        self._fetcher.wake()
-        self._announce()
-        self.attention = True  # ends an iteration over what is paused
+        with self._turns as machine:
+            machine.pause(partitions, is_paused=is_paused)
 
     def lag(self, partition: TopicPartition) -> int | None:
-        state = self.table.require(partition)
-        position = self._progress.position(partition)
-        end = state.last_stable_offset if self.reads_committed else state.high_watermark
-        return None if position is None or end < 0 else max(end - position.offset, 0)
+        return self._machine.lag(partition)
 
     async def find_offsets(
         self, wanted: Mapping[TopicPartition, int]
     ) -> Mapping[TopicPartition, int]:
         """By timestamp, or EARLIEST or LATEST."""
-        found = await self._positions.find_offsets(
+        found = await self._fetching.find_offsets(
             {TopicPartition(*partition): timestamp for partition, timestamp in wanted.items()}
         )
         return {partition: position.offset for partition, position in found.items()}
 
-    def _moved(self, partitions: Collection[TopicPartition]) -> None:
-        """What was fetched of these does not count any more."""
-        self.attention = True  # ends an iteration over it
-        self._progress.start_over(partitions)
-        self._fetcher.forget(partitions)
-        self._fetcher.wake()
-
-    def _make_void(self, partition: TopicPartition) -> None:
-        """As `_moved`, from the background: deliveries are cleared when the program is in."""
-        self._progress.make_void(partition)
-        self._fetcher.forget((partition,))
-        self._announce()
-
-    def _on_positions(self) -> None:
-        self._fetcher.wake()
-        self._announce()
-
-    def _on_coming(self) -> None:
-        self._positions.want()
-        self._announce()
-
     # Commits
 
-    async def commit(
-        self, offsets: Mapping[TopicPartition, GroupOffset] | None, timeout_seconds: float | None
-    ) -> None:
+    async def commit(self, offsets: Offsets | None, timeout_seconds: float | None) -> None:
         wanted = self.given_offsets() if offsets is None else offsets
-        await self._require_commits().commit(wanted, timeout_seconds)
+        await self._commit(wanted, timeout_seconds)
         # What the program commits it has dealt with: nothing may commit less later.
         self.table.advance_at_least(
             {p: Position(at.offset, at.leader_epoch) for p, at in wanted.items()}
         )
 
+    async def _commit(self, offsets: Offsets, timeout_seconds: float | None = None) -> None:
+        commits = self._machine.require_commits()
+        commit_id = next(self._commit_ids)
+        done = self._commits[commit_id] = asyncio.get_running_loop().create_future()
+        try:
+            with self._turns:
+                commits.commit(commit_id, offsets, timeout_seconds)
+            await done
+        finally:
+            del self._commits[commit_id]
+
+    def _finish_commit(self, commit_id: int, failure: Exception | None) -> None:
+        done = self._commits.get(commit_id)
+        if done is None or done.done():
+            return
+        if failure is None:
+            done.set_result(None)
+        else:
+            done.set_exception(failure)
+
     def given_offsets(self) -> dict[TopicPartition, GroupOffset]:
         """Behind all that the program was given."""
-        return self._progress.given_offsets()
+        return {
+            partition: GroupOffset(offset=position.offset, leader_epoch=position.leader_epoch)
+            for partition, position in self.readers.given_positions().items()
+        }
 
     async def committed(
         self, partitions: Collection[TopicPartition], timeout_seconds: float
     ) -> Mapping[TopicPartition, GroupOffset | None]:
-        if self._group is None:
-            raise ConfigurationError("a consumer without a group has no committed offsets")
-        return await self._group.offsets.committed(partitions, timeout_seconds)
-
-    @property
-    def commits_before(self) -> bool:
-        return self._group is not None and self._group.commits.mode is CommitMode.BEFORE
+        return await self._require_coordinator().committed(partitions, timeout_seconds)
 
     async def commit_before_giving(self, positions: Mapping[TopicPartition, Position]) -> None:
         """At most once: what is about to be given counts as dealt with."""
-        await self._require_commits().commit_positions(positions)
+        moved = self._machine.require_commits().find_moved(positions)
+        if moved:
+            await self._commit(moved)
 
     async def commit_given(self) -> None:
         """As `commit_before_giving`, of all that was taken."""
-        await self.commit_before_giving(self._progress.given_positions())
-
-    def _require_commits(self) -> Commits:
-        if self._group is None:
-            raise ConfigurationError("a consumer without a group cannot commit")
-        return self._group.commits
-
-    # Topics
-
-    def _on_metadata(self, has_changed: bool) -> None:
-        if self._group is not None:
-            self._group.on_metadata(has_changed)
-        elif not self._topics.subscription.is_empty:
-            self._read_everything()
-        self._fetcher.wake()
-        self._announce()
-
-    def _read_everything(self) -> None:
-        """Without a group, a subscription means all partitions."""
-        wanted = self._topics.find_all_partitions()
-        gone = self.table.partitions - wanted
-        self.table.remove(gone)
-        for partition in gone:
-            self._make_void(partition)
-        self._owner.adopt(wanted - self.table.partitions)
-
-    def _on_metadata_failure(self, error: KafkaError | ClientError) -> None:
-        # At the beginning the address is likely wrong; later a cluster is worth waiting for.
-        if isinstance(error, ClusterUnreachableError) and not self._topics.keeper.is_known:
-            self._raise_later(error)
+        await self.commit_before_giving(self.readers.given_positions())
 
     # Ends
 
@@ -455,27 +395,39 @@ class ConsumerCore:
         if self.is_closed:
             return
         self.require_outside()
-        # At most once, what was given is not given again, whatever became of it.
-        self._progress.settle_all(has_failed=has_failed and not self.commits_before)
-        self.is_closed = True
-        self._announce()
+        with self._turns as machine:
+            machine.close(has_failed=has_failed)
         try:
             leaving = self._leave("the consumer was closed", run_call)
             if not await finish_within(leaving, self.clock, timeout_seconds):
                 _log.warning("leaving the group took longer than %g seconds", timeout_seconds)
         finally:
-            self._fetcher.close()
-            await self._tasks.close()
-            if self._group is not None:
-                await self._group.close()
-            await self._fetch_pool.close()
-            await self.client.close()
-        if self._last_failures and not has_failed:  # else that is what the program hears of
-            raise self._last_failures[0]
+            await self._end()
+        if self._listener_failures and not has_failed:  # else that is what the program hears of
+            raise self._listener_failures[0]
 
     async def _leave(self, reason: str, run_call: RunCall) -> None:
-        if self._group is not None:
-            await self._group.leave(reason, run_call)
+        """The program's functions are called while it waits here."""
+        longest_call_seconds = self.options.max_poll_interval_ms / 1000
+        with self._turns as machine:
+            machine.leave(reason)
+        while not machine.has_left:
+            seen = self._news.count
+            await self._calls.make(run_call)
+            if not machine.has_left:
+                await self._news.wait_for_more(seen, longest_call_seconds)
+
+    async def _end(self) -> None:
+        for armed in self._armed:
+            armed.cancel()
+        await self._tasks.close()
+        for done in self._commits.values():
+            if not done.done():
+                done.set_exception(ClosedClientError("the consumer is closed"))
+        if self._coordinator is not None:
+            await self._coordinator.close()
+        await self._fetch_pool.close()
+        await self.client.close()
 
     def require_outside(self) -> None:
         """Raises ConfigurationError when the program asks out of a function for rebalances."""
@@ -487,22 +439,52 @@ class ConsumerCore:
         if reader is not None and reader.is_retired:
             raise ClosedClientError("the stream is closed")
 
-    def _raise_later(self, error: Exception) -> None:
-        """Have the program's next call raise it."""
-        self._failures.append(error)
-        self._announce()
-
     def _on_listener_failure(self, error: Exception) -> None:
         if self.is_closed:
             _log.warning("a function for rebalances has failed: %r", error)
-            self._last_failures.append(error)
+            self._listener_failures.append(error)
         else:
             self._raise_later(error)
-
-    def _fail(self, error: KafkaError | ClientError) -> None:
-        self._fatal = error
-        self._announce()
 
     def _on_task_failure(self, name: str, error: BaseException) -> None:
         _log.error("the task %r of the consumer has failed", name, exc_info=error)
         self._raise_later(error if isinstance(error, Exception) else ClientError(str(error)))
+
+    def _raise_later(self, error: Exception) -> None:
+        with self._turns as machine:
+            machine.raise_later(error)
+
+
+class _Turns:
+    """`with turns as machine:` an event happens; afterwards the shells do what the machine wants.
+
+    Nothing may be awaited inside.
+    """
+
+    __slots__ = ("_core", "_machine")
+
+    def __init__(self, core: ConsumerCore, machine: ConsumerMachine) -> None:
+        self._core = core
+        self._machine = machine
+
+    def __enter__(self) -> ConsumerMachine:
+        clock = self._core.clock
+        cluster = self._core.client.metadata.current
+        self._machine.begin_turn(clock.monotonic(), clock.now_ms(), cluster)
+        return self._machine
+
+    def __exit__(self, *_: object) -> None:
+        self._core.end_turn()
+
+
+class _Armed:
+    """A timer of the machine's that runs."""
+
+    __slots__ = ("_running", "timer")
+
+    def __init__(self, core: ConsumerCore, timer: Timer, seconds: float) -> None:
+        self.timer = timer
+        self._running: ArmedTimer = core.clock.call_later(seconds, lambda: core.fire(self))
+
+    def cancel(self) -> None:
+        self._running.cancel()

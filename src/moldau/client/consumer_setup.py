@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
 
-from moldau.client.consumer_commits import CommitMode
 from moldau.client.consumer_core import ConsumerCore
 from moldau.client.group_values import GroupOffset
-from moldau.client.partition_owner import Listeners
 from moldau.client.rules.assignors import Assignor, require_assignor
+from moldau.client.rules.commits import CommitMode
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.client.rules.delivery import Decoding, Deserializer
+from moldau.client.rules.hand_over import Event
 from moldau.client.user_calls import Listener, UserCall
 from moldau.clock import Clock
 from moldau.config.client_consumer_options import ConsumerOptions
@@ -61,11 +61,7 @@ def make_core(
         group_id=_choose_group(arguments.group, options),
         commit_mode=_choose_commit_mode(arguments.commit, options),
         assignors=_choose_assignors(arguments.assignors, options),
-        listeners=Listeners(
-            on_assigned=arguments.on_assigned,
-            on_revoked=arguments.on_revoked,
-            on_lost=arguments.on_lost,
-        ),
+        listeners=_listeners(arguments),
         decoding=Decoding(
             options.check_crcs, arguments.key_deserializer, arguments.value_deserializer
         ),
@@ -73,6 +69,15 @@ def make_core(
         clock=clock,
         random=random,
     )
+
+
+def _listeners(arguments: ConsumerArguments) -> dict[Event, Listener]:
+    given = {
+        Event.ASSIGNED: arguments.on_assigned,
+        Event.REVOKED: arguments.on_revoked,
+        Event.LOST: arguments.on_lost,
+    }
+    return {event: listener for event, listener in given.items() if listener is not None}
 
 
 def _plain(keywords: Mapping[str, object]) -> Mapping[str, object]:

@@ -17,14 +17,14 @@ from moldau.wire.apis import Api, VersionRange
 PATIENCE_SECONDS = 30.0
 
 REQUESTS = {
-    "group_membership.JOIN_GROUP": apis.JOIN_GROUP,
-    "group_membership.SYNC_GROUP": apis.SYNC_GROUP,
-    "group_membership.HEARTBEAT": apis.HEARTBEAT,
-    "group_membership.LEAVE_GROUP": apis.LEAVE_GROUP,
-    "group_offsets.OFFSET_COMMIT": apis.OFFSET_COMMIT,
-    "group_offsets.OFFSET_FETCH": apis.OFFSET_FETCH,
+    "consumer_coordinator.JOIN_GROUP": apis.JOIN_GROUP,
+    "consumer_coordinator.SYNC_GROUP": apis.SYNC_GROUP,
+    "consumer_coordinator.HEARTBEAT": apis.HEARTBEAT,
+    "consumer_coordinator.LEAVE_GROUP": apis.LEAVE_GROUP,
+    "consumer_coordinator.OFFSET_COMMIT": apis.OFFSET_COMMIT,
+    "consumer_coordinator.OFFSET_FETCH": apis.OFFSET_FETCH,
     "coordinators.FIND_COORDINATOR": apis.FIND_COORDINATOR,
-    "consumer_positions.OFFSET_FOR_LEADER_EPOCH": apis.OFFSET_FOR_LEADER_EPOCH,
+    "consumer_fetching.OFFSET_FOR_LEADER_EPOCH": apis.OFFSET_FOR_LEADER_EPOCH,
 }
 
 
@@ -77,7 +77,7 @@ def test_a_group_at_librdkafkas_mock_brokers(
     for name, last in newest.items():
         api: Api = getattr(apis, name)
         known = api._replace(spoken=VersionRange(api.spoken.first, last))
-        monkeypatch.setattr(f"moldau.client.group_membership.{name}", known)
+        monkeypatch.setattr(f"moldau.client.consumer_coordinator.{name}", known)
     with Producer(mock_cluster) as producer:
         sent = [b"%d" % number for number in range(100)]
         producer.send_many("mocked", sent).result(PATIENCE_SECONDS)

@@ -29,7 +29,7 @@ class Topic(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subscription:
+class TopicSelection:
     """Names, or patterns of names; nothing at all when partitions are assigned by hand."""
 
     names: frozenset[str] = frozenset()
@@ -70,7 +70,7 @@ def subscribe_to(
     deny: Pattern | None,
     *,
     with_internal: bool,
-) -> Subscription:
+) -> TopicSelection:
     """Names or a pattern, not both; raises ConfigurationError."""
     if (topics is None) == (pattern is None):
         raise ConfigurationError("subscribe to topics by their names, or to a pattern of names")
@@ -79,8 +79,8 @@ def subscribe_to(
     if topics is not None:
         names = frozenset((topics,) if isinstance(topics, str) else topics)
         _require_legal(names)
-        return Subscription(names=names)
-    return Subscription(allow=_compile(pattern), deny=_compile(deny), with_internal=with_internal)
+        return TopicSelection(names=names)
+    return TopicSelection(allow=_compile(pattern), deny=_compile(deny), with_internal=with_internal)
 
 
 def _require_legal(names: Iterable[str]) -> None:

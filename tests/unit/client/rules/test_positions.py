@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from moldau.client.rules.delivery import Position
-from moldau.client.rules.offset_positions import Need, PartitionTable
+from moldau.client.rules.positions import Need, PartitionTable
 from moldau.config.client_consumer_options import OffsetReset, ResetTo
 from moldau.errors import (
     LogTruncatedError,

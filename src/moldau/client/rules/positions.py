@@ -41,8 +41,8 @@ class Need(Enum):
     READY = "ready"
 
 
-class PartitionState:
-    """One assigned partition. Changed by the task that owns the consumer's state alone."""
+class AssignedPartition:
+    """One assigned partition. `PartitionTable` alone changes `need`, `failure` and the offsets."""
 
     __slots__ = (
         "epoch",
@@ -102,10 +102,12 @@ class PartitionTable:
     def __init__(self, policy: OffsetReset, *, has_group: bool) -> None:
         self._policy = policy
         self._has_group = has_group
-        self._states: dict[TopicPartition, PartitionState] = {}
+        self._states: dict[TopicPartition, AssignedPartition] = {}
+        self._unready: set[TopicPartition] = set()  # whose need is not READY
+        self._failed: dict[TopicPartition, AssignedPartition] = {}  # whose failure is not None
         self._next_epoch = 0
 
-    def __iter__(self) -> Iterator[PartitionState]:
+    def __iter__(self) -> Iterator[AssignedPartition]:
         return iter(self._states.values())
 
     def __len__(self) -> int:
@@ -114,10 +116,10 @@ class PartitionTable:
     def __contains__(self, partition: TopicPartition) -> bool:
         return partition in self._states
 
-    def find(self, partition: TopicPartition) -> PartitionState | None:
+    def find(self, partition: TopicPartition) -> AssignedPartition | None:
         return self._states.get(partition)
 
-    def require(self, partition: TopicPartition) -> PartitionState:
+    def require(self, partition: TopicPartition) -> AssignedPartition:
         found = self._states.get(partition)
         if found is None:
             raise NotAssignedError(f"{TopicPartition(*partition)} is not assigned to this consumer")
@@ -136,18 +138,58 @@ class PartitionTable:
         """Behind all that the program has dealt with for sure."""
         return {state.partition: state.position for state in self if state.position is not None}
 
+    @property
+    def has_unready(self) -> bool:
+        """Whether a partition waits for a position."""
+        return bool(self._unready)
+
+    def needing(self, need: Need) -> list[AssignedPartition]:
+        """Those that wait for this and are not held."""
+        found = (self._states[one] for one in sorted(self._unready))
+        return [state for state in found if state.need is need and not state.is_held]
+
+    @property
+    def failed(self) -> tuple[AssignedPartition, ...]:
+        """Those whose fetch failed with what the program has to know."""
+        return tuple(self._failed.values())
+
     # Coming and going
 
     def add(self, partitions: Iterable[TopicPartition], *, held: bool = False) -> None:
         for partition in sorted(partitions):
             need = Need.COMMITTED if self._has_group else Need.RESET
-            state = PartitionState(partition, self._take_epoch(), need)
+            state = AssignedPartition(partition, self._take_epoch(), need)
             state.is_held = held
             self._states[partition] = state
+            self._unready.add(partition)
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
             self._states.pop(partition, None)
+            self._unready.discard(partition)
+            self._failed.pop(partition, None)
+
+    def hold(self, partitions: Iterable[TopicPartition], *, is_held: bool) -> None:
+        """Fetch nothing of these, or go on with it."""
+        for partition in partitions:
+            state = self._states.get(partition)
+            if state is not None:
+                state.is_held = is_held
+
+    # Fetching
+
+    def fetched(self, state: AssignedPartition, end: Position) -> None:
+        """What precedes this was fetched; the program has not seen it yet."""
+        state.fetch_offset, state.fetch_epoch = end
+
+    def fail(self, state: AssignedPartition, failure: KafkaError) -> None:
+        """The fetch at `fetch_offset` failed with what the program has to know."""
+        state.failure = failure
+        self._failed[state.partition] = state
+
+    def clear_failure(self, state: AssignedPartition) -> None:
+        state.failure = None
+        self._failed.pop(state.partition, None)
 
     # Moving
 
@@ -156,8 +198,7 @@ class PartitionTable:
 
     def request_reset(self, partition: TopicPartition, timestamp: int) -> None:
         state = self.require(partition)
-        self._lose_position(state)
-        state.need, state.reset_timestamp = Need.RESET, timestamp
+        self._reset(state, timestamp)
 
     def advance(self, moved: Mapping[TopicPartition, Position]) -> None:
         """The program has dealt with what precedes these positions."""
@@ -183,9 +224,9 @@ class PartitionTable:
             self._place(state, committed)
         else:
             self.choose_timestamp(state, now_ms=0)  # raises where the policy does
-            self._reset_by_policy(state)
+            self._reset(state, None)
 
-    def choose_timestamp(self, state: PartitionState, now_ms: int) -> int:
+    def choose_timestamp(self, state: AssignedPartition, now_ms: int) -> int:
         """What to ask ListOffsets for; raises NoOffsetError when the policy is to raise."""
         if state.reset_timestamp is not None:
             return state.reset_timestamp
@@ -220,7 +261,7 @@ class PartitionTable:
                 f"offset {offset} of {partition} is gone, or was never there, and "
                 "auto.offset.reset says error; seek to where reading should go on"
             )
-        self._reset_by_policy(state)
+        self._reset(state, None)
 
     # Leaders
 
@@ -233,7 +274,7 @@ class PartitionTable:
             return
         # What this leader itself wrote is in its log.
         if 0 <= state.fetch_epoch < leader_epoch:
-            state.need = Need.VALIDATION
+            self._set_need(state, Need.VALIDATION)
         else:
             state.validated_leader_epoch = leader_epoch
 
@@ -247,7 +288,7 @@ class PartitionTable:
         state = self._states.get(partition)
         if state is None or state.epoch != epoch or state.need is not Need.VALIDATION:
             return False
-        state.need = Need.READY
+        self._set_need(state, Need.READY)
         state.validated_leader_epoch = leader_epoch
         position = state.position
         if position is None or (end is not None and end.offset >= state.fetch_offset):
@@ -257,7 +298,7 @@ class PartitionTable:
             self._place(state, position)
             return True
         if self._policy.to is ResetTo.ERROR:
-            state.need = Need.VALIDATION
+            self._set_need(state, Need.VALIDATION)
             raise LogTruncatedError(
                 f"the log of {partition} was truncated below offset {position.offset}, where this "
                 "consumer is, and auto.offset.reset says error; seek to where reading goes on",
@@ -265,32 +306,37 @@ class PartitionTable:
                 None if end is None else end.offset,
             )
         if end is None:
-            self._reset_by_policy(state)
+            self._reset(state, None)
         else:
             self._place(state, end)
         return True
 
     # Inside
 
-    def _place(self, state: PartitionState, position: Position) -> None:
+    def _place(self, state: AssignedPartition, position: Position) -> None:
         state.epoch = self._take_epoch()
         state.position = position
         state.fetch_offset, state.fetch_epoch = position
-        state.need = Need.READY
-        state.failure = None
         state.preferred_replica = None
         state.validated_leader_epoch = UNKNOWN
+        self._set_need(state, Need.READY)
+        self.clear_failure(state)
 
-    def _lose_position(self, state: PartitionState) -> None:
+    def _reset(self, state: AssignedPartition, timestamp: int | None) -> None:
         state.epoch = self._take_epoch()
         state.position = None
         state.fetch_offset = state.fetch_epoch = UNKNOWN
-        state.failure = None
         state.preferred_replica = None
+        state.reset_timestamp = timestamp
+        self._set_need(state, Need.RESET)
+        self.clear_failure(state)
 
-    def _reset_by_policy(self, state: PartitionState) -> None:
-        self._lose_position(state)
-        state.need, state.reset_timestamp = Need.RESET, None
+    def _set_need(self, state: AssignedPartition, need: Need) -> None:
+        state.need = need
+        if need is Need.READY:
+            self._unready.discard(state.partition)
+        else:
+            self._unready.add(state.partition)
 
     def _take_epoch(self) -> int:
         self._next_epoch += 1

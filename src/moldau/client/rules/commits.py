@@ -1,0 +1,243 @@
+"""When offsets are committed, as whom, and what to do when that fails. A rule.
+
+Commits of one consumer follow each other, so that an older one never overwrites a newer one. A
+commit is tried again while the coordinator moves or loads. A cooperative member keeps partitions
+through a rebalance: while they are its own, a commit that came in the middle of one is made good
+when it is over. Without an identity, the member has lost its place: nothing is sent, since a
+coordinator without members would take it for a commit from outside, however old it is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from enum import Enum
+from typing import Final
+
+from moldau.client.group_values import GroupOffset
+from moldau.client.rules.consumer_instructions import (
+    Failure,
+    FinishCommit,
+    Identity,
+    Offsets,
+    SendCommit,
+    TimerKind,
+    Turn,
+)
+from moldau.client.rules.delivery import Position
+from moldau.client.rules.group_errors import Reaction, react_to
+from moldau.client.rules.positions import PartitionTable
+from moldau.errors import (
+    CommitFailedError,
+    ConfigurationError,
+    ErrorCode,
+    KafkaError,
+    OperationTimeoutError,
+)
+from moldau.model import TopicPartition
+
+_REBALANCES: Final = (Reaction.REJOIN, Reaction.START_OVER)
+_REBALANCE_SECONDS: Final = 5.0
+"""How long a commit waits for a rebalance to be over."""
+
+AUTOMATIC: Final = 0
+"""The id of commits that the program did not ask for; their failures are logged."""
+
+
+class CommitMode(Enum):
+    """Whether a record that fails half-way is seen again."""
+
+    AFTER = "after"
+    """Committed after the program has dealt with it: at least once."""
+    BEFORE = "before"
+    """Committed before the program gets it: at most once."""
+    MANUAL = "manual"
+    """Committed when the program says so."""
+
+    @classmethod
+    def parse(cls, word: str) -> CommitMode:
+        try:
+            return cls(word)
+        except ValueError:
+            raise ConfigurationError(
+                f"commit={word!r} is not one of after (at least once), before (at most once), "
+                "manual"
+            ) from None
+
+
+class _Commit:
+    """One commit, from the first attempt to the last."""
+
+    __slots__ = (
+        "attempt",
+        "commit_id",
+        "deadline",
+        "member_id",
+        "offsets",
+        "rebalance_deadline",
+        "timeout_seconds",
+    )
+
+    def __init__(
+        self, commit_id: int, offsets: Offsets, now: float, timeout_seconds: float
+    ) -> None:
+        self.commit_id = commit_id
+        self.offsets = offsets
+        self.timeout_seconds = timeout_seconds
+        self.deadline = now + timeout_seconds
+        self.rebalance_deadline = 0.0  # from when its turn comes
+        self.member_id: str | None = None  # who began it
+        self.attempt = 0
+
+
+class Commits:
+    """The commits of one consumer with a group. `identity` has to be kept up to date."""
+
+    def __init__(
+        self,
+        turn: Turn,
+        table: PartitionTable,
+        group_id: str,
+        *,
+        mode: CommitMode,
+        interval_seconds: float,
+        timeout_seconds: float,
+    ) -> None:
+        self.mode = mode
+        self.identity: Identity | None = None  # as whom to commit; None: the group lost the member
+        self._turn = turn
+        self._table = table
+        self._group_id = group_id
+        self._interval_seconds = interval_seconds
+        self._timeout_seconds = timeout_seconds
+        self._due_at = turn.now + interval_seconds
+        self._last: dict[TopicPartition, int] = {}  # what was committed
+        self._waiting: deque[_Commit] = deque()  # the first is under way
+
+    @property
+    def is_automatic(self) -> bool:
+        return self.mode is not CommitMode.MANUAL
+
+    @property
+    def has_automatic(self) -> bool:
+        """Whether a commit is under way, or waits, that the program did not ask for."""
+        return any(commit.commit_id == AUTOMATIC for commit in self._waiting)
+
+    def find_moved(self, positions: Mapping[TopicPartition, Position]) -> Offsets:
+        """Those that are not committed yet."""
+        return {
+            partition: GroupOffset(offset=position.offset, leader_epoch=position.leader_epoch)
+            for partition, position in positions.items()
+            if self._last.get(partition) != position.offset
+        }
+
+    def forget(self, partitions: frozenset[TopicPartition]) -> None:
+        """Others may commit these from now on."""
+        for partition in partitions:
+            self._last.pop(partition, None)
+
+    # Beginning
+
+    def commit(self, commit_id: int, offsets: Offsets, timeout_seconds: float | None) -> None:
+        """Commit these; `FinishCommit` tells how it went."""
+        timeout = self._timeout_seconds if timeout_seconds is None else timeout_seconds
+        self._waiting.append(_Commit(commit_id, offsets, self._turn.now, timeout))
+        if len(self._waiting) == 1:
+            self._begin_next()
+
+    def commit_positions(self, positions: Mapping[TopicPartition, Position]) -> None:
+        """Commit what has moved, without the program having asked for it."""
+        moved = self.find_moved(positions)
+        if moved:
+            self.commit(AUTOMATIC, moved, None)
+
+    def commit_if_due(self) -> None:
+        """A failure is logged, and made good by the next commit."""
+        if self.mode is not CommitMode.AFTER or self._turn.now < self._due_at:
+            return
+        self._due_at = self._turn.now + self._interval_seconds
+        if not self.has_automatic:
+            self.commit_positions(self._table.settled_positions)
+
+    def _begin_next(self) -> None:
+        while self._waiting:
+            first = self._waiting[0]
+            first.rebalance_deadline = self._turn.now + _REBALANCE_SECONDS
+            first.member_id = None if self.identity is None else self.identity.member_id
+            if first.offsets and self._send(first):
+                return
+            if first.offsets:
+                self._finish(self._gone("it is no member now"))
+            else:
+                self._finish(None)
+
+    def _send(self, commit: _Commit) -> bool:
+        if self.identity is None:
+            return False
+        self._turn.instruct(SendCommit(commit.offsets, self.identity))
+        return True
+
+    # Ends
+
+    def committed(self) -> None:
+        first = self._waiting[0]
+        self._last.update({partition: one.offset for partition, one in first.offsets.items()})
+        self._finish(None)
+        self._begin_next()
+
+    def failed(self, failure: Failure) -> None:
+        first = self._waiting[0]
+        delay = self._turn.backoff_seconds(first.attempt)
+        end = self._decide_end(first, failure, delay)
+        if end is None:
+            first.attempt += 1
+            self._turn.arm(TimerKind.COMMIT, 0, delay)
+        else:
+            self._finish(end)
+            self._begin_next()
+
+    def _decide_end(self, commit: _Commit, failure: Failure, delay: float) -> Failure | None:
+        """What the commit fails with; None when it is worth another attempt."""
+        reaction = react_to(failure)
+        if reaction in _REBALANCES and (_is_forgotten(failure) or not self._may_wait(commit)):
+            return self._gone(failure)
+        if reaction is Reaction.STOP:
+            return failure
+        if self._turn.now + delay > commit.deadline:
+            return OperationTimeoutError(
+                f"could not commit within {commit.timeout_seconds:g} seconds: {failure}"
+            )
+        return None
+
+    def _may_wait(self, commit: _Commit) -> bool:
+        """Whether the rebalance may pass, and leave the partitions to this member."""
+        return (
+            self.identity is not None
+            and self.identity.member_id == commit.member_id
+            and commit.offsets.keys() <= self._table.partitions
+            and self._turn.now < commit.rebalance_deadline
+        )
+
+    def on_retry(self) -> None:
+        """The pause before another attempt is over."""
+        if self._waiting and not self._send(self._waiting[0]):
+            self._finish(self._gone("it is no member now"))
+            self._begin_next()
+
+    def _finish(self, failure: Failure | None) -> None:
+        ended = self._waiting.popleft()
+        if ended.commit_id != AUTOMATIC:
+            self._turn.instruct(FinishCommit(ended.commit_id, failure))
+        elif failure is not None:
+            self._turn.log(f"offsets were not committed: {failure}", is_warning=True)
+
+    def _gone(self, reason: Failure | str) -> CommitFailedError:
+        return CommitFailedError(
+            f"group {self._group_id!r} has rebalanced, or is about to, and this consumer's "
+            f"offsets were not committed: {reason}. Poll more often, or raise "
+            "max.poll.interval.ms, if the work on records takes long"
+        )
+
+
+def _is_forgotten(failure: Failure) -> bool:
+    return isinstance(failure, KafkaError) and failure.code is ErrorCode.unknown_member_id

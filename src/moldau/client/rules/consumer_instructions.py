@@ -1,0 +1,209 @@
+"""What the machine of a consumer has its shells do. Values.
+
+Every instruction to ask somebody comes back as exactly one event, an answer or a failure, unless
+the machine has asked for the connection to be dropped meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping
+from enum import Enum
+from typing import NamedTuple, TypeAlias
+
+from moldau.client.group_values import GroupOffset
+from moldau.client.rules.backoff import Backoff, Chance
+from moldau.client.rules.cluster_metadata import ClusterMetadata
+from moldau.errors import ClientError, KafkaError
+from moldau.model import TopicPartition
+from moldau.wire.fetch_session import Wanted
+
+Failure: TypeAlias = KafkaError | ClientError
+Partitions: TypeAlias = frozenset[TopicPartition]
+Offsets: TypeAlias = Mapping[TopicPartition, GroupOffset]
+
+
+class Identity(NamedTuple):
+    """As whom a commit is made; without a generation it is by somebody outside the group."""
+
+    generation_id: int = -1
+    member_id: str = ""
+    instance_id: str | None = None
+
+
+# To the brokers that lead partitions
+
+
+class Refresh(NamedTuple):
+    """Ask for metadata: of these topics, or of all."""
+
+    topics: Collection[str] | None
+
+
+class Fetch(NamedTuple):
+    """Ask a broker for records; `epochs` are those of the positions that were asked for."""
+
+    broker_id: int
+    wanted: Wanted
+    epochs: Mapping[TopicPartition, int]
+    max_wait_ms: int
+
+
+class LookUpOffsets(NamedTuple):
+    """Ask for offsets by timestamp; of positions of these epochs."""
+
+    timestamps: Mapping[TopicPartition, int]
+    epochs: Mapping[TopicPartition, int]
+
+
+class Validate(NamedTuple):
+    """Ask the leaders where the epochs that were fetched last end (KIP-320)."""
+
+    fetch_epochs: Mapping[TopicPartition, int]
+    epochs: Mapping[TopicPartition, int]
+
+
+# To the group's coordinator
+
+
+class LookUpCommitted(NamedTuple):
+    partitions: Collection[TopicPartition]
+
+
+class Join(NamedTuple):
+    member_id: str
+    protocols: tuple[tuple[str, bytes], ...]
+    reason: str
+
+
+class LearnTopics(NamedTuple):
+    """Ask for the metadata of topics that this member has to assign, as the leader."""
+
+    topics: Collection[str]
+
+
+class Sync(NamedTuple):
+    generation_id: int
+    member_id: str
+    protocol: str | None
+    assignments: Mapping[str, bytes]
+
+
+class SendHeartbeat(NamedTuple):
+    heart: int  # which series of heartbeats it belongs to
+    identity: Identity
+
+
+class Leave(NamedTuple):
+    """Tell the coordinator that a member goes, if there is one to tell of."""
+
+    member_id: str
+    reason: str
+    is_last: bool  # `left` is waited for
+    drops_connection: bool = False  # a join may be under way; the request would queue behind it
+
+
+class SendCommit(NamedTuple):
+    offsets: Offsets
+    identity: Identity
+
+
+# To the program
+
+
+class FinishCommit(NamedTuple):
+    """How a commit ended that the program asked for."""
+
+    commit_id: int
+    failure: Failure | None
+
+
+class Log(NamedTuple):
+    is_warning: bool
+    message: str
+
+
+# Time
+
+
+class TimerKind(Enum):
+    METADATA_PAUSE = "the pause between two requests for metadata is over"
+    METADATA_AGE = "metadata is old"
+    LOOK_UP = "positions can be looked up again"
+    BROKER = "a broker can be asked for records again"
+    PARTITION = "a partition can be asked for again"
+    JOIN = "the pause before joining again is over"
+    HEARTBEAT = "a heartbeat is due"
+    COMMIT = "a commit can be tried again"
+    REMINDER = "the program has to come in, for offsets to be committed"
+
+
+class Timer(NamedTuple):
+    kind: TimerKind
+    key: Hashable = 0
+
+
+class Arm(NamedTuple):
+    """Have `timer_fired` called after so many seconds. Timers that came too late do nothing."""
+
+    timer: Timer
+    seconds: float
+
+
+Instruction: TypeAlias = (
+    Refresh
+    | Fetch
+    | LookUpOffsets
+    | Validate
+    | LookUpCommitted
+    | Join
+    | LearnTopics
+    | Sync
+    | SendHeartbeat
+    | Leave
+    | SendCommit
+    | FinishCommit
+    | Log
+    | Arm
+)
+
+
+class Turn:
+    """The event that is being handled: when, what was known of the cluster, and what comes out."""
+
+    __slots__ = (
+        "_backoff",
+        "_chance",
+        "cluster",
+        "failures",
+        "has_news",
+        "instructions",
+        "now",
+        "now_ms",
+    )
+
+    def __init__(self, now: float, backoff: Backoff, chance: Chance) -> None:
+        self._backoff = backoff
+        self._chance = chance
+        self.now = now  # seconds that never go back
+        self.now_ms = 0  # wall clock
+        self.cluster = ClusterMetadata()
+        self.instructions: list[Instruction] = []
+        self.failures: list[Exception] = []  # to be raised by the program's next calls
+        self.has_news = False  # something has happened that the program may wait for
+
+    def instruct(self, instruction: Instruction) -> None:
+        self.instructions.append(instruction)
+
+    def arm(self, kind: TimerKind, key: Hashable, seconds: float) -> None:
+        self.instructions.append(Arm(Timer(kind, key), seconds))
+
+    def log(self, message: str, *, is_warning: bool = False) -> None:
+        self.instructions.append(Log(is_warning, message))
+
+    def raise_later(self, failure: Exception) -> None:
+        """Have the program's next call raise it."""
+        self.failures.append(failure)
+        self.has_news = True
+
+    def backoff_seconds(self, attempt: int) -> float:
+        return self._backoff.delay_seconds(attempt, self._chance)

@@ -1,0 +1,229 @@
+"""How partitions come into the program's hands, and out of them again. A rule.
+
+Partitions leave in a hand-over, one at a time. The program may be at work on what it was given, so
+that it takes steps:
+
+    step          waits until                                             then
+    RESTING       all readers rest: the program has dealt with all        COMMITTING; TELLING if
+                  that it was given                                       others have them already
+    COMMITTING    offsets are committed, or that has failed               TELLING
+    TELLING       `on_revoked` (or `on_lost`) was called                  they are gone
+
+They come the other way: they are adopted but held, `on_assigned` is called, then they are fetched.
+What the program was never told of leaves without a word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from enum import Enum
+from typing import Final
+
+from moldau.client.rules.commits import Commits
+from moldau.client.rules.consumer_instructions import Partitions, Turn
+from moldau.client.rules.fetch_plan import FetchPlan
+from moldau.client.rules.positions import PartitionTable
+from moldau.client.rules.readers import Reader, Readers
+from moldau.errors import InvariantViolation
+from moldau.model import TopicPartition
+
+
+class Event(Enum):
+    """What the program can have a function for."""
+
+    ASSIGNED = "on_assigned"
+    REVOKED = "on_revoked"
+    LOST = "on_lost"
+
+
+class Call:
+    """A call of a function of the program's, which is made when the program is in."""
+
+    __slots__ = ("event", "is_begun", "partitions")
+
+    def __init__(self, event: Event, partitions: Partitions) -> None:
+        self.event = event
+        self.partitions = partitions
+        self.is_begun = False
+
+    def __repr__(self) -> str:
+        return f"Call({self.event.value}, {sorted(self.partitions)})"
+
+
+class Step(Enum):
+    RESTING = "resting"
+    COMMITTING = "committing"
+    TELLING = "telling"
+
+
+MOVES: Final[dict[Step, frozenset[Step]]] = {
+    Step.RESTING: frozenset({Step.COMMITTING, Step.TELLING}),
+    Step.COMMITTING: frozenset({Step.TELLING}),
+    Step.TELLING: frozenset(),
+}
+
+
+class HandOver:
+    """Partitions on their way out."""
+
+    __slots__ = ("call", "is_lost", "partitions", "step")
+
+    def __init__(self, partitions: Partitions, *, is_lost: bool) -> None:
+        self.partitions = partitions
+        self.is_lost = is_lost  # others have them already: nothing is committed
+        self.step = Step.RESTING
+        self.call: Call | None = None
+
+    def move(self, step: Step) -> None:
+        if step not in MOVES[self.step]:
+            raise InvariantViolation(f"a hand-over cannot move from {self.step} to {step}")
+        self.step = step
+
+
+class Holdings:
+    """The partitions of one consumer, with what comes and what goes."""
+
+    def __init__(
+        self,
+        turn: Turn,
+        table: PartitionTable,
+        readers: Readers,
+        plan: FetchPlan,
+        commits: Commits | None,
+        listened_to: Collection[Event],
+    ) -> None:
+        self.calls: list[Call] = []  # in order; the program makes them when it is in
+        self.is_leaving = False  # nothing comes any more
+        self.hand_over: HandOver | None = None
+        self._turn = turn
+        self._table = table
+        self._readers = readers
+        self._plan = plan
+        self._commits = commits  # there are none without a group
+        self._listened_to = frozenset(listened_to)
+        self._coming: Call | None = None
+
+    @property
+    def is_changing(self) -> bool:
+        """Whether something is on its way, in or out."""
+        return self.hand_over is not None or self._coming is not None
+
+    def adopt(self, partitions: Collection[TopicPartition], *, held: bool = False) -> None:
+        """These are the program's now; while they are held nothing of them is fetched."""
+        self._table.add(partitions, held=held)
+        self._readers.route(partitions)
+        self._plan.is_due = self._plan.wants_positions = True
+
+    def release(self, partitions: Partitions) -> None:
+        """These are not the program's any more."""
+        self._table.remove(partitions)
+        self._readers.remove(partitions)
+        self._plan.forget(partitions)
+        if self._commits is not None:
+            self._commits.forget(partitions)
+
+    def set_aside(self, partitions: Iterable[TopicPartition]) -> None:
+        """Nobody wants these any more; they leave with the next rebalance."""
+        unwanted = frozenset(partitions)
+        self._table.hold(unwanted, is_held=True)
+        self._plan.forget(unwanted)
+        self._readers.start_over(unwanted)
+
+    # Coming
+
+    def take_over(self, partitions: Partitions) -> None:
+        """The group has assigned these; `is_changing` until the program was told of them."""
+        coming = partitions - self._table.partitions
+        if self.is_leaving or not coming:
+            return
+        self.adopt(coming, held=True)
+        self._coming = self._call(Event.ASSIGNED, coming)
+        if self._coming is None:
+            self._finish_coming(coming)
+
+    def call_off(self) -> None:
+        """What comes is gone again, or about to. If the program has not heard of it, it is not
+        told that it has it, and so not that it has it no more either."""
+        coming = self._coming
+        if coming is not None and not coming.is_begun:
+            self.calls.remove(coming)
+            self._coming = None
+            self.release(coming.partitions)
+
+    def _finish_coming(self, partitions: Partitions) -> None:
+        self._table.hold(partitions, is_held=False)
+        self._plan.is_due = self._plan.wants_positions = True
+        self._turn.has_news = True
+
+    # Going
+
+    def give_up(self, partitions: Partitions, *, is_lost: bool = False) -> None:
+        """Begin a hand-over; there must be none under way."""
+        if self.hand_over is not None:
+            raise InvariantViolation(f"a hand-over of {self.hand_over.partitions} is under way")
+        self.hand_over = HandOver(partitions, is_lost=is_lost)
+        self._table.hold(partitions, is_held=True)
+        self._plan.forget(partitions)
+        for reader in self._readers:
+            if reader.is_resting:
+                reader.delivery.drop(partitions)
+        self._turn.has_news = True
+
+    def lose(self) -> None:
+        """All partitions belong to others already."""
+        self.call_off()
+        if self.hand_over is not None:
+            self.hand_over.is_lost = True
+        elif len(self._table):
+            self.give_up(self._table.partitions, is_lost=True)
+
+    def on_rest(self, reader: Reader) -> None:
+        """Of what leaves the reader gives nothing more, be there others that still work."""
+        if self.hand_over is not None:
+            reader.delivery.drop(self.hand_over.partitions)
+
+    def on_called(self, call: Call) -> None:
+        """The program's function was called."""
+        if call in self.calls:
+            self.calls.remove(call)
+        if call is self._coming:
+            self._coming = None
+            self._finish_coming(call.partitions)
+
+    def advance(self) -> bool:
+        """Take the next step if nothing stands in the way; whether a hand-over has ended."""
+        going = self.hand_over
+        if going is None:
+            return False
+        if going.step is Step.RESTING and self._readers.all_rest:
+            if self._commits is None or not self._commits.is_automatic or going.is_lost:
+                self._tell(going)
+            else:
+                going.move(Step.COMMITTING)
+                settled = self._table.settled_positions
+                self._commits.commit_positions(
+                    {p: at for p, at in settled.items() if p in going.partitions}
+                )
+        if going.step is Step.COMMITTING and self._commits is not None:
+            if self._commits.has_automatic:
+                return False
+            self._tell(going)
+        if going.step is not Step.TELLING or going.call in self.calls:
+            return False
+        self.release(going.partitions)
+        self.hand_over = None
+        self._turn.has_news = True
+        return True
+
+    def _tell(self, going: HandOver) -> None:
+        going.move(Step.TELLING)
+        is_lost = going.is_lost and Event.LOST in self._listened_to
+        going.call = self._call(Event.LOST if is_lost else Event.REVOKED, going.partitions)
+
+    def _call(self, event: Event, partitions: Partitions) -> Call | None:
+        if event not in self._listened_to:
+            return None
+        call = Call(event, partitions)
+        self.calls.append(call)
+        self._turn.has_news = True
+        return call

@@ -387,13 +387,8 @@ class Membership:
                 return
 
     def _plan_hand_over(self) -> list[PlannedState]:
-        image = self._publisher.image
-        return plan_hand_over(
-            image.topics.values(),
-            self._broker.id,
-            image.brokers,
-            min_in_sync_of=self._min_in_sync_of,
-        )
+        """What is on a failed disk is nothing that this broker still has."""
+        return [*self._plan_leaving(is_whole=True), *self._plan_giving_up()]
 
     async def _wait_until_caught_up(self, leading: Sequence[PlannedState]) -> None:
         while not all(map(self._is_caught_up, leading)):
@@ -422,8 +417,12 @@ class Membership:
                 await self._clock.sleep(_RETRY_SECONDS)
 
     def _plan_giving_up(self) -> list[PlannedState]:
+        return self._plan_leaving(is_whole=False)
+
+    def _plan_leaving(self, *, is_whole: bool) -> list[PlannedState]:
         def concerns(topic: TopicState, number: int) -> bool:
-            return self._partitions.is_offline(TopicPartition(topic.name, number))
+            is_offline = self._partitions.is_offline(TopicPartition(topic.name, number))
+            return is_offline is not is_whole
 
         image = self._publisher.image
         return plan_hand_over(
@@ -431,7 +430,7 @@ class Membership:
             self._broker.id,
             image.brokers,
             min_in_sync_of=self._min_in_sync_of,
-            is_whole=False,
+            is_whole=is_whole,
             concerns=concerns,
         )
 

@@ -69,6 +69,12 @@ _log = logging.getLogger(__name__)
 _FIRST_BROKER_ID = BrokerId(1)
 """A broker alone that was given no id."""
 
+_MAKE_ROOM = (
+    "Make room on the disk and start the broker again: what it acknowledged is there. Topics keep "
+    "less with retention.bytes or retention.ms"
+)
+_REPAIR = "Repair or replace the disk and start the broker again"
+
 _Exit: TypeAlias = Callable[
     [type[BaseException] | None, BaseException | None, TracebackType | None], Awaitable[None]
 ]
@@ -141,8 +147,11 @@ class Broker:
         return self.failure or "for no known reason"
 
     def _give_up(self, name: str, error: BaseException) -> None:
+        self._fail(f"{name} failed: {error!r}")
+
+    def _fail(self, reason: str) -> None:
         if self.failure is None:
-            self.failure = f"{name} failed: {error!r}"
+            self.failure = reason
             self._failed.set()
 
     async def stop(self) -> None:
@@ -269,6 +278,7 @@ class Broker:
         self._duties.keep("controller", control.controller.run)
         self._duties.keep("maintenance", lambda: log_store.maintain(partitions.high_watermarks))
         self._duties.keep("expiry of offsets", groups.run_expiry)
+        self._require_directory()  # it may have failed while nobody was there to hear of it
         self._answer_early()
 
     def _make_coordinator(
@@ -394,7 +404,10 @@ class Broker:
     # Failures
 
     def directory_failed(self, folder: Path, error: OSError) -> None:
-        """A disk failed: its partitions are not served any more; the others go on."""
+        """A disk failed: its partitions are not served any more; the others go on.
+
+        Without any the broker ends, as Kafka's does: whoever looks after it has to hear of it.
+        """
         _log.error(
             "the log directory %s failed (%s) and is offline: its partitions are not served until "
             "the cause is removed and the broker started again",
@@ -403,7 +416,17 @@ class Broker:
         )
         if self._services is not None:  # while it starts, no partition is served yet
             self._services.partitions.drop_offline(folder)
-        self._give_up_offline()
+            self._give_up_offline()
+            self._require_directory()
+
+    def _require_directory(self) -> None:
+        directories = self.services.log_store.directories
+        if all(one.failure is not None for one in directories):
+            reasons = "; ".join(f"{one.folder}: {one.failure}" for one in directories)
+            is_full = any(_is_full(one.failure) for one in directories)
+            self._fail(
+                f"no log directory is left ({reasons}). {_MAKE_ROOM if is_full else _REPAIR}"
+            )
 
     def _return_late(self, topic: str) -> None:
         """A topic is there again whose logs are here."""
@@ -448,6 +471,10 @@ def _deleted_topics(
         for name in changed_topics & former.topics.keys()
         if image.was_deleted(name, former.topics[name].topic_id)
     )
+
+
+def _is_full(error: OSError | None) -> bool:
+    return error is not None and error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 async def _choose_broker_id(

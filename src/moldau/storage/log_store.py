@@ -565,7 +565,8 @@ class LogStore:
                     unclean.add(log.directory)
                     _log.error("%s was not flushed: %s", log.topic_partition, error)
 
-        await asyncio.gather(*(shut_down(log) for log in self._logs.values()))
+        logs = (log for log in self._logs.values() if log.directory.failure is None)
+        await asyncio.gather(*map(shut_down, logs))
         return unclean
 
     async def _finish_folder(self, directory: LogDirectory, broker_epoch: int) -> None:

@@ -132,13 +132,10 @@ class ClusterFaults:
 
     def _lose_power(self, fault: PlannedFault) -> None:
         machine = self._machines[fault.broker]
-        # What a disk could not sync it has lost, and does not tell: it is replaced after that.
-        is_lying = self._observer.is_failing(fault.broker)
-        if machine.is_closed and not is_lying:
+        if machine.is_closed:
             self._down(machine, fault.seconds, machine.lose_power)
-            return
-        bring_down = machine.replace_disk if is_lying else machine.lose_power
-        self._lose_data(machine, fault.seconds, bring_down)
+        else:
+            self._lose_data(machine, fault.seconds, machine.lose_power)
 
     def _replace_disk(self, fault: PlannedFault) -> None:
         machine = self._machines[fault.broker]

@@ -236,9 +236,6 @@ class ClusterObserver:
     def fail_disk(self, broker_id: int) -> None:
         self._failing.add(broker_id)
 
-    def is_failing(self, broker_id: int) -> bool:
-        return broker_id in self._failing
-
     def mend_disks(self) -> list[int]:
         """Returns the brokers whose disks failed."""
         failed = sorted(self._failing)

@@ -81,15 +81,10 @@ def switch_off(cluster: PoweredCluster) -> None:
     cluster.dismiss_clients()
     observer = cluster.observer
     for broker_id, machine in cluster.machines.items():
-        is_lying = observer.is_failing(broker_id)
-        if is_lying or not machine.is_closed:
+        if not machine.is_closed:
             observer.lose_data(broker_id)
         cluster.world.service.drop(machine.host)  # nothing arrives later that was on its way
-        # A disk that could not sync has lost that, and does not tell: it is replaced.
-        if is_lying:
-            machine.replace_disk()
-        else:
-            machine.lose_power()
+        machine.lose_power()
     for partition in sorted(observer.states):
         end_offset = best_log_end(cluster.machines, observer.last_known(partition), partition)
         cluster.world.log.note(f"{partition}: the disks kept it up to {end_offset}")

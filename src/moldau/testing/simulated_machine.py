@@ -241,9 +241,16 @@ class SimulatedMachine:
         self._world.log.note("serves")
         if self.on_serving is not None:
             self.on_serving(broker)
-        await stopping.wait()
+        is_over = asyncio.Event()
+        for end in (stopping.wait(), broker.wait_until_failed()):
+            process.kept.append(waiting := asyncio.ensure_future(end))
+            waiting.add_done_callback(lambda _: is_over.set())
+        await is_over.wait()
+        if broker.failure is not None:
+            self._world.log.note(f"cannot go on: {broker.failure}")
         await broker.stop()
-        self.is_closed = True
+        directories = broker.services.log_store.directories
+        self.is_closed = all(one.failure is None for one in directories)
         self._world.log.note("stopped")
         self._world.clock.call_later(0, lambda: self._ended(process))
 

@@ -316,6 +316,34 @@ def test_a_failed_write_is_told_and_loses_nothing_acknowledged(code):
     run(story)
 
 
+@pytest.mark.parametrize(
+    ("code", "advice"), [(errno.ENOSPC, "Make room"), (errno.EIO, "Repair or replace")]
+)
+def test_a_broker_goes_on_until_its_last_log_directory_failed(code, advice):
+    async def story(world):
+        broker = await world.start()
+        for topic in ("clicks", "views"):
+            await world.create(topic)
+        topics = {topic: find_folder(world, topic) for topic in ("clicks", "views")}
+        assert set(topics.values()) == {"/data", "/more"}
+        for topic in topics:
+            assert broker.failure is None
+            world.files.fail_next("write", code, path_matching=f"*/{topic}-0/*.log")
+            await world.produce(topic, b"lost")
+            await wait_until_idle()
+        assert broker.failure == await broker.wait_until_failed()
+        assert "no log directory is left (/data: " in broker.failure
+        assert advice in broker.failure
+        await broker.stop()
+
+    def find_folder(world: World, topic: str) -> str:
+        return next(
+            name for name in ("/data", "/more") if world.files.exists(Path(name) / f"{topic}-0")
+        )
+
+    run(story, log_dirs="/data,/more")
+
+
 def test_a_log_without_a_topic_is_put_aside_and_not_deleted():
     async def story(world):
         broker = await world.start()

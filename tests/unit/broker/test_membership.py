@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 from collections.abc import Sequence
@@ -294,6 +295,24 @@ def test_who_was_killed_leads_when_the_last_one_in_sync_loses_power() -> None:
         await three.start()
         await cluster.until(lambda: one.led("clicks")[:2] == (3, (3, 4)))
         assert await described(cluster, one) == (3, (3, 4), (), ())
+
+    play(story, min_insync_replicas="2")
+
+
+def test_who_goes_because_its_disk_failed_may_not_lead_later() -> None:
+    async def story(cluster: Cluster) -> None:
+        one, two = await cluster.start(1, 2)
+        await cluster.create(one, "clicks", [1, 2])
+        await cluster.until(lambda: one.led("clicks")[:2] == (1, (1, 2)))
+        assert two.broker is not None
+        (directory,) = two.services.log_store.directories
+        two.broker._membership.give_up_offline = asyncio.Event().wait  # it goes before
+        directory.fail(OSError(errno.EIO, "broken"))
+        await wait_until_idle()
+        assert two.broker.failure is not None
+        await two.stop()
+        await cluster.until(lambda: one.led("clicks")[1] == (1,))
+        assert one.state("clicks").elr == ()
 
     play(story, min_insync_replicas="2")
 

@@ -22,7 +22,7 @@ The classes carry data only where somebody reads it. `error_message` in an answe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from kio.schema.errors import ErrorCode as ErrorCode  # exported: the codes have one home
 
@@ -58,10 +58,15 @@ class DamagedFileError(MoldauError):
     """A file beside the log is not readable; whoever asked decides what can be done without it."""
 
 
+RecordErrors: TypeAlias = tuple[tuple[int, str], ...]
+"""The records for which a batch is refused, as far as they are known: index in it, and why."""
+
+
 class KafkaError(MoldauError):
     """A fact that has a code in Kafka's protocol."""
 
     code: ClassVar[ErrorCode] = ErrorCode.unknown_server_error
+    record_errors: RecordErrors = ()
 
 
 class UnknownTopicError(KafkaError):
@@ -215,13 +220,13 @@ class CorruptBatchError(KafkaError):
 
 
 class InvalidRecordError(KafkaError):
-    """A batch is whole but its inside is nonsense; `batch_index` is the record at fault, if any."""
+    """A batch is whole but its inside is nonsense."""
 
     code = ErrorCode.invalid_record
 
-    def __init__(self, message: str = "", batch_index: int | None = None) -> None:
+    def __init__(self, message: str = "", record_errors: RecordErrors = ()) -> None:
         super().__init__(message)
-        self.batch_index = batch_index
+        self.record_errors = record_errors
 
 
 class BatchTooLargeError(KafkaError):
@@ -240,6 +245,10 @@ class InvalidTimestampError(KafkaError):
     """A timestamp is outside the topic's limits."""
 
     code = ErrorCode.invalid_timestamp
+
+    def __init__(self, message: str = "", record_errors: RecordErrors = ()) -> None:
+        super().__init__(message)
+        self.record_errors = record_errors
 
 
 class UnsupportedCompressionError(KafkaError):

@@ -134,9 +134,9 @@ def test_kafka_python_and_aiokafka_learn_of_a_missing_key(bootstrap: str, topics
     asyncio.run(run())
 
 
-def test_the_answer_names_the_record_that_is_wrong(broker: BrokerProcess, topics: Topics) -> None:
+def test_the_answer_names_the_records_that_are_wrong(broker: BrokerProcess, topics: Topics) -> None:
     topic = topics.create(config=COMPACTED)
-    rows = [(0, b"k", b"v", ()), (0, b"k", b"v", ()), (0, None, b"v", ())]
+    rows = [(0, None, b"v", ()), (0, b"k", b"v", ()), (0, None, b"v", ())]
     with WireClient(broker.port) as wire:
         for codec in Codec:
             batch = bytes(build_batch(rows, codec=codec))
@@ -144,7 +144,8 @@ def test_the_answer_names_the_record_that_is_wrong(broker: BrokerProcess, topics
             (answer,) = wire.ask(request).responses[0].partition_responses
             assert answer.error_code is ErrorCode.invalid_record
             assert answer.base_offset == -1
-            assert [error.batch_index for error in answer.record_errors] == [2]
+            assert [error.batch_index for error in answer.record_errors] == [0, 2]
+            assert all(error.batch_index_error_message for error in answer.record_errors)
             assert answer.error_message
 
 

@@ -160,7 +160,7 @@ def _error_of(outcome: NotDelivered, index: int) -> MoldauError:
         return outcome.error
     fault = outcome.record_faults.get(index)
     if fault is not None:
-        return InvalidRecordError(fault, index)
+        return InvalidRecordError(fault, ((index, fault),))
     return InvalidRecordError(f"another record of the same batch was refused: {outcome.error}")
 
 

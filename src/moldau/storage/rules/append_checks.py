@@ -19,6 +19,7 @@ A rule: bytes and `now_ms` in, a header or an error out.
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 
 from moldau.errors import (
@@ -26,6 +27,7 @@ from moldau.errors import (
     CorruptBatchError,
     InvalidRecordError,
     InvalidTimestampError,
+    RecordErrors,
     RecordListTooLargeError,
     UnsupportedCompressionError,
 )
@@ -55,6 +57,12 @@ from moldau.records.compression import (
     expect_bytes,
 )
 from moldau.records.crc import crc_matches, seal
+from moldau.storage.rules.refused_records import (
+    MOST_RECORDS,
+    TimestampRange,
+    name_refused,
+    summarize,
+)
 
 DECOMPRESSED_MAX_BYTES = 100 * 1024 * 1024
 """Default bound of what a compressed batch may unpack to: that of `socket.request.max.bytes`.
@@ -100,7 +108,7 @@ def check_batch(buffer: memoryview, limits: AppendLimits, now_ms: int) -> BatchH
     _check_offsets(header)
     _check_attributes(header)
     if not limits.log_append_time and header.max_timestamp != NO_TIMESTAMP:
-        _check_timestamps(header, limits, now_ms)
+        _check_timestamps(buffer, header, limits, now_ms)
     return header
 
 
@@ -259,27 +267,40 @@ def _check_unusual_flags(header: BatchHeader) -> None:
     if header.attributes & CONTROL_FLAG:
         raise InvalidRecordError("clients may not write control records")
     if header.attributes & TIMESTAMP_TYPE_FLAG:
-        raise InvalidTimestampError("producers may not set the timestamp type to LogAppendTime")
+        reason = "producers may not set the timestamp type to LogAppendTime"
+        named = range(header.record_count if header.record_count <= MOST_RECORDS else 1)
+        raise InvalidTimestampError(reason, tuple((index, reason) for index in named))
     if header.producer_id < 0:
         raise InvalidRecordError("a transactional batch needs a producer id")
 
 
-def _check_timestamps(header: BatchHeader, limits: AppendLimits, now_ms: int) -> None:
+def _check_timestamps(
+    buffer: memoryview, header: BatchHeader, limits: AppendLimits, now_ms: int
+) -> None:
     """`NO_TIMESTAMP` is within every limit."""
     if header.max_timestamp - now_ms > limits.timestamp_after_max_ms:
-        raise _timestamp_fault(header.max_timestamp, limits, now_ms)
+        raise _timestamp_fault(buffer, header, header.max_timestamp, limits, now_ms)
     oldest = header.base_timestamp
     if oldest > header.max_timestamp:
         oldest = header.max_timestamp
     if now_ms - oldest > limits.timestamp_before_max_ms and oldest != NO_TIMESTAMP:
-        raise _timestamp_fault(oldest, limits, now_ms)
+        raise _timestamp_fault(buffer, header, oldest, limits, now_ms)
 
 
-def _timestamp_fault(timestamp: int, limits: AppendLimits, now_ms: int) -> InvalidTimestampError:
-    return InvalidTimestampError(
-        f"timestamp {timestamp} is not within [{now_ms - limits.timestamp_before_max_ms}, "
-        f"{now_ms + limits.timestamp_after_max_ms}]"
+def _timestamp_fault(
+    buffer: memoryview, header: BatchHeader, timestamp: int, limits: AppendLimits, now_ms: int
+) -> InvalidTimestampError:
+    """With the records that are out of range, unless a look inside would hold up the event loop."""
+    allowed = TimestampRange(
+        now_ms - limits.timestamp_before_max_ms, now_ms + limits.timestamp_after_max_ms
     )
+    errors: RecordErrors = ()
+    if limits.inspect_records and not needs_worker(header, len(buffer)):
+        with contextlib.suppress(InvalidRecordError, DecompressionLimitError):
+            payload = _unpack(buffer, header, QUICK_UNPACKED_BYTES)
+            errors = name_refused(payload, header, require_keys=limits.compacted, allowed=allowed)
+    reason = summarize(errors) or allowed.find_fault(timestamp) or "a timestamp is out of range"
+    return InvalidTimestampError(reason, errors)
 
 
 def _fault_of_short_buffer(buffer: memoryview) -> InvalidRecordError | CorruptBatchError:
@@ -305,7 +326,9 @@ def _fault_of_magic(magic: int) -> InvalidRecordError:
 def _check_payload(payload: Buffer, header: BatchHeader, limits: AppendLimits) -> None:
     fault = find_fault(payload, header.record_count, limits.compacted)
     if fault is not None:
-        raise InvalidRecordError(f"record {fault.index}: {fault.reason}", fault.index)
+        errors = name_refused(payload, header, require_keys=limits.compacted)
+        errors = errors or ((fault.index, fault.reason),)
+        raise InvalidRecordError(summarize(errors), errors)
 
 
 def _unpack(buffer: Buffer, header: BatchHeader, limit_bytes: int) -> Buffer:

@@ -29,8 +29,9 @@ def status(
 ) -> None:
     """Show the brokers, the controller and every partition of a cluster.
 
-    Of each partition: its leader, its replicas and who is in sync. Fails unless all processes run
-    and all brokers are in the cluster.
+    Of each partition: its leader, its replicas, who is in sync and, where there are any, who is
+    eligible to lead without being in sync and who had everything last. Fails unless all processes
+    run and all brokers are in the cluster.
     """
     from moldau.cli.cluster.local_cluster import LocalCluster
     from moldau.cli.cluster.plan import ClusterPlan
@@ -68,7 +69,7 @@ def _print(view: ClusterView, topics: Sequence[TopicMetadata]) -> None:
     )
     if topics:
         typer.echo()
-        _print_partitions(topics)
+        _print_partitions(view, topics)
     typer.echo()
     typer.echo(
         f"under-replicated partitions: {view.count_under_replicated()}, "
@@ -76,17 +77,24 @@ def _print(view: ClusterView, topics: Sequence[TopicMetadata]) -> None:
     )
 
 
-def _print_partitions(topics: Sequence[TopicMetadata]) -> None:
+def _print_partitions(view: ClusterView, topics: Sequence[TopicMetadata]) -> None:
     from moldau.cli.output import Column, print_table
     from moldau.model.protocol_numbers import NO_BROKER
 
+    has_eligible = any(key.topic == topic.name for key in view.leaders for topic in topics)
     columns = (
         Column("topic"),
         Column("partition", True),
         Column("leader", True),
         Column("replicas"),
         Column("in sync"),
+        *((Column("eligible"), Column("last known")) if has_eligible else ()),
     )
+
+    def eligible(topic: str, partition: int) -> tuple[str, ...]:
+        leaders = view.leaders_of(topic, partition)
+        return (_numbers(leaders.eligible), _numbers(leaders.last_known)) if has_eligible else ()
+
     rows = [
         (
             topic.name,
@@ -94,6 +102,7 @@ def _print_partitions(topics: Sequence[TopicMetadata]) -> None:
             _or_dash(None if partition.leader_id == NO_BROKER else partition.leader_id),
             _numbers(partition.replicas),
             _numbers(partition.in_sync_replicas),
+            *eligible(topic.name, partition.index),
         )
         for topic in topics
         for partition in topic.partitions

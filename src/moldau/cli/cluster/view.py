@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from moldau.cli.cluster.local_cluster import LocalCluster
 from moldau.cli.session import with_admin
 from moldau.client.admin import AsyncAdmin
-from moldau.client.admin_values import ClusterDescription
+from moldau.client.admin_values import ClusterDescription, EligibleLeaders
 from moldau.client.rules.cluster_metadata import PartitionMetadata, TopicMetadata
 from moldau.errors import MoldauError
+from moldau.model import TopicPartition
 from moldau.model.protocol_numbers import NO_BROKER
+
+_NOBODY_ELSE = EligibleLeaders()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +44,8 @@ class ClusterView:
     nodes: Sequence[NodeView]
     brokers: Sequence[BrokerView]
     topics: Sequence[TopicMetadata]
+    leaders: Mapping[TopicPartition, EligibleLeaders] = field(default_factory=dict)
+    """Who may lead beside those in sync, of the partitions that have such replicas."""
 
     @property
     def controller_id(self) -> int | None:
@@ -84,7 +89,10 @@ class ClusterView:
             "topics": [
                 {
                     "topic": topic.name,
-                    "partitions": [_to_document(partition) for partition in topic.partitions],
+                    "partitions": [
+                        _to_document(partition, self.leaders_of(topic.name, partition.index))
+                        for partition in topic.partitions
+                    ],
                 }
                 for topic in self.shown_topics(internal=internal)
             ],
@@ -92,12 +100,15 @@ class ClusterView:
             "leaderless": self.count_leaderless(),
         }
 
+    def leaders_of(self, topic: str, partition: int) -> EligibleLeaders:
+        return self.leaders.get(TopicPartition(topic, partition), _NOBODY_ELSE)
+
     def shown_topics(self, *, internal: bool) -> list[TopicMetadata]:
         return [topic for topic in self.topics if internal or not topic.is_internal]
 
 
 def look_at(cluster: LocalCluster) -> ClusterView:
-    description, topics = _ask_brokers(cluster)
+    description, topics, leaders = _ask_brokers(cluster)
     registered = {broker.id for broker in description.brokers} if description else set()
     controller_id = description.controller_id if description else NO_BROKER
     return ClusterView(
@@ -116,33 +127,41 @@ def look_at(cluster: LocalCluster) -> ClusterView:
             for broker in cluster.brokers
         ],
         topics=topics,
+        leaders=leaders,
     )
 
 
-def _ask_brokers(
-    cluster: LocalCluster,
-) -> tuple[ClusterDescription | None, Sequence[TopicMetadata]]:
+_Answers = tuple[
+    ClusterDescription | None, Sequence[TopicMetadata], Mapping[TopicPartition, EligibleLeaders]
+]
+
+
+def _ask_brokers(cluster: LocalCluster) -> _Answers:
     """Nothing when nobody answers: the processes are shown all the same."""
     running = ",".join(broker.address for broker in cluster.running_brokers)
     if not running:
-        return None, ()
+        return None, (), {}
 
-    async def ask(admin: AsyncAdmin) -> tuple[ClusterDescription, Sequence[TopicMetadata]]:
+    async def ask(admin: AsyncAdmin) -> _Answers:
         description = await admin.describe_cluster()
         topics = await admin.list_topics()
-        return description, [topics[name] for name in sorted(topics)]
+        leaders = await admin.describe_eligible_leaders(topics) if topics else {}
+        some = {key: each for key, each in leaders.items() if each != _NOBODY_ELSE}
+        return description, [topics[name] for name in sorted(topics)], some
 
     try:
         return with_admin(running, ask)
     except MoldauError:
-        return None, ()
+        return None, (), {}
 
 
-def _to_document(partition: PartitionMetadata) -> dict[str, object]:
+def _to_document(partition: PartitionMetadata, leaders: EligibleLeaders) -> dict[str, object]:
     return {
         "partition": partition.index,
         "leader": None if partition.leader_id == NO_BROKER else partition.leader_id,
         "leader_epoch": partition.leader_epoch,
         "replicas": list(partition.replicas),
         "in_sync": list(partition.in_sync_replicas),
+        "eligible_leader_replicas": list(leaders.eligible),
+        "last_known_eligible_replicas": list(leaders.last_known),
     }

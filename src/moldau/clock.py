@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
-from typing import Final, Protocol
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Protocol, TypeVar
+
+T = TypeVar("T")
 
 
 class Timer(Protocol):
@@ -49,6 +51,26 @@ class SystemClock:
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
         return asyncio.get_running_loop().call_later(seconds, callback)
+
+
+async def finish_within(work: Coroutine[Any, Any, T], clock: Clock, seconds: float) -> T:
+    """Do the work; raises TimeoutError, and cancels it, when it takes longer on this clock."""
+    task = asyncio.get_running_loop().create_task(work)
+
+    def give_up() -> None:
+        task.cancel()
+
+    timer = clock.call_later(seconds, give_up)
+    try:
+        await asyncio.wait((task,))
+    finally:
+        timer.cancel()
+        if not task.done():  # whoever waited was cancelled
+            task.cancel()
+            await asyncio.wait((task,))
+    if task.cancelled():
+        raise TimeoutError(f"it was not done within {seconds:g} seconds")
+    return task.result()
 
 
 _COUNTS_SUSPENSION: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)

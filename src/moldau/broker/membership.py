@@ -24,7 +24,7 @@ from typing import Any
 
 from moldau.broker.election_options import min_in_sync_of
 from moldau.broker.presence_note import PresenceNote, find_presence_note, write_presence_note
-from moldau.clock import Clock
+from moldau.clock import Clock, finish_within
 from moldau.cluster import layout
 from moldau.cluster.admin_nodes import encode_log_dir_failure
 from moldau.cluster.broker_registration import BrokerRegistration
@@ -436,21 +436,13 @@ class Membership:
 
     async def _within(self, seconds: float, work: Coroutine[Any, Any, None]) -> None:
         """Wait for work, but not for longer than this; its failure is no reason to stay."""
-        task = asyncio.get_running_loop().create_task(work)
-
-        def give_up() -> None:
-            task.cancel()
-
-        timer = self._clock.call_later(seconds, give_up)
         try:
-            await asyncio.wait((task,))
-        finally:
-            timer.cancel()
-            task.cancel()
-        failure = task.exception() if task.done() and not task.cancelled() else None
-        if isinstance(failure, InvariantViolation):  # a bug, and what it would have done is not
-            _log.error("not everything was handed over", exc_info=failure)
-        elif failure is not None:
+            await finish_within(work, self._clock, seconds)
+        except TimeoutError:
+            return
+        except InvariantViolation:  # a bug, and what it would have done is not
+            _log.exception("not everything was handed over")
+        except Exception as failure:  # noqa: BLE001 whatever it is, the broker goes
             _log.warning("not everything was handed over: %s", failure)
 
 

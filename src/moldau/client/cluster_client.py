@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, TypeVar
 
@@ -21,7 +22,7 @@ from moldau.client.rules.backoff import Backoff
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.client.rules.retries import may_retry
 from moldau.clock import Clock, SystemClock
-from moldau.errors import ClientError, KafkaError
+from moldau.errors import ClientError, KafkaError, MoldauError
 from moldau.model import TopicPartition
 from moldau.net.port import Network
 from moldau.net.sockets import SocketNetwork
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
+
+
+MayGoOn = Callable[[MoldauError, int, float], bool]
+"""Of the failure, the number of attempts before it, and the seconds until the next one begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,16 +121,20 @@ class ClusterClient:
         refresh: Collection[str] | None = None,
         patience_seconds: float | None = None,
         wait_for_cluster: bool = False,
+        may_go_on: MayGoOn | None = None,
     ) -> T:
         """Do the work, again and again while its failure may pass; then raise the failure.
 
         `refresh` are topics whose metadata is asked for anew before each further attempt; an
         empty collection asks for the brokers alone.
-        `wait_for_cluster` goes on while no broker answers at all.
+        `wait_for_cluster` goes on while no broker answers at all. `may_go_on` decides instead of
+        `may_retry`.
         """
         if patience_seconds is None:
             patience_seconds = self.settings.patience_seconds
-        deadline = self.clock.monotonic() + patience_seconds
+        if may_go_on is None:
+            may_go_on = partial(_may_retry, wait_for_cluster)
+        begun = self.clock.monotonic()
         attempt = 0
         while True:
             try:
@@ -134,8 +143,8 @@ class ClusterClient:
                 return await work()
             except (KafkaError, ClientError) as error:
                 delay = self.backoff_seconds(attempt)
-                in_time = self.clock.monotonic() + delay <= deadline
-                if not in_time or not may_retry(error, attempt, wait_for_cluster=wait_for_cluster):
+                waited = self.clock.monotonic() + delay - begun
+                if waited > patience_seconds or not may_go_on(error, attempt, waited):
                     raise
             await self.clock.sleep(delay)
             attempt += 1
@@ -169,6 +178,10 @@ class ClusterClient:
             if not answers.keys() >= set(keys):
                 raise
         return answers
+
+
+def _may_retry(wait_for_cluster: bool, error: MoldauError, attempt: int, waited: float) -> bool:
+    return may_retry(error, attempt, wait_for_cluster=wait_for_cluster)
 
 
 def _find_passing(answer: object) -> KafkaError | None:

@@ -22,7 +22,7 @@ from moldau.client.connection_pool import ConnectionPool
 from moldau.client.consumer_coordinator import Coordinator
 from moldau.client.consumer_fetching import Fetching
 from moldau.client.group_values import GroupOffset
-from moldau.client.news import News, finish_within
+from moldau.client.news import News
 from moldau.client.option_settings import client_settings
 from moldau.client.rules.addresses import parse_bootstrap
 from moldau.client.rules.assignors import Assignor
@@ -55,7 +55,7 @@ from moldau.client.rules.positions import PartitionTable
 from moldau.client.rules.readers import Reader, Readers
 from moldau.client.rules.subscription import TopicSelection
 from moldau.client.user_calls import Listener, RunCall, UserCalls
-from moldau.clock import Clock, SystemClock
+from moldau.clock import Clock, SystemClock, finish_within
 from moldau.clock import Timer as ArmedTimer
 from moldau.config.client_consumer_options import ConsumerOptions
 from moldau.errors import (
@@ -399,7 +399,9 @@ class ConsumerCore:
             machine.close(has_failed=has_failed)
         try:
             leaving = self._leave("the consumer was closed", run_call)
-            if not await finish_within(leaving, self.clock, timeout_seconds):
+            try:
+                await finish_within(leaving, self.clock, timeout_seconds)
+            except TimeoutError:
                 _log.warning("leaving the group took longer than %g seconds", timeout_seconds)
         finally:
             await self._end()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
 
 from moldau.clock import Clock
 
@@ -41,26 +39,3 @@ class News:
 def _ring(waiter: asyncio.Future[None]) -> None:
     if not waiter.done():
         waiter.set_result(None)
-
-
-async def finish_within(
-    work: Coroutine[Any, Any, None], clock: Clock, timeout_seconds: float
-) -> bool:
-    """Do the work; whether it was done in time. Else it is cancelled."""
-    task = asyncio.get_running_loop().create_task(work)
-    timer = clock.call_later(timeout_seconds, lambda: _cancel(task))
-    try:
-        await asyncio.wait((task,))
-    finally:
-        timer.cancel()
-        if not task.done():  # whoever waited was cancelled
-            task.cancel()
-            await asyncio.wait((task,))
-    if task.cancelled():
-        return False
-    task.result()
-    return True
-
-
-def _cancel(task: asyncio.Task[None]) -> None:
-    task.cancel()

@@ -19,7 +19,7 @@ from moldau.client.rules.producer_batches import P
 from moldau.client.rules.retries import may_retry
 from moldau.client.rules.topic_target import TopicTarget
 from moldau.config.client_options import ProducerOptions
-from moldau.errors import ClientError, ClosedClientError, KafkaError, UnknownTopicError
+from moldau.errors import ClientError, ClosedClientError, KafkaError, MoldauError, UnknownTopicError
 from moldau.model import TopicPartition
 from moldau.model.protocol_numbers import NO_BROKER
 
@@ -80,26 +80,14 @@ class ProducerTopics(Generic[P]):
             await asyncio.wait(tasks)
 
     async def _learn(self, topic: str) -> TopicTarget[P]:
-        clock = self._client.clock
-        begun = clock.monotonic()
-        attempt = 0
-        while True:
-            try:
-                found = await self._client.metadata.refresh((topic,), may_create=True)
-                return self._update(found.require_topic(topic))
-            except (KafkaError, ClientError) as error:
-                delay = self._client.backoff_seconds(attempt)
-                if not self._may_wait(error, clock.monotonic() + delay - begun):
-                    raise
-            await clock.sleep(delay)
-            attempt += 1
+        async def look() -> TopicTarget[P]:
+            found = await self._client.metadata.refresh((topic,), may_create=True)
+            return self._update(found.require_topic(topic))
 
-    def _may_wait(self, error: KafkaError | ClientError, waited_seconds: float) -> bool:
-        if waited_seconds > self._options.max_block_ms / 1000:
-            return False
-        if isinstance(error, UnknownTopicError):
-            return waited_seconds <= _UNKNOWN_TOPIC_SECONDS
-        return may_retry(error, 0, wait_for_cluster=True)
+        max_block_seconds = self._options.max_block_ms / 1000
+        return await self._client.retry(
+            look, patience_seconds=max_block_seconds, may_go_on=_may_wait
+        )
 
     def _update(self, topic: TopicMetadata) -> TopicTarget[P]:
         """Take over what was learned; a partition once known stays, for the sake of its batches."""
@@ -159,3 +147,10 @@ class ProducerTopics(Generic[P]):
             topic = found.topics.get(name)
             if topic is not None and topic.error is None:
                 self._update(topic)
+
+
+def _may_wait(error: MoldauError, attempt: int, waited_seconds: float) -> bool:
+    """A topic that is being made is unknown for a while; the number of attempts says nothing."""
+    if isinstance(error, UnknownTopicError):
+        return waited_seconds <= _UNKNOWN_TOPIC_SECONDS
+    return may_retry(error, 0, wait_for_cluster=True)

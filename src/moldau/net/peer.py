@@ -14,10 +14,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import struct
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, TypeVar
 
-from moldau.clock import Clock
+from moldau.clock import Clock, finish_within
 from moldau.errors import BrokerUnreachableError, ConnectionLostError, NoAnswerError
 from moldau.net.port import Channel, Chunk, Network
 
@@ -84,7 +84,10 @@ class Peer:
         nothing was sent, `ConnectionLostError` and `NoAnswerError` when something may have been.
         """
         silence = NoAnswerError(f"{self._name} gave no answer in {timeout_seconds:g} s")
-        return await _within(self._clock, timeout_seconds, self._ask(frame), silence)
+        try:
+            return await finish_within(self._ask(frame), self._clock, timeout_seconds)
+        except TimeoutError:
+            raise silence from None
 
     async def close(self) -> None:
         """End the connection; whoever waits for an answer hears of it."""
@@ -169,26 +172,3 @@ def _stamp(frame: Sequence[Chunk], correlation_id: int) -> list[Chunk]:
 def _answers(answer: memoryview, correlation_id: int) -> bool:
     size = _CORRELATION_ID.size
     return len(answer) >= size and _CORRELATION_ID.unpack_from(answer)[0] == correlation_id
-
-
-def _give_up(task: asyncio.Task[T]) -> None:
-    task.cancel()
-
-
-async def _within(
-    clock: Clock, seconds: float, work: Coroutine[Any, Any, T], silence: NoAnswerError
-) -> T:
-    """Wait for work no longer than so many seconds of this clock."""
-    task = asyncio.get_running_loop().create_task(work)
-    timer = clock.call_later(seconds, lambda: _give_up(task))
-    try:
-        await asyncio.wait((task,))
-    except asyncio.CancelledError:
-        task.cancel()
-        await asyncio.wait((task,))
-        raise
-    finally:
-        timer.cancel()
-    if task.cancelled():
-        raise silence
-    return task.result()

@@ -5,7 +5,6 @@ A shell that blocks; nothing is kept from one question to the next.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +12,7 @@ from moldau.client.admin_groups import GroupAdmin
 from moldau.client.admin_logs import LogAdmin
 from moldau.client.admin_values import OffsetSpec
 from moldau.client.rules.cluster_metadata import ClusterMetadata, TopicMetadata
+from moldau.clock import finish_within
 from moldau.errors import KafkaError, NoAnswerError, UnknownTopicError
 from moldau.model import TopicPartition
 from moldau.spark.rules.bounds import (
@@ -108,7 +108,9 @@ class TopicView:
             return
         work = GroupAdmin(self._client.cluster).alter_group_offsets(group_id, dict(offsets))
         try:
-            answers = self._client.run(asyncio.wait_for(work, _COMMIT_SECONDS))
+            answers = self._client.run(
+                finish_within(work, self._client.cluster.clock, _COMMIT_SECONDS)
+            )
         except TimeoutError:
             raise NoAnswerError(f"no commit for {group_id!r} in {_COMMIT_SECONDS:g} s") from None
         for error in answers.values():

@@ -1,0 +1,79 @@
+"""Work that may take so long on a clock, and no longer."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from moldau.clock import finish_within
+from moldau.testing import ManualClock
+from moldau.testing.manual_clock import wait_until_idle
+
+
+def test_work_that_is_done_in_time_gives_its_result() -> None:
+    async def perform() -> None:
+        clock = ManualClock()
+
+        async def work() -> int:
+            await clock.sleep(1)
+            return 7
+
+        waiting = asyncio.ensure_future(finish_within(work(), clock, 2))
+        await wait_until_idle()
+        await clock.advance(1)
+        assert await waiting == 7
+
+    asyncio.run(perform())
+
+
+def test_work_that_takes_longer_is_cancelled_and_its_end_is_waited_for() -> None:
+    async def perform() -> None:
+        clock, ended = ManualClock(), []
+
+        async def work() -> None:
+            try:
+                await clock.sleep(10)
+            finally:
+                await asyncio.sleep(0)
+                ended.append(True)
+
+        waiting = asyncio.ensure_future(finish_within(work(), clock, 2))
+        await wait_until_idle()
+        await clock.advance(2)
+        with pytest.raises(TimeoutError, match="within 2 seconds"):
+            await waiting
+        assert ended
+
+    asyncio.run(perform())
+
+
+def test_what_the_work_raises_is_raised() -> None:
+    async def work() -> None:
+        raise ValueError("no")
+
+    async def perform() -> None:
+        with pytest.raises(ValueError, match="no"):
+            await finish_within(work(), ManualClock(), 2)
+
+    asyncio.run(perform())
+
+
+def test_whoever_is_cancelled_meanwhile_cancels_the_work() -> None:
+    async def perform() -> None:
+        ended = []
+
+        async def work() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append(True)
+
+        waiting = asyncio.ensure_future(finish_within(work(), ManualClock(), 2))
+        await wait_until_idle()
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert ended
+
+    asyncio.run(perform())

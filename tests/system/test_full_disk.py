@@ -11,8 +11,10 @@ from confluent_kafka import KafkaError, KafkaException
 
 from support import confluent_client
 from support.broker_process import BrokerProcess, broker_process
+from support.command_line import start_process
 from support.rows import Row
 from support.topics import Topics
+from support.waiting import eventually
 
 SMALL = "size=6m"
 ROOMY = "size=60m"
@@ -138,3 +140,34 @@ def test_the_other_log_directory_goes_on(folder: Path, small_disk: tuple[Path, R
         broker.start()
         assert_all_there(broker, on_small, acknowledged)
         assert_all_there(broker, on_good, {**before, offset: b"after"})
+
+
+def test_produce_says_what_a_full_disk_means(
+    folder: Path, small_disk: tuple[Path, Remount], tmp_path: Path
+) -> None:
+    disk, _ = small_disk
+    lines = tmp_path / "lines"
+    lines.write_text("".join(f"{number:06} {'x' * 1000}\n" for number in range(20_000)))
+    with (
+        broker_process(folder / "broker", data_folder=disk / "data") as broker,
+        (tmp_path / "said").open("w+b") as said,
+    ):
+        broker.start()
+        topic = Topics(broker.bootstrap).create(config={"segment.index.bytes": "100000"})
+        producing = start_process(
+            *("produce", topic, "--file", str(lines), "--bootstrap", broker.bootstrap),
+            stdout=subprocess.DEVNULL,
+            stderr=said,
+        )
+        try:
+            eventually(
+                lambda: "KAFKA_STORAGE_ERROR" in (tmp_path / "said").read_text(),
+                lambda: (tmp_path / "said").read_text(),
+            )
+        finally:
+            producing.kill()
+            producing.wait()
+    assert (
+        f"moldau: {topic}-0: the broker cannot use the disk of this partition"
+        in (tmp_path / "said").read_text()
+    )

@@ -17,6 +17,7 @@ from moldau.client.broker_errors import error_for, read_code
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.connection_pool import ConnectionPool
 from moldau.client.connections import BrokerConnection
+from moldau.client.outages import PartitionOutages
 from moldau.client.rules.consumer_instructions import (
     Fetch,
     LearnTopics,
@@ -83,6 +84,7 @@ class Fetching:
         self._may_create = may_create
         self._timeout_seconds = timeout_seconds
         self._lanes: dict[int, _Lane] = {}  # by broker
+        self._outages = PartitionOutages()
 
     # Records
 
@@ -109,8 +111,25 @@ class Fetching:
                 with self._turns as machine:
                     machine.fetch_failed(fetch)
             else:
+                self._tell_of_refusals(fetch, answer)
                 with self._turns as machine:
                     machine.fetched(fetch, answer)
+
+    def _tell_of_refusals(self, fetch: Fetch, answer: FetchAnswer) -> None:
+        now = self._client.clock.monotonic()
+        for topic in answer.topics:
+            for row in topic.partitions:
+                if not row.error_code and not self._outages:
+                    continue
+                names = {one.topic_id: one.name for one, _ in fetch.wanted}
+                partition = TopicPartition(
+                    topic.name or names.get(topic.topic_id, ""), row.partition
+                )
+                code = read_code(row.error_code)
+                if not row.error_code:
+                    self._outages.on_success(partition, now)
+                elif code.retriable:  # other errors are the program's
+                    self._outages.on_refusal(partition, error_for(code, None, str(partition)), now)
 
     async def _connect(self, broker_id: int) -> BrokerConnection:
         brokers = self._client.metadata.current.brokers

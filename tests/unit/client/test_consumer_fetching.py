@@ -37,6 +37,7 @@ ZERO, ONE = TopicPartition("clicks", 0), TopicPartition("clicks", 1)
 OFFSET_FOR_LEADER_EPOCH = 23
 
 OFFSET_OUT_OF_RANGE, NOT_LEADER, UNKNOWN_EPOCH = 1, 6, 75
+STORAGE_ERROR = 56
 TOPIC_AUTHORIZATION_FAILED, SESSION_NOT_FOUND, WRONG_SESSION_EPOCH = 29, 70, 71
 
 Answer = Mapping[str, object] | Instead
@@ -201,6 +202,27 @@ def test_the_error_of_one_partition_does_not_cost_the_records_of_another() -> No
             assert values(await read(consumer, 3, timeout_seconds=60.0)) == [0, 1, 2]
 
     stage.play(story)
+
+
+def test_a_partition_whose_disk_failed_is_told_of_and_read_on_when_it_is_served_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    stage = Stage()
+    log = Log({0: [batch(0, 2)]})
+    log.codes[0] = STORAGE_ERROR
+    set_up(stage, [1], log)
+
+    async def story() -> None:
+        async with make_consumer(stage) as consumer:
+            consumer.assign([ZERO])
+            assert await consumer.poll(5.0) == []
+            (told,) = caplog.messages
+            assert told.startswith("clicks-0: the broker cannot use the disk of this partition")
+            log.codes.clear()
+            assert values(await read(consumer, 2)) == [0, 1]
+
+    stage.play(story)
+    assert caplog.messages[1:] == ["clicks-0 is served again, after 5 seconds"]
 
 
 def test_what_does_not_pass_by_itself_is_raised() -> None:

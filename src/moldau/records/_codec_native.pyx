@@ -261,6 +261,173 @@ def find_fault(payload, int64_t record_count, bint require_keys):
     return None if sound else in_words(&fault)
 
 
+cdef class RecordWalk:
+    """`find_fault` for records that come in pieces, of which none is kept; see the twin."""
+
+    cdef int64_t record_count
+    cdef bint require_keys
+    cdef int64_t index
+    cdef int field
+    cdef uint64_t raw
+    cdef uint32_t shift
+    cdef int64_t skip
+    cdef int64_t length
+    cdef int64_t left
+    cdef int64_t headers_left
+    cdef int64_t left_over
+    cdef bint is_sound
+    cdef Fault fault
+
+    def __init__(self, int64_t record_count, bint require_keys):
+        self.record_count = record_count
+        self.require_keys = require_keys
+        self.field = RECORD_LENGTH
+        self.is_sound = check_count(record_count, &self.fault)
+
+    def feed(self, piece):
+        cdef Py_buffer view
+        PyObject_GetBuffer(piece, &view, PyBUF_SIMPLE)
+        if view.len >= RELEASE_BYTES:
+            with nogil:
+                self.take_all(<const uint8_t*>view.buf, view.len)
+        else:
+            self.take_all(<const uint8_t*>view.buf, view.len)
+        PyBuffer_Release(&view)
+        return None if self.is_sound else in_words(&self.fault)
+
+    def finish(self):
+        if self.is_sound:
+            self.is_sound = self.end()
+            self.fault.index = self.index
+        return None if self.is_sound else in_words(&self.fault)
+
+    cdef bint end(self) noexcept nogil:
+        if self.left_over:
+            return fail(&self.fault, PAYLOAD_LEFT_OVER, RECORD_COUNT, self.left_over, 0)
+        if self.field != RECORD_LENGTH or self.skip:
+            return fail(
+                &self.fault, TOO_LARGE, RECORD_LENGTH, self.length, self.length - self.left
+            )
+        if self.shift:
+            return fail(&self.fault, CUT_SHORT, RECORD_LENGTH, 0, 0)
+        if self.index < self.record_count:
+            return fail(&self.fault, RECORD_MISSING, RECORD_LENGTH, 0, 0)
+        return True
+
+    cdef void take_all(self, const uint8_t* data, int64_t size) noexcept nogil:
+        cdef int64_t position = 0
+        cdef int64_t count
+        while position < size and self.is_sound:
+            if self.skip:
+                count = min(self.skip, size - position)
+                self.skip -= count
+                self.left -= count
+                position += count
+                if not self.skip and self.field == RECORD_LENGTH:
+                    self.is_sound = self.end_record()
+            elif self.index == self.record_count:
+                self.left_over += size - position
+                position = size
+            elif self.field == ATTRIBUTES:
+                self.left -= 1
+                position += 1
+                self.is_sound = self.go_to(TIMESTAMP_DELTA)
+            else:
+                self.is_sound = self.take_byte(data[position])
+                position += 1
+        if not self.is_sound:
+            self.fault.index = self.index
+
+    cdef inline bint take_byte(self, uint8_t byte) noexcept nogil:
+        cdef uint64_t raw
+        cdef uint32_t most = 7 * MAX_VARINT_BYTES
+        if self.field == TIMESTAMP_DELTA:
+            most = 7 * MAX_VARLONG_BYTES
+        self.raw |= <uint64_t>(byte & 0x7F) << self.shift
+        self.shift += 7
+        if self.field != RECORD_LENGTH:
+            self.left -= 1
+        if byte < 0x80:
+            raw = self.raw
+            self.raw = 0
+            self.shift = 0
+            if self.field != TIMESTAMP_DELTA:
+                raw = <uint32_t>raw
+            return self.take(<int64_t>((raw >> 1) ^ (0 - (raw & 1))))
+        if self.shift >= most:
+            return fail(&self.fault, OVERLONG, self.field, 0, 0)
+        if self.field != RECORD_LENGTH and not self.left:
+            return fail(&self.fault, CUT_SHORT, self.field, 0, 0)
+        return True
+
+    cdef bint take(self, int64_t value) noexcept nogil:
+        if self.field == RECORD_LENGTH:
+            if value < 0:
+                return fail(&self.fault, NEGATIVE, RECORD_LENGTH, value, 0)
+            self.length = value
+            self.left = value
+            return self.go_to(ATTRIBUTES)
+        if self.field == TIMESTAMP_DELTA:
+            return self.go_to(OFFSET_DELTA)
+        if self.field == OFFSET_DELTA:
+            if value != self.index:
+                return fail(
+                    &self.fault, UNEXPECTED_OFFSET_DELTA, OFFSET_DELTA, value, self.index
+                )
+            return self.go_to(KEY_LENGTH)
+        if self.field == KEY_LENGTH:
+            if value < 0 and self.require_keys:
+                return fail(&self.fault, KEY_MISSING, KEY_LENGTH, 0, 0)
+            return self.pass_over(value, VALUE_LENGTH, -1)
+        if self.field == VALUE_LENGTH:
+            return self.pass_over(value, HEADER_COUNT, -1)
+        if self.field == HEADER_COUNT:
+            return self.take_header_count(value)
+        if self.field == HEADER_KEY_LENGTH:
+            return self.pass_over(value, HEADER_VALUE_LENGTH, 0)
+        self.headers_left -= 1
+        return self.pass_over(
+            value, HEADER_KEY_LENGTH if self.headers_left else RECORD_LENGTH, -1
+        )
+
+    cdef bint take_header_count(self, int64_t count) noexcept nogil:
+        if count < 0:
+            return fail(&self.fault, NEGATIVE, HEADER_COUNT, count, 0)
+        if count > self.left:
+            return fail(&self.fault, TOO_LARGE, HEADER_COUNT, count, self.left)
+        self.headers_left = count
+        if count:
+            return self.go_to(HEADER_KEY_LENGTH)
+        self.field = RECORD_LENGTH
+        return self.end_record()
+
+    cdef bint pass_over(self, int64_t length, int field, int64_t smallest) noexcept nogil:
+        if length < smallest:
+            return fail(&self.fault, NEGATIVE, self.field, length, 0)
+        if length > self.left:
+            return fail(&self.fault, TOO_LARGE, self.field, length, self.left)
+        self.skip = max(length, 0)
+        if field == RECORD_LENGTH:
+            self.field = RECORD_LENGTH
+            return True if self.skip else self.end_record()
+        if self.left == self.skip:
+            return fail(&self.fault, CUT_SHORT, field, 0, 0)
+        self.field = field
+        return True
+
+    cdef inline bint go_to(self, int field) noexcept nogil:
+        if not self.left:
+            return fail(&self.fault, CUT_SHORT, field, 0, 0)
+        self.field = field
+        return True
+
+    cdef inline bint end_record(self) noexcept nogil:
+        if self.left:
+            return fail(&self.fault, RECORD_LEFT_OVER, RECORD_LENGTH, self.left, 0)
+        self.index += 1
+        return True
+
+
 def find_first_at_or_after(
     payload,
     int64_t record_count,

@@ -17,6 +17,7 @@ from itertools import accumulate
 from typing import Final, NamedTuple, TypeVar
 
 from moldau.errors import BatchTooLargeError, InvalidRecordError
+from moldau.records._record_walk import RecordWalk as RecordWalk
 from moldau.records.batch_header import Buffer
 from moldau.records.columns import (
     MAX_PAYLOAD_BYTES,

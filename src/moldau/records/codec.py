@@ -9,7 +9,7 @@ of it. A rule.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
 from moldau.records import _codec_pure
@@ -22,6 +22,8 @@ __all__ = [
     "IMPLEMENTATION",
     "RecordCodec",
     "RecordFault",
+    "RecordWalk",
+    "RecordWalker",
     "count_fitting",
     "decode_columns",
     "decode_consumer_records",
@@ -40,6 +42,16 @@ __all__ = [
 T = TypeVar("T", bound=tuple[object, ...])
 
 
+class RecordWalker(Protocol):
+    """`find_fault` for records that come in pieces, of which none is kept."""
+
+    def feed(self, piece: Buffer) -> RecordFault | None:
+        """Look at the next piece; the fault, as soon as there is one."""
+
+    def finish(self) -> RecordFault | None:
+        """There are no more pieces: what is wrong with all of them, or None."""
+
+
 class RecordCodec(Protocol):
     """What both modules offer. `payload` is everything in a batch behind its header."""
 
@@ -55,6 +67,9 @@ class RecordCodec(Protocol):
         Records must be whole, fill the payload, and have the offset deltas 0 to n-1. Batches that
         were compacted have gaps and do not come here.
         """
+
+    def RecordWalk(self, record_count: int, require_keys: bool) -> RecordWalker:
+        """Begins a walk over the records of one batch."""
 
     def find_first_at_or_after(
         self,
@@ -165,3 +180,7 @@ murmur2 = _chosen.murmur2
 partition_for_key = _chosen.partition_for_key
 row_size = _chosen.row_size
 split_by_key = _chosen.split_by_key
+RecordWalk: Callable[[int, bool], RecordWalker] = getattr(
+    _chosen, "RecordWalk", _codec_pure.RecordWalk
+)
+"""The twin's where the native module was built before there was one."""

@@ -30,6 +30,7 @@ __all__ = [
     "compress",
     "decompress",
     "expect_bytes",
+    "snappy_blocks",
 ]
 
 
@@ -92,7 +93,7 @@ def expect_bytes(codec: Codec, data: Buffer) -> int:
         case Codec.GZIP:
             return _expect_gzip(data)
         case Codec.SNAPPY:
-            return sum(_snappy_sizes(_snappy_blocks(data)))
+            return sum(_snappy_sizes(snappy_blocks(data)))
         case Codec.LZ4:
             return _guess(data)
         case Codec.ZSTD:
@@ -111,7 +112,7 @@ def decompress(codec: Codec, data: Buffer, limit_bytes: int) -> Buffer:
             expected = _expect_gzip(data)
             return _decompress_bounded(cramjam.gzip.decompress_into, data, expected, limit_bytes)
         case Codec.SNAPPY:
-            return _decompress_snappy_blocks(_snappy_blocks(data), limit_bytes)
+            return _decompress_snappy_blocks(snappy_blocks(data), limit_bytes)
         case Codec.LZ4:
             _refuse_linked_blocks(data)
             expected = _guess(data)
@@ -286,7 +287,7 @@ def _compress_xerial(data: Buffer) -> bytes:
     return bytes(framed)
 
 
-def _snappy_blocks(data: Buffer) -> list[memoryview]:
+def snappy_blocks(data: Buffer) -> list[memoryview]:
     """Xerial framing, or one raw block, which some producers send."""
     view = memoryview(data)
     return _xerial_blocks(view) if view[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC else [view]

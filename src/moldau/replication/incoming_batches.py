@@ -17,11 +17,13 @@ from moldau.records.compression import Codec
 from moldau.replication.unpacking import Unpacker
 from moldau.storage.rules.append_checks import (
     AppendLimits,
+    can_stream,
     check_batch,
     check_records_if_quick,
     check_size,
     expect_unpacked,
     inspect_batch,
+    stream_records,
     wanted_codec,
 )
 
@@ -68,10 +70,15 @@ class IncomingBatches:
                 records, header, limits, codec=codec, level=level, unpacked_bytes=unpacked_bytes
             )
 
+        def walk() -> memoryview | bytearray:
+            stream_records(records, header, limits)
+            return records
+
         batch = await self._unpacker.unpack(
             look_inside,
             expected_bytes=expect_unpacked(records, header),
             limit_bytes=limits.decompressed_max_bytes,
+            stream=walk if codec is None and can_stream(records, header) else None,
         )
         if batch is records:
             return CheckedBatch(records, header)

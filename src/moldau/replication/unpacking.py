@@ -3,8 +3,9 @@
 A few kilobytes can unfold to a hundred megabytes, and a client may send as many such batches as it
 has connections. So unpacking is not done where a broker flushes its logs, and only so much of it at
 the same time: `SMALL_AT_ONCE` batches of up to `SMALL_BYTES` each and, beside them, one that is
-larger. What an honest producer sends is small, and does not wait behind what is not. The rest waits
-its turn; who has waited for `PATIENCE_SECONDS` is told to try again.
+larger. What an honest producer sends is small, and does not wait behind what is not. A larger one
+is walked as a stream where its codec allows (`records.unfolding`), and then counts as a small one.
+The rest waits its turn; who has waited for `PATIENCE_SECONDS` is told to try again.
 
 A shell, owned by the event loop.
 """
@@ -37,14 +38,24 @@ class Unpacker:
         self._small = asyncio.Semaphore(SMALL_AT_ONCE)
         self._large = asyncio.Semaphore(1)
 
-    async def unpack(self, work: Callable[[int], T], *, expected_bytes: int, limit_bytes: int) -> T:
+    async def unpack(
+        self,
+        work: Callable[[int], T],
+        *,
+        expected_bytes: int,
+        limit_bytes: int,
+        stream: Callable[[], T] | None = None,
+    ) -> T:
         """Call `work` in a worker with the bytes that it may unpack: at most `limit_bytes`.
 
         Begins with what is expected. Work that raises `DecompressionLimitError` below the limit is
-        done again with more; nothing is held meanwhile.
+        done again with more; nothing is held meanwhile. What is more than `SMALL_BYTES` is left to
+        `stream` where there is one: it does the same and never holds that much.
         """
         size = min(expected_bytes, limit_bytes)
         while True:
+            if stream is not None and size > SMALL_BYTES:
+                return await self.run(stream, SMALL_BYTES)
             try:
                 return await self.run(lambda allowed=size: work(allowed), size)  # type: ignore[misc]
             except DecompressionLimitError:

@@ -161,3 +161,25 @@ def test_work_that_needs_more_than_the_limit_is_refused() -> None:
         assert allowed == [LIMIT_BYTES]
 
     play(story)
+
+
+@pytest.mark.parametrize("expected_bytes", [1, LARGE_BYTES])
+def test_what_can_be_walked_as_a_stream_is_never_unpacked_as_a_whole(expected_bytes: int) -> None:
+    async def story() -> None:
+        sizes: list[int] = []
+
+        def work(size_bytes: int) -> str:
+            sizes.append(size_bytes)
+            raise DecompressionLimitError("more")
+
+        unpacker = Unpacker(InlineWorkers(), ManualClock())
+        done = await unpacker.unpack(
+            work,
+            expected_bytes=expected_bytes,
+            limit_bytes=LIMIT_BYTES,
+            stream=lambda: "walked",
+        )
+        assert done == "walked"
+        assert all(size <= SMALL_BYTES for size in sizes)
+
+    asyncio.run(story())

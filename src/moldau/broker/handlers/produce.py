@@ -9,9 +9,10 @@ records; v9 flexible; v10 tells the new leader; v12 transactions of KIP-890; v13
 With acks=all the answer leaves when every in-sync replica has the batches, or the time-out is over.
 A partition that is led elsewhere is answered with its leader, from v10 on.
 
-A batch that is refused for some of its records names each of them (v8), as Kafka does; of a batch
-with more than 100,000 records, or with damage, the first one only. Records whose timestamps are out
-of range are not named where telling them would hold up the event loop (a large compressed batch).
+The answer to a batch that is refused for some of its records names each of them (v8), as Kafka
+does; only the first one of a batch with more than 100,000 records, with damage, or that unfolds to
+more than 4 MiB. Records whose timestamps are out of range are not named where finding them would
+hold up the event loop (a large compressed batch).
 
 Differences from Kafka: transactional batches are refused until transactions are served
 (INVALID_TXN_STATE). The topics in which the broker keeps its own state take no records from

@@ -48,7 +48,7 @@ from moldau.records.batch_header import (
     Buffer,
     read_header,
 )
-from moldau.records.codec import find_fault
+from moldau.records.codec import RecordWalk, find_fault
 from moldau.records.compression import (
     Codec,
     DecompressionLimitError,
@@ -57,6 +57,7 @@ from moldau.records.compression import (
     expect_bytes,
 )
 from moldau.records.crc import crc_matches, seal
+from moldau.records.unfolding import can_unfold, unfold
 from moldau.storage.rules.refused_records import (
     MOST_RECORDS,
     TimestampRange,
@@ -150,6 +151,33 @@ def inspect_batch(
     if limits.inspect_records:
         _check_payload(payload, header, limits)
     return buffer if codec is None else _pack(buffer, header, payload, codec, level, None)
+
+
+def can_stream(buffer: Buffer, header: BatchHeader) -> bool:
+    """Whether the records can be looked at without unpacking all of them at once."""
+    codec = header.attributes & CODEC_MASK
+    return bool(codec) and can_unfold(Codec(codec), memoryview(buffer)[HEADER_BYTES:])
+
+
+def stream_records(buffer: Buffer, header: BatchHeader, limits: AppendLimits) -> None:
+    """Do as `check_records`, of a batch that `can_stream`, holding one piece of it at a time.
+
+    Of several bad records the first one is named. Slow: run it in a worker.
+    """
+    if not limits.inspect_records:
+        return
+    payload = memoryview(buffer)[HEADER_BYTES:]
+    walk = RecordWalk(header.record_count, limits.compacted)
+    codec = Codec(header.attributes & CODEC_MASK)
+    fault = None
+    for piece in unfold(codec, payload, limits.decompressed_max_bytes):
+        fault = walk.feed(piece)
+        if fault is not None:
+            break
+    fault = fault or walk.finish()
+    if fault is not None:
+        errors = ((fault.index, fault.reason),)
+        raise InvalidRecordError(summarize(errors), errors)
 
 
 def expect_unpacked(buffer: Buffer, header: BatchHeader) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 from dataclasses import replace
 
 import pytest
@@ -29,6 +30,7 @@ from moldau.storage.rules.append_checks import (
     QUICK_RECORDS,
     QUICK_UNPACKED_BYTES,
     AppendLimits,
+    can_stream,
     check_batch,
     check_records,
     check_records_if_quick,
@@ -36,6 +38,7 @@ from moldau.storage.rules.append_checks import (
     needs_worker,
     rewrite_batch,
     set_log_append_time,
+    stream_records,
     wanted_codec,
 )
 
@@ -376,3 +379,38 @@ def test_log_append_time_is_set_in_place():
     assert header.codec == Codec.LZ4
     assert crc_matches(batch, header)
     assert {record.timestamp_ms for record in records_of(batch)} == {NOW_MS}
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
+def test_a_batch_that_unfolds_to_much_is_looked_at_piece_by_piece(codec):
+    batch = a_batch(b"small", bytes(40 << 20), b"small", codec=codec)
+    header = check(batch, replace(LIMITS, max_message_bytes=8 << 20))
+    assert can_stream(batch, header)
+    tracemalloc.start()
+    try:
+        stream_records(batch, header, LIMITS)
+        _, peak_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < 4 << 20
+    with pytest.raises(BatchTooLargeError):
+        stream_records(batch, header, replace(LIMITS, decompressed_max_bytes=40 << 20))
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
+def test_a_stream_of_records_is_refused_for_what_the_whole_is_refused_for(codec):
+    compacted = replace(LIMITS, compacted=True)
+    batch = a_batch(key=None, codec=codec)
+    with pytest.raises(InvalidRecordError, match="record 0: there is no key"):
+        stream_records(batch, check(batch), compacted)
+    stream_records(batch, check(batch), replace(compacted, inspect_records=False))
+    short = patched(a_batch(codec=codec), 57, ">i", 4)  # one record less than announced
+    short = patched(short, 23, ">i", 3)
+    with pytest.raises(InvalidRecordError, match="record 3: "):
+        stream_records(short, check(short), LIMITS)
+
+
+def test_batches_that_cannot_be_streamed_say_so():
+    for codec in (Codec.NONE, Codec.ZSTD):
+        batch = a_batch(codec=codec)
+        assert not can_stream(batch, check(batch))

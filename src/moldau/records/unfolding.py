@@ -1,0 +1,153 @@
+"""Compressed records piece by piece, so that a batch that unfolds to much is never whole in memory.
+
+`unfold` gives the records of gzip, snappy and LZ4 in pieces. What is held at a time:
+
+| codec | at most | because |
+|---|---|---|
+| gzip | `PIECE_BYTES` | zlib stops where it is told to, and goes on from there |
+| LZ4 | 4 MiB | a block says how large it may be; Kafka's blocks are independent of each other |
+| snappy | 64 times the block as it came | no element of it yields more; xerial's hold 32 KiB |
+
+Zstd cannot be taken in pieces: cramjam's decoder does a whole frame at a time. So can neither an
+LZ4 frame with a checksum or a size of its whole content. `can_unfold` says so, and such a batch is
+unpacked as a whole, one at a time (`replication.unpacking`). A rule.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from typing import Final
+
+import cramjam
+
+from moldau.errors import BadCompressionError, DecompressionLimitError
+from moldau.records.batch_header import Buffer
+from moldau.records.compression import Codec, snappy_blocks
+
+PIECE_BYTES: Final = 256 * 1024
+
+_FED_BYTES: Final = 16 * 1024
+_GZIP_FORMAT: Final = 31  # of zlib's window bits: a gzip header, and any window
+_SNAPPY_RATIO: Final = 64
+_LZ4_HEADER_BYTES: Final = 7
+_LZ4_MAGIC: Final = bytes.fromhex("04224d18")
+_LZ4_FLAGS_AT: Final = 4
+_LZ4_SIZES_AT: Final = 5
+_LZ4_KNOWN_FLAGS: Final = 0x60  # version 1, independent blocks
+_LZ4_BLOCK_CHECKSUM_FLAG: Final = 0x10
+_LZ4_BLOCK_BYTES: Final = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
+_LZ4_STORED_FLAG: Final = 1 << 31
+_LZ4_END: Final = bytes(4)
+_LENGTH: Final = struct.Struct("<I")
+
+
+def can_unfold(codec: Codec, data: Buffer) -> bool:
+    """Whether the records can be had in pieces."""
+    match codec:
+        case Codec.GZIP | Codec.SNAPPY:
+            return True
+        case Codec.LZ4:
+            return _is_plain_lz4(bytes(data[:_LZ4_HEADER_BYTES]))
+        case _:
+            return False
+
+
+def unfold(codec: Codec, data: Buffer, limit_bytes: int) -> Iterator[Buffer]:
+    """The records in pieces; `DecompressionLimitError` when there are more than `limit_bytes`."""
+    match codec:
+        case Codec.GZIP:
+            pieces = _unfold_gzip(memoryview(data))
+        case Codec.SNAPPY:
+            pieces = _unfold_snappy(data)
+        case Codec.LZ4:
+            pieces = _unfold_lz4(memoryview(data))
+        case _:
+            raise ValueError(f"{codec.label} cannot be unfolded")
+    total = 0
+    for piece in pieces:
+        total += len(piece)
+        if total > limit_bytes:
+            raise DecompressionLimitError(
+                f"the records decompress to more than {limit_bytes} bytes"
+            )
+        yield piece
+
+
+def _damage(reason: object) -> BadCompressionError:
+    return BadCompressionError(f"the records do not decompress: {reason}")
+
+
+def _unfold_gzip(data: memoryview) -> Iterator[Buffer]:
+    """One member after the other; producers write one."""
+    decoder = zlib.decompressobj(_GZIP_FORMAT)
+    position = 0
+    try:
+        while position < len(data):
+            if decoder.eof:
+                decoder = zlib.decompressobj(_GZIP_FORMAT)
+            fed: Buffer = data[position : position + _FED_BYTES]
+            position += len(fed)
+            while fed:
+                piece = decoder.decompress(fed, PIECE_BYTES)
+                fed = decoder.unconsumed_tail
+                if piece:
+                    yield piece
+            position -= len(decoder.unused_data)
+        while piece := decoder.decompress(b"", PIECE_BYTES):
+            yield piece
+    except zlib.error as error:
+        raise _damage(error) from None
+    if not decoder.eof:
+        raise _damage("it is cut short")
+
+
+def _unfold_snappy(data: Buffer) -> Iterator[Buffer]:
+    try:
+        for block in snappy_blocks(data):
+            size = cramjam.snappy.decompress_raw_len(block)
+            if size > len(block) * _SNAPPY_RATIO:
+                raise _damage(f"{len(block)} bytes of snappy claim to be {size}")
+            output = bytearray(size)
+            cramjam.snappy.decompress_raw_into(block, output)
+            yield output
+    except cramjam.DecompressionError as error:
+        raise _damage(error) from None
+
+
+def _is_plain_lz4(header: bytes) -> bool:
+    if len(header) < _LZ4_HEADER_BYTES or not header.startswith(_LZ4_MAGIC):
+        return False
+    flags = header[_LZ4_FLAGS_AT] & ~_LZ4_BLOCK_CHECKSUM_FLAG
+    return flags == _LZ4_KNOWN_FLAGS and header[_LZ4_SIZES_AT] >> 4 in _LZ4_BLOCK_BYTES
+
+
+def _unfold_lz4(data: memoryview) -> Iterator[Buffer]:
+    """Each block as a frame of its own: the decoder checks header, size and checksum."""
+    header = bytes(data[:_LZ4_HEADER_BYTES])
+    if not _is_plain_lz4(header):
+        raise ValueError("such a frame cannot be unfolded")
+    largest = _LZ4_BLOCK_BYTES[header[_LZ4_SIZES_AT] >> 4]
+    checksum_bytes = 4 if header[_LZ4_FLAGS_AT] & _LZ4_BLOCK_CHECKSUM_FLAG else 0
+    position = _LZ4_HEADER_BYTES
+    while True:
+        start = position + _LENGTH.size
+        if start > len(data):
+            raise _damage("the lz4 frame is cut short")
+        length = _LENGTH.unpack_from(data, position)[0] & ~_LZ4_STORED_FLAG
+        if not length:
+            if start < len(data):
+                raise _damage("there is something behind the lz4 frame")
+            return
+        end = start + length + checksum_bytes
+        if end > len(data) or length > largest:
+            raise _damage("an lz4 block is cut short or too large")
+        output = bytearray(largest)
+        try:
+            frame = b"".join((header, data[position:end], _LZ4_END))
+            written = cramjam.lz4.decompress_into(frame, output)
+        except cramjam.DecompressionError as error:
+            raise _damage(error) from None
+        yield memoryview(output)[:written]
+        position = end

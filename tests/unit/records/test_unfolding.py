@@ -1,0 +1,114 @@
+"""Compressed records in pieces: the same bytes, the same refusals, and little of it at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import random
+import struct
+
+import cramjam
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moldau.errors import BadCompressionError, DecompressionLimitError
+from moldau.records.compression import Codec, compress
+from moldau.records.unfolding import PIECE_BYTES, can_unfold, unfold
+
+STREAMED = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
+LIMIT = 64 << 20
+
+
+def whole(codec: Codec, data: bytes, limit_bytes: int = LIMIT) -> bytes:
+    return b"".join(bytes(piece) for piece in unfold(codec, data, limit_bytes))
+
+
+@pytest.mark.parametrize("codec", STREAMED)
+@given(
+    pattern=st.binary(min_size=1, max_size=300), size=st.integers(0, 400_000), level=st.booleans()
+)
+def test_what_was_packed_comes_back(codec: Codec, pattern: bytes, size: int, level: bool) -> None:
+    records = (pattern * (size // len(pattern) + 1))[:size]
+    packed = compress(codec, records, 3 if level else None)
+    assert can_unfold(codec, packed)
+    assert whole(codec, packed) == records
+
+
+@pytest.mark.parametrize("codec", STREAMED)
+def test_a_bomb_is_never_held_whole(codec: Codec) -> None:
+    packed = compress(codec, bytes(48 << 20))
+    sizes = [len(piece) for piece in unfold(codec, packed, LIMIT)]
+    assert sum(sizes) == 48 << 20
+    assert max(sizes) <= PIECE_BYTES
+
+
+@pytest.mark.parametrize("codec", STREAMED)
+def test_more_than_the_limit_is_refused(codec: Codec) -> None:
+    packed = compress(codec, bytes(1_000_000))
+    assert len(whole(codec, packed, 1_000_000)) == 1_000_000
+    with pytest.raises(DecompressionLimitError):
+        whole(codec, packed, 999_999)
+
+
+@pytest.mark.parametrize("codec", STREAMED)
+def test_what_is_cut_short_or_damaged_is_refused_or_still_the_truth(codec: Codec) -> None:
+    records = random.Random(7).randbytes(5_000) + bytes(100_000)
+    packed = compress(codec, records)
+    for cut in range(1, len(packed) - 1, 97):
+        if can_unfold(codec, packed[:cut]):
+            with contextlib.suppress(BadCompressionError):
+                assert whole(codec, packed[:cut]) != records  # snappy may end at a block's end
+    for at in range(0, len(packed), 53):
+        bent = bytearray(packed)
+        bent[at] ^= 0x55
+        if can_unfold(codec, bytes(bent)):
+            with contextlib.suppress(BadCompressionError, DecompressionLimitError):
+                whole(codec, bytes(bent))
+
+
+def test_several_members_of_gzip_are_one_stream() -> None:
+    assert whole(Codec.GZIP, gzip.compress(b"one") + gzip.compress(b"two")) == b"onetwo"
+    with pytest.raises(BadCompressionError):
+        whole(Codec.GZIP, gzip.compress(b"one") + b"garbage, and enough of it")
+
+
+def test_a_block_of_snappy_cannot_claim_more_than_it_can_hold() -> None:
+    claim = bytearray()
+    size = 500 << 20
+    while size > 0x7F:
+        claim.append(size & 0x7F | 0x80)
+        size >>= 7
+    claim.append(size)
+    with pytest.raises(BadCompressionError, match="claim to be"):
+        whole(Codec.SNAPPY, bytes(claim) + b"\0x")
+
+
+def test_raw_snappy_comes_in_one_piece() -> None:
+    assert whole(Codec.SNAPPY, bytes(cramjam.snappy.compress_raw(b"raw" * 100))) == b"raw" * 100
+
+
+def test_lz4_with_a_checksum_of_the_whole_is_left_to_others() -> None:
+    compressor = cramjam.lz4.Compressor(level=1, content_checksum=True, block_linked=False)
+    compressor.compress(b"x" * 1000)
+    assert not can_unfold(Codec.LZ4, bytes(compressor.finish()))
+    linked = bytes(cramjam.lz4.compress(b"x" * 1000))
+    assert not can_unfold(Codec.LZ4, linked)
+
+
+def test_an_lz4_block_is_no_larger_than_its_frame_allows() -> None:
+    packed = bytearray(compress(Codec.LZ4, bytes(1000)))
+    struct.pack_into("<I", packed, 7, (64 << 10) + 1)
+    with pytest.raises(BadCompressionError):
+        whole(Codec.LZ4, bytes(packed) + bytes(70_000))
+
+
+def test_nothing_may_follow_an_lz4_frame() -> None:
+    with pytest.raises(BadCompressionError, match="behind"):
+        whole(Codec.LZ4, compress(Codec.LZ4, b"x") + b"y")
+
+
+def test_zstd_cannot_be_had_in_pieces() -> None:
+    assert not can_unfold(Codec.ZSTD, compress(Codec.ZSTD, b"x" * 100))
+    with pytest.raises(ValueError, match="zstd"):
+        next(unfold(Codec.ZSTD, b"", LIMIT))

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from moldau.client.admin import AsyncAdmin
     from moldau.client.admin_values import NewTopic
     from moldau.client.blocking import Admin
-    from moldau.client.blocking_consumer import Consumer
+    from moldau.client.blocking_consumer import Consumer, SimpleConsumer
     from moldau.client.blocking_producer import Producer
     from moldau.client.consumer import AsyncConsumer
     from moldau.client.group_values import GroupOffset
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     )
     from moldau.client.read_table import read_batches, read_table
     from moldau.client.rules.consumer_record import ConsumerRecord
-    from moldau.client.simple_consumer import AsyncSimpleConsumer, SimpleConsumer
+    from moldau.client.simple_consumer import AsyncSimpleConsumer
     from moldau.model import TopicPartition
     from moldau.records.record import NewRecord, Record
 
@@ -67,7 +67,7 @@ _HOMES = {
     "Record": "moldau.records.record",
     "RecordMetadata": "moldau.client.producer_values",
     "RecordRange": "moldau.client.producer_values",
-    "SimpleConsumer": "moldau.client.simple_consumer",
+    "SimpleConsumer": "moldau.client.blocking_consumer",
     "TopicPartition": "moldau.model",
     "read_batches": "moldau.client.read_table",
     "read_table": "moldau.client.read_table",

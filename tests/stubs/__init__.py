@@ -19,7 +19,7 @@ from types import FunctionType
 
 from moldau.client.blocking_face import HANDED_IN, BlockingFace
 
-HOMES = ("moldau.client.blocking",)
+HOMES = ("moldau.client.blocking", "moldau.client.blocking_consumer")
 """The modules with derived classes."""
 
 

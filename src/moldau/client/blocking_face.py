@@ -38,7 +38,7 @@ class BlockingFace:
         if of is None:
             return
         cls.made_of = of
-        if cls.__init__ is BlockingFace.__init__:
+        if "__init__" not in vars(cls):
             cls.__init__ = _derive_init(cls)  # type: ignore[method-assign]
         for name, operation in find_operations(cls):
             setattr(cls, name, _derive(cls, operation))
@@ -120,8 +120,11 @@ def _derive_init(cls: type[BlockingFace]) -> Callable[..., None]:
 
     @wraps(cls.made_of.__init__)  # type: ignore[misc]
     def derived(self: BlockingFace, *arguments: Any, **options: Any) -> None:
+        strange = HANDED_IN & options.keys()
+        if strange:
+            raise TypeError(f"{cls.__name__} takes no {', '.join(sorted(strange))}")
         signature.bind(self, *arguments, **options)  # raises TypeError, as any call would
-        BlockingFace.__init__(self, *arguments, **options)
+        super(cls, self).__init__(*arguments, **options)
 
     derived.__signature__ = signature  # type: ignore[attr-defined]
     return _place(derived, cls)

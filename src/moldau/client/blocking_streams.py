@@ -17,9 +17,11 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from moldau.client.consumer import FOREVER_SECONDS, POLL_BYTES
+from moldau.client.blocking_face import BlockingFace
+from moldau.client.consumer import FOREVER_SECONDS, POLL_BYTES, AsyncConsumer
 from moldau.client.consumer_core import ConsumerCore
-from moldau.client.consumer_setup import CLOSE_SECONDS
+from moldau.client.consumer_setup import CLOSE_SECONDS, GivenOffsets, read_offsets
+from moldau.client.group_values import GroupOffset
 from moldau.client.loop_thread import LoopThread
 from moldau.client.open_producers import watch
 from moldau.client.rules.consumer_record import ConsumerRecord
@@ -44,11 +46,19 @@ class Engine:
     `state` is held while records are taken out of a delivery, and while anything else touches one.
     """
 
-    def __init__(self, core: ConsumerCore) -> None:
-        self.core = core
+    def __init__(self, make: Callable[[], AsyncConsumer]) -> None:
+        async def make_here() -> AsyncConsumer:
+            return make()
+
         self.state = threading.RLock()
         self._is_closing = self._is_closed = False
         self._loop = LoopThread("moldau-consumer")
+        try:
+            self.consumer = self._loop.run(make_here())
+        except BaseException:
+            self._loop.close()
+            raise
+        self.core = self.consumer._core  # both are the same consumer, for tasks and for threads
         self._calling = threading.local()
         watch(self)
 
@@ -128,42 +138,14 @@ class Engine:
             raise ClosedClientError("the consumer is closed, or its process was forked")
 
 
-class Stream:
-    """Records of some of a consumer's partitions, for one thread.
-
-    Each partition is in one stream at a time. The iteration ends when the consumer is closed, or
-    the stream. A stream that nobody reads any more has to be closed: the others get its
-    partitions, and rebalances do not wait for it.
-    """
+class Records:
+    """What gives records to a thread: a consumer, or one of its streams."""
 
     def __init__(self, engine: Engine, reader: Reader) -> None:
         self._engine = engine
         self._reader = reader
         self._polling = threading.RLock()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._retire(has_failed=error is not None)
-
-    def close(self) -> None:
-        """Give nothing any more; what was given counts as dealt with."""
-        self._retire(has_failed=False)
-
-    def _retire(self, *, has_failed: bool) -> None:
-        core, reader = self._engine.core, self._reader
-
-        async def retire() -> None:
-            core.retire(reader, has_failed=has_failed)
-
-        with contextlib.suppress(ClosedClientError):
-            self._engine.run(retire())
+        self._has_streams = False  # then the records come through those
 
     def poll(
         self, timeout_seconds: float = 1.0, max_records: int | None = None
@@ -190,7 +172,11 @@ class Stream:
         columns: Sequence[str] | None = None,
         timestamp_unit: TimestampUnit = "ms",
     ) -> pa.Table:
-        """The next records as an Arrow table; see `Consumer.poll_arrow`."""
+        """The next records as an Arrow table, with the columns of `moldau.read_table`.
+
+        `max_bytes` are of batches as they are stored. The table is empty when nothing comes in
+        time. No record is touched by Python: the fastest way to read.
+        """
         from moldau.arrow.raw_batches import batches_to_table
 
         batches = self.poll_batches(timeout_seconds, max_bytes)
@@ -198,6 +184,7 @@ class Stream:
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Record after record; waits for more, until the consumer is closed."""
+        self._require_records_here()
         core = self._engine.core
         while (run := self._next_run()) is not None:
             for record in run:
@@ -206,6 +193,7 @@ class Stream:
                     break
 
     def _take(self, timeout_seconds: float, take: Callable[[], list[T]]) -> list[T]:
+        self._require_records_here()
         engine, core = self._engine, self._engine.core
         with self._polling:
             if not core.attention and not core.commits_before:
@@ -272,8 +260,123 @@ class Stream:
             raise
         return True
 
+    def _require_records_here(self) -> None:
+        if self._has_streams:
+            raise ConfigurationError("this consumer's records come through its streams")
+
+
+class Stream(Records):
+    """Records of some of a consumer's partitions, for one thread.
+
+    Each partition is in one stream at a time. The iteration ends when the consumer is closed, or
+    the stream. A stream that nobody reads any more has to be closed: the others get its
+    partitions, and rebalances do not wait for it.
+    """
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._retire(has_failed=error is not None)
+
+    def close(self) -> None:
+        """Give nothing any more; what was given counts as dealt with."""
+        self._retire(has_failed=False)
+
+    def _retire(self, *, has_failed: bool) -> None:
+        core, reader = self._engine.core, self._reader
+
+        async def retire() -> None:
+            core.retire(reader, has_failed=has_failed)
+
+        with contextlib.suppress(ClosedClientError):
+            self._engine.run(retire())
+
 
 async def _take_back(core: ConsumerCore, began: Mapping[TopicPartition, Position]) -> None:
     for partition, position in began.items():
         if partition in core.table:
             core.seek(partition, position)
+
+
+class ConsumerFace(Records, BlockingFace):
+    """What `Consumer` does otherwise than `AsyncConsumer`; the rest is derived."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        engine = Engine(lambda: AsyncConsumer(*arguments, **options))
+        super().__init__(engine, engine.core.readers.first)
+        self._core = engine.core
+        self._inner = engine.consumer
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._engine.close(CLOSE_SECONDS, has_failed=error is not None)
+
+    def close(self, timeout_seconds: float = CLOSE_SECONDS) -> None:
+        """Commit as the mode says, leave the group, end everything. A second call does nothing.
+
+        Raises what a function for rebalances raised meanwhile, when all is done.
+        """
+        self._engine.close(timeout_seconds, has_failed=False)
+
+    def unsubscribe(self) -> None:
+        """Give up all partitions and leave the group; the consumer can subscribe again."""
+        self._engine.drive(self._core.unsubscribe)
+
+    @property
+    def subscription(self) -> frozenset[str]:
+        """The topics that are subscribed to; of a pattern those that match now."""
+        return self._core.topics
+
+    @property
+    def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that are read now."""
+        return self._core.table.partitions
+
+    def streams(self, count: int) -> tuple[Stream, ...]:
+        """So many streams for as many threads; each partition is in one of them at a time.
+
+        From now on records come through the streams only.
+        """
+        if count < 1:
+            raise ConfigurationError(f"{count} streams are none")
+        self._has_streams = True
+        readers = self._call(lambda: self._core.split_readers(count))
+        return tuple(Stream(self._engine, reader) for reader in readers)
+
+    def commit(self, offsets: GivenOffsets = None, *, timeout_seconds: float | None = None) -> None:
+        """Have the group begin here next time: behind all records that were given, behind these
+        records, or at these offsets."""
+        wanted = self._offsets_to_commit(offsets)
+        self._engine.wait_for(self._core.commit(wanted, timeout_seconds))
+
+    def commit_nowait(self, offsets: GivenOffsets = None) -> Future[None]:
+        """As `commit`, in the background; the future tells how it went."""
+        return self._engine.submit(self._core.commit(self._offsets_to_commit(offsets), None))
+
+    def _offsets_to_commit(self, offsets: GivenOffsets) -> Mapping[TopicPartition, GroupOffset]:
+        wanted = read_offsets(offsets)
+        return self._call(self._core.given_offsets) if wanted is None else wanted
+
+    # How derived operations run
+
+    def _run(self, work: Work[T]) -> T:
+        """Others may use the consumer while it takes its time."""
+        return self._engine.wait_for(work)
+
+    def _call(self, work: Callable[[], T]) -> T:
+        """Something short, while nobody takes records."""
+
+        async def call() -> T:
+            return work()
+
+        return self._engine.run(call())

@@ -54,33 +54,14 @@ Some = Collection[TopicPartition] | TopicPartition | None
 """Partitions, one or more; None stands for all that are assigned."""
 
 
-class AsyncStream:
-    """Records of some of a consumer's partitions, for one task.
-
-    Each partition is in one stream at a time. The iteration ends when the consumer is closed, or
-    the stream. A stream that nobody reads any more has to be closed: the others get its
-    partitions, and rebalances do not wait for it.
-    """
+class AsyncRecords:
+    """What gives records to a task: a consumer, or one of its streams."""
 
     def __init__(self, core: ConsumerCore, reader: Reader) -> None:
         self._core = core
         self._reader = reader
         self._polling = asyncio.Lock()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._core.retire(self._reader, has_failed=error is not None)
-
-    def close(self) -> None:
-        """Give nothing any more; what was given counts as dealt with."""
-        self._core.retire(self._reader, has_failed=False)
+        self._has_streams = False  # then the records come through those
 
     async def poll(
         self, timeout_seconds: float = 1.0, max_records: int | None = None
@@ -90,6 +71,7 @@ class AsyncStream:
         The records that were given before count as dealt with.
         """
         limit = self._core.options.max_poll_records if max_records is None else max_records
+        self._require_records_here()
         self._core.require_outside()
         async with self._polling:
             deadline = self._core.clock.monotonic() + timeout_seconds
@@ -106,6 +88,7 @@ class AsyncStream:
         self, timeout_seconds: float = 1.0, max_bytes: int = POLL_BYTES
     ) -> list[RawBatch]:
         """The next batches as they are stored, for whoever decodes them in bulk."""
+        self._require_records_here()
         self._core.require_outside()
         async with self._polling:
             await self._come_in(timeout_seconds)
@@ -122,7 +105,11 @@ class AsyncStream:
         columns: Sequence[str] | None = None,
         timestamp_unit: TimestampUnit = "ms",
     ) -> pa.Table:
-        """The next records as an Arrow table; see `Consumer.poll_arrow`."""
+        """The next records as an Arrow table, with the columns of `moldau.read_table`.
+
+        `max_bytes` are of batches as they are stored. The table is empty when nothing comes in
+        time. No record is touched by Python: the fastest way to read.
+        """
         from moldau.arrow.raw_batches import batches_to_table
 
         batches = await self.poll_batches(timeout_seconds, max_bytes)
@@ -132,6 +119,8 @@ class AsyncStream:
         )
 
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
+        """Record after record; waits for more, until the consumer is closed."""
+        self._require_records_here()
         core, delivery = self._core, self._reader.delivery
         limit = core.options.max_poll_records
         while True:
@@ -153,6 +142,10 @@ class AsyncStream:
                 yield record
                 if core.attention:
                     break
+
+    def _require_records_here(self) -> None:
+        if self._has_streams:
+            raise ConfigurationError("this consumer's records come through its streams")
 
     async def _come_in(self, timeout_seconds: float) -> None:
         core = self._core
@@ -187,7 +180,31 @@ class AsyncStream:
                 self._core.seek(partition, position)
 
 
-class AsyncConsumer:
+class AsyncStream(AsyncRecords):
+    """Records of some of a consumer's partitions, for one task.
+
+    Each partition is in one stream at a time. The iteration ends when the consumer is closed, or
+    the stream. A stream that nobody reads any more has to be closed: the others get its
+    partitions, and rebalances do not wait for it.
+    """
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._core.retire(self._reader, has_failed=error is not None)
+
+    def close(self) -> None:
+        """Give nothing any more; what was given counts as dealt with."""
+        self._core.retire(self._reader, has_failed=False)
+
+
+class AsyncConsumer(AsyncRecords):
     """Reads topics, alone or in a group; used by the tasks of one loop.
 
         async with AsyncConsumer("127.0.0.1:9092", group="g", topics=["clicks"]) as consumer:
@@ -226,11 +243,8 @@ class AsyncConsumer:
             on_revoked=on_revoked,
             on_lost=on_lost,
         )
-        self._core = make_core(
-            bootstrap, arguments, options, network=network, clock=clock, random=random
-        )
-        self._stream = AsyncStream(self._core, self._core.readers.first)
-        self._has_streams = False
+        core = make_core(bootstrap, arguments, options, network=network, clock=clock, random=random)
+        super().__init__(core, core.readers.first)
         if topics is not None or pattern is not None:
             self.subscribe(topics, pattern=pattern, deny=deny)
 
@@ -280,6 +294,7 @@ class AsyncConsumer:
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
+        """The partitions that are read now."""
         return self._core.table.partitions
 
     async def partitions_for(self, topic: str) -> TopicMetadata:
@@ -287,39 +302,6 @@ class AsyncConsumer:
         return await self._core.client.wait_until_topic_is_ready(topic)
 
     # Records
-
-    async def poll(
-        self, timeout_seconds: float = 1.0, max_records: int | None = None
-    ) -> list[ConsumerRecord]:
-        """The next records; an empty list when none come in time.
-
-        The records that were given before count as dealt with.
-        """
-        return await self._require_stream().poll(timeout_seconds, max_records)
-
-    async def poll_batches(
-        self, timeout_seconds: float = 1.0, max_bytes: int = POLL_BYTES
-    ) -> list[RawBatch]:
-        """The next batches as they are stored, for whoever decodes them in bulk."""
-        return await self._require_stream().poll_batches(timeout_seconds, max_bytes)
-
-    async def poll_arrow(
-        self,
-        timeout_seconds: float = 1.0,
-        max_bytes: int = POLL_BYTES,
-        *,
-        columns: Sequence[str] | None = None,
-        timestamp_unit: TimestampUnit = "ms",
-    ) -> pa.Table:
-        """The next records as an Arrow table; see `Consumer.poll_arrow`."""
-        stream = self._require_stream()
-        return await stream.poll_arrow(
-            timeout_seconds, max_bytes, columns=columns, timestamp_unit=timestamp_unit
-        )
-
-    def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
-        """Record after record, until the consumer is closed."""
-        return self._require_stream().__aiter__()
 
     def streams(self, count: int) -> tuple[AsyncStream, ...]:
         """So many streams for as many tasks; each partition is in one of them at a time.
@@ -332,11 +314,6 @@ class AsyncConsumer:
         readers = self._core.split_readers(count)
         return tuple(AsyncStream(self._core, reader) for reader in readers)
 
-    def _require_stream(self) -> AsyncStream:
-        if self._has_streams:
-            raise ConfigurationError("this consumer's records come through its streams")
-        return self._stream
-
     # Where to read
 
     def pause(self, partitions: Some = None) -> None:
@@ -344,10 +321,12 @@ class AsyncConsumer:
         self._core.pause(partitions_or_all(partitions, self._core), is_paused=True)
 
     def resume(self, partitions: Some = None) -> None:
+        """Give records of these partitions again."""
         self._core.pause(partitions_or_all(partitions, self._core), is_paused=False)
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
+        """The partitions of which nothing is given now."""
         return self._core.table.paused
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
@@ -357,10 +336,12 @@ class AsyncConsumer:
         self._core.seek(TopicPartition(*partition), Position(offset))
 
     def seek_to_beginning(self, partitions: Some = None) -> None:
+        """Read on at the first record that is still there."""
         for partition in partitions_or_all(partitions, self._core):
             self._core.reset(partition, EARLIEST_TIMESTAMP)
 
     def seek_to_end(self, partitions: Some = None) -> None:
+        """Read on at the end: what comes from now on."""
         for partition in partitions_or_all(partitions, self._core):
             self._core.reset(partition, LATEST_TIMESTAMP)
 
@@ -384,6 +365,7 @@ class AsyncConsumer:
     async def beginning_offsets(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
+        """The offsets of the first records that are still there."""
         return await self._core.find_offsets(dict.fromkeys(partitions, EARLIEST_TIMESTAMP))
 
     async def end_offsets(

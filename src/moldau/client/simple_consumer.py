@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, NamedTuple, Self, cast
 from moldau.client.broker_errors import error_for, read_code
 from moldau.client.connections import BrokerConnection, open_connection
 from moldau.client.consumer_setup import read_time_ms
-from moldau.client.loop_thread import LoopThread
 from moldau.client.option_settings import connection_settings
 from moldau.client.rules.addresses import parse_address
 from moldau.client.rules.consumer_record import ConsumerRecord
@@ -206,56 +205,3 @@ class AsyncSimpleConsumer:
                     self._network, self._clock, self._address, settings
                 )
             return self._connection
-
-
-class SimpleConsumer:
-    """Fetches from one broker. Safe from any thread; `with` closes it."""
-
-    def __init__(self, broker: str, **options: object) -> None:
-        self._consumer = AsyncSimpleConsumer(broker, **options)  # type: ignore[arg-type]
-        self._loop = LoopThread("moldau-simple-consumer")
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """End connection and thread; a second call does nothing."""
-        if self._loop.is_open:
-            self._loop.run(self._consumer.close())
-            self._loop.close()
-
-    def fetch(
-        self, topic: str, partition: int, offset: int, *, max_bytes: int | None = None
-    ) -> FetchedRecords:
-        """The records from this offset on, at least one batch if there is any.
-
-        Waits up to `fetch.max.wait.ms` for `fetch.min.bytes`. Raises what the broker says:
-        NotLeaderError, OffsetOutOfRangeError, …
-        """
-        self._require_open()
-        return self._loop.run(self._consumer.fetch(topic, partition, offset, max_bytes=max_bytes))
-
-    def fetch_many(
-        self, offsets: Mapping[TopicPartition, int], *, max_bytes: int | None = None
-    ) -> Mapping[TopicPartition, FetchedRecords | KafkaError]:
-        """As `fetch`, of several partitions in one request; `max_bytes` is for each of them."""
-        self._require_open()
-        return self._loop.run(self._consumer.fetch_many(offsets, max_bytes=max_bytes))
-
-    def find_offset(self, topic: str, partition: int, time: int | datetime | str) -> int | None:
-        """By time (milliseconds since 1970, or a datetime): the first record that is not older,
-        None if there is none. Or `"earliest"` or `"latest"`, which is the end."""
-        self._require_open()
-        return self._loop.run(self._consumer.find_offset(topic, partition, time))
-
-    def _require_open(self) -> None:
-        if not self._loop.is_open:
-            raise ClosedClientError("the consumer is closed")

@@ -13,9 +13,8 @@ import pytest
 
 from moldau.client.admin_values import NewTopic
 from moldau.client.blocking import Admin
-from moldau.client.blocking_consumer import Consumer
+from moldau.client.blocking_consumer import Consumer, SimpleConsumer
 from moldau.client.blocking_producer import Producer
-from moldau.client.simple_consumer import SimpleConsumer
 from moldau.errors import (
     ClosedClientError,
     ConfigurationError,

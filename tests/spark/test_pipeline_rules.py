@@ -36,6 +36,13 @@ from moldau.spark.pipeline.rules.quantities import parse_size_bytes, parse_span_
 from moldau.spark.pipeline.rules.query_groups import with_groups_of
 from moldau.spark.pipeline.rules.schema_growth import grow_columns
 from moldau.spark.pipeline.rules.sink_columns import folder_columns, topic_columns
+from moldau.spark.pipeline.rules.tally import (
+    SetAside,
+    Tally,
+    add_batch,
+    decode_tally,
+    encode_tally,
+)
 
 QUERY = "1f3a9c04-0000-4000-8000-000000000000"
 NOW = datetime(2026, 11, 15, 12, 30, tzinfo=UTC)
@@ -196,15 +203,31 @@ def test_folders_are_made_of_the_time_of_a_row() -> None:
 
 def test_a_batch_counts_once_however_often_it_is_reported() -> None:
     reports = [
-        BatchReport(batch_id=0, input_rows=10, duration_ms=500, dropped_late_rows=1),
-        BatchReport(batch_id=1, input_rows=30, duration_ms=1500, dropped_late_rows=0),
-        BatchReport(batch_id=1, input_rows=0, duration_ms=0, dropped_late_rows=0),
-        BatchReport(batch_id=2, input_rows=0, duration_ms=0, dropped_late_rows=0),
+        BatchReport(batch_id=0, input_rows=10, duration_ms=500),
+        BatchReport(batch_id=1, input_rows=30, duration_ms=1500),
+        BatchReport(batch_id=1, input_rows=0, duration_ms=0),
+        BatchReport(batch_id=2, input_rows=0, duration_ms=0),
     ]
     progress = add_reports(add_reports(QueryProgress(name="q"), reports[:2]), reports)
-    assert (progress.batches, progress.input_rows, progress.dropped_late_rows) == (2, 40, 1)
+    assert (progress.batches, progress.input_rows) == (2, 40)
     assert progress.rows_per_second == 20.0
     assert progress.last_batch_id == 1
+
+
+def test_a_batch_that_is_repeated_is_in_the_tally_once() -> None:
+    one = add_batch(Tally(), 3, SetAside(late_records=5, dead_letters=5))
+    assert add_batch(one, 3, SetAside(late_records=5, dead_letters=5)) == one
+    two = add_batch(one, 7, SetAside(late_records=2, records_without_time=1))
+    assert two.total == SetAside(late_records=7, records_without_time=1, dead_letters=5)
+    assert (two.counts(7), two.counts(8)) == (True, False)
+
+
+def test_a_tally_is_read_as_it_was_written_and_may_lack_a_figure() -> None:
+    tally = Tally(batch_id=4, total=SetAside(late_records=1, untraced_rows=2))
+    assert decode_tally(encode_tally(tally), "x") == tally
+    assert decode_tally('{"batch": 2, "late_records": 1}', "x").total == SetAside(late_records=1)
+    with pytest.raises(InvariantViolation, match="no tally"):
+        decode_tally("[]", "x")
 
 
 def test_positions_are_read_from_sparks_offset_log() -> None:
@@ -221,13 +244,20 @@ def test_lag_is_what_is_there_and_has_not_been_read() -> None:
 
 def test_metrics_have_a_line_for_each_query() -> None:
     queries = [
-        QueryProgress(name="lake", batches=2, input_rows=9, extra={"late_rows": 3}),
+        QueryProgress(
+            name="lake",
+            batches=2,
+            input_rows=9,
+            set_aside=SetAside(late_records=8680),
+            extra={"late_rows": 3},
+        ),
         QueryProgress(name='q"', batches=1),
     ]
     text = render_metrics("p", queries, updated_ms=1500, is_running=True)
     assert 'moldau_pipeline_input_rows_total{pipeline="p",query="lake"} 9\n' in text
     assert 'moldau_pipeline_batches_total{pipeline="p",query="q\\""} 1\n' in text
     assert 'moldau_pipeline_late_rows_total{pipeline="p",query="lake"} 3\n' in text
+    assert 'moldau_pipeline_late_records_total{pipeline="p",query="lake"} 8680\n' in text
     assert 'moldau_pipeline_running{pipeline="p"} 1\n' in text
 
 

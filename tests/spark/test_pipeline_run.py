@@ -160,7 +160,7 @@ def test_counts_of_windows_reach_a_topic_and_late_rows_are_counted(
     values = moldau.read_table(counts, bootstrap=bootstrap)["value"].to_pylist()
     found = [json.loads(value) for value in values]
     assert [(one["minute"][11:16], one["clicks"]) for one in found] == [("10:00", 2), ("11:00", 1)]
-    assert report.queries[0].dropped_late_rows == 1
+    assert report.queries[0].set_aside.late_records == 1
 
 
 def _at(time: str) -> bytes:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from moldau.spark.pipeline.model import Pipeline
     from moldau.spark.pipeline.progress_files import RunReport
     from moldau.spark.pipeline.rules.progress import QueryProgress
+    from moldau.spark.pipeline.rules.tally import SetAside
     from moldau.spark.pipeline.run import RunOptions
 
 Show = Callable[["RunReport"], None]
@@ -90,6 +91,17 @@ def tell_query(query: QueryProgress) -> str:
         parts.append(f"{rows:,} rows loaded ({megabytes:,.1f} MB){told_late}")
     if fewer := query.extra.get("merged_files", 0):
         parts.append(f"{fewer:,} files fewer after merging")
-    if query.dropped_late_rows:
-        parts.append(f"{query.dropped_late_rows:,} rows came after their window was closed")
+    if query.set_aside:
+        parts.append(tell_set_aside(query.set_aside))
     return "; ".join(parts)
+
+
+def tell_set_aside(set_aside: SetAside) -> str:
+    """The records that are in no result, in all runs of the pipeline."""
+    told = (
+        (set_aside.late_records, "came after their window was closed"),
+        (set_aside.records_without_time, "had no time"),
+        (set_aside.untraced_rows, "rows were dropped as late"),
+        (set_aside.dead_letters, "were written to dead letters"),
+    )
+    return "in all runs, " + ", ".join(f"{count:,} {what}" for count, what in told if count)

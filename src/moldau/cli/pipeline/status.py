@@ -58,8 +58,11 @@ def _tell_report(found: PipelineStatus) -> str:
 
 def _print_query(query: QueryStatus) -> None:
     from moldau.cli.output import Column, print_table
+    from moldau.cli.pipeline.display import tell_set_aside
 
     typer.echo(f"  {query.name}, {query.lag:,} records behind")
+    if query.set_aside:
+        typer.echo(f"    {tell_set_aside(query.set_aside)}")
     columns = (
         Column("topic"),
         Column("partition", True),

@@ -8,6 +8,8 @@ starts-NAME.json where a source is read from by queries that have not begun
 NAME/            Spark's checkpoint of the query of one sink, or of one dead-letter topic
 NAME/moldau-query.json
                  the identity that the query's lakes know it by
+NAME/moldau-tally.json
+                 how many records the query has set aside, in all runs
 """
 
 from __future__ import annotations
@@ -21,12 +23,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from moldau.errors import StartupError
-from moldau.spark.pipeline.durable_files import create_whole, find_text
+from moldau.spark.pipeline.durable_files import create_whole, find_text, write_whole
 from moldau.spark.pipeline.rules.progress import merge_positions, parse_offset_log
+from moldau.spark.pipeline.rules.tally import Tally, decode_tally, encode_tally
 
 _LOCK = "lock"
 _LOG = "spark.log"
 _IDENTITY = "moldau-query.json"
+_TALLY = "moldau-tally.json"
 _DEAD_LETTERS = "dead-letters-"
 
 
@@ -92,6 +96,15 @@ class Checkpoint:
     def has_progress(self, name: str) -> bool:
         """Whether Spark has planned any batch."""
         return _find_last(self.query_folder(name) / "offsets") is not None
+
+    def find_tally(self, name: str) -> Tally:
+        """What a query has set aside in all its runs."""
+        path = self.query_folder(name) / _TALLY
+        text = find_text(path)
+        return Tally() if text is None else decode_tally(text, str(path))
+
+    def write_tally(self, name: str, tally: Tally) -> None:
+        write_whole(self.query_folder(name) / _TALLY, encode_tally(tally))
 
     def find_positions(self, name: str) -> Mapping[str, Mapping[int, int]]:
         """Where the query goes on: behind the last batch that is done."""

@@ -12,15 +12,15 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark.sql import functions as F
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import StructType
 
 from moldau.errors import ConfigurationError
+from moldau.spark.pipeline.dead_letters import to_dead_letters
 from moldau.spark.pipeline.model import Pipeline, PythonTransform, Source, SqlTransform
 from moldau.spark.pipeline.values import parse_values
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     Function = Callable[..., DataFrame]
 
@@ -51,7 +51,7 @@ def build_dead_letters(
     """The records of a source that do not parse, as they are to be written to its dead-letter
     topic; None where it has none."""
     faulty = parse_values(_read_records(spark, source, bootstrap), source).faulty
-    return None if faulty is None else _to_dead_letters(faulty, pipeline.name)
+    return None if faulty is None else to_dead_letters(faulty, pipeline.name)
 
 
 def _read_records(spark: SparkSession, source: Source, bootstrap: str) -> DataFrame:
@@ -79,26 +79,6 @@ def _finish(rows: DataFrame, source: Source) -> DataFrame:
             f"{source.watermark.column!r}, only {', '.join(rows.columns)}"
         )
     return rows.withWatermark(source.watermark.column, source.watermark.delay)
-
-
-def _to_dead_letters(faulty: DataFrame, pipeline_name: str) -> DataFrame:
-    """Key and value as they were, and headers that tell where the record is and what is wrong."""
-    told = F.array(
-        _header("moldau.pipeline", F.lit(pipeline_name)),
-        _header("moldau.reason", F.col("reason")),
-        _header("moldau.topic", F.col("topic")),
-        _header("moldau.partition", F.col("partition")),
-        _header("moldau.offset", F.col("offset")),
-        _header("moldau.timestamp", F.col("timestamp")),
-    )
-    kept = F.coalesce(F.col("headers"), F.slice(told, 1, 0))
-    return faulty.select("key", "value", F.concat(kept, told).alias("headers"))
-
-
-def _header(name: str, content: Column) -> Column:
-    return F.struct(
-        F.lit(name).alias("key"), content.cast(StringType()).cast("binary").alias("value")
-    )
 
 
 def _call(

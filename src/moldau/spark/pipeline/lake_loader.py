@@ -85,16 +85,17 @@ class LakeLoader:
         with self._lock:
             return self._totals
 
-    def load(self, frame: DataFrame, batch_id: int) -> None:
-        """Load one batch, unless it has been loaded: Spark may not know that."""
+    def load(self, frame: DataFrame, batch_id: int) -> bool:
+        """Load one batch, unless it has been loaded: Spark may not know that. Whether it did."""
         if self._lake.is_loaded(batch_id):
-            return
+            return False
         staging = self._lake.state.new_staging(f"{batch_id:010d}")
         self._stage(frame, staging)
         loaded = self._lake.load(batch_id, staging)
         self._count(loaded)
         if self._sink.compact and loaded.row_count:
             self._add_merged(self._compact(loaded.rows_by_folder))
+        return True
 
     def finish(self) -> None:
         """Merge what is left of small files; called when a run that has an end is over."""

@@ -9,6 +9,7 @@ ValueFormat = Literal["binary", "text", "json", "avro"]
 OutputMode = Literal["append", "update", "complete"]
 PartitionBy = Literal["hour", "day", "none"]
 Mode = Literal["continuous", "once"]
+LateRecords = Literal["dead_letter", "drop"]
 Pairs: TypeAlias = tuple[tuple[str, str], ...]
 
 METADATA_COLUMNS = ("_key", "_topic", "_partition", "_offset", "_timestamp", "_headers")
@@ -35,12 +36,20 @@ class Source:
     """The columns of a value: Spark's DDL for JSON, the schema's JSON for Avro."""
     dead_letter: str | None
     """Where records go that do not parse; without it, the first of them stops the pipeline."""
+    late: LateRecords
+    """What becomes of records that are in no window: too late for it, or without a time. They are
+    counted in any case."""
     starting_offsets: str
     include_headers: bool
     watermark: Watermark | None
     group: str | None
     """The consumer group that progress is committed to."""
     options: Pairs
+
+    @property
+    def may_be_faulty(self) -> bool:
+        """Whether there are values that do not parse."""
+        return self.format != "binary"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Literal
 
 from moldau.spark.pipeline.durable_files import find_text
 from moldau.spark.pipeline.rules.metrics_text import render_metrics
 from moldau.spark.pipeline.rules.progress import QueryProgress
+from moldau.spark.pipeline.rules.tally import SetAside
 
 RunState = Literal["running", "finished", "stopped", "failed"]
 
@@ -62,8 +63,12 @@ def find_report(folder: Path) -> RunReport | None:
 
 
 def _read_query(document: dict[str, object]) -> QueryProgress:
-    document.pop("rows_per_second")
-    return QueryProgress(**document)  # type: ignore[arg-type]  # written by `to_document`
+    """What another version wrote may lack figures, or have others."""
+    known = {one.name for one in fields(QueryProgress)} - {"set_aside"}
+    kept = {key: value for key, value in document.items() if key in known}
+    found = document.get("set_aside")
+    set_aside = SetAside(**found) if isinstance(found, dict) else SetAside()
+    return QueryProgress(set_aside=set_aside, **kept)  # type: ignore[arg-type]  # written by `to_document`
 
 
 def _put(path: Path, text: str) -> None:

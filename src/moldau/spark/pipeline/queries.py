@@ -8,11 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from moldau.spark.pipeline.checkpoint import Checkpoint
+from moldau.spark.pipeline.dead_letters import append_to_topic, write_dead_letters
+from moldau.spark.pipeline.dropped_records import DropCounter, QueryTally
 from moldau.spark.pipeline.frames import build_dead_letters, build_frames, columns_of
 from moldau.spark.pipeline.lake_loader import LakeLoader, open_lake, system_now
-from moldau.spark.pipeline.model import LakeSink, Pipeline, TopicSink
+from moldau.spark.pipeline.model import LakeSink, OutputMode, Pipeline, TopicSink
+from moldau.spark.pipeline.plan_tracing import may_drop
 from moldau.spark.pipeline.rules.query_groups import with_groups_of
 from moldau.spark.pipeline.rules.sink_columns import folder_columns, topic_columns
+from moldau.spark.pipeline.rules.tally import SetAside
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,6 +30,7 @@ class PlannedQuery:
 
     name: str
     start: Callable[[], StreamingQuery]
+    tally: QueryTally
     loader: LakeLoader | None = None
 
 
@@ -69,39 +74,53 @@ class _Planner:
             own = with_groups_of(self._pipeline, name).sources[place]
             frame = build_dead_letters(self._new_session(), own, self._pipeline, self._bootstrap)
             if frame is not None:
-                writer = self._to_topic(frame, source.dead_letter, name, None)
-                yield PlannedQuery(name=name, start=writer.start)
+                yield self._plan_letters(name, frame, source.dead_letter)
+
+    def _plan_letters(self, name: str, frame: DataFrame, topic: str) -> PlannedQuery:
+        tally = QueryTally(self._checkpoint, name)
+
+        def write(letters: DataFrame, batch_id: int) -> None:
+            if not tally.counts(batch_id):
+                count = write_dead_letters(letters, self._bootstrap, topic)
+                tally.add(batch_id, SetAside(dead_letters=count))
+
+        writer = self._configured(frame.writeStream.foreachBatch(write), name, None)
+        return PlannedQuery(name=name, start=writer.start, tally=tally)
 
     def _plan_topic(self, sink: TopicSink, frame: DataFrame) -> PlannedQuery:
         records = frame.selectExpr(*topic_columns(sink, frame.columns))
-        if sink.output_mode == "update":
-            writer = records.writeStream.foreachBatch(self._append_to(sink))
-            writer = self._configured(writer, sink.name, sink.trigger)
-        else:
-            writer = self._to_topic(records, sink.topic, sink.name, sink.trigger)
-            writer = writer.options(**dict(sink.options))
-        return PlannedQuery(name=sink.name, start=writer.outputMode(sink.output_mode).start)
+        tally = QueryTally(self._checkpoint, sink.name)
+        counter = self._find_counter(sink.name, records, sink.output_mode, tally)
+        if counter is None and sink.output_mode != "update":
+            writer = self._to_topic(records, sink).outputMode(sink.output_mode)
+            return PlannedQuery(name=sink.name, start=writer.start, tally=tally)
+        # Batch by batch, so that drops are counted before a batch is done; and Spark has no output
+        # mode "update" for sources in Python.
+        options = self._topic_options(sink)
 
-    def _append_to(self, sink: TopicSink) -> Callable[[DataFrame, int], None]:
-        """Writes batch by batch: Spark has no output mode "update" for sources in Python."""
-        options = {
-            **dict(sink.options),
-            "kafka.bootstrap.servers": self._bootstrap,
-            "topic": sink.topic,
-        }
+        def append(batch: DataFrame, batch_id: int) -> None:
+            append_to_topic(batch, options)
+            if counter is not None:
+                counter.count(batch.sparkSession, batch_id, has_run=True)
 
-        def append(records: DataFrame, batch_id: int) -> None:
-            records.write.format("moldau").options(**options).mode("append").save()
-
-        return append
+        writer = self._configured(records.writeStream.foreachBatch(append), sink.name, sink.trigger)
+        start = _followed(writer.outputMode(sink.output_mode).start, counter)
+        return PlannedQuery(name=sink.name, start=start, tally=tally)
 
     def _plan_lake(self, sink: LakeSink, frame: DataFrame) -> PlannedQuery:
         folders = folder_columns(sink, frame.columns)
         # The lake is taken when the query starts: until then nothing is made or changed.
         loader = LakeLoader(sink, folders, system_now)
         columns = columns_of(frame.schema)
-        writer = frame.writeStream.foreachBatch(loader.load)
-        writer = self._configured(writer, sink.name, sink.trigger)
+        tally = QueryTally(self._checkpoint, sink.name)
+        counter = self._find_counter(sink.name, frame, "append", tally)
+
+        def load(batch: DataFrame, batch_id: int) -> None:
+            has_run = loader.load(batch, batch_id)
+            if counter is not None:
+                counter.count(batch.sparkSession, batch_id, has_run=has_run)
+
+        writer = self._configured(frame.writeStream.foreachBatch(load), sink.name, sink.trigger)
 
         def start() -> StreamingQuery:
             lake = open_lake(sink, self._checkpoint.query_id(sink.name))
@@ -110,17 +129,34 @@ class _Planner:
             loader.take(lake)
             return writer.start()
 
-        return PlannedQuery(name=sink.name, start=start, loader=loader)
-
-    def _to_topic(
-        self, records: DataFrame, topic: str, name: str, trigger: str | None
-    ) -> DataStreamWriter:
-        writer = (
-            records.writeStream.format("moldau")
-            .option("kafka.bootstrap.servers", self._bootstrap)
-            .option("topic", topic)
+        return PlannedQuery(
+            name=sink.name, start=_followed(start, counter), tally=tally, loader=loader
         )
-        return self._configured(writer, name, trigger)
+
+    def _find_counter(
+        self, query: str, frame: DataFrame, output_mode: OutputMode, tally: QueryTally
+    ) -> DropCounter | None:
+        """Who counts what a query drops; None where it drops nothing."""
+        plan = frame._jdf.queryExecution().analyzed()
+        if not may_drop(plan):
+            return None
+        counter = DropCounter(
+            self._pipeline,
+            query=query,
+            output_mode=output_mode,
+            bootstrap=self._bootstrap,
+            tally=tally,
+        )
+        counter.require_traceable(frame.sparkSession, plan)
+        return counter
+
+    def _to_topic(self, records: DataFrame, sink: TopicSink) -> DataStreamWriter:
+        writer = records.writeStream.format("moldau").options(**self._topic_options(sink))
+        return self._configured(writer, sink.name, sink.trigger)
+
+    def _topic_options(self, sink: TopicSink) -> dict[str, str]:
+        own = {"kafka.bootstrap.servers": self._bootstrap, "topic": sink.topic}
+        return {**dict(sink.options), **own}
 
     def _configured(
         self, writer: DataStreamWriter, name: str, trigger: str | None
@@ -131,3 +167,10 @@ class _Planner:
         if self._once:
             return writer.trigger(availableNow=True)
         return writer if trigger is None else writer.trigger(processingTime=trigger)
+
+
+def _followed(
+    start: Callable[[], StreamingQuery], counter: DropCounter | None
+) -> Callable[[], StreamingQuery]:
+    """Tell the counter of a query which one it is."""
+    return start if counter is None else lambda: counter.follow(start())

@@ -221,6 +221,7 @@ class _Run:
         with contextlib.suppress(Exception):  # Spark may be gone: what is known already counts
             recent = self._queries[one.name].recentProgress
             progress = add_reports(progress, [_to_report(report) for report in recent])
+        progress = replace(progress, set_aside=one.tally.kept.total)
         if one.loader is None:
             return progress
         totals = one.loader.totals
@@ -238,9 +239,6 @@ def _to_report(progress: StreamingQueryProgress) -> BatchReport:
         batch_id=progress.batchId,
         input_rows=progress.numInputRows,
         duration_ms=int(progress.durationMs.get("addBatch", 0)),
-        dropped_late_rows=sum(
-            int(operator.numRowsDroppedByWatermark) for operator in progress.stateOperators
-        ),
     )
 
 

@@ -17,6 +17,7 @@ from moldau.spark.pipeline.checkpoint import Checkpoint
 from moldau.spark.pipeline.model import Pipeline, Source
 from moldau.spark.pipeline.progress_files import RunReport, find_report
 from moldau.spark.pipeline.rules.lag import PartitionLag, partition_lags, total_lag
+from moldau.spark.pipeline.rules.tally import SetAside
 from moldau.spark.pipeline.source_topics import find_partitions
 
 Bounds = Mapping[TopicPartition, tuple[int, int]]
@@ -28,6 +29,8 @@ class QueryStatus:
 
     name: str
     partitions: tuple[PartitionLag, ...]
+    set_aside: SetAside
+    """Records that are in no result, in all runs."""
 
     @property
     def lag(self) -> int:
@@ -54,6 +57,7 @@ class PipelineStatus:
                 {
                     "name": query.name,
                     "lag": query.lag,
+                    "set_aside": asdict(query.set_aside),
                     "partitions": [{**asdict(one), "lag": one.lag} for one in query.partitions],
                 }
                 for query in self.queries
@@ -68,7 +72,7 @@ def read_status(pipeline: Pipeline, bootstrap: str) -> PipelineStatus:
         by_source = {one.name: _read_bounds(admin, one) for one in pipeline.sources}
     queries = [_read_sink(checkpoint, sink.name, by_source) for sink in pipeline.sinks]
     for source in pipeline.sources:
-        if source.dead_letter is not None:
+        if source.dead_letter is not None and source.may_be_faulty:
             name = checkpoint.dead_letter_query(source.name)
             queries.append(_read_query(checkpoint, name, by_source[source.name]))
     return PipelineStatus(
@@ -93,7 +97,8 @@ def _read_sink(checkpoint: Checkpoint, name: str, by_source: Mapping[str, Bounds
 
 def _read_query(checkpoint: Checkpoint, name: str, bounds: Bounds) -> QueryStatus:
     lags = partition_lags(checkpoint.find_positions(name), bounds)
-    return QueryStatus(name=name, partitions=lags)
+    set_aside = checkpoint.find_tally(name).total
+    return QueryStatus(name=name, partitions=lags, set_aside=set_aside)
 
 
 def _read_bounds(admin: Admin, source: Source) -> Bounds:

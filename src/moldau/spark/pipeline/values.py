@@ -14,6 +14,7 @@ from pyspark.sql.types import StringType, StructType
 
 from moldau.errors import ConfigurationError
 from moldau.spark.decode import decode_avro, decode_json
+from moldau.spark.pipeline.dead_letters import REASON
 from moldau.spark.pipeline.model import Source
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _PARSED = "_moldau_parsed"
 
 
 class Parsed(NamedTuple):
-    """Rows, and where there is a dead-letter topic the records that are none."""
+    """Rows, and where there is a dead-letter topic the records that are none, with the reason."""
 
     rows: DataFrame
     faulty: DataFrame | None
@@ -48,7 +49,7 @@ def parse_values(records: DataFrame, source: Source) -> Parsed:
         checked = reading.frame.filter(_or_stop(reading.is_faulty, reading.reason, source))
         return Parsed(checked.select(columns), None)
     rows = reading.frame.filter(~reading.is_faulty).select(columns)
-    faulty = reading.frame.filter(reading.is_faulty).withColumn("reason", F.lit(reading.reason))
+    faulty = reading.frame.filter(reading.is_faulty).withColumn(REASON, F.lit(reading.reason))
     return Parsed(rows, faulty)
 
 

@@ -9,12 +9,13 @@ from moldau.spark.pipeline.rules.progress import QueryProgress
 _COUNTERS = (
     ("batches", "moldau_pipeline_batches_total", "Batches since the run began."),
     ("input_rows", "moldau_pipeline_input_rows_total", "Records read since the run began."),
-    (
-        "dropped_late_rows",
-        "moldau_pipeline_dropped_late_rows_total",
-        "Rows that came after their window was closed.",
-    ),
 )
+_SET_ASIDE = {
+    "late_records": "Input records that came after their window was closed, in all runs.",
+    "records_without_time": "Input records without a time, which are in no window, in all runs.",
+    "untraced_rows": "Rows dropped as late that cannot be traced to records, in all runs.",
+    "dead_letters": "Records written to dead-letter topics, in all runs.",
+}
 
 
 def render_metrics(
@@ -31,6 +32,12 @@ def _lines(
         yield from _head(name, help_text, "counter")
         for query in queries:
             yield f"{name}{_labels(pipeline, query.name)} {getattr(query, attribute)}"
+    for attribute, help_text in _SET_ASIDE.items():
+        name = f"moldau_pipeline_{attribute}_total"
+        yield from _head(name, help_text, "counter")
+        for query in queries:
+            count = getattr(query.set_aside, attribute)
+            yield f"{name}{_labels(pipeline, query.name)} {count}"
     for extra in sorted({key for query in queries for key in query.extra}):
         name = f"moldau_pipeline_{extra}_total"
         yield from _head(

@@ -10,6 +10,8 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from moldau.spark.pipeline.rules.tally import SetAside
+
 Positions = Mapping[str, Mapping[int, int]]
 """Topic, partition, and the offset that is read next."""
 
@@ -21,7 +23,6 @@ class BatchReport:
     batch_id: int
     input_rows: int
     duration_ms: int
-    dropped_late_rows: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +34,8 @@ class QueryProgress:
     batches: int = 0
     input_rows: int = 0
     busy_ms: int = 0
-    dropped_late_rows: int = 0
-    """Rows that came after their window was closed, by the watermark of their source."""
+    set_aside: SetAside = field(default_factory=SetAside)
+    """Records that are in no result, in all runs."""
     extra: Mapping[str, int] = field(default_factory=dict)
     """What only one kind of sink counts, such as loaded rows and bytes."""
 
@@ -54,7 +55,6 @@ def add_reports(progress: QueryProgress, reports: Iterable[BatchReport]) -> Quer
             batches=progress.batches + 1,
             input_rows=progress.input_rows + report.input_rows,
             busy_ms=progress.busy_ms + report.duration_ms,
-            dropped_late_rows=progress.dropped_late_rows + report.dropped_late_rows,
         )
     return progress
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from moldau.model.topic_names import find_name_fault
-from moldau.spark.pipeline.model import Source, ValueFormat, Watermark
+from moldau.spark.pipeline.model import LateRecords, Source, ValueFormat, Watermark
 from moldau.spark.pipeline.rules.avro_schema import find_schema_fault
 from moldau.spark.pipeline.rules.quantities import parse_span_ms, spark_interval
 from moldau.spark.pipeline.rules.section import Section
 
 _FORMATS: tuple[ValueFormat, ...] = ("binary", "text", "json", "avro")
+_LATE: tuple[LateRecords, ...] = ("dead_letter", "drop")
 _OWN_OPTIONS = {
     "subscribe": "topic or topics",
     "subscribepattern": "topic_pattern",
@@ -33,16 +34,19 @@ def read_source(
     """The source; what is wrong goes to the section's faults."""
     value_format: ValueFormat = section.choice("format", "binary", _FORMATS)
     topics = _read_topics(section)
+    watermark = _read_watermark(section)
+    dead_letter = _read_dead_letter(section, value_format, watermark, topics)
     source = Source(
         name=name,
         topics=topics,
         topic_pattern=section.find_text("topic_pattern"),
         format=value_format,
         schema=_read_schema(section, value_format),
-        dead_letter=_read_dead_letter(section, value_format, topics),
+        dead_letter=dead_letter,
+        late=_read_late(section, dead_letter),
         starting_offsets=_read_starting_offsets(section),
         include_headers=section.flag("headers", default=False),
-        watermark=_read_watermark(section),
+        watermark=watermark,
         group=section.find_text("group") or f"pipeline-{pipeline_name}",
         options=_read_options(section, option_fault),
     )
@@ -93,7 +97,10 @@ def _check_avro(section: Section, schema: str | None) -> None:
 
 
 def _read_dead_letter(
-    section: Section, value_format: ValueFormat, topics: tuple[str, ...]
+    section: Section,
+    value_format: ValueFormat,
+    watermark: Watermark | None,
+    topics: tuple[str, ...],
 ) -> str | None:
     topic = section.find_text("dead_letter")
     if topic is None:
@@ -101,9 +108,16 @@ def _read_dead_letter(
     check_topic(section, "dead_letter", topic)
     if topic in topics:
         section.fault("dead_letter", f"{topic!r} is read by this source; choose another topic")
-    if value_format == "binary":
+    if value_format == "binary" and watermark is None:
         section.fault("dead_letter", "binary values always parse; remove it, or set format")
     return topic
+
+
+def _read_late(section: Section, dead_letter: str | None) -> LateRecords:
+    late = section.choice("late", "drop" if dead_letter is None else "dead_letter", _LATE)
+    if late == "dead_letter" and dead_letter is None:
+        section.fault("late", 'nothing says which topic; set dead_letter, or late = "drop"')
+    return late
 
 
 def _read_starting_offsets(section: Section) -> str:

@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -24,8 +24,10 @@ from typing import TYPE_CHECKING
 
 from moldau.client.blocking_producer import Producer
 from moldau.client.read_table import read_table
+from moldau.errors import MoldauError
 from moldau.spark.pipeline.file import load_pipeline
 from moldau.spark.pipeline.progress_files import RunReport
+from moldau.spark.pipeline.rules.progress import BatchReport
 from moldau.spark.pipeline.run import RunOptions, open_session, run_pipeline
 from moldau.spark.session_factory import stop_quietly
 from moldau.testing import broker
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 CLICK_COUNT = 20_000
 _PER_SEND = 500
 _SEND_SECONDS = 10.0
-_LONGEST_SECONDS = 100.0
+_LONGEST_SECONDS = 300.0
 _UNREADABLE_EVERY = 4_000
 _MASTER = "local[2]"
 
@@ -58,9 +60,17 @@ class Sent:
 
 
 def main() -> None:
-    """Run the demonstration; exits with 1 when something did not arrive."""
-    with tempfile.TemporaryDirectory(prefix="moldau-demo-") as folder, broker() as running:
-        sys.exit(0 if _Demo(Path(folder), running.bootstrap).run() else 1)
+    """Run the demonstration; exits with 1 at its first failure, and says what that was."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="moldau-demo-") as folder, broker() as running:
+            _Demo(Path(folder), running.bootstrap).run()
+    except MoldauError as failure:
+        sys.stderr.write(f"make demo: {failure}\n")
+        sys.exit(1)
+
+
+class DemoFailedError(MoldauError):
+    """The demonstration did not show what it was to show."""
 
 
 class _Demo:
@@ -69,7 +79,7 @@ class _Demo:
         self._bootstrap = bootstrap
         self._deadline = time.monotonic() + _LONGEST_SECONDS
 
-    def run(self) -> bool:
+    def run(self) -> None:
         _say(f"a broker serves on {self._bootstrap}")
         for name in _FILES:
             shutil.copy(_HERE / name, self._folder)
@@ -77,28 +87,36 @@ class _Demo:
         load = dataclasses.replace(load, sinks=tuple(_hasten(sink) for sink in load.sinks))
         with _session(feed, self._bootstrap) as spark:
             _say("Spark is here; clicks begin to stream, and two pipelines to read them")
-            sent = _Clicks(self._bootstrap)
-            sent.start()
+            clicks = _Clicks(self._bootstrap)
             pipelines = [_Running(one, self._bootstrap, spark) for one in (feed, load)]
-            for one in pipelines:
-                one.start()
-            sent.join()
-            _say(f"{sum(sent.sent.clicks.values()):,} clicks have been sent")
-            self._wait_for(pipelines, CLICK_COUNT)
-            for one in pipelines:
-                one.stop.set()
-            for one in pipelines:
-                one.join()
-        return self._tell(sent.sent)
+            parts: list[_Part] = [clicks, *pipelines]
+            for part in parts:
+                part.start()
+            try:
+                self._wait_until(lambda: not clicks.is_alive(), parts)
+                _say(f"{sum(clicks.sent.clicks.values()):,} clicks have been sent")
+                self._wait_until(lambda: all(map(_Running.has_read_all, pipelines)), parts)
+            finally:
+                for one in pipelines:
+                    one.stop.set()
+                for one in pipelines:
+                    one.join()
+        self._tell(clicks.sent)
 
-    def _wait_for(self, pipelines: list[_Running], count: int) -> None:
-        while time.monotonic() < self._deadline:
-            if all(one.has_read(count) or one.failure for one in pipelines):
-                return
+    def _wait_until(self, is_done: Callable[[], bool], parts: list[_Part]) -> None:
+        """Raises DemoFailedError as soon as some part of it all has failed."""
+        while not is_done():
+            for part in parts:
+                if part.failure is not None:
+                    raise DemoFailedError(f"{part.name}: {part.failure}")
+            if time.monotonic() > self._deadline:
+                raise DemoFailedError(
+                    f"not everything has arrived within {_LONGEST_SECONDS:.0f} seconds"
+                )
             time.sleep(0.2)
 
-    def _tell(self, sent: Sent) -> bool:
-        """Print what arrived where; whether it is what was sent."""
+    def _tell(self, sent: Sent) -> None:
+        """Print what arrived where; raises DemoFailedError unless it is what was sent."""
         import pyarrow.parquet as pq
 
         counts: dict[tuple[str, str], int] = {}
@@ -121,9 +139,9 @@ class _Demo:
         _say(f"  {len(counts)} counts by minute and page, {len(files)} files in the lake, such as")
         if files:
             _say(f"  {files[0].relative_to(self._folder)}")
-        is_whole = per_page == sent.clicks == loaded and unreadable == sent.unreadable
-        _say("everything has arrived" if is_whole else "not everything has arrived in time")
-        return is_whole
+        if not per_page == sent.clicks == loaded or unreadable != sent.unreadable:
+            raise DemoFailedError("what has arrived is not what was sent")
+        _say("everything has arrived")
 
     def _read(self, topic: str) -> list[bytes]:
         table = read_table(topic, bootstrap=self._bootstrap, columns=["value"])
@@ -136,15 +154,32 @@ def _hasten(sink: Sink) -> Sink:
     return dataclasses.replace(sink, trigger="2 seconds")
 
 
-class _Clicks(threading.Thread):
+class _Part(threading.Thread):
+    """Something that goes on by itself; what it fails with is told by the thread that waits."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name=name, daemon=True)
+        self.failure: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            self.work()
+        except Exception as failure:  # noqa: BLE001 see above
+            self.failure = failure
+
+    def work(self) -> None:
+        raise NotImplementedError
+
+
+class _Clicks(_Part):
     """Sends clicks of visitors that come and go, some of them unreadable."""
 
     def __init__(self, bootstrap: str) -> None:
-        super().__init__(name="clicks", daemon=True)
+        super().__init__("clicks")
         self._brokers = bootstrap
         self.sent = Sent()
 
-    def run(self) -> None:
+    def work(self) -> None:
         chance = random.Random(1)  # noqa: S311 a demonstration shows the same every time
         clicks, unreadable = Counter[str](), 0
         pause = _SEND_SECONDS * _PER_SEND / CLICK_COUNT
@@ -176,38 +211,33 @@ def _click(chance: random.Random, page: str, number: int) -> bytes:
     ).encode()
 
 
-class _Running(threading.Thread):
+class _Running(_Part):
     """One pipeline, in a thread of its own."""
 
     def __init__(self, pipeline: Pipeline, bootstrap: str, spark: SparkSession) -> None:
-        super().__init__(name=pipeline.name, daemon=True)
+        super().__init__(pipeline.name)
         self._pipeline = pipeline
         self._options = RunOptions(bootstrap=bootstrap, master=_MASTER, once=False)
         self._spark = spark
         self._report: RunReport | None = None
         self.stop = threading.Event()
-        self.failure: Exception | None = None
 
-    def run(self) -> None:
-        try:
-            run_pipeline(
-                self._pipeline,
-                self._options,
-                stop=self.stop,
-                on_report=self._on_report,
-                spark=self._spark,
-            )
-        except Exception as failure:  # noqa: BLE001 told by the thread that waits
-            self.failure = failure
-            _say(f"{self._pipeline.name} failed: {failure}")
+    def work(self) -> None:
+        run_pipeline(self._pipeline, self._options, stop=self.stop, watcher=self, spark=self._spark)
 
-    def has_read(self, count: int) -> bool:
-        """Whether every query of the pipeline has seen so many records."""
+    def has_read_all(self) -> bool:
+        """Whether every query of the pipeline has seen all clicks."""
         report = self._report
-        return report is not None and all(one.input_rows >= count for one in report.queries)
+        return report is not None and all(one.input_rows >= CLICK_COUNT for one in report.queries)
 
-    def _on_report(self, report: RunReport) -> None:
+    def on_report(self, report: RunReport) -> None:
         self._report = report
+
+    def on_batch(self, query: str, batch: BatchReport) -> None:
+        """The totals are enough."""
+
+    def say(self, text: str) -> None:
+        _say(f"{self.name}: {text}")
 
 
 @contextmanager

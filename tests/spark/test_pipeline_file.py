@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from moldau.cli.main import run
-from moldau.cli.pipeline.display import tell_name, tell_query
+from moldau.cli.pipeline.display import Lines, tell_name, tell_query
 from moldau.errors import ConfigurationError
 from moldau.spark.pipeline.file import load_pipeline
 from moldau.spark.pipeline.model import LakeSink, PythonTransform, SqlTransform, TopicSink
-from moldau.spark.pipeline.rules.progress import QueryProgress
+from moldau.spark.pipeline.rules.flow import describe_flow
+from moldau.spark.pipeline.rules.progress import BatchReport, QueryProgress
+from moldau.spark.pipeline.rules.tally import SetAside
 
 WHOLE = """
 name = "clicks"
@@ -280,8 +283,58 @@ def test_a_missing_file_is_said_to_be_missing(tmp_path: Path) -> None:
 def test_check_says_what_a_file_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["pipeline", "check", str(write(tmp_path, WHOLE))]) == 0
     printed = capsys.readouterr().out
-    assert "clicks + users, guests -> joined -> shaped -> derived" in printed
-    assert "clicks -> clicks-unreadable" in printed
+    assert "  feed            (clicks -> joined) + users, guests -> shaped -> derived\n" in printed
+    assert f"  lake            clicks -> joined -> {tmp_path / 'lake'}\n" in printed
+    assert "  dead letters    clicks -> clicks-unreadable\n" in printed
+    assert "  late records    clicks -> clicks-unreadable, and counted\n" in printed
+    assert "were not checked: --plan has Spark check them" in printed
+
+
+def test_check_tells_machines_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["pipeline", "check", str(write(tmp_path, SMALL)), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["flows"], document["planned"]) == ({"copy": "clicks -> copied"}, False)
+
+
+@pytest.mark.parametrize(
+    ("sql", "flow"),
+    [
+        ("SELECT users FROM clicks, users", "clicks + users"),
+        ("SELECT 'FROM users' FROM CLICKS -- JOIN users", "clicks"),
+        ("SELECT * FROM (SELECT a, users FROM clicks) x WHERE users > 1", "clicks"),
+        ("WITH x AS (SELECT * FROM `clicks`) SELECT * FROM x JOIN users u ON x.a = u.a", None),
+        ("SELECT count(DISTINCT a, users) FROM clicks GROUP BY a, users", "clicks"),
+    ],
+)
+def test_what_sql_reads_is_told_by_the_names_of_its_tables(
+    tmp_path: Path, sql: str, flow: str | None
+) -> None:
+    more = f'[sources.users]\ntopic = "users"\n[transforms.t]\nsql = """{sql}"""\n'
+    pipeline = load_pipeline(write(tmp_path, more + SMALL))
+    found = describe_flow(pipeline, pipeline.sinks[0])
+    assert set(found.removesuffix(" -> t -> copied").split(" + ")) == set(
+        (flow or "clicks + users").split(" + ")
+    )
+
+
+@pytest.mark.parametrize(
+    ("more", "late"),
+    [
+        ("", "drop"),
+        ('dead_letter = "x"', "dead_letter"),
+        ('dead_letter = "x"\nlate = "drop"', "drop"),
+    ],
+)
+def test_late_records_go_to_dead_letters_where_there_are_any_unless_the_file_says_otherwise(
+    tmp_path: Path, more: str, late: str
+) -> None:
+    text = f'[sinks.s]\ntopic = "t"\n[sources.c]\ntopic = "c"\nformat = "text"\n{more}\n'
+    assert load_pipeline(write(tmp_path, text)).sources[0].late == late
+
+
+def test_late_records_cannot_go_to_dead_letters_that_have_no_topic(tmp_path: Path) -> None:
+    text = '[sinks.s]\ntopic = "t"\n[sources.c]\ntopic = "c"\nlate = "dead_letter"\n'
+    assert "sources.c.late: nothing says which topic; set dead_letter" in faults(tmp_path, text)
 
 
 def test_check_fails_with_the_sentences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -307,3 +360,17 @@ def test_what_a_query_has_done_is_told_in_a_line() -> None:
     letters = QueryProgress(name="dead-letters-clicks", batches=1, input_rows=7)
     assert tell_name(letters.name) == "dead letters of clicks"
     assert tell_query(letters) == "7 records looked at in 1 batch"
+    windows = QueryProgress(name="w", set_aside=SetAside(late_records=8680, dead_letters=8680))
+    assert tell_query(windows).endswith(
+        "; in all runs, 8,680 came after their window was closed, "
+        "8,680 were written to dead letters"
+    )
+
+
+def test_a_log_has_a_line_for_each_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Lines()
+    lines.on_batch("feed", BatchReport(batch_id=3, input_rows=12_000, duration_ms=840))
+    lines.say("no broker answers")
+    assert capsys.readouterr().err == (
+        "feed: batch 3, 12,000 records in 0.8 s\nmoldau: no broker answers\n"
+    )

@@ -182,6 +182,10 @@ topic = "{others}"
 format = "json"
 schema = "page STRING, at TIMESTAMP"
 watermark = {{ column = "at", delay = "31 minutes" }}
+[sources.unmarked]
+topic = "{source}"
+format = "json"
+schema = "page STRING, at TIMESTAMP"
 
 [transforms.shaped]
 sql = "SELECT at, explode(array(1, 2, 3)) AS n FROM clicks"
@@ -201,36 +205,42 @@ sql = '''SELECT count(*) AS n
 [transforms.joined]
 sql = "SELECT a.page FROM clicks a JOIN others b ON a.page = b.page AND a.at = b.at"
 [transforms.per_minute]
-sql = "SELECT window_time(window) AS at, count(*) AS n FROM clicks GROUP BY window(at, '1 minute')"
+sql = "SELECT window, count(*) AS n FROM clicks GROUP BY window(at, '1 minute')"
 [transforms.chained]
-sql = "SELECT sum(n) AS n FROM per_minute GROUP BY window(at, '10 minutes')"
+sql = "SELECT sum(n) AS n FROM per_minute GROUP BY window(window, '10 minutes')"
 [transforms.shifted]
 python = "late_shapes:shift"
-from = "clicks"
+from = "unmarked"
 [transforms.untraced]
 sql = "SELECT count(*) AS n FROM shifted GROUP BY window(at, '1 minute')"
 """
 
 
+EXPECTED = {
+    "tumbling": SetAside(late_records=620),  # once, however many rows are made of it
+    "sliding": SetAside(late_records=610),  # those at 11:25 are in open windows only
+    "sessions": SetAside(late_records=600),
+    "unlike": SetAside(late_records=620),
+    "chained": SetAside(late_records=620),
+    "untraced": SetAside(untraced_rows=620),
+    "united": SetAside(late_records=590 + 5),  # the slower watermark counts: 10:59:30
+    "joined": SetAside(late_records=600 + 5),
+}
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("tumbling", "sliding", "sessions"), ("unlike", "chained", "untraced"), ("united", "joined")],
+)
 def test_the_count_is_exact_for_every_operator_that_heeds_a_watermark(
-    spark: SparkSession, bootstrap: str, topics: Topics, tmp_path: Path
+    spark: SparkSession, bootstrap: str, topics: Topics, tmp_path: Path, names: tuple[str, ...]
 ) -> None:
     source, others, feed = topics.create(), topics.create(), topics.create()
     (tmp_path / "late_shapes.py").write_text(SHAPES)
-    expected = {
-        "tumbling": SetAside(late_records=620),  # once, however many rows are made of it
-        "sliding": SetAside(late_records=610),  # those at 11:25 are in open windows only
-        "sessions": SetAside(late_records=600),
-        "unlike": SetAside(late_records=620),
-        "united": SetAside(late_records=590 + 5),  # the slower watermark counts: 10:59:30
-        "joined": SetAside(late_records=600 + 5),
-        "chained": SetAside(late_records=620),
-        "untraced": SetAside(untraced_rows=620),
-    }
     sinks = "\n".join(
-        f'[sinks.{name}]\nfrom = "{name}"\ntopic = "{feed}"\nvalue = "\'x\'"' for name in expected
+        f'[sinks.{name}]\nfrom = "{name}"\ntopic = "{feed}"\nvalue = "\'x\'"' for name in names
     )
-    path = declare(tmp_path, source, OPERATORS.format(others=others) + sinks)
+    path = declare(tmp_path, source, OPERATORS.format(source=source, others=others) + sinks)
     send(bootstrap, source, [click(0), click(30, hour=11)])
     send(bootstrap, others, [click(0), click(30, hour=11)])
     run_file(spark, bootstrap, path)
@@ -239,7 +249,7 @@ def test_the_count_is_exact_for_every_operator_that_heeds_a_watermark(
     send(bootstrap, source, [*late, *[click(10, hour=11)] * 10, *[click(25, hour=11)] * 10])
     send(bootstrap, others, [click(58)] * 5)
     run_file(spark, bootstrap, path)
-    assert set_aside(path, bootstrap) == expected
+    assert set_aside(path, bootstrap) == {name: EXPECTED[name] for name in names}
 
 
 def test_dead_letters_for_what_cannot_be_traced_to_records_are_refused(

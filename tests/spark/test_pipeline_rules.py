@@ -13,7 +13,7 @@ from moldau.model import TopicPartition
 from moldau.spark.pipeline.model import LakeSink, Pipeline, TopicSink
 from moldau.spark.pipeline.rules.compaction_plan import FileSize, plan_compaction
 from moldau.spark.pipeline.rules.declaration import read_pipeline
-from moldau.spark.pipeline.rules.failures import explain_failure
+from moldau.spark.pipeline.rules.failures import explain_failure, is_outage, tell_leaderless
 from moldau.spark.pipeline.rules.journal import JournalEntry, decode_entry, encode_entry
 from moldau.spark.pipeline.rules.lag import partition_lags, total_lag
 from moldau.spark.pipeline.rules.lake_layout import (
@@ -323,12 +323,30 @@ def test_what_is_no_span_is_refused(text: str) -> None:
         ),
         ("[TABLE_OR_VIEW_NOT_FOUND] no `x`. SQLSTATE: 42P01; line 1", "q failed: [TABLE_OR_VIEW_"),
         ("", "q failed: Spark does not say why"),
+        (
+            "java.io.IOException: No space left on device\n\tat x",
+            "q failed: the disk is full: that",
+        ),
     ],
 )
 def test_a_failure_is_one_sentence(said: str, sentence: str) -> None:
     explained = explain_failure("q", said)
     assert explained.startswith(sentence)
     assert "\n" not in explained
+
+
+def test_a_query_that_lost_its_cluster_is_told_from_one_that_is_wrong() -> None:
+    assert is_outage("x\nmoldau.errors.ClusterUnreachableError: no broker answers at any of x\n")
+    assert is_outage("moldau.errors.DeliveryTimeoutError: 3 records")
+    assert not is_outage("moldau.errors.ConfigurationError: no broker answers")
+
+
+def test_partitions_without_a_leader_are_named() -> None:
+    some = [TopicPartition("t", number) for number in range(5)]
+    assert tell_leaderless(some[:1]).startswith(
+        "t-0 has no leader: brokers are away, or their disk"
+    )
+    assert tell_leaderless(some).startswith("t-0, t-1, t-2 and 2 more have no leader")
 
 
 # Groups

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import moldau
 from moldau.spark.pipeline.file import load_pipeline
 from moldau.spark.pipeline.progress_files import RunReport
+from moldau.spark.pipeline.rules.progress import BatchReport
 from moldau.spark.pipeline.run import RunOptions, run_pipeline
 
 if TYPE_CHECKING:
@@ -29,11 +30,28 @@ def run_file(
     until: Callable[[RunReport], bool] | None = None,
 ) -> RunReport:
     """Run a pipeline once, or until the figures of its run are so."""
-    stop = threading.Event()
-
-    def look(report: RunReport) -> None:
-        if until is not None and until(report):
-            stop.set()
-
+    watcher = Watching(until)
     options = RunOptions(bootstrap=bootstrap, master="local[2]", once=until is None)
-    return run_pipeline(load_pipeline(path), options, stop=stop, on_report=look, spark=spark)
+    return run_pipeline(
+        load_pipeline(path), options, stop=watcher.stop, watcher=watcher, spark=spark
+    )
+
+
+class Watching:
+    """Looks at a run, and stops it when its figures are so."""
+
+    def __init__(self, until: Callable[[RunReport], bool] | None = None) -> None:
+        self.stop = threading.Event()
+        self.batches: list[tuple[str, BatchReport]] = []
+        self.said: list[str] = []
+        self._until = until
+
+    def on_report(self, report: RunReport) -> None:
+        if self._until is not None and self._until(report):
+            self.stop.set()
+
+    def on_batch(self, query: str, batch: BatchReport) -> None:
+        self.batches.append((query, batch))
+
+    def say(self, text: str) -> None:
+        self.said.append(text)

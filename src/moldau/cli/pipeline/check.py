@@ -38,15 +38,27 @@ def check(
     if plan:
         _plan(pipeline, choose_bootstrap(bootstrap, pipeline.bootstrap))
     if as_json:
-        print_document(_to_document(pipeline))
-        return
-    typer.secho(pipeline.name, bold=True)
-    for sink in pipeline.sinks:
-        typer.echo(f"  {sink.name:<16}{pipeline.describe(sink)}")
+        print_document(_to_document(pipeline, is_planned=plan))
+    else:
+        _print(pipeline, is_planned=plan)
+
+
+def _print(pipeline: Pipeline, *, is_planned: bool) -> None:
+    from moldau.spark.pipeline.rules.flow import describe_flow
+
+    rows = [(sink.name, describe_flow(pipeline, sink)) for sink in pipeline.sinks]
     for source in pipeline.sources:
-        if source.dead_letter is not None:
-            typer.echo(f"  {'dead letters':<16}{source.name} -> {source.dead_letter}")
-    typer.echo(f"  {'checkpoint':<16}{pipeline.checkpoint}")
+        if source.dead_letter is not None and source.may_be_faulty:
+            rows.append(("dead letters", f"{source.name} -> {source.dead_letter}"))
+        if source.watermark is not None:
+            goes = f"-> {source.dead_letter}" if source.late == "dead_letter" else "are dropped"
+            rows.append(("late records", f"{source.name} {goes}, and counted"))
+    rows.append(("checkpoint", pipeline.checkpoint))
+    typer.secho(pipeline.name, bold=True)
+    for name, what in rows:
+        typer.echo(f"  {name:<16}{what}")
+    if not is_planned:
+        typer.echo("SQL, functions and columns were not checked: --plan has Spark check them.")
 
 
 def _plan(pipeline: Pipeline, bootstrap: str) -> None:
@@ -57,6 +69,7 @@ def _plan(pipeline: Pipeline, bootstrap: str) -> None:
     import tempfile
 
     from moldau.spark.pipeline.run import RunOptions, open_session, plan
+    from moldau.spark.session_factory import stop_quietly
 
     log_folder = Path(tempfile.mkdtemp(prefix="moldau-check-"))
     options = RunOptions(
@@ -69,11 +82,14 @@ def _plan(pipeline: Pipeline, bootstrap: str) -> None:
     try:
         plan(spark, pipeline, options)
     finally:
-        spark.stop()
+        stop_quietly(spark)
         shutil.rmtree(log_folder)  # where Spark did not start, it is kept: it says why
 
 
-def _to_document(pipeline: Pipeline) -> dict[str, object]:
+def _to_document(pipeline: Pipeline, *, is_planned: bool) -> dict[str, object]:
     from dataclasses import asdict
 
-    return asdict(pipeline)
+    from moldau.spark.pipeline.rules.flow import describe_flow
+
+    flows = {sink.name: describe_flow(pipeline, sink) for sink in pipeline.sinks}
+    return {**asdict(pipeline), "flows": flows, "planned": is_planned}

@@ -1,49 +1,88 @@
-"""Shows a running pipeline on a terminal: a line for each query; nothing where nobody looks."""
+"""Shows a running pipeline: a line for each query on a terminal, one for each batch in a log."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+from moldau.cli.output import note
 
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn
 
     from moldau.spark.pipeline.model import Pipeline
     from moldau.spark.pipeline.progress_files import RunReport
-    from moldau.spark.pipeline.rules.progress import QueryProgress
+    from moldau.spark.pipeline.rules.progress import BatchReport, QueryProgress
     from moldau.spark.pipeline.rules.tally import SetAside
-    from moldau.spark.pipeline.run import RunOptions
-
-Show = Callable[["RunReport"], None]
+    from moldau.spark.pipeline.run import RunOptions, Watcher
 
 _DEAD_LETTERS = "dead-letters-"
 
 
 @contextmanager
-def watching(pipeline: Pipeline, options: RunOptions) -> Iterator[Show]:
-    """What to call with every report while the pipeline runs."""
-    if not sys.stderr.isatty():
-        yield _show_nothing
-        return
-    from rich.console import Console
-    from rich.progress import Progress
+def watching(pipeline: Pipeline, options: RunOptions) -> Iterator[Watcher]:
+    """Who is told of a run while it goes on."""
+    from moldau.spark.pipeline.cluster_watch import ClusterWatch
 
-    waiting = _count_waiting(pipeline, options)
-    columns = _columns(has_end=options.once)
-    with Progress(*columns, console=Console(stderr=True), transient=True) as lines:
-        tasks = {
-            name: lines.add_task(tell_name(name), total=count, figures="Spark is starting")
+    lines = Lines()
+    if not sys.stderr.isatty():
+        with ClusterWatch(pipeline, options.bootstrap, lines.say):
+            yield lines
+        return
+    with ClusterWatch(pipeline, options.bootstrap, lines.say):
+        waiting = _count_waiting(pipeline, options)
+    bars = _Bars(waiting, has_end=options.once)
+    with bars, ClusterWatch(pipeline, options.bootstrap, bars.say):
+        yield bars
+
+
+class Lines:
+    """A line for each batch, on standard error: for logs."""
+
+    def on_report(self, report: RunReport) -> None:
+        """The figures of batches are enough."""
+
+    def on_batch(self, query: str, batch: BatchReport) -> None:
+        note(f"{tell_name(query)}: {tell_batch(batch)}")
+
+    def say(self, text: str) -> None:
+        note(f"moldau: {text}")
+
+
+class _Bars:
+    """A line for each query, on a terminal."""
+
+    def __init__(self, waiting: Mapping[str, int | None], *, has_end: bool) -> None:
+        from rich.console import Console
+        from rich.progress import Progress
+
+        self._lines = Progress(
+            *_columns(has_end=has_end), console=Console(stderr=True), transient=True
+        )
+        self._tasks = {
+            name: self._lines.add_task(tell_name(name), total=count, figures="Spark is starting")
             for name, count in waiting.items()
         }
 
-        def show(report: RunReport) -> None:
-            for query in report.queries:
-                done, figures = query.input_rows, _tell_pace(query)
-                lines.update(tasks[query.name], completed=done, figures=figures)
+    def __enter__(self) -> _Bars:
+        self._lines.start()
+        return self
 
-        yield show
+    def __exit__(self, *_: object) -> None:
+        self._lines.stop()
+
+    def on_report(self, report: RunReport) -> None:
+        for query in report.queries:
+            figures = _tell_pace(query)
+            self._lines.update(self._tasks[query.name], completed=query.input_rows, figures=figures)
+
+    def on_batch(self, query: str, batch: BatchReport) -> None:
+        """The bars show it."""
+
+    def say(self, text: str) -> None:
+        self._lines.console.print(f"moldau: {text}", highlight=False, markup=False)
 
 
 def _columns(*, has_end: bool) -> list[ProgressColumn]:
@@ -53,10 +92,6 @@ def _columns(*, has_end: bool) -> list[ProgressColumn]:
     bars: list[ProgressColumn] = [BarColumn()] if has_end else []
     figures = TextColumn("{task.fields[figures]}")
     return [SpinnerColumn(finished_text="✓"), TextColumn("{task.description}"), *bars, figures]
-
-
-def _show_nothing(report: RunReport) -> None:
-    """Nobody looks."""
 
 
 def _count_waiting(pipeline: Pipeline, options: RunOptions) -> dict[str, int | None]:
@@ -71,6 +106,12 @@ def _tell_pace(query: QueryProgress) -> str:
     if not query.batches:
         return "no batch is done yet"
     return f"{query.input_rows:,} records, {query.rows_per_second:,.0f}/s"
+
+
+def tell_batch(batch: BatchReport) -> str:
+    """What a batch was, in a line."""
+    records = "1 record" if batch.input_rows == 1 else f"{batch.input_rows:,} records"
+    return f"batch {batch.batch_id}, {records} in {batch.duration_ms / 1000:.1f} s"
 
 
 def tell_name(query: str) -> str:

@@ -59,8 +59,8 @@ def run(
         once=once or pipeline.mode == "once",
         log_file=None if verbose else Checkpoint(Path(pipeline.checkpoint)).log_file,
     )
-    with _stopping() as stop, watching(pipeline, options) as show:
-        report = run_pipeline(pipeline, options, stop=stop, on_report=show)
+    with _stopping() as stop, watching(pipeline, options) as display:
+        report = run_pipeline(pipeline, options, stop=stop, watcher=display)
     if as_json:
         print_document(report.to_document())
     else:

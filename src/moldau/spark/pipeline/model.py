@@ -127,10 +127,3 @@ class Pipeline:
     @property
     def lake_sinks(self) -> tuple[LakeSink, ...]:
         return tuple(sink for sink in self.sinks if isinstance(sink, LakeSink))
-
-    def describe(self, sink: Sink) -> str:
-        """`clicks -> per_minute -> clicks-per-minute`, for people."""
-        topics = [", ".join(one.topics) or f"/{one.topic_pattern}/" for one in self.sources]
-        steps = [one.name for one in self.transforms]
-        target = sink.topic if isinstance(sink, TopicSink) else sink.folder
-        return " -> ".join([" + ".join(topics), *steps, target])

@@ -7,21 +7,27 @@ beside the checkpoint while it runs, for `moldau pipeline status`.
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from moldau.errors import MoldauError
 from moldau.spark.pipeline.checkpoint import Checkpoint
 from moldau.spark.pipeline.model import Pipeline
 from moldau.spark.pipeline.progress_files import RunReport, RunState, write_report
 from moldau.spark.pipeline.queries import PlannedQuery, plan_queries
-from moldau.spark.pipeline.rules.failures import explain_failure
-from moldau.spark.pipeline.rules.progress import BatchReport, QueryProgress, add_reports
+from moldau.spark.pipeline.rules.failures import explain_failure, is_outage
+from moldau.spark.pipeline.rules.progress import (
+    BatchReport,
+    QueryProgress,
+    add_reports,
+    find_new,
+)
 from moldau.spark.pipeline.starts import fix_starts
 from moldau.spark.session_factory import stop_quietly
 
@@ -31,6 +37,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _LOOK_SECONDS = 0.5
+_QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+"""Where PySpark dumps a stack before it raises what is wrong with a query, which is told here."""
 
 LOCAL_SETTINGS: Mapping[str, str] = {"spark.sql.shuffle.partitions": "4"}
 """On one machine Spark's 200 partitions for every aggregation cost more than they bring."""
@@ -56,7 +64,17 @@ class RunOptions:
     """Where Spark's own words go, if not to the terminal."""
 
 
-OnReport = Callable[[RunReport], None]
+class Watcher(Protocol):
+    """Who looks at a run: called in the thread that runs it."""
+
+    def on_report(self, report: RunReport) -> None:
+        """The figures, twice a second."""
+
+    def on_batch(self, query: str, batch: BatchReport) -> None:
+        """A batch is done."""
+
+    def say(self, text: str) -> None:
+        """Something that a person should know; called in any thread."""
 
 
 def open_session(pipeline: Pipeline, options: RunOptions) -> SparkSession:
@@ -65,6 +83,8 @@ def open_session(pipeline: Pipeline, options: RunOptions) -> SparkSession:
 
     # Said once for every session, about things that no pipeline uses.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
+    for name in _QUERY_LOGGERS:
+        logging.getLogger(name).disabled = True
     conf: dict[str, object] = {"spark.log.level": "WARN", **_settings(pipeline, options)}
     name = f"moldau pipeline {pipeline.name}"
     return session(options.master, app_name=name, log_file=options.log_file, **conf)
@@ -109,7 +129,7 @@ def run_pipeline(
     options: RunOptions,
     *,
     stop: Event,
-    on_report: OnReport,
+    watcher: Watcher,
     spark: SparkSession | None = None,
 ) -> RunReport:
     """Run it; the last report. Raises PipelineFailedError, ConfigurationError, StartupError.
@@ -118,7 +138,7 @@ def run_pipeline(
     """
     checkpoint = Checkpoint(Path(pipeline.checkpoint))
     with checkpoint.locked(), _session(pipeline, options, spark) as own:
-        run = _Run(pipeline, options, on_report)
+        run = _Run(pipeline, options, watcher)
         begun = fix_starts(pipeline, options.bootstrap)
         return run.run(plan(own, begun, options), stop)
 
@@ -140,10 +160,10 @@ def _session(
 class _Run:
     """One run, in the thread that called."""
 
-    def __init__(self, pipeline: Pipeline, options: RunOptions, on_report: OnReport) -> None:
+    def __init__(self, pipeline: Pipeline, options: RunOptions, watcher: Watcher) -> None:
         self._pipeline = pipeline
         self._options = options
-        self._on_report = on_report
+        self._watcher = watcher
         self._started_ms = _now_ms()
         self._queries: dict[str, StreamingQuery] = {}
         self._progress: dict[str, QueryProgress] = {}
@@ -155,6 +175,9 @@ class _Run:
             self._start()
             self._watch(stop)
             self._finish(stop)
+        except OSError as fault:
+            self._stop_all()
+            raise PipelineFailedError(explain_failure(self._pipeline.name, str(fault))) from fault
         except Exception as fault:
             self._stop_all()
             self._report("failed", str(fault))
@@ -182,10 +205,21 @@ class _Run:
             stop.wait(_LOOK_SECONDS)
 
     def _require_sound(self) -> None:
-        for name, query in self._queries.items():
+        for one in self._planned:
+            query = self._queries[one.name]
             fault = None if query.isActive else query.exception()
             if fault is not None:
-                raise PipelineFailedError(explain_failure(name, str(fault)))
+                self._report("running")  # what it has done counts, before another takes its place
+                self._restart(one, str(fault))
+
+    def _restart(self, one: PlannedQuery, fault: str) -> None:
+        """Begin a query again that lost its cluster; any other fault ends the run, and so does a
+        cluster that has never answered, or from which only what is there now was wanted."""
+        explained = explain_failure(one.name, fault)
+        if self._options.once or not self._progress[one.name].batches or not is_outage(fault):
+            raise PipelineFailedError(explained)
+        self._watcher.say(f"{explained}; it begins again where it was")
+        self._queries[one.name] = one.start()
 
     def _finish(self, stop: Event) -> None:
         self._stop_all()
@@ -213,14 +247,17 @@ class _Run:
             error=error,
         )
         write_report(Path(self._pipeline.checkpoint), report)
-        self._on_report(report)
+        self._watcher.on_report(report)
         return report
 
     def _collect(self, one: PlannedQuery) -> QueryProgress:
         progress = self._progress[one.name]
         with contextlib.suppress(Exception):  # Spark may be gone: what is known already counts
-            recent = self._queries[one.name].recentProgress
-            progress = add_reports(progress, [_to_report(report) for report in recent])
+            recent = [_to_report(one) for one in self._queries[one.name].recentProgress]
+            new = find_new(progress, recent)
+            progress = add_reports(progress, new)
+            for batch in new:
+                self._watcher.on_batch(one.name, batch)
         progress = replace(progress, set_aside=one.tally.kept.total)
         if one.loader is None:
             return progress

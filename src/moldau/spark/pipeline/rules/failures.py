@@ -7,6 +7,9 @@ the text given to `raise_error`, the end of a traceback, or else the first line.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+
+from moldau.model import TopicPartition
 
 _RAISED = re.compile(r"^(?P<kind>[\w.]+(?:Error|Exception)): (?P<said>[^\n]+)", re.MULTILINE)
 _OWN_KIND = "moldau."
@@ -14,10 +17,38 @@ _USER_RAISED = re.compile(r"\[USER_RAISED_EXCEPTION\] (?P<said>[^\n]+?)(?: SQLST
 _SQLSTATE = re.compile(r" SQLSTATE: \w+")
 _STREAM_HEAD = re.compile(r"\[STREAM_FAILED\] [^\n]*? terminated with exception: ")
 _LONGEST = 600
+_NO_SPACE = re.compile(r"No space left on device|not enough space on the disk", re.IGNORECASE)
+_OUTAGE = re.compile(
+    r"moldau\.errors\.(?:BrokerUnreachable|ClusterUnreachable|ConnectionLost|NoAnswer"
+    r"|DeliveryTimeout|OperationTimeout|LeaderNotAvailable|NotLeader|Storage)Error: "
+)
+_MOST_NAMED = 3
+
+
+def is_outage(text: str) -> bool:
+    """Whether a query ended because its cluster did not answer for too long; that may pass."""
+    return _OUTAGE.search(text) is not None
+
+
+def tell_leaderless(partitions: Sequence[TopicPartition]) -> str:
+    """Say what it means that partitions have no leader."""
+    named = ", ".join(str(one) for one in sorted(partitions)[:_MOST_NAMED])
+    more = len(partitions) - _MOST_NAMED
+    listed = f"{named} and {more} more" if more > 0 else named
+    have = "has" if len(partitions) == 1 else "have"
+    return (
+        f"{listed} {have} no leader: brokers are away, or their disk is full or has failed, which "
+        "their logs tell"
+    )
 
 
 def explain_failure(name: str, text: str) -> str:
     """One sentence about a query or pipeline that failed."""
+    if _NO_SPACE.search(text):
+        return (
+            f"{name} failed: the disk is full: that of the checkpoint, of a lake, or of Spark's "
+            "temporary files; make room and start it again: it goes on where it was"
+        )
     told = _USER_RAISED.search(text)
     if told is not None:
         return f"{name} failed: {_shorten(told['said'])}"

@@ -44,11 +44,19 @@ class QueryProgress:
         return self.input_rows * 1000 / self.busy_ms if self.busy_ms else 0.0
 
 
+def find_new(progress: QueryProgress, reports: Iterable[BatchReport]) -> list[BatchReport]:
+    """The reports of batches that are not counted yet, in order."""
+    found = {
+        one.batch_id: one
+        for one in reports
+        if one.batch_id > progress.last_batch_id and one.duration_ms
+    }
+    return [found[batch_id] for batch_id in sorted(found)]
+
+
 def add_reports(progress: QueryProgress, reports: Iterable[BatchReport]) -> QueryProgress:
     """The progress after some reports; those of batches that are counted change nothing."""
-    for report in sorted(reports, key=lambda one: one.batch_id):
-        if report.batch_id <= progress.last_batch_id or not report.duration_ms:
-            continue
+    for report in find_new(progress, reports):
         progress = replace(
             progress,
             last_batch_id=report.batch_id,

@@ -1,0 +1,81 @@
+"""From which topics and through which transforms the rows of a sink come. A rule.
+
+What a query in SQL reads is told from the names after FROM and JOIN; Spark is not asked.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from moldau.spark.pipeline.model import (
+    Pipeline,
+    PythonTransform,
+    Sink,
+    Source,
+    TopicSink,
+    Transform,
+)
+
+_TOKEN = re.compile(
+    r"""--[^\n]*|/\*.*?\*/            # comments
+    |'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"   # texts
+    |`(?P<quoted>[^`]+)`|(?P<word>[A-Za-z_][\w.]*)|(?P<mark>[(),])""",
+    re.VERBOSE | re.DOTALL,
+)
+_BEFORE_TABLE = ("from", "join")
+_AFTER_TABLES = ("where", "group", "having", "order", "on", "using", "union", "select", "limit")
+
+
+def describe_flow(pipeline: Pipeline, sink: Sink) -> str:
+    """`clicks -> per_minute -> clicks-per-minute`, for people."""
+    target = sink.topic if isinstance(sink, TopicSink) else sink.folder
+    return f"{_describe(pipeline, sink.input)} -> {target}"
+
+
+def _describe(pipeline: Pipeline, name: str) -> str:
+    for source in pipeline.sources:
+        if source.name == name:
+            return _topics(source)
+    place = next(n for n, one in enumerate(pipeline.transforms) if one.name == name)
+    parts = [_describe(pipeline, one) for one in find_inputs(pipeline, place)]
+    if len(parts) > 1:
+        parts = [f"({one})" if " -> " in one else one for one in parts]
+    return " -> ".join([*([" + ".join(parts)] if parts else []), name])
+
+
+def _topics(source: Source) -> str:
+    return ", ".join(source.topics) or f"/{source.topic_pattern}/"
+
+
+def find_inputs(pipeline: Pipeline, place: int) -> tuple[str, ...]:
+    """The sources and transforms that the transform at a place reads: those above it."""
+    transform: Transform = pipeline.transforms[place]
+    if isinstance(transform, PythonTransform):
+        return transform.inputs
+    known = [one.name for one in (*pipeline.sources, *pipeline.transforms[:place])]
+    by_name = {one.lower(): one for one in known}
+    found = (by_name.get(one.lower()) for one in _find_tables(transform.sql))
+    return tuple(dict.fromkeys(one for one in found if one is not None))
+
+
+def _find_tables(sql: str) -> Iterator[str]:
+    """The names that stand where a table does."""
+    lists: list[bool] = [False]  # for each open bracket, whether a list of tables goes on in it
+    is_next = False
+    for token in _TOKEN.finditer(sql):
+        word, mark = token["quoted"] or token["word"], token["mark"]
+        if mark == "(":
+            lists.append(False)
+            is_next = False
+        elif mark == ")":
+            lists = lists[:-1] or [False]
+        elif mark == ",":
+            is_next = lists[-1]
+        elif token["word"] and word.lower() in _BEFORE_TABLE:
+            lists[-1] = is_next = True
+        elif token["word"] and word.lower() in _AFTER_TABLES:
+            lists[-1] = is_next = False
+        elif is_next and word:
+            is_next = False
+            yield word

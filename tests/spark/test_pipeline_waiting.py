@@ -60,7 +60,7 @@ def test_it_is_said_at_once_that_no_broker_answers_and_that_one_does_again(
         eventually(lambda: said, "nothing was said of the missing broker")
         own_broker.start()
         eventually(lambda: len(said) > 1, lambda: f"nothing was said of its coming: {said}")
-    assert f"no broker answers at any of {own_broker.bootstrap}" in said[0]
+    assert f"no broker answers at {own_broker.bootstrap}" in said[0]
     assert said[0].endswith("; the pipeline waits and tries again")
     assert said[1].startswith("the cluster answers again, after ")
 
@@ -83,7 +83,7 @@ def test_a_pipeline_speaks_of_its_batches_and_of_a_broker_that_goes_away_under_i
 
         wait_for("copy: batch 0, 2 records in ")
         own_broker.kill()
-        wait_for(f"moldau: no broker answers at any of {bootstrap}")
+        wait_for(f"moldau: no broker answers at {bootstrap}")
         own_broker.start()
         wait_for("moldau: the cluster answers again")
         send(bootstrap, "words", [b"three"])

@@ -49,13 +49,7 @@ class ClusterWatch:
         self._thread.join()
 
     def _run(self) -> None:
-        connection = ConnectionSettings(
-            client_id="moldau-pipeline",
-            connect_seconds=_ANSWER_SECONDS,
-            request_seconds=_ANSWER_SECONDS,
-        )
-        settings = ClientSettings(connection=connection, patience_seconds=_ANSWER_SECONDS)
-        with Admin(self._bootstrap, settings) as admin:
+        with _open_admin(self._bootstrap) as admin:
             while not self._stop.wait(_LOOK_SECONDS):
                 self._note(self._find_trouble(admin), time.monotonic())
 
@@ -86,6 +80,32 @@ class ClusterWatch:
         if self._told_at is None or now - self._told_at >= _TELL_AGAIN_SECONDS:
             self._told_at = now
             self._say(f"{trouble}; the pipeline waits and tries again")
+
+
+def wait_for_cluster(bootstrap: str, stop: threading.Event, seconds: float | None) -> None:
+    """Return when a broker answers, or somebody says stop; raises what the last attempt ended with
+    when that takes too long. None waits for ever."""
+    deadline = None if seconds is None else time.monotonic() + seconds
+    with _open_admin(bootstrap) as admin:
+        while not stop.is_set():
+            try:
+                admin.describe_cluster()
+                return
+            except MoldauError:
+                if deadline is not None and time.monotonic() >= deadline:
+                    raise
+            stop.wait(_LOOK_SECONDS)
+
+
+def _open_admin(bootstrap: str) -> Admin:
+    """One that gives up in time for somebody to be told."""
+    connection = ConnectionSettings(
+        client_id="moldau-pipeline",
+        connect_seconds=_ANSWER_SECONDS,
+        request_seconds=_ANSWER_SECONDS,
+    )
+    settings = ClientSettings(connection=connection, patience_seconds=_ANSWER_SECONDS)
+    return Admin(bootstrap, settings)
 
 
 def _topics_of(pipeline: Pipeline) -> set[str]:

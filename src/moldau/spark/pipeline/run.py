@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from moldau.errors import MoldauError
 from moldau.spark.pipeline.checkpoint import Checkpoint
+from moldau.spark.pipeline.cluster_watch import wait_for_cluster
 from moldau.spark.pipeline.model import Pipeline
 from moldau.spark.pipeline.progress_files import RunReport, RunState, write_report
 from moldau.spark.pipeline.queries import PlannedQuery, plan_queries
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 _LOOK_SECONDS = 0.5
+CLUSTER_SECONDS = 60.0
+"""How long a cluster may be away where a run is to have an end, or has not begun."""
 _QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """Where PySpark dumps a stack before it raises what is wrong with a query, which is told here."""
 
@@ -137,6 +140,7 @@ def run_pipeline(
     With a session it runs beside whatever else that session does, and leaves it running.
     """
     checkpoint = Checkpoint(Path(pipeline.checkpoint))
+    wait_for_cluster(options.bootstrap, stop, CLUSTER_SECONDS)
     with checkpoint.locked(), _session(pipeline, options, spark) as own:
         run = _Run(pipeline, options, watcher)
         begun = fix_starts(pipeline, options.bootstrap)
@@ -197,29 +201,34 @@ class _Run:
     def _watch(self, stop: Event) -> None:
         """Until all queries have ended, one of them has failed, or somebody says stop."""
         while not stop.is_set():
-            active = [name for name, query in self._queries.items() if query.isActive]
-            self._require_sound()
+            is_over = not any(query.isActive for query in self._queries.values())
+            has_restarted = self._restart_lost(stop)
             self._report("running")
-            if not active:
+            if is_over and not has_restarted:
                 return
             stop.wait(_LOOK_SECONDS)
 
-    def _require_sound(self) -> None:
-        for one in self._planned:
-            query = self._queries[one.name]
+    def _restart_lost(self, stop: Event) -> bool:
+        """Begin those queries again that have lost their cluster; any other fault ends the run.
+        Whether there were any."""
+        faults: dict[str, str] = {}
+        for name, query in self._queries.items():
             fault = None if query.isActive else query.exception()
             if fault is not None:
-                self._report("running")  # what it has done counts, before another takes its place
-                self._restart(one, str(fault))
-
-    def _restart(self, one: PlannedQuery, fault: str) -> None:
-        """Begin a query again that lost its cluster; any other fault ends the run, and so does a
-        cluster that has never answered, or from which only what is there now was wanted."""
-        explained = explain_failure(one.name, fault)
-        if self._options.once or not self._progress[one.name].batches or not is_outage(fault):
-            raise PipelineFailedError(explained)
-        self._watcher.say(f"{explained}; it begins again where it was")
-        self._queries[one.name] = one.start()
+                faults[name] = explain_failure(name, str(fault))
+                if not is_outage(str(fault)):
+                    raise PipelineFailedError(faults[name])
+        if not faults:
+            return False
+        self._report("running")  # what they have done counts, before others take their place
+        for explained in faults.values():
+            self._watcher.say(f"{explained}; it begins again, where it was, when a broker answers")
+        seconds = CLUSTER_SECONDS if self._options.once else None
+        wait_for_cluster(self._options.bootstrap, stop, seconds)
+        for one in self._planned:
+            if one.name in faults and not stop.is_set():
+                self._queries[one.name] = one.start()
+        return True
 
     def _finish(self, stop: Event) -> None:
         self._stop_all()

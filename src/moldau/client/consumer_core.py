@@ -266,23 +266,25 @@ class ConsumerCore:
         """
         deadline = self.clock.monotonic() + timeout_seconds
         self._require_open(reader)
-        with self._turns as machine:
-            machine.begin()
-            machine.rest(reader)
-            machine.attend()
         try:
+            seen = self._news.count
+            with self._turns as machine:
+                machine.rest(reader)
+                is_served = machine.attend(reader)
             while True:
-                seen = self._news.count
-                await self._calls.make(run_call)
-                self._require_open(reader)
-                with self._turns as machine:
-                    machine.serve(reader)
+                if not is_served:
+                    await self._calls.make(run_call)
+                    self._require_open(reader)
+                    with self._turns as machine:
+                        machine.serve(reader)
                 left = deadline - self.clock.monotonic()
                 if reader.delivery.has_more or left <= 0:
                     return
                 await self._news.wait_for_more(seen, left)
+                seen = self._news.count
+                self._require_open(reader)
                 with self._turns as machine:
-                    machine.attend()
+                    is_served = machine.attend(reader)
         finally:
             with self._turns as machine:
                 machine.go_on(reader)

@@ -162,7 +162,7 @@ class ConsumerMachine:
             or self._turn.failures
             or self._fatal is not None
             or self.readers.has_void
-            or self.table.failed
+            or self.table.has_failed
         )
 
     @property
@@ -268,17 +268,22 @@ class ConsumerMachine:
 
     def rest(self, reader: Reader) -> None:
         """The program has dealt with all that this reader gave it, and wants more."""
+        self.begin()
         self.readers.rest(reader)
         self.holdings.on_rest(reader)
 
-    def attend(self) -> None:
-        """The program is in: do what has waited for it."""
+    def attend(self, reader: Reader) -> bool:
+        """The program is in: do what has waited for it. Whether it was served, too; else its
+        functions may have to be called first."""
         self.readers.clear_void()
         membership = self.membership
-        if membership is None or membership.is_running or membership.failure is not None:
-            return
-        if self.topics.is_ready:
+        is_outside = membership is not None and not membership.is_running
+        if membership is not None and is_outside and self._fatal is None and self.topics.is_ready:
             membership.start()
+        if self.holdings.hand_over is not None or self.holdings.calls:
+            return False
+        self.serve(reader)
+        return True
 
     def serve(self, reader: Reader) -> None:
         """All calls were made: raise what the program has to know, or give it records."""

@@ -149,6 +149,10 @@ class PartitionTable:
         return [state for state in found if state.need is need and not state.is_held]
 
     @property
+    def has_failed(self) -> bool:
+        return bool(self._failed)
+
+    @property
     def failed(self) -> tuple[AssignedPartition, ...]:
         """Those whose fetch failed with what the program has to know."""
         return tuple(self._failed.values())

@@ -1,0 +1,218 @@
+"""A consumer's machine without any shell: a test says what happens and sees what it wants done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, TypeVar
+
+from moldau.client.rules.addresses import Address
+from moldau.client.rules.assignors import Assignor, require_assignor
+from moldau.client.rules.backoff import Backoff
+from moldau.client.rules.cluster_metadata import (
+    Broker,
+    ClusterMetadata,
+    PartitionMetadata,
+    TopicMetadata,
+)
+from moldau.client.rules.commits import CommitMode
+from moldau.client.rules.consumer_instructions import (
+    Arm,
+    Fetch,
+    Instruction,
+    Join,
+    LookUpCommitted,
+    LookUpOffsets,
+    Refresh,
+    Sync,
+    Timer,
+    TimerKind,
+)
+from moldau.client.rules.consumer_machine import ConsumerMachine
+from moldau.client.rules.delivery import Decoding, Position
+from moldau.client.rules.group_protocol import Assignment, encode_assignment
+from moldau.client.rules.hand_over import Event
+from moldau.client.rules.membership import Joined, Membership
+from moldau.client.rules.subscription import subscribe_to
+from moldau.config.client_consumer_options import ConsumerOptions
+from moldau.model import TopicPartition
+from moldau.records.batch_builder import build_batch
+from moldau.records.record import NewRecord
+from moldau.wire.fetch_exchange import AnsweredPartition, AnsweredTopic, FetchAnswer
+
+T = TypeVar("T")
+I_ = TypeVar("I_")
+
+ZERO, ONE, TWO = (TopicPartition("t", index) for index in range(3))
+ALL_EVENTS = frozenset(Event)
+
+
+def describe_cluster(
+    leaders: Sequence[int] = (1, 1, 1), leader_epoch: int = 0, broker_ids: Collection[int] = (1, 2)
+) -> ClusterMetadata:
+    """Topic t, with a partition for each leader."""
+    partitions = tuple(
+        PartitionMetadata(index=index, leader_id=leader, leader_epoch=leader_epoch)
+        for index, leader in enumerate(leaders)
+    )
+    return ClusterMetadata(
+        brokers={one: Broker(id=one, address=Address("b", 9000 + one)) for one in broker_ids},
+        topics={"t": TopicMetadata(name="t", partitions=partitions)},
+    )
+
+
+def batch(first_offset: int, count: int, leader_epoch: int = 0) -> memoryview:
+    rows = [NewRecord(0, None, b"%d" % (first_offset + index)) for index in range(count)]
+    return memoryview(build_batch(rows, base_offset=first_offset, leader_epoch=leader_epoch))
+
+
+class Story:
+    """The machine, the time, and all that it wanted and was not looked at yet."""
+
+    def __init__(
+        self,
+        *,
+        group_id: str | None = "g",
+        assignor: str | Assignor = "range",
+        commit_mode: CommitMode = CommitMode.AFTER,
+        listened_to: Collection[Event] = (),
+        **options: object,
+    ) -> None:
+        self.now = 1000.0
+        self.cluster = describe_cluster()
+        self.wanted: list[Instruction] = []
+        chosen = require_assignor(assignor) if isinstance(assignor, str) else assignor
+        self.machine = ConsumerMachine(
+            ConsumerOptions.read({"auto_offset_reset": "earliest", **options}),
+            group_id=group_id,
+            commit_mode=commit_mode,
+            assignors=[chosen],
+            listened_to=listened_to,
+            decoding=Decoding(),
+            backoff=Backoff(jitter=0.0),
+            chance=lambda: 0.5,
+            now=self.now,
+        )
+
+    @property
+    def membership(self) -> Membership:
+        return self.machine.require_membership()
+
+    def happen(self, event: Callable[[ConsumerMachine], T]) -> T:
+        """One turn."""
+        self.machine.begin_turn(self.now, round(self.now * 1000), self.cluster)
+        try:
+            return event(self.machine)
+        finally:
+            self.wanted += self.machine.end_turn()[0]
+
+    def take(self, kind: type[I_]) -> list[I_]:
+        """The instructions of this kind that nobody has looked at."""
+        found = [one for one in self.wanted if isinstance(one, kind)]
+        self.wanted = [one for one in self.wanted if not isinstance(one, kind)]
+        return found
+
+    def take_one(self, kind: type[I_]) -> I_:
+        found = self.take(kind)
+        assert len(found) == 1, (kind, found, self.wanted)
+        return found[0]
+
+    def fire(self, kind: TimerKind) -> None:
+        """Let the time pass until the newest timer of this kind is over."""
+        timers = [one for one in self.take(Arm) if one.timer.kind is kind]
+        assert timers, kind
+        self.now += timers[-1].seconds
+        timer = Timer(kind, timers[-1].timer.key)
+        self.happen(lambda machine: machine.timer_fired(timer))
+
+    # The program
+
+    def subscribe(self, *topics: str) -> None:
+        selection = subscribe_to(topics, None, None, with_internal=False)
+        self.happen(lambda machine: machine.subscribe(selection))
+
+    def come_in(self) -> bool:
+        """The program asks for records; whether nothing had to be done before it was served."""
+        reader = self.machine.readers.first
+
+        def ask(machine: ConsumerMachine) -> bool:
+            machine.rest(reader)
+            return machine.attend(reader)
+
+        is_served = self.happen(ask)
+        if not is_served and self.machine.next_call() is None:
+            self.happen(lambda machine: machine.serve(reader))
+        return is_served
+
+    def go_on(self) -> None:
+        self.happen(lambda machine: machine.go_on(machine.readers.first))
+
+    def poll(self, limit: int = 500) -> list[int]:
+        """The values of what there is to take."""
+        self.come_in()
+        taken = self.machine.readers.first.delivery.take(limit)
+        self.go_on()
+        return [int(record.value or b"") for record in taken]
+
+    def make_call(self) -> tuple[Event, frozenset[TopicPartition]]:
+        """The program calls the function that is due."""
+        call = self.machine.next_call()
+        assert call is not None
+        self.happen(lambda machine: machine.begin_call(call))
+        self.happen(lambda machine: machine.called(call))
+        return call.event, call.partitions
+
+    # The brokers
+
+    def refresh(self) -> None:
+        asked = self.take_one(Refresh)
+        self.happen(lambda machine: machine.refreshed(asked))
+
+    def answer_join(self, generation_id: int = 1, member_id: str = "m") -> None:
+        """As a member that does not lead."""
+        self.take_one(Join)
+        joined = Joined(generation_id, member_id, "somebody else", "range")
+        self.happen(lambda machine: machine.require_membership().joined(joined))
+
+    def answer_sync(self, *assigned: TopicPartition) -> None:
+        self.take_one(Sync)
+        data = encode_assignment(Assignment(assigned))
+        self.happen(lambda machine: machine.require_membership().synced(data))
+
+    def answer_look_ups(self, offset: int = 0) -> None:
+        """Nothing is committed, and the logs begin here."""
+        for committed in self.take(LookUpCommitted):
+            nothing = dict.fromkeys(committed.partitions)
+            self.happen(lambda machine, found=nothing: machine.found_committed(found))
+        for asked in self.take(LookUpOffsets):
+            found = dict.fromkeys(asked.timestamps, Position(offset))
+            self.happen(lambda machine, a=asked, f=found: machine.found_offsets(a, f))
+
+    def answer_fetch(self, fetch: Fetch, **rows: Any) -> None:
+        """Records, or an error code, by partition: `p0=...`."""
+        self.happen(lambda machine: machine.fetched(fetch, answer(rows)))
+
+    def join(self, *assigned: TopicPartition, generation_id: int = 1) -> None:
+        """From nothing to a member with these partitions, about to fetch."""
+        self.subscribe("t")
+        self.come_in()
+        self.go_on()
+        self.answer_join(generation_id)
+        self.answer_sync(*assigned)
+        self.answer_look_ups()
+
+
+def answer(rows: dict[str, Any], throttle_time_ms: int = 0) -> FetchAnswer:
+    answered = [
+        AnsweredPartition(
+            int(name[1:]),
+            found if isinstance(found, int) else 0,
+            100,
+            100,
+            0,
+            (),
+            -1,
+            memoryview(b"") if isinstance(found, int) else found,
+        )
+        for name, found in rows.items()
+    ]
+    return FetchAnswer(throttle_time_ms, 0, 0, [AnsweredTopic("t", None, answered)])

@@ -1,0 +1,143 @@
+"""Commits: one after the other, again while it may help, and never for somebody else."""
+
+from __future__ import annotations
+
+import pytest
+
+from client.rules.consumer_story import ONE, ZERO, Story, batch
+from moldau.client.broker_errors import error_for
+from moldau.client.group_values import GroupOffset
+from moldau.client.rules.commits import CommitMode
+from moldau.client.rules.consumer_instructions import (
+    Fetch,
+    FinishCommit,
+    SendCommit,
+    SendHeartbeat,
+    TimerKind,
+)
+from moldau.errors import (
+    CommitFailedError,
+    ConfigurationError,
+    ErrorCode,
+    OperationTimeoutError,
+    UnknownTopicError,
+)
+
+FIVE = {ZERO: GroupOffset(offset=5)}
+SIX = {ZERO: GroupOffset(offset=6)}
+
+
+def commit(story: Story, commit_id: int, offsets: dict, timeout: float | None = None) -> None:  # type: ignore[type-arg]
+    story.happen(lambda machine: machine.require_commits().commit(commit_id, offsets, timeout))
+
+
+def fail(story: Story, code: ErrorCode) -> None:
+    story.happen(lambda machine: machine.require_commits().failed(error_for(code, None)))
+
+
+def succeed(story: Story) -> None:
+    story.happen(lambda machine: machine.require_commits().committed())
+
+
+def joined(assignor: str = "cooperative-sticky") -> Story:
+    story = Story(assignor=assignor)
+    story.join(ZERO, ONE)
+    return story
+
+
+def test_the_words_for_modes_are_checked() -> None:
+    assert CommitMode.parse("before") is CommitMode.BEFORE
+    with pytest.raises(ConfigurationError, match="at least once"):
+        CommitMode.parse("sometimes")
+
+
+def test_a_younger_commit_waits_for_the_older_one() -> None:
+    story = joined()
+    commit(story, 1, FIVE)
+    commit(story, 2, SIX)
+    assert story.take_one(SendCommit).offsets == FIVE
+    succeed(story)
+    assert story.take_one(FinishCommit) == FinishCommit(1, None)
+    assert story.take_one(SendCommit).offsets == SIX
+
+
+def test_nothing_to_commit_is_committed_at_once() -> None:
+    story = joined()
+    commit(story, 1, {})
+    assert story.take_one(FinishCommit) == FinishCommit(1, None)
+    assert not story.take(SendCommit)
+
+
+def test_a_coordinator_that_loads_is_asked_again_until_the_time_is_over() -> None:
+    story = joined()
+    commit(story, 1, FIVE, timeout=0.25)
+    for _ in range(2):
+        story.take_one(SendCommit)
+        fail(story, ErrorCode.coordinator_load_in_progress)
+        if not story.take(FinishCommit):
+            story.fire(TimerKind.COMMIT)
+    story.take(SendCommit)
+    commit(story, 2, FIVE, timeout=0.05)
+    fail(story, ErrorCode.coordinator_load_in_progress)
+    (ended,) = story.take(FinishCommit)
+    assert isinstance(ended.failure, OperationTimeoutError)
+
+
+def test_in_a_rebalance_a_member_that_keeps_its_partitions_waits() -> None:
+    story = joined()
+    commit(story, 1, FIVE)
+    story.take_one(SendCommit)
+    fail(story, ErrorCode.rebalance_in_progress)
+    assert not story.take(FinishCommit)
+    story.fire(TimerKind.COMMIT)
+    assert story.take(SendCommit)
+
+
+def test_partitions_of_others_are_not_waited_for() -> None:
+    story = joined()
+    elsewhere = {ZERO._replace(partition=2): GroupOffset(offset=1)}
+    commit(story, 1, elsewhere)
+    fail(story, ErrorCode.rebalance_in_progress)
+    assert isinstance(story.take_one(FinishCommit).failure, CommitFailedError)
+
+
+def test_a_member_that_is_lost_between_two_attempts_does_not_try_again() -> None:
+    story = joined()
+    commit(story, 1, FIVE)
+    story.take_one(SendCommit)
+    fail(story, ErrorCode.coordinator_load_in_progress)
+    story.now += 3.0
+    beat_due = story.membership._heart
+    story.happen(lambda machine: machine.require_membership().on_heartbeat_due(beat_due))
+    beat = story.take_one(SendHeartbeat)
+    forgotten = error_for(ErrorCode.unknown_member_id, None)
+    story.happen(
+        lambda machine: machine.require_membership().heartbeat_failed(beat.heart, forgotten)
+    )
+    story.happen(lambda machine: machine.require_commits().on_retry())
+    assert not story.take(SendCommit)
+    assert isinstance(story.take_one(FinishCommit).failure, CommitFailedError)
+
+
+def test_what_will_not_pass_is_raised_as_it_is() -> None:
+    story = joined()
+    commit(story, 1, FIVE)
+    fail(story, ErrorCode.unknown_topic_or_partition)
+    assert isinstance(story.take_one(FinishCommit).failure, UnknownTopicError)
+
+
+def test_offsets_are_committed_when_it_is_time_and_only_what_has_moved() -> None:
+    story = Story(auto_commit_interval_ms=1000)
+    story.join(ZERO)
+    story.answer_fetch(story.take_one(Fetch), p0=batch(0, 3))
+    assert story.poll() == [0, 1, 2]
+    story.come_in()
+    assert not story.take(SendCommit)
+    story.now += 1.5
+    story.come_in()
+    (sent,) = story.take(SendCommit)
+    assert sent.offsets == {ZERO: GroupOffset(offset=3, leader_epoch=0)}
+    succeed(story)
+    story.now += 1.5
+    story.come_in()
+    assert not story.take(SendCommit)

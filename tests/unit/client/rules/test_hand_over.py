@@ -1,0 +1,176 @@
+"""Partitions that come and go, while the program is at work or not."""
+
+from __future__ import annotations
+
+import pytest
+
+from client.rules.consumer_story import ALL_EVENTS, ONE, ZERO, Story, batch
+from moldau.client.broker_errors import error_for
+from moldau.client.rules.commits import CommitMode
+from moldau.client.rules.consumer_instructions import (
+    Fetch,
+    Join,
+    Leave,
+    LookUpCommitted,
+    SendCommit,
+    SendHeartbeat,
+    TimerKind,
+)
+from moldau.client.rules.hand_over import MOVES, Event, HandOver, Step
+from moldau.errors import ErrorCode, InvariantViolation
+
+
+def rebalance(story: Story, code: ErrorCode = ErrorCode.rebalance_in_progress) -> None:
+    story.fire(TimerKind.HEARTBEAT)
+    beat = story.take_one(SendHeartbeat)
+    story.happen(
+        lambda machine: machine.require_membership().heartbeat_failed(
+            beat.heart, error_for(code, None)
+        )
+    )
+
+
+def read_some(story: Story) -> None:
+    """The program is given the records 0 to 2 of partition 0, and works on them."""
+    story.answer_fetch(story.take_one(Fetch), p0=batch(0, 3))
+    assert story.poll() == [0, 1, 2]
+
+
+def test_a_hand_over_takes_its_steps_in_order() -> None:
+    assert MOVES.keys() == set(Step)
+    going = HandOver(frozenset({ZERO}), is_lost=False)
+    with pytest.raises(InvariantViolation):
+        going.move(Step.RESTING)
+
+
+def test_partitions_go_when_the_program_rests_offsets_are_committed_and_it_was_told() -> None:
+    story = Story(listened_to={Event.REVOKED})
+    story.join(ZERO)
+    read_some(story)
+    rebalance(story)
+    assert not story.take(SendCommit)  # the program is at work
+    assert story.machine.attention
+    assert story.come_in() is False
+    commit = story.take_one(SendCommit)
+    assert {p: at.offset for p, at in commit.offsets.items()} == {ZERO: 3}
+    assert story.machine.next_call() is None
+    story.happen(lambda machine: machine.require_commits().committed())
+    assert story.make_call() == (Event.REVOKED, {ZERO})
+    assert not story.machine.table.partitions
+    assert story.take(Join)
+
+
+def test_a_commit_that_fails_does_not_keep_the_partitions() -> None:
+    story = Story()
+    story.join(ZERO)
+    read_some(story)
+    rebalance(story)
+    story.come_in()
+    story.take_one(SendCommit)
+    refused = error_for(ErrorCode.unknown_member_id, None)
+    story.happen(lambda machine: machine.require_commits().failed(refused))
+    assert story.take(Join)
+
+
+@pytest.mark.parametrize(
+    ("listened_to", "told"), [(ALL_EVENTS, Event.LOST), ({Event.REVOKED}, Event.REVOKED)]
+)
+def test_what_others_have_already_is_not_committed(
+    listened_to: frozenset[Event], told: Event
+) -> None:
+    story = Story(listened_to=listened_to)
+    story.join(ZERO)
+    if Event.ASSIGNED in listened_to:
+        assert story.make_call() == (Event.ASSIGNED, {ZERO})
+        story.answer_look_ups()
+    read_some(story)
+    rebalance(story, ErrorCode.unknown_member_id)
+    story.come_in()
+    assert story.make_call() == (told, {ZERO})
+    assert not story.take(SendCommit)
+
+
+def test_a_loss_during_a_hand_over_is_told_as_a_loss() -> None:
+    story = Story(listened_to={Event.REVOKED, Event.LOST})
+    story.join(ZERO)
+    read_some(story)
+    rebalance(story)
+    rebalance(story, ErrorCode.unknown_member_id)
+    story.come_in()
+    assert story.make_call() == (Event.LOST, {ZERO})
+
+
+def test_nothing_is_fetched_before_the_program_was_told() -> None:
+    story = Story(listened_to={Event.ASSIGNED})
+    story.join(ZERO)
+    assert not story.take(Fetch)
+    assert not story.take(LookUpCommitted)
+    assert story.make_call() == (Event.ASSIGNED, {ZERO})
+    story.answer_look_ups()
+    assert story.take(Fetch)
+
+
+def test_what_the_program_never_heard_of_leaves_without_a_word() -> None:
+    story = Story(listened_to=ALL_EVENTS)
+    story.join(ZERO)
+    rebalance(story, ErrorCode.unknown_member_id)
+    assert story.machine.next_call() is None
+    assert not story.machine.table.partitions
+    assert story.take(Join)
+
+
+def test_a_call_that_was_begun_is_not_called_off() -> None:
+    story = Story(listened_to=ALL_EVENTS)
+    story.join(ZERO)
+    story.come_in()
+    call = story.machine.next_call()
+    assert call is not None
+    story.happen(lambda machine: machine.begin_call(call))
+    rebalance(story, ErrorCode.unknown_member_id)
+    story.happen(lambda machine: machine.called(call))
+    assert story.make_call() == (Event.LOST, {ZERO})
+
+
+def test_what_leaves_is_not_given_any_more_but_the_rest_is() -> None:
+    story = Story(assignor="cooperative-sticky", commit_mode=CommitMode.MANUAL)
+    story.join(ZERO, ONE)
+    story.answer_fetch(story.take_one(Fetch), p0=batch(0, 2), p1=batch(10, 2))
+    rebalance(story)
+    story.answer_join(generation_id=2)
+    story.answer_sync(ONE)
+    assert story.poll() == [10, 11]
+    assert story.machine.table.partitions == {ONE}
+
+
+def test_leaving_gives_everything_up_as_a_member_still() -> None:
+    story = Story(listened_to={Event.REVOKED})
+    story.join(ZERO)
+    read_some(story)
+    story.happen(lambda machine: machine.close(has_failed=False))
+    story.happen(lambda machine: machine.leave("closed"))
+    assert story.take_one(SendCommit).identity.generation_id == 1
+    story.happen(lambda machine: machine.require_commits().committed())
+    assert not story.take(Leave)
+    assert story.make_call() == (Event.REVOKED, {ZERO})
+    assert story.take_one(Leave).member_id == "m"
+
+
+def test_a_record_whose_work_failed_is_not_committed_when_the_consumer_is_closed() -> None:
+    story = Story()
+    story.join(ZERO)
+    story.answer_fetch(story.take_one(Fetch), p0=batch(0, 3))
+    assert story.poll(limit=2) == [0, 1]
+    story.happen(lambda machine: machine.close(has_failed=True))
+    story.happen(lambda machine: machine.leave("closed"))
+    (offset,) = story.take_one(SendCommit).offsets.values()
+    assert offset.offset == 0
+
+
+def test_manual_commits_are_left_to_the_program() -> None:
+    story = Story(commit_mode=CommitMode.MANUAL)
+    story.join(ZERO)
+    read_some(story)
+    rebalance(story)
+    story.come_in()
+    assert not story.take(SendCommit)
+    assert story.take(Join)

@@ -1,0 +1,262 @@
+"""A member of a group: from state to state, and what it asks for on the way."""
+
+from __future__ import annotations
+
+import pytest
+
+from client.rules.consumer_story import ONE, TWO, ZERO, Story
+from moldau.client.broker_errors import error_for
+from moldau.client.rules.assignors import RangeAssignor
+from moldau.client.rules.commits import CommitMode
+from moldau.client.rules.consumer_instructions import (
+    Join,
+    LearnTopics,
+    Leave,
+    SendHeartbeat,
+    Sync,
+    TimerKind,
+)
+from moldau.client.rules.group_protocol import (
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_subscription,
+)
+from moldau.client.rules.membership import ENDS, MOVES, Joined, State
+from moldau.errors import ErrorCode, InvariantViolation, KafkaError
+
+
+def failure(code: ErrorCode) -> KafkaError:
+    return error_for(code, None)
+
+
+def fail_request(story: Story, code: ErrorCode) -> None:
+    story.happen(lambda machine: machine.require_membership().request_failed(failure(code)))
+
+
+def fail_heartbeat(story: Story, code: ErrorCode) -> None:
+    beat = story.take_one(SendHeartbeat)
+    story.happen(
+        lambda machine: machine.require_membership().heartbeat_failed(beat.heart, failure(code))
+    )
+
+
+def test_every_state_can_be_reached_and_left() -> None:
+    assert MOVES.keys() == set(State)
+    reached = {State.OUTSIDE}
+    for _ in State:
+        reached |= {to for state in reached for to in MOVES[state]}
+    assert reached | ENDS == set(State)
+
+
+def test_a_move_that_is_not_in_the_table_is_refused() -> None:
+    story = Story()
+    story.join(ZERO)
+    with pytest.raises(InvariantViolation, match="cannot move"):
+        story.membership._move(State.SYNCING)
+    assert story.membership.state is State.STABLE
+
+
+def test_a_follower_joins_syncs_and_reads() -> None:
+    story = Story()
+    story.subscribe("t")
+    assert story.membership.state is State.OUTSIDE
+    story.come_in()
+    asked = story.take_one(Join)
+    assert (asked.member_id, [name for name, _ in asked.protocols]) == ("", ["range"])
+    story.wanted.append(asked)
+    story.answer_join(generation_id=7)
+    assert story.membership.state is State.SYNCING
+    sync = story.take_one(Sync)
+    assert (sync.generation_id, sync.member_id, sync.assignments) == (7, "m", {})
+    story.wanted.append(sync)
+    story.answer_sync(ZERO, TWO)
+    assert story.membership.state is State.STABLE
+    assert story.machine.table.partitions == {ZERO, TWO}
+
+
+def test_the_leader_asks_for_topics_and_assigns_them() -> None:
+    story = Story()
+    story.subscribe("t")
+    story.come_in()
+    story.take_one(Join)
+    data = encode_subscription(Subscription(topics=("t",)))
+    joined = Joined(1, "a", "a", "range", members=[("a", None, data), ("b", None, data)])
+    story.happen(lambda machine: machine.require_membership().joined(joined))
+    asked = story.take_one(LearnTopics)
+    assert (story.membership.state, asked.topics) == (State.ASSIGNING, {"t"})
+    story.happen(lambda machine: machine.require_membership().topics_learned(asked))
+    found = {
+        m: decode_assignment(a).partitions for m, a in story.take_one(Sync).assignments.items()
+    }
+    assert found == {"a": (ZERO, ONE), "b": (TWO,)}
+
+
+def test_an_assignor_that_fails_is_told_to_the_program_which_joins_again() -> None:
+    class Broken(RangeAssignor):
+        def assign(self, counts: object, members: object) -> dict[str, list[object]]:
+            raise ZeroDivisionError("no partitions")
+
+    story = Story(assignor=Broken())  # type: ignore[arg-type]
+    story.subscribe("t")
+    story.come_in()
+    story.take_one(Join)
+    data = encode_subscription(Subscription(topics=("t",)))
+    joined = Joined(1, "a", "a", "range", members=[("a", None, data)])
+    story.happen(lambda machine: machine.require_membership().joined(joined))
+    asked = story.take_one(LearnTopics)
+    story.happen(lambda machine: machine.require_membership().topics_learned(asked))
+    with pytest.raises(ZeroDivisionError):
+        story.come_in()
+    assert story.membership.state is State.JOINING
+
+
+def test_a_new_member_id_is_joined_with_at_once() -> None:
+    story = Story()
+    story.subscribe("t")
+    story.come_in()
+    story.take_one(Join)
+    story.happen(lambda machine: machine.require_membership().member_id_given("mine"))
+    fail_request(story, ErrorCode.member_id_required)
+    assert story.take_one(Join).member_id == "mine"
+
+
+def test_a_coordinator_that_moves_is_asked_again_after_longer_and_longer_pauses() -> None:
+    story = Story()
+    story.subscribe("t")
+    story.come_in()
+    pauses: list[float] = []
+    for _ in range(3):
+        story.take_one(Join)
+        fail_request(story, ErrorCode.not_coordinator)
+        assert story.membership.state is State.PAUSING
+        before = story.now
+        story.fire(TimerKind.JOIN)
+        pauses.append(round(story.now - before, 3))
+    assert pauses == [0.1, 0.2, 0.4]
+
+
+def test_a_rebalance_takes_everything_from_an_eager_member_before_it_joins() -> None:
+    story = Story(commit_mode=CommitMode.MANUAL)
+    story.join(ZERO, ONE)
+    story.fire(TimerKind.HEARTBEAT)
+    fail_heartbeat(story, ErrorCode.rebalance_in_progress)
+    assert story.membership.state is State.LETTING_GO
+    assert not story.take(Join)  # the program works on records
+    story.come_in()
+    assert story.membership.state is State.JOINING
+    assert not story.machine.table.partitions
+
+
+def test_a_cooperative_member_keeps_what_it_has_and_joins_again_for_what_it_gave_up() -> None:
+    story = Story(assignor="cooperative-sticky", commit_mode=CommitMode.MANUAL)
+    story.join(ZERO, ONE)
+    story.fire(TimerKind.HEARTBEAT)
+    fail_heartbeat(story, ErrorCode.rebalance_in_progress)
+    (asked,) = story.take(Join)
+    owned = decode_subscription(asked.protocols[0][1]).owned_partitions
+    assert set(owned) == {ZERO, ONE}
+    story.wanted.append(asked)
+    story.answer_join(generation_id=2)
+    story.answer_sync(ZERO)
+    assert story.membership.state is State.RELEASING
+    assert story.machine.table.partitions == {ZERO, ONE}
+    story.come_in()
+    assert story.machine.table.partitions == {ZERO}
+    assert story.membership.state is State.JOINING  # so that somebody else gets the other one
+
+
+def test_who_was_forgotten_loses_everything_and_joins_as_somebody_new() -> None:
+    story = Story()
+    story.join(ZERO)
+    story.fire(TimerKind.HEARTBEAT)
+    fail_heartbeat(story, ErrorCode.unknown_member_id)
+    assert story.membership.is_lost
+    story.come_in()
+    assert not story.machine.table.partitions
+    assert story.take_one(Join).member_id == ""
+
+
+def test_an_old_generation_joins_again_under_its_id() -> None:
+    story = Story()
+    story.join(ZERO)
+    story.fire(TimerKind.HEARTBEAT)
+    fail_heartbeat(story, ErrorCode.illegal_generation)
+    story.come_in()
+    assert story.take_one(Join).member_id == "m"
+
+
+def test_an_assignment_of_a_lost_place_is_not_taken_over() -> None:
+    story = Story(assignor="cooperative-sticky")
+    story.join(ZERO)
+    story.fire(TimerKind.HEARTBEAT)
+    fail_heartbeat(story, ErrorCode.rebalance_in_progress)
+    story.answer_join(generation_id=2)
+    story.fire(TimerKind.HEARTBEAT)
+    fail_heartbeat(story, ErrorCode.unknown_member_id)
+    story.come_in()
+    assert not story.machine.table.partitions
+    assert not story.take(Join)  # SyncGroup is under way still
+    story.answer_sync(ONE)
+    assert not story.machine.table.partitions
+    assert story.take_one(Join).member_id == ""
+
+
+def test_a_program_that_asks_for_nothing_leaves_until_it_does() -> None:
+    story = Story(max_poll_interval_ms=60_000)
+    story.join(ZERO)
+    story.now += 61.0
+    story.fire(TimerKind.HEARTBEAT)
+    assert not story.take(SendHeartbeat)
+    leave = story.take_one(Leave)
+    assert (leave.member_id, leave.is_last) == ("m", False)
+    assert not story.take(Join)
+    story.come_in()
+    assert story.take_one(Join).member_id == ""
+
+
+def test_a_heartbeat_of_an_older_series_means_nothing() -> None:
+    story = Story()
+    story.join(ZERO)
+    story.fire(TimerKind.HEARTBEAT)
+    beat = story.take_one(SendHeartbeat)
+    story.happen(lambda machine: machine.require_membership().heartbeat_answered(beat.heart))
+    story.happen(
+        lambda machine: machine.require_membership().heartbeat_failed(
+            beat.heart - 1, failure(ErrorCode.unknown_member_id)
+        )
+    )
+    assert story.membership.state is State.STABLE
+
+
+def test_what_cannot_be_helped_is_raised_by_every_call_when_all_is_given_back() -> None:
+    story = Story()
+    story.join(ZERO)
+    story.fire(TimerKind.HEARTBEAT)
+    fail_heartbeat(story, ErrorCode.group_authorization_failed)
+    assert story.membership.state is State.FAILING
+    for _ in range(2):
+        with pytest.raises(KafkaError, match="group authorization failed"):
+            story.come_in()
+    assert story.membership.state is State.OUTSIDE
+    assert not story.machine.table.partitions
+
+
+def test_who_leaves_in_the_middle_of_a_join_drops_the_connection() -> None:
+    story = Story()
+    story.subscribe("t")
+    story.come_in()
+    story.happen(lambda machine: machine.leave("closed"))
+    leave = story.take_one(Leave)
+    assert (leave.is_last, leave.drops_connection) == (True, True)
+    assert not story.machine.has_left
+    story.happen(lambda machine: machine.left())
+    assert story.machine.has_left
+
+
+def test_a_static_member_says_nothing_when_it_leaves() -> None:
+    story = Story(group_instance_id="rack-1", commit_mode=CommitMode.MANUAL)
+    story.join(ZERO)
+    story.come_in()
+    story.happen(lambda machine: machine.leave("closed"))
+    assert story.take_one(Leave).member_id == ""

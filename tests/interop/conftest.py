@@ -17,14 +17,10 @@ sys.path.append(str(Path(__file__).parents[2]))
 
 from bench.spark_connector import ConnectorUnavailableError, require_connector
 
+from support.spark_versions import PYSPARKS_OWN_WARNINGS
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-PYSPARKS_OWN_WARNINGS = (
-    "ignore:PySpark does not yet fully support pandas:FutureWarning",
-    "ignore:unclosed:ResourceWarning:pyspark",
-    "ignore:unclosed:ResourceWarning:py4j",
-)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

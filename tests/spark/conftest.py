@@ -15,6 +15,7 @@ import pytest
 import moldau.testing
 from moldau.spark.worker_client import close_clients
 from moldau.testing.running_broker import RunningBroker
+from support.spark_versions import PYSPARKS_OWN_WARNINGS
 from support.topics import Topics
 
 if TYPE_CHECKING:
@@ -25,12 +26,6 @@ BROKER_SETTINGS = {
     "log.cleaner.backoff.ms": "100",
     "offsets.topic.num.partitions": "1",
 }
-
-PYSPARKS_OWN_WARNINGS = (
-    "ignore:PySpark does not yet fully support pandas:FutureWarning",
-    "ignore:unclosed:ResourceWarning:pyspark",
-    "ignore:unclosed:ResourceWarning:py4j",
-)
 
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 

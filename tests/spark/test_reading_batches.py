@@ -8,23 +8,12 @@ from datetime import UTC, datetime, timedelta
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.datasource import (
-    EqualTo,
-    Filter,
-    GreaterThanOrEqual,
-    In,
-    IsNotNull,
-    LessThan,
-    Not,
-    StringStartsWith,
-)
 from pyspark.sql.types import StringType, StructField, StructType
 
 from moldau.client.blocking import Admin
 from moldau.errors import ConfigurationError, DataLossError
 from moldau.model import TopicPartition
-from moldau.spark import batch_reader
-from moldau.spark.batch_reader import FilteringBatchReader, MoldauBatchReader
+from moldau.spark.batch_reader import MoldauBatchReader
 from moldau.spark.columns import arrow_schema, source_schema
 from moldau.spark.source import MoldauDataSource
 from support import confluent_client
@@ -202,47 +191,3 @@ def test_only_the_columns_of_the_schema_are_read(bootstrap: str, topic: str) -> 
 def test_a_schema_with_other_columns_is_refused(field: StructField, sentence: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(sentence)):
         make_reader("127.0.0.1:1", StructType([field]), subscribe="clicks")
-
-
-@pytest.fixture
-def _filters_are_pushed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batch_reader, "_may_push_filters", lambda: True)
-
-
-@pytest.mark.usefixtures("_filters_are_pushed")
-class TestPushedFilters:
-    """Spark asks in a process of its own, which is played here."""
-
-    def push(
-        self, bootstrap: str, topic: str, filters: list[Filter]
-    ) -> tuple[list[tuple[int, int]], list[Filter]]:
-        reader = make_reader(bootstrap, subscribe=topic)
-        assert isinstance(reader, FilteringBatchReader)
-        left = list(reader.pushFilters(filters))
-        return places(reader), left
-
-    def test_partition_and_offset_are_decided_here(self, bootstrap: str, topic: str) -> None:
-        filters: list[Filter] = [
-            IsNotNull(("partition",)),
-            EqualTo(("partition",), 0),
-            GreaterThanOrEqual(("offset",), 3),
-            LessThan(("offset",), 6),
-        ]
-        assert self.push(bootstrap, topic, filters) == (offsets(0, 3, 6), [])
-
-    def test_topics_are_decided_here(self, bootstrap: str, topic: str) -> None:
-        names: list[Filter] = [In(("topic",), (topic, "x")), StringStartsWith(("topic",), "topic")]
-        found, left = self.push(bootstrap, topic, [*names, Not(EqualTo(("partition",), 0))])
-        assert (found, left) == (offsets(1, 0, 5), [])
-        assert self.push(bootstrap, topic, [Not(EqualTo(("topic",), topic))]) == ([], [])
-
-    def test_a_time_spares_the_beginning_and_spark_looks_again(
-        self, bootstrap: str, topic: str
-    ) -> None:
-        since = GreaterThanOrEqual(("timestamp",), at(START_MS + 6))
-        assert self.push(bootstrap, topic, [since]) == (offsets(0, 6, 10), [since])
-
-    def test_other_columns_are_left_to_spark(self, bootstrap: str, topic: str) -> None:
-        value = EqualTo(("value",), b"x")
-        found, left = self.push(bootstrap, topic, [value])
-        assert (len(found), left) == (15, [value])

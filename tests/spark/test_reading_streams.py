@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 from moldau.client.blocking import Admin
 from moldau.errors import ClusterUnreachableError, DataLossError, UnknownTopicError
@@ -19,13 +18,17 @@ from moldau.spark.direct_segments import read_closed_segments
 from moldau.spark.range_partition import find_range
 from moldau.spark.rules.offset_maps import OffsetJson
 from moldau.spark.source import MoldauDataSource
-from moldau.spark.stream_reader import MoldauStreamReader
+from moldau.spark.stream_reader import LimitedStreamReader
 from moldau.storage.partition_metadata import encode_partition_metadata
 from moldau.testing.running_broker import RunningBroker
 from support import confluent_client
 from support.rows import Row, numbered_rows
 from support.topics import Topics, fresh_name
 from support.waiting import eventually
+
+pytest.importorskip("pyspark.sql.streaming.datasource", reason="Spark 4.2 is the first to have it")
+
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 ALL = ReadAllAvailable()
 COMPACTED = {
@@ -41,11 +44,11 @@ def admin(bootstrap: str) -> Iterator[Admin]:
         yield made
 
 
-def make_reader(bootstrap: str, **options: object) -> MoldauStreamReader:
+def make_reader(bootstrap: str, **options: object) -> LimitedStreamReader:
     given = {name: str(value) for name, value in options.items()}
     source = MoldauDataSource({"kafka.bootstrap.servers": bootstrap, **given})
     reader = source.streamReader(source_schema(include_headers=False))
-    assert isinstance(reader, MoldauStreamReader)
+    assert isinstance(reader, LimitedStreamReader)
     return reader
 
 
@@ -54,7 +57,7 @@ def fill(bootstrap: str, topic: str, count: int, partition: int = 0) -> None:
 
 
 def read_batch(
-    reader: MoldauStreamReader, start: OffsetJson, end: OffsetJson
+    reader: LimitedStreamReader, start: OffsetJson, end: OffsetJson
 ) -> list[tuple[int, int]]:
     """Partition and offset of every record of a batch, read as tasks would."""
     found = []
@@ -65,9 +68,9 @@ def read_batch(
     return found
 
 
-def make_copy(reader: MoldauStreamReader) -> MoldauStreamReader:
+def make_copy(reader: LimitedStreamReader) -> LimitedStreamReader:
     """A reader as tasks get it: pickled before the driver's part was made."""
-    return MoldauStreamReader(reader._options, reader._schema)
+    return LimitedStreamReader(reader._options, reader._schema)
 
 
 def test_a_new_query_begins_at_the_end_unless_told_otherwise(
@@ -97,7 +100,7 @@ def test_a_batch_has_what_came_since_the_last_one(bootstrap: str, topics: Topics
     assert reader.reportLatestOffset() == end
 
 
-def wait_for_end(reader: MoldauStreamReader, start: OffsetJson, wanted: OffsetJson) -> OffsetJson:
+def wait_for_end(reader: LimitedStreamReader, start: OffsetJson, wanted: OffsetJson) -> OffsetJson:
     eventually(
         lambda: reader.latestOffset(start, ALL) == wanted,
         lambda: f"{reader.latestOffset(start, ALL)} becomes {wanted}",

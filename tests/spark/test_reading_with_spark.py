@@ -22,6 +22,7 @@ from moldau.model import TopicPartition
 from moldau.spark import decode_avro, decode_json
 from support import confluent_client
 from support.rows import Row, numbered_rows
+from support.spark_versions import limits_batches, pushes_filters
 from support.topics import Topics, fresh_name
 from support.waiting import PATIENCE_SECONDS, eventually
 
@@ -56,6 +57,7 @@ def at(timestamp_ms: int) -> datetime:
     return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=timestamp_ms)
 
 
+@pushes_filters
 def test_a_topic_is_a_frame_and_filters_spare_reading(
     spark: SparkSession, bootstrap: str, topics: Topics
 ) -> None:
@@ -204,6 +206,7 @@ class Sink:
         )
 
 
+@limits_batches
 def test_a_query_goes_on_from_its_checkpoint_within_limits_and_tells_its_group(
     spark: SparkSession, bootstrap: str, topics: Topics, admin: Admin, tmp_path: Path
 ) -> None:
@@ -237,6 +240,7 @@ def test_a_query_goes_on_from_its_checkpoint_within_limits_and_tells_its_group(
     assert committed(admin, group) == {TopicPartition(topic, 0): 30, TopicPartition(topic, 1): 5}
 
 
+@limits_batches
 def test_a_group_is_not_told_of_a_batch_that_failed(
     spark: SparkSession, bootstrap: str, topics: Topics, admin: Admin, tmp_path: Path
 ) -> None:

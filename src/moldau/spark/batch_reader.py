@@ -11,11 +11,10 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Final
 
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from moldau.errors import DataLossError
 from moldau.spark.columns import arrow_schema, require_columns
-from moldau.spark.filters import find_condition
 from moldau.spark.options import SourceOptions
 from moldau.spark.range_partition import RangePartition, find_range
 from moldau.spark.rules.bounds import Place
@@ -38,6 +37,7 @@ from moldau.spark.rules.task_planning import plan_tasks
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.datasource import Filter
     from pyspark.sql.types import StructType
 
     from moldau.spark.topic_view import TopicView
@@ -60,7 +60,8 @@ def _may_push_filters() -> bool:
     """Whether Spark is about to push filters.
 
     It refuses readers that could take filters while `spark.sql.python.filterPushdown.enabled` is
-    off, which it is by default; when it is on, it plans in a worker of its own kind.
+    off, which it is by default; when it is on, it plans in a worker of its own kind. Spark 4.0 has
+    no such worker, and no filters for sources in Python.
     """
     main = getattr(sys.modules["__main__"], "__spec__", None)
     return _PUSHDOWN_WORKER in sys.modules or getattr(main, "name", None) == _PUSHDOWN_WORKER
@@ -133,6 +134,8 @@ class FilteringBatchReader(MoldauBatchReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Keep what helps; what Spark has to look at itself is given back."""
+        from moldau.spark.filters import find_condition
+
         for one in filters:
             condition = find_condition(one)
             effect = Effect.NONE if condition is None else effect_of(condition)

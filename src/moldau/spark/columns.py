@@ -57,8 +57,21 @@ def require_columns(schema: StructType) -> None:
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """As Spark's Python workers expect the batches: they compare field by field."""
-    from pyspark.sql.pandas.types import to_arrow_schema
+    """As Spark's Python workers expect the batches: they compare field by field.
 
-    found: pa.Schema = to_arrow_schema(schema, timezone="UTC")
-    return found
+    PySpark's own `to_arrow_schema` says the same, and is called differently in each version.
+    """
+    import pyarrow as pa
+
+    header = pa.struct([("key", pa.string()), ("value", pa.binary())])
+    types = {
+        "key": pa.binary(),
+        "value": pa.binary(),
+        "topic": pa.string(),
+        "partition": pa.int32(),
+        "offset": pa.int64(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "timestampType": pa.int32(),
+        "headers": pa.list_(pa.field("element", header)),
+    }
+    return pa.schema([pa.field(one.name, types[one.name], one.nullable) for one in schema])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
+    DataSourceStreamWriter,
     WriterCommitMessage,
 )
 
@@ -29,6 +29,16 @@ if TYPE_CHECKING:
 
     from moldau.client.blocking_producer import Producer
     from moldau.client.record_futures import ManyFuture
+
+try:
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
+except ImportError:  # Spark 4.0: any writer that is an Arrow writer as well is given Arrow batches
+
+    class DataSourceStreamArrowWriter(  # type: ignore[no-redef, misc]
+        DataSourceStreamWriter, DataSourceArrowWriter
+    ):
+        """What Spark 4.1 calls by this name."""
+
 
 _log = logging.getLogger(__name__)
 

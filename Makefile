@@ -4,17 +4,19 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= auto
+SPARK_TESTS := $(addprefix tests/spark/test_,reading_with_spark.py reading_batches.py reading_streams_before_limits.py pushed_filters.py writer.py)
 QUICK_TESTS := tests/unit tests/scenarios tests/mutants/test_catalogue.py $(addprefix tests/contract/test_,clock.py files.py network.py workers.py)
 SEEDS ?= 1000
 FIRST ?= 1
 SECONDS ?= 300
 MUTANTS ?=
+VERSIONS ?= 4.0 4.1 4.2
 
 .DEFAULT_GOAL := help
-.PHONY: help start demo interop test check extras lint format bench campaign mutants soak reference stubs clean
+.PHONY: help start demo interop spark-versions test check extras lint format bench campaign mutants soak reference stubs clean
 
 help: ## Show this list
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Moldau needs Python 3.11 or newer; say which with: make PYTHON=python3.12 ...")'
@@ -39,6 +41,15 @@ demo: $(VENV)/.dev ## A click stream through Spark: a derived feed and an offlin
 
 interop: $(VENV)/.dev ## Spark's own Kafka connector against Moldau, where Maven's repository can be reached
 	$(BIN)/python -m pytest tests/interop
+
+$(VENV)-spark-%/.ready: pyproject.toml
+	@echo "installing Moldau with Spark $* into $(@D)"
+	@$(PYTHON) -m venv $(@D) && $(@D)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@$(@D)/bin/python -m pip install --quiet --editable . --group test 'pyspark==$*.*'
+	@touch $@
+
+spark-versions: $(patsubst %,$(VENV)-spark-%/.ready,$(VERSIONS)) ## The Spark source with older versions of Spark: VERSIONS='4.0 4.1 4.2'
+	set -e; for version in $(VERSIONS); do $(VENV)-spark-$$version/bin/python -m pytest -n 0 $(SPARK_TESTS); done
 
 test: $(VENV)/.dev lint ## Install what the tests need, lint, and run every test
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
@@ -82,6 +93,6 @@ stubs: $(VENV)/.dev ## Write the type stubs of the blocking client anew from the
 	PYTHONPATH=tests $(BIN)/python -m stubs
 
 clean: ## Remove what make and the tests made
-	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-spark-* build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src -name '*.so' -delete
 	find src -name '_codec_native.c' -delete

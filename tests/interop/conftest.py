@@ -64,5 +64,6 @@ def spark(
 
 @pytest.fixture(scope="session")
 def bootstrap() -> Iterator[str]:
-    with moldau.testing.broker({"num.partitions": "2"}) as broker:
+    settings = {"num.partitions": "2", "log.retention.ms": "-1"}  # records may be years old
+    with moldau.testing.broker(settings) as broker:
         yield broker.bootstrap

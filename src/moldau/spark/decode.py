@@ -61,12 +61,16 @@ def decode_avro(
     schema is the given one all the same. Where a value cannot be decoded `into` is null.
     """
     from pyspark.sql import functions as F
-    from pyspark.sql.pandas.functions import arrow_udf
 
     parsed = json.loads(schema) if isinstance(schema, str) else dict(schema)
     kind = spark_type_of(parsed)
     skip_bytes = _REGISTRY_HEAD_BYTES if has_registry_head else 0
-    decode = arrow_udf(_avro_decoder(json.dumps(parsed), kind, skip_bytes), kind)  # type: ignore[call-overload]  # its third argument is optional, whatever the stub says
+    try:
+        from pyspark.sql.pandas.functions import arrow_udf
+    except ImportError:  # Spark 4.0: row by row
+        decode = F.udf(_avro_reader(json.dumps(parsed), skip_bytes), kind)
+    else:
+        decode = arrow_udf(_avro_decoder(json.dumps(parsed), kind, skip_bytes), kind)  # type: ignore[call-overload]  # its third argument is optional, whatever the stub says
     return frame.withColumn(into, decode(F.col(column)))
 
 
@@ -138,16 +142,23 @@ def _avro_decoder(
 
     def decode(values: pa.Array) -> pa.Array:
         import pyarrow as pa
-        from pyspark.sql.pandas.types import to_arrow_type
 
         read = _avro_reader(schema_text, skip_bytes)
-        return pa.array(
-            [read(one) for one in values.to_pylist()], type=to_arrow_type(kind, timezone="UTC")
-        )
+        return pa.array([read(one) for one in values.to_pylist()], type=_arrow_type(kind))
 
     # Spark finds out by the annotations what kind of function it is given.
     decode.__annotations__ = _arrow_annotations()
     return decode
+
+
+def _arrow_type(kind: DataType) -> pa.DataType:
+    """With times in UTC, which is said in another way since Spark 4.2."""
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    try:
+        return to_arrow_type(kind, timezone="UTC")
+    except TypeError:
+        return to_arrow_type(kind)
 
 
 def _arrow_annotations() -> dict[str, object]:

@@ -20,9 +20,11 @@ _SPARKS = frozenset(
         "queryname",
         "asyncprogresstrackingenabled",
         "asyncprogresstrackingcheckpointintervalms",
+        "includeheaders",
     }
 )
-"""Options of Spark itself that come along."""
+"""Options of Spark itself that come along. The last is in the guide of its Kafka sink and does
+nothing there: headers are written when there is a column of them."""
 
 _SERIALIZERS = ("key.serializer", "value.serializer")
 _YES = ("true", "1", "yes", "on")

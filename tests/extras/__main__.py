@@ -1,110 +1,124 @@
-"""`make extras`: the built wheel with each extra alone, in a clean environment, does its job once.
+"""`make extras`: the built wheel with each extra alone, in a clean environment, does its job once,
+and the README is followed command by command.
 
 What the source tree or the developers' environment has beside it hides what an extra forgot to
 bring. So the wheel is built, each environment holds nothing but it and one extra, and the job runs
-in an empty folder. With names as arguments, only those are tried.
+in an empty folder. An extra that contains another is added to the environment of that one, which is
+then what a new one would be. With names as arguments, only those are tried.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-HERE = Path(__file__).parent
-ROOT = HERE.parent.parent
-JOBS = {"core": "", "arrow": "[arrow]", "spark": "[spark]", "delta": "[delta]"}
-"""The job of each environment is the file `job_<name>.py` beside this one."""
+from environments import TIMEOUT_SECONDS, Environment, build_wheel, has_java
+from readme import follow_readme
 
+HERE = Path(__file__).parent
+CHAINS = (
+    {"core": "", "arrow": "[arrow]"},
+    {"spark": "[spark]", "delta": "[delta]"},
+)
+"""Names and what is installed for them, one chain beside the other. The job of each is the file
+`job_<name>.py` beside this one."""
+
+README = "readme"
+NAMES = (*(name for chain in CHAINS for name in chain), README)
+OF_README = ("core", "spark")
 NEEDS_JAVA = frozenset({"spark", "delta"})
-PATIENCE_SECONDS = 600
 
 
 def main(names: Sequence[str]) -> int:
-    strange = set(names) - JOBS.keys()
+    strange = set(names) - set(NAMES)
     if strange:
-        sys.stderr.write(f"no such extra: {', '.join(sorted(strange))}\n")
+        sys.stderr.write(f"no such job: {', '.join(sorted(strange))}; {', '.join(NAMES)}\n")
         return 2
-    failed = skipped = 0
-    chosen = list(names or JOBS)
+    chosen = tuple(names or NAMES)
     with tempfile.TemporaryDirectory(prefix="moldau-extras-") as folder:
         wheel = build_wheel(Path(folder) / "wheel")
         say(f"built {wheel.name}")
-        for name in chosen:
+        with ThreadPoolExecutor(len(CHAINS)) as pool:
+            run = Run(chosen, wheel, Path(folder))
+            done = [verdict for chain in pool.map(run.follow, CHAINS) for verdict in chain]
+        if README in chosen:
+            done.append(run.attempt(README, run.follow_readme))
+    counts = [done.count(verdict) for verdict in (True, False, None)]
+    say("extras: {} passed, {} failed, {} skipped".format(*counts))
+    return 1 if False in done else 0
+
+
+class Run:
+    """The environments of one run."""
+
+    def __init__(self, chosen: Sequence[str], wheel: Path, folder: Path) -> None:
+        self._chosen = chosen
+        self._needed = {*chosen, *(OF_README if README in chosen else ())}
+        self._wheel = wheel
+        self._folder = folder
+        self._environments: dict[str, Environment] = {}
+
+    def follow(self, chain: dict[str, str]) -> list[bool | None]:
+        """Each of a chain in turn; None is a job that was skipped."""
+        wanted = [name for name in chain if name in self._needed]
+        verdicts: list[bool | None] = []
+        for name in wanted:
             if name in NEEDS_JAVA and not has_java():
                 say(f"{name}: skipped, it needs Java 17 (JAVA_HOME, or java on the path)")
-                skipped += 1
+                verdicts.append(None)
                 continue
-            began = time.monotonic()
-            is_good = try_extra(name, wheel, Path(folder) / name)
-            failed += not is_good
-            verdict = "does its job" if is_good else "FAILED"
-            say(f"{name}: {verdict}, {time.monotonic() - began:.0f} s")
-    say(f"extras: {len(chosen) - failed - skipped} passed, {failed} failed, {skipped} skipped")
-    return 1 if failed else 0
+            verdicts.append(self.attempt(name, lambda name=name: self._do(name, chain)))  # type: ignore[misc]
+        return verdicts
 
-
-def build_wheel(folder: Path) -> Path:
-    """Of a copy of the tree: what an earlier build left in it must not get into the wheel."""
-    source = folder.parent / "source"
-    files = ("pyproject.toml", "setup.py", "README.md", "LICENSE", "src")
-    source.mkdir(parents=True)
-    for name in files:
-        if (ROOT / name).is_dir():
-            left = shutil.ignore_patterns("*.so", "*.c", "*.egg-info", "__pycache__")
-            shutil.copytree(ROOT / name, source / name, ignore=left)
+    def attempt(self, name: str, job: Callable[[], None]) -> bool:
+        began = time.monotonic()
+        try:
+            job()
+        except subprocess.CalledProcessError as error:
+            said = (error.output or b"").decode(errors="replace")
+            say(f"{said}\n{name}: {_command(error)} ended with {error.returncode}")
+            verdict = False
+        except subprocess.TimeoutExpired as error:
+            said = (error.output or b"").decode(errors="replace")
+            say(f"{said}\n{name}: {_command(error)} took more than {TIMEOUT_SECONDS} s")
+            verdict = False
         else:
-            shutil.copy(ROOT / name, source / name)
-    pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(folder))
-    run(*pip, str(source))
-    (wheel,) = folder.glob("*.whl")
-    return wheel
+            verdict = True
+        told = "does its job" if verdict else "FAILED"
+        say(f"{name}: {told}, {time.monotonic() - began:.0f} s")
+        return verdict
+
+    def follow_readme(self) -> None:
+        """In the environments that the chains left: the core's, and Spark's where there is Java."""
+        follow_readme(self._environments["core"], self._environments.get("spark"))
+
+    def _do(self, name: str, chain: dict[str, str]) -> None:
+        first = next(iter(chain))
+        if first not in self._environments:
+            self._environments[first] = Environment(self._folder / first, self._wheel)
+        environment = self._environments[first]
+        environment.install(chain[name])
+        if name in self._chosen:
+            environment.do(HERE / f"job_{name}.py")
 
 
-def try_extra(name: str, wheel: Path, folder: Path) -> bool:
-    python = folder / "venv" / "bin" / "python"
-    work = folder / "work"
-    work.mkdir(parents=True)
-    try:
-        run(sys.executable, "-m", "venv", str(folder / "venv"))
-        run(str(python), "-m", "pip", "install", "--quiet", f"{wheel}{JOBS[name]}")
-        run(str(python), "-I", str(HERE / f"job_{name}.py"), folder=work)
-    except subprocess.CalledProcessError as error:
-        say(f"{name}: {' '.join(map(str, error.cmd))} ended with {error.returncode}")
-        return False
-    except subprocess.TimeoutExpired as error:
-        say(f"{name}: {' '.join(map(str, error.cmd))} took more than {PATIENCE_SECONDS} s")
-        return False
-    shutil.rmtree(folder, ignore_errors=True)  # the next one needs the room
-    return True
+def _command(error: subprocess.CalledProcessError | subprocess.TimeoutExpired) -> str:
+    return " ".join(map(str, error.cmd)) if isinstance(error.cmd, list | tuple) else str(error.cmd)
 
 
-def run(*command: str, folder: Path | None = None) -> None:
-    bare = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    environment = {**bare, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    subprocess.run(
-        command,
-        check=True,
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        timeout=PATIENCE_SECONDS,
-    )
-
-
-def has_java() -> bool:
-    home = os.environ.get("JAVA_HOME")
-    return shutil.which("java") is not None or (home is not None and Path(home).exists())
+_saying = threading.Lock()
 
 
 def say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+    with _saying:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -34,8 +34,10 @@ DEFAULTS: Final[dict[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
     "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.python.authenticate.socketTimeout": "300s",
 }
-"""What every session gets unless it is told otherwise."""
+"""What every session gets unless it is told otherwise. The last one is how long Java and Python wait
+for each other at first; Spark's own 15 seconds are too short on a very busy machine."""
 
 LOCAL_DEFAULTS: Final[dict[str, str]] = {
     "spark.driver.host": _LOOPBACK,
@@ -108,7 +110,7 @@ def use_this_python(master: str = DEFAULT_MASTER) -> None:
     Spark puts first on its workers' path. It is an archive without compiled modules, and reading
     it is two thirds of the work of a start. Spark begins a worker for each step of planning a
     read or a write, and gives up one that has not called back after ten seconds, however busy the
-    machine is.
+    machine is: `worker_start.py` calls back before PySpark is imported.
     """
     if master.startswith("local"):
         os.environ["MOLDAU_WORKER_PYTHON"] = sys.executable

@@ -11,4 +11,7 @@ for entry in $PYTHONPATH; do
 done
 PYTHONPATH=${kept#:}
 export PYTHONPATH
-exec "${MOLDAU_WORKER_PYTHON:-python3}" "$@"
+case $1 in
+    -m) exec "${MOLDAU_WORKER_PYTHON:-python3}" -P "${0%/*}/worker_start.py" "$@" ;;
+    *) exec "${MOLDAU_WORKER_PYTHON:-python3}" "$@" ;;
+esac

@@ -87,3 +87,8 @@ def test_a_java_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(StartupError, match=r"is Java 8.*Java 17 or newer"):
         require_java()
+
+
+def test_java_and_python_wait_for_each_other_longer_than_a_busy_machine_needs() -> None:
+    """Spark's own fifteen seconds were over before a worker had begun."""
+    assert settings_for("local[2]", {})["spark.python.authenticate.socketTimeout"] == "300s"

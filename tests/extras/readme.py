@@ -1,0 +1,254 @@
+"""The README as a script: every block of code in it, in order, in clean environments.
+
+The blocks are taken from `README.md` itself, so that neither can change without the other. What a
+reader would know to do is done here and nothing else: to let the broker run beside, to stop it
+where the same ports are needed, to run first what a comment `# after: …` names, to install the
+client that a block imports. Ports are moved to free ones.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from environments import ROOT, TIMEOUT_SECONDS, Environment, clean_environ
+
+LEFT_OUT = {"make test": "it is what `.ci/run` does beside this"}
+SERVES = "make start"
+USUAL_PORT = 9092
+CLIENTS = {"confluent_kafka": "confluent-kafka>=2.10,<3"}
+ENDLESS = "for record in consumer: ..."
+PUBLISH_ORDER = """
+import moldau
+
+def publish_order(bootstrap):  # what the reader's own project has
+    with moldau.Producer(bootstrap) as producer:
+        producer.send("orders", value=b"one").result(60)
+
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block of code, and the heading that it stands under."""
+
+    heading: str
+    language: str
+    text: str
+
+
+def blocks_of(page: str) -> list[Block]:
+    """All blocks of a page in Markdown."""
+    found: list[Block] = []
+    heading, lines, language = "", None, ""
+    for line in page.splitlines():
+        if lines is not None:
+            if line.startswith("```"):
+                found.append(Block(heading, language, "\n".join(lines) + "\n"))
+                lines = None
+            else:
+                lines.append(line)
+        elif line.startswith("```"):
+            lines, language = [], line[3:].strip()
+        elif line.startswith("#"):
+            heading = line.lstrip("# ")
+    return found
+
+
+def follow_readme(core: Environment, spark: Environment | None) -> None:
+    """Raise CalledProcessError or TimeoutExpired at the first thing that does not work."""
+    blocks = blocks_of((ROOT / "README.md").read_text(encoding="utf-8"))
+    text = "".join(block.text for block in blocks)
+    for wanted in (*LEFT_OUT, SERVES, *CLIENTS, ENDLESS):
+        if wanted not in text:
+            raise AssertionError(f"README.md no longer has {wanted!r}: mend {Path(__file__).name}")
+    with tempfile.TemporaryDirectory(dir=core.work) as folder:
+        reader = Reader(core, spark, Path(folder))
+        try:
+            for block in blocks:
+                print(f"readme: {block.heading}", flush=True)  # noqa: T201
+                reader.follow(block)
+        finally:
+            reader.stop_broker()
+
+
+class Reader:
+    """Somebody who types what the page says, in one folder."""
+
+    def __init__(self, core: Environment, spark: Environment | None, folder: Path) -> None:
+        self._core = core
+        self._spark = spark
+        self._folder = folder
+        self._port = find_ports()
+        self._broker: subprocess.Popen[str] | None = None
+        for name in ("Makefile", "pyproject.toml", "setup.py", "README.md", "LICENSE"):
+            shutil.copy(ROOT / name, folder / name)
+        shutil.copytree(ROOT / "src", folder / "src")
+        (core.bin.parent / ".core").touch()  # for make: the environment is made already
+
+    def follow(self, block: Block) -> None:
+        if block.language == "python":
+            self._follow_python(block.text)
+        else:
+            self._follow_shell(block.text)
+
+    def stop_broker(self) -> None:
+        """With Ctrl-C, as the page says."""
+        if self._broker is not None:
+            os.killpg(self._broker.pid, signal.SIGINT)
+            self._broker.wait(TIMEOUT_SECONDS)
+            self._broker = None
+
+    def _follow_shell(self, text: str) -> None:
+        lines = [line for line in text.splitlines() if not _is_left_out(line)]
+        if any(line.startswith(SERVES) for line in lines):
+            self._start_broker()
+            lines = [line for line in lines if not line.startswith(SERVES)]
+        is_cluster = "moldau cluster" in text
+        if is_cluster and self._spark is None:
+            print("readme: skipped, a cluster needs Java 17", flush=True)  # noqa: T201
+            return
+        environment = self._spark if is_cluster and self._spark is not None else self._core
+        had_broker = self._broker is not None
+        if is_cluster:
+            self.stop_broker()
+        try:
+            self._run_shell([self._move_ports(line) for line in _in_order(lines)], environment)
+        except BaseException:
+            for line in lines:
+                if line.startswith("moldau cluster stop"):
+                    self._run_shell([line], environment)
+            raise
+        if is_cluster and had_broker:
+            self._start_broker()
+
+    def _follow_python(self, text: str) -> None:
+        needs_spark = "moldau.spark" in text
+        if needs_spark and self._spark is None:
+            print("readme: skipped, Spark needs Java 17", flush=True)  # noqa: T201
+            return
+        environment = self._spark if needs_spark and self._spark is not None else self._core
+        for module, requirement in CLIENTS.items():
+            if module in text:
+                environment.add(requirement)
+        file = self._folder / "test_block.py"
+        moved = self._move_ports(text.replace(ENDLESS, ENDLESS.replace("...", "break")))
+        python = str(environment.bin / "python")
+        if text.startswith("def test_"):
+            environment.add("pytest")
+            file.write_text(PUBLISH_ORDER + moved, encoding="utf-8")
+            self._run(
+                [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)], environment
+            )
+        else:
+            file.write_text(moved, encoding="utf-8")
+            self._run([python, str(file)], environment)
+
+    def _run_shell(self, lines: list[str], environment: Environment) -> None:
+        if lines:
+            self._run(["bash", "-euo", "pipefail", "-c", "\n".join(lines)], environment)
+
+    def _run(self, command: list[str], environment: Environment) -> None:
+        subprocess.run(
+            command,
+            check=True,
+            cwd=self._folder,
+            env=self._environ(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=TIMEOUT_SECONDS,
+        )
+
+    def _environ(self, environment: Environment) -> dict[str, str]:
+        given = clean_environ(MOLDAU_BOOTSTRAP=f"127.0.0.1:{self._port}")
+        return {**given, "PATH": f"{environment.bin}:{given['PATH']}"}
+
+    def _start_broker(self) -> None:
+        """Beside, in a session of its own; returns when it says that it listens."""
+        command = ["make", "start", f"VENV={self._core.bin.parent}", f"PORT={self._port}"]
+        self._broker = subprocess.Popen(
+            command,
+            cwd=self._folder,
+            env=self._environ(self._core),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+            preexec_fn=_take_ctrl_c,
+        )
+        assert self._broker.stdout is not None
+        said = []
+        for line in self._broker.stdout:
+            said.append(line)
+            if line.startswith("listening on"):
+                threading.Thread(target=self._broker.stdout.read, daemon=True).start()
+                return
+        code = self._broker.wait(TIMEOUT_SECONDS)
+        self._broker = None
+        raise subprocess.CalledProcessError(code, command, "".join(said).encode())
+
+    def _move_ports(self, text: str) -> str:
+        """To where nobody else listens."""
+        moved = re.sub(
+            r"127\.0\.0\.1:(\d+)",
+            lambda found: f"127.0.0.1:{int(found[1]) - USUAL_PORT + self._port}",
+            text,
+        )
+        return moved.replace(
+            "moldau cluster start", f"moldau cluster start --base-port {self._port}"
+        )
+
+
+def _is_left_out(line: str) -> bool:
+    return any(line.startswith(command) for command in LEFT_OUT)
+
+
+def _in_order(lines: list[str]) -> Iterator[str]:
+    """With what has to come first, where a comment says so."""
+    for line in lines:
+        _, _, first = line.partition("# after: ")
+        if first:
+            yield first
+        yield line
+
+
+def _take_ctrl_c() -> None:
+    """Whatever started this run may ignore it, and children would, too."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def find_ports() -> int:
+    """The first of three free ports in a row, with a fourth a hundred above."""
+    for base in range(21_092, 60_000, 10):
+        try:
+            with _all_bound([base, base + 1, base + 2, base + 100]):
+                return base
+        except OSError:
+            continue
+    raise OSError("there are no free ports")
+
+
+@contextmanager
+def _all_bound(ports: list[int]) -> Iterator[None]:
+    bound = []
+    try:
+        for port in ports:
+            one = socket.socket()
+            bound.append(one)
+            one.bind(("127.0.0.1", port))
+        yield
+    finally:
+        for one in bound:
+            one.close()

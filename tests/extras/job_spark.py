@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -35,6 +36,7 @@ time = "at"
 
 with moldau.testing.broker() as broker:
     spark = moldau.spark.session("local[2]")
+    assert os.environ["PYSPARK_PYTHON"].endswith("worker_python.sh"), "workers start slowly"
     rows = [(b"k", b"v%d" % number) for number in range(1000)]
     target = {"kafka.bootstrap.servers": broker.bootstrap, "topic": "clicks"}
     spark.createDataFrame(rows, "key BINARY, value BINARY").write.format("moldau").options(

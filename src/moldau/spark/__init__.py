@@ -14,16 +14,26 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from moldau.spark.decode import decode_avro, decode_json
-    from moldau.spark.session_factory import session
+    from moldau.spark.rules.offsets_behind import source_metrics
+    from moldau.spark.session_factory import session, use_this_python
     from moldau.spark.source import MoldauDataSource
 
-__all__ = ("MoldauDataSource", "decode_avro", "decode_json", "session")
+__all__ = (
+    "MoldauDataSource",
+    "decode_avro",
+    "decode_json",
+    "session",
+    "source_metrics",
+    "use_this_python",
+)
 
 _HOMES = {
     "MoldauDataSource": "moldau.spark.source",
     "decode_avro": "moldau.spark.decode",
     "decode_json": "moldau.spark.decode",
     "session": "moldau.spark.session_factory",
+    "source_metrics": "moldau.spark.rules.offsets_behind",
+    "use_this_python": "moldau.spark.session_factory",
 }
 
 

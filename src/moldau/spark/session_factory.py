@@ -36,7 +36,7 @@ DEFAULTS: Final[dict[str, str]] = {
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.python.authenticate.socketTimeout": "300s",
 }
-"""What every session gets unless it is told otherwise. The last one is how long Java and Python wait
+"""What every session gets unless it is told otherwise. The last is how long Java and Python wait
 for each other at first; Spark's own 15 seconds are too short on a very busy machine."""
 
 LOCAL_DEFAULTS: Final[dict[str, str]] = {

@@ -11,6 +11,7 @@ FIRST ?= 1
 SECONDS ?= 300
 MUTANTS ?=
 VERSIONS ?= 4.0 4.1 4.2
+EXTRAS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help start demo interop spark-versions test check extras lint format bench campaign mutants soak reference stubs clean
@@ -54,8 +55,8 @@ spark-versions: $(patsubst %,$(VENV)-spark-%/.ready,$(VERSIONS)) ## The Spark so
 test: $(VENV)/.dev lint ## Install what the tests need, lint, and run every test
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-extras: | $(BIN)/python ## The built wheel with each extra alone, in clean environments, does its job once
-	$(BIN)/python tests/extras
+extras: | $(BIN)/python ## The built wheel with each extra alone, and the README as a script, in clean environments
+	$(BIN)/python tests/extras $(EXTRAS)
 
 check: $(VENV)/.dev lint ## Two minutes for everyday work: lint, the tests without processes, some simulated clusters
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --hypothesis-profile=quick $(QUICK_TESTS)

@@ -19,9 +19,8 @@ import moldau
 from moldau.client.blocking import Admin
 from support import confluent_client
 from support.rows import Row
-from support.spark_versions import limits_batches
+from support.spark_versions import QUERY_SECONDS, limits_batches
 from support.topics import Topics, fresh_name
-from support.waiting import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -304,7 +303,7 @@ class Streams:
     def run(self, source: str, **options: str) -> list[int]:
         """Read what is there, and say how many rows each batch had."""
         query = self.start(source, options, availableNow=True)
-        assert query.awaitTermination(int(PATIENCE_SECONDS))
+        assert query.awaitTermination(QUERY_SECONDS)
         return [one.numInputRows for one in query.recentProgress if one.numInputRows]
 
     def places(self) -> list[Place]:
@@ -381,7 +380,7 @@ def test_the_progress_of_a_stream_has_its_offsets(
 ) -> None:
     given = {"subscribe": ground.topic, "startingOffsets": "earliest"}
     query = streams.start(source, given, availableNow=True)
-    assert query.awaitTermination(int(PATIENCE_SECONDS))
+    assert query.awaitTermination(QUERY_SECONDS)
     (read,) = (one for one in query.recentProgress if one.numInputRows)
     assert json.loads(read.sources[0].endOffset) == {ground.topic: {"0": 10, "1": 5}}
 
@@ -496,7 +495,7 @@ def counted(spark: SparkSession, bootstrap: str, tmp_path: Path) -> Callable[...
         writer = writer.option("checkpointLocation", str(tmp_path / target))
         try:
             query = writer.trigger(availableNow=True).start()
-            query.awaitTermination(int(PATIENCE_SECONDS))
+            query.awaitTermination(QUERY_SECONDS)
         except Exception:  # noqa: BLE001 Spark has a class for each way to fail
             return REFUSED
         table = moldau.read_table(target, bootstrap=bootstrap, columns=["value"])

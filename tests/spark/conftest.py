@@ -34,6 +34,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
         if here in item.path.parents:
+            item.add_marker(pytest.mark.timeout(600))
             for words in PYSPARKS_OWN_WARNINGS:
                 item.add_marker(pytest.mark.filterwarnings(words))
 

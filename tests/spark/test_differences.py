@@ -15,9 +15,8 @@ import moldau
 import moldau.spark
 from support import confluent_client
 from support.rows import numbered_rows
-from support.spark_versions import limits_batches
+from support.spark_versions import QUERY_SECONDS, limits_batches
 from support.topics import Topics
-from support.waiting import PATIENCE_SECONDS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,7 +35,7 @@ def test_the_output_mode_update_is_had_by_foreachBatch(
     direct = values.format("moldau").options(**brokers, topic=target)
     with pytest.raises((AnalysisException, StreamingQueryException), match=r"(?i)update"):
         direct.option("checkpointLocation", str(tmp_path / "direct")).start().awaitTermination(
-            int(PATIENCE_SECONDS)
+            QUERY_SECONDS
         )
 
     def append(batch: DataFrame, batch_id: int) -> None:
@@ -45,7 +44,7 @@ def test_the_output_mode_update_is_had_by_foreachBatch(
     for count in (3, 5):
         by_batch = values.foreachBatch(append).option("checkpointLocation", str(tmp_path / "b"))
         query = by_batch.trigger(availableNow=True).start()
-        assert query.awaitTermination(int(PATIENCE_SECONDS))
+        assert query.awaitTermination(QUERY_SECONDS)
         table = moldau.read_table(target, bootstrap=bootstrap, columns=["value"])
         assert table["value"].to_pylist()[-1] == b"%d" % count
         confluent_client.produce(bootstrap, source, numbered_rows(2))
@@ -68,7 +67,7 @@ def test_metrics_of_a_stream_follow_from_its_progress(
     writer = stream.option("maxOffsetsPerTrigger", "3").load().writeStream.format("noop")
     writer = writer.option("checkpointLocation", str(tmp_path))
     query = writer.trigger(availableNow=True).start()
-    assert query.awaitTermination(int(PATIENCE_SECONDS))
+    assert query.awaitTermination(QUERY_SECONDS)
     reports = [one.sources[0] for one in query.recentProgress if one.numInputRows]
     behind = [moldau.spark.source_metrics(one)["maxOffsetsBehindLatest"] for one in reports]
     assert behind == ["2", "0"]

@@ -22,9 +22,9 @@ from moldau.model import TopicPartition
 from moldau.spark import decode_avro, decode_json
 from support import confluent_client
 from support.rows import Row, numbered_rows
-from support.spark_versions import limits_batches, pushes_filters
+from support.spark_versions import QUERY_SECONDS, limits_batches, pushes_filters
 from support.topics import Topics, fresh_name
-from support.waiting import PATIENCE_SECONDS, eventually
+from support.waiting import eventually
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -195,7 +195,7 @@ class Sink:
 
     def run_available(self) -> StreamingQuery:
         query = self.start(availableNow=True)
-        assert query.awaitTermination(int(PATIENCE_SECONDS))
+        assert query.awaitTermination(QUERY_SECONDS)
         return query
 
     def rows(self) -> list[tuple[str, int, int]]:
@@ -265,7 +265,7 @@ def test_a_group_is_not_told_of_a_batch_that_failed(
         stream = spark.readStream.format("moldau").options(**options).load().writeStream
         writer = stream.foreachBatch(work).option("checkpointLocation", str(tmp_path))
         query = writer.trigger(availableNow=True).start()
-        assert query.awaitTermination(int(PATIENCE_SECONDS))
+        assert query.awaitTermination(QUERY_SECONDS)
 
     for _ in range(2):  # the second run begins with the batch that failed
         with pytest.raises(StreamingQueryException, match="this batch fails"):

@@ -25,3 +25,6 @@ PYSPARKS_OWN_WARNINGS = (
     ),
 )
 """Filters for `pytest.mark.filterwarnings`. Older versions leave their sockets to the collector."""
+
+QUERY_SECONDS = 280
+"""How long a query may take: on a machine that is busy with many others, minutes."""

@@ -109,8 +109,9 @@ def use_this_python(master: str = DEFAULT_MASTER) -> None:
     On this machine `worker_python.sh` starts the interpreter, without the copy of pyspark that
     Spark puts first on its workers' path. It is an archive without compiled modules, and reading
     it is two thirds of the work of a start. Spark begins a worker for each step of planning a
-    read or a write, and gives up one that has not called back after ten seconds, however busy the
-    machine is: `worker_start.py` calls back before PySpark is imported.
+    read or a write. One that it starts alone, as for the source of a stream, it gives up when it
+    has not called back after ten seconds, however busy the machine is: `worker_start.py` calls
+    back before PySpark is imported.
     """
     if master.startswith("local"):
         os.environ["MOLDAU_WORKER_PYTHON"] = sys.executable

@@ -13,7 +13,7 @@ class News:
     def __init__(self, clock: Clock) -> None:
         self.count = 0
         self._clock = clock
-        self._waiting: set[asyncio.Future[None]] = set()
+        self._waiting: dict[asyncio.Future[None], None] = {}  # in the order of their coming
 
     def announce(self) -> None:
         self.count += 1
@@ -27,12 +27,12 @@ class News:
             return self.count > than
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         timer = self._clock.call_later(timeout_seconds, lambda: _ring(waiter))
-        self._waiting.add(waiter)
+        self._waiting[waiter] = None
         try:
             await waiter
         finally:
             timer.cancel()
-            self._waiting.discard(waiter)
+            del self._waiting[waiter]
         return self.count > than
 
 

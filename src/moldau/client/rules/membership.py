@@ -293,9 +293,9 @@ class Membership:
 
     def _subscribe(self, assignor: Assignor) -> Subscription:
         return Subscription(
-            topics=tuple(self._topics.names),
+            topics=tuple(sorted(self._topics.names)),
             user_data=assignor.user_data(self._last_assigned, self._last_generation_id),
-            owned_partitions=tuple(self._table.partitions),
+            owned_partitions=tuple(sorted(self._table.partitions)),
             generation_id=self.generation_id,
             rack_id=self._settings.rack,
         )
@@ -321,7 +321,7 @@ class Membership:
             self.request_failed(error)
             return
         topics = {topic for one in self._members for topic in one.subscription.topics}
-        self._turn.instruct(LearnTopics(topics))
+        self._turn.instruct(LearnTopics(sorted(topics)))
 
     def topics_learned(self, asked: LearnTopics) -> None:
         """As the leader: say who reads what."""

@@ -95,7 +95,7 @@ class SubscribedTopics:
         if self.selection.is_pattern:
             return None
         assigned = {state.partition.topic for state in self._table}
-        return self.names | assigned | self._watched.keys()
+        return sorted(self.names | assigned | self._watched.keys())
 
     def refreshed(self, asked: Refresh) -> bool:
         """Fresh metadata has come; whether other topics match the selection now."""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import concurrent.futures
+import inspect
 import threading
+from concurrent.futures import Future, _base
 
 from moldau.client.batch_promises import Listener, SharedPromise
 from moldau.client.record_futures import RecordFuture
@@ -60,3 +64,51 @@ def test_all_futures_of_a_batch_are_done_together() -> None:
     assert concurrent.futures.wait(futures, 0).not_done == set(futures)
     promise.keep(Delivered(0))
     assert concurrent.futures.wait(futures, 0).done == set(futures)
+
+
+# `RecordFuture` stands in for fields that CPython keeps to itself. A Python that keeps others, or
+# that looks at them from elsewhere, fails here and says what there is to do.
+
+
+def test_cpython_keeps_no_field_in_a_future_that_a_record_future_does_not_stand_in_for() -> None:
+    stood_in_for = {name for name in vars(RecordFuture) if name.startswith("_")}
+    inherited = {name for name in vars(Future) if name not in vars(RecordFuture)}
+    unused = {"_done_callbacks"}  # of methods that a record future has of its own
+    assert vars(Future()).keys() - stood_in_for == unused
+    assert {name for name in inherited if not name.startswith("__")} == {
+        "_Future__get_result",
+        "_invoke_callbacks",
+        # What an executor calls, which makes futures of its own:
+        "set_exception",
+        "set_result",
+        "set_running_or_notify_cancel",
+    }
+
+
+def test_waiting_functions_look_at_no_other_field_of_a_future() -> None:
+    looked_at = {
+        node.attr
+        for function in ast.parse(inspect.getsource(_base)).body
+        if isinstance(function, ast.FunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.Attribute) and node.attr.startswith("_")
+    }
+    assert looked_at == {"_condition", "_state", "_waiters"}
+
+
+def test_asyncio_can_wait_for_the_future_of_a_record() -> None:
+    async def wait_for_two() -> list[object]:
+        promise = WatchedPromise()
+        futures = [asyncio.wrap_future(one) for one in futures_of(promise, 2)]
+        threading.Thread(target=promise.keep, args=(Delivered(7),)).start()
+        return [(await one).offset for one in futures]
+
+    assert asyncio.run(wait_for_two()) == [7, 8]
+
+
+def test_a_future_shows_how_it_stands() -> None:
+    promise = WatchedPromise()
+    (future,) = futures_of(promise, 1)
+    assert "state=pending" in repr(future)
+    promise.keep(NotDelivered(InvalidRecordError("nonsense")))
+    assert "state=finished raised InvalidRecordError" in repr(future)

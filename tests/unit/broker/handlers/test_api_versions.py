@@ -1,0 +1,53 @@
+"""ApiVersions: the table of what is served, also for clients that ask in a way nobody knows."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from moldau.broker.handlers import HANDLERS, api_versions
+from moldau.broker.request_context import RequestContext
+from moldau.errors import ErrorCode
+from moldau.wire.apis import API_VERSIONS
+from moldau.wire.headers import RequestHeader
+from moldau.wire.messages import encode_body, parse_response
+from moldau.wire.shape import fit
+from moldau.wire.versions import request_class
+
+APIS = tuple(module.API for module in HANDLERS)
+SERVED = range(API_VERSIONS.served.first, API_VERSIONS.served.last + 1)
+
+
+def ask(version: int, name: str = "kafka-python", answered_in: int | None = None) -> Any:
+    values = {"client_software_name": name, "client_software_version": "3.0"} if version > 2 else {}
+    body = b"" if version not in SERVED else encode_body(fit(request_class(18, version), values))
+    services = SimpleNamespace(apis=lambda: APIS)
+    context = RequestContext(RequestHeader(18, version, 9, "test"), SimpleNamespace(), services)
+    chunks = api_versions.handle_frame(memoryview(body), 0, context)
+    frame = memoryview(b"".join(map(bytes, chunks)))[4:]
+    correlation_id, answer = parse_response(
+        18, version if answered_in is None else answered_in, frame
+    )
+    assert correlation_id == 9
+    return answer
+
+
+@pytest.mark.parametrize("version", SERVED)
+def test_every_served_api_is_named_with_its_versions(version: int) -> None:
+    answer = ask(version)
+    assert answer.error_code is ErrorCode.none
+    told = {row.api_key: (row.min_version, row.max_version) for row in answer.api_keys}
+    assert told == {api.key: (api.advertised_first, api.last) for api in APIS}
+
+
+def test_an_unknown_version_is_answered_in_the_oldest_with_the_versions_of_this_api() -> None:
+    answer = ask(99, answered_in=0)
+    assert answer.error_code is ErrorCode.unsupported_version
+    assert [(row.api_key, row.max_version) for row in answer.api_keys] == [(18, SERVED[-1])]
+
+
+@pytest.mark.parametrize("name", ["", "-librdkafka", "a b", "moldau."])
+def test_software_with_a_strange_name_is_an_invalid_request(name: str) -> None:
+    assert ask(3, name).error_code is ErrorCode.invalid_request

@@ -32,6 +32,7 @@ from moldau.cluster.cluster_identity import ensure_layout, require_same_cluster
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.departure import (
     Condition,
+    decide_condition,
     plan_hand_over,
     plan_return,
     plan_set_back,
@@ -159,17 +160,15 @@ class Membership:
 
     def _condition_of(self, topic: TopicState, number: int) -> Condition:
         key = TopicPartition(topic.name, number)
-        log = self._log_store.logs.get(key)
-        if log is None and self._log_store.has_offline_folder:
-            return Condition.OFFLINE
-        if log is None or not is_same_topic(log.topic_id, topic.topic_id):
-            return Condition.HOLE
-        if self._partitions.kept.was_served(key):
-            return Condition.WHOLE  # it was in use until its topic vanished
-        was_spared = log.directory.folder in self._spared or self._log_store.was_closed(key)
-        if log.has_lost_its_end or not was_spared:
-            return Condition.HOLE
-        return Condition.WHOLE
+        store, log = self._log_store, self._log_store.logs.get(key)
+        return decide_condition(
+            has_log=log is not None and is_same_topic(log.topic_id, topic.topic_id),
+            is_disk_missing=log is None and store.has_offline_folder,
+            was_served=self._partitions.kept.was_served(key),
+            was_spared=log is not None
+            and (log.directory.folder in self._spared or store.was_closed(key)),
+            has_lost_its_end=log is not None and log.has_lost_its_end,
+        )
 
     def _seen_epoch_of(self, topic: TopicState, number: int) -> int:
         """The latest leader epoch that the log here, or this broker, knows of (DEL-2)."""

@@ -248,10 +248,9 @@ MUTANTS = (
         breaks="a broker that comes back takes its logs for whole",
         edits=(
             Edit(
-                _MEMBERSHIP,
-                "        if log is None and self._log_store.has_offline_folder:\n",
-                "        return Condition.WHOLE\n"
-                "        if log is None and self._log_store.has_offline_folder:\n",
+                _DEPARTURE,
+                "    if not has_log:\n        return Condition.OFFLINE",
+                "    return Condition.WHOLE\n    if not has_log:\n        return Condition.OFFLINE",
             ),
         ),
         seeds=Seeds(kinds=("POWER_LOSS", "EMPTY_DISK"), by=("REP-6",)),

@@ -54,6 +54,30 @@ FindEpoch = Callable[[TopicState, int], int]
 """The latest leader epoch that the replica here has seen, -1 for none."""
 
 
+def decide_condition(
+    *,
+    has_log: bool,
+    is_disk_missing: bool,
+    was_served: bool,
+    was_spared: bool,
+    has_lost_its_end: bool,
+) -> Condition:
+    """What a broker that is back has of a replica.
+
+    - `has_log`: a log of this very topic is here.
+    - `is_disk_missing`: no log of the name is, and a log directory cannot be read: it may be there.
+    - `was_served`: it was in use in this life of the broker, until its topic vanished.
+    - `was_spared`: nothing that was written can be lost, since its directory or the log itself was
+      closed cleanly, or the machine has run ever since.
+    - `has_lost_its_end`: something is lost, as was seen when it was opened.
+    """
+    if not has_log:
+        return Condition.OFFLINE if is_disk_missing else Condition.HOLE
+    if was_served:
+        return Condition.WHOLE
+    return Condition.WHOLE if was_spared and not has_lost_its_end else Condition.HOLE
+
+
 def _has_seen_nothing(topic: TopicState, partition: int) -> int:
     return -1
 

@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.cluster.rules.departure import Condition, plan_hand_over, plan_return
+from moldau.cluster.rules.departure import (
+    Condition,
+    decide_condition,
+    plan_hand_over,
+    plan_return,
+)
 from moldau.cluster.rules.metadata_image import NO_NODE, PartitionState, TopicState
 from moldau.model import BrokerId
 
@@ -208,3 +213,33 @@ def test_no_plan_lets_a_replica_lead_that_was_not_in_sync_or_eligible(
             assert {*state.isr, *state.elr} <= had_all
             assert not set(state.isr) & set(state.elr)
             assert state.leader == NOBODY or state.leader in state.isr
+
+
+# What a replica is worth
+
+
+def condition(**changes: bool) -> Condition:
+    whole = {
+        "has_log": True,
+        "is_disk_missing": False,
+        "was_served": False,
+        "was_spared": True,
+        "has_lost_its_end": False,
+    }
+    return decide_condition(**{**whole, **changes})
+
+
+def test_a_log_is_whole_when_nothing_that_was_written_can_be_lost() -> None:
+    assert condition() is Condition.WHOLE
+    assert condition(was_spared=False) is Condition.HOLE
+    assert condition(has_lost_its_end=True) is Condition.HOLE
+
+
+def test_a_log_that_was_in_use_until_its_topic_vanished_is_whole() -> None:
+    assert condition(was_served=True, was_spared=False, has_lost_its_end=True) is Condition.WHOLE
+
+
+def test_a_log_that_is_not_there_is_a_hole_or_on_a_disk_that_is_missing() -> None:
+    assert condition(has_log=False) is Condition.HOLE
+    assert condition(has_log=False, was_served=True) is Condition.HOLE
+    assert condition(has_log=False, is_disk_missing=True) is Condition.OFFLINE

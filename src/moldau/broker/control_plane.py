@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 from uuid import UUID
 
 from moldau.broker.config_rules import broker_config_rules, topic_config_rules
 from moldau.broker.election_options import min_in_sync_of, recovery_strategy_of
 from moldau.broker.log_end_questions import LogEndQuestions
+from moldau.broker.ports import Ports
 from moldau.broker.replication import find_address
 from moldau.broker.topic_maker import TopicMaker
-from moldau.clock import Clock
 from moldau.cluster.cluster_admin import ClusterAdmin
 from moldau.cluster.cluster_identity import new_topic_id
 from moldau.cluster.controller import Controller, ControllerSettings
@@ -27,20 +27,6 @@ from moldau.config.current import CurrentBrokerOptions
 from moldau.coordination.port import Coordination
 from moldau.model import BrokerId
 from moldau.net.peer import Peer, PeerAddress
-from moldau.net.port import Network
-
-
-class ControlPorts(Protocol):
-    """What of the outside world is needed here (`broker.server.Ports`)."""
-
-    @property
-    def clock(self) -> Clock: ...
-
-    @property
-    def network(self) -> Network: ...
-
-    @property
-    def random(self) -> Random: ...
 
 
 class ControlPlane(NamedTuple):
@@ -54,7 +40,7 @@ class ControlPlane(NamedTuple):
 
 
 def connect_control_plane(
-    ports: ControlPorts,
+    ports: Ports,
     *,
     current: CurrentBrokerOptions,
     broker_id: BrokerId,

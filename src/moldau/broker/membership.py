@@ -105,6 +105,7 @@ class Membership:
         self._states = StateWriter(coordination, publisher)
         self._registration = BrokerRegistration(coordination, clock, publisher)
         self._spared: set[Path] = set()  # folders in use since the machine was started
+        self.broker_epoch = -1  # that the last registration gave, -1 before the first
         self._lost = asyncio.Event()  # the session, and it is not renewed yet
         self._is_suspended = False
         coordination.on_session_end(self._on_session_end)
@@ -257,6 +258,7 @@ class Membership:
         await self._write_note(note)
         await self._log_store.forget_losses()
         registered = await self._registration.register(self._broker)
+        self.broker_epoch = registered.epoch
         _log.info("registered as broker %d, epoch %d", registered.id, registered.epoch)
 
     async def _write_note(self, note: PresenceNote) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from moldau.broker.duties import Duties
-from moldau.clock import Clock
+from moldau.broker.ports import Ports
 from moldau.cluster import layout
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.metadata_image import BrokerState, Endpoint
@@ -15,7 +15,6 @@ from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.port import Coordination
 from moldau.model import BrokerId
 from moldau.net.peer import Peer, PeerAddress
-from moldau.net.port import Network
 from moldau.replication.damage_watch import DamageWatch
 from moldau.replication.isr_keeper import IsrKeeper
 from moldau.replication.leader_link import PeerLink
@@ -25,20 +24,6 @@ from moldau.replication.replica_fetchers import ReplicaFetchers
 from moldau.replication.replication_quota import ReplicationQuota
 from moldau.storage.log_store import LogStore
 from moldau.tasks import TaskSupervisor
-from moldau.workers import Workers
-
-
-class ReplicationPorts(Protocol):
-    """What of the outside world is needed here (`broker.server.Ports`)."""
-
-    @property
-    def clock(self) -> Clock: ...
-
-    @property
-    def network(self) -> Network: ...
-
-    @property
-    def workers(self) -> Workers: ...
 
 
 class Replication(NamedTuple):
@@ -51,7 +36,7 @@ class Replication(NamedTuple):
 
 
 def connect_replication(
-    ports: ReplicationPorts,
+    ports: Ports,
     *,
     supervisor: TaskSupervisor,
     duties: Duties,

@@ -13,7 +13,8 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from moldau.broker.server import Broker, Ports
+from moldau.broker.ports import Ports
+from moldau.broker.server import Broker
 from moldau.clock import Clock, MachineClock
 from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.embedded import FILE_NAME, EmbeddedStore

@@ -5,8 +5,7 @@ metadata, listen, register, become controller, give every partition its part, an
 other way round; every log is flushed and the clean-shutdown marker written, so the next start
 scans nothing.
 
-A shell. `Ports` are what a test replaces: the same code runs in production, in a test's process
-and in simulations.
+A shell. `Ports` are what a test replaces.
 """
 
 from __future__ import annotations
@@ -16,28 +15,25 @@ import errno
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack
-from dataclasses import dataclass, field
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from random import Random, SystemRandom
 from types import TracebackType
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from moldau.broker.adoption import adopt_topics, check_adoption, tell_unconfirmed
-from moldau.broker.boot_id import read_boot_id
-from moldau.broker.control_plane import connect_control_plane, random_uuid
+from moldau.broker.control_plane import ControlPlane, connect_control_plane, random_uuid
 from moldau.broker.dispatch import DispatchTable, RequestPump
 from moldau.broker.duties import Duties
 from moldau.broker.fetch_sessions import FetchSessions
 from moldau.broker.handlers import HANDLERS
 from moldau.broker.membership import Membership
 from moldau.broker.partition_events import PartitionEvents
-from moldau.broker.replication import connect_replication
+from moldau.broker.ports import Ports
+from moldau.broker.replication import Replication, connect_replication
 from moldau.broker.services import Services
 from moldau.broker.topic_maker import TopicMaker
 from moldau.broker.waiting_room import WaitingRoom
-from moldau.clock import Clock
 from moldau.cluster.broker_registration import generate_broker_id
 from moldau.cluster.cluster_identity import ensure_layout
 from moldau.cluster.layout import CLUSTER_ID
@@ -56,13 +52,11 @@ from moldau.coordination.port import Coordination
 from moldau.errors import ConfigurationError, StartupError
 from moldau.groups.coordinator import GroupCoordinator
 from moldau.groups.offsets_topic import OffsetsTopic
-from moldau.model import BrokerId
-from moldau.net.port import Connection, Network, Server
+from moldau.model import BrokerId, TopicPartition
+from moldau.net.port import Connection, Server
 from moldau.replication.partitions import Partitions
-from moldau.storage.files import Files
 from moldau.storage.log_store import LogStore
 from moldau.tasks import TaskSupervisor, was_discarded
-from moldau.workers import Workers
 
 _log = logging.getLogger(__name__)
 
@@ -80,28 +74,23 @@ _Exit: TypeAlias = Callable[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ports:
-    """The outside world as one broker sees it."""
+class _Place(NamedTuple):
+    """Where this broker is: its cluster, and who it is there."""
 
-    clock: Clock
-    files: Files
-    network: Network
-    workers: Workers
-    unpacking_workers: Workers | None = None
-    """For looking inside batches, apart from those that flush; None for the same."""
-    open_coordination: Callable[[Path], AbstractAsyncContextManager[Coordination]]
-    """Given the first data folder."""
-    random: Random = field(default_factory=SystemRandom)
-    """For ids, places and jitter; from a seed in simulations."""
-    boot_id: Callable[[], str] = read_boot_id
-    """Another one after every restart of the machine."""
+    coordination: Coordination
+    cluster_id: str
+    broker_id: BrokerId
 
-    def close(self) -> None:
-        """End the workers, after the broker."""
-        self.workers.close()
-        if self.unpacking_workers is not None:
-            self.unpacking_workers.close()
+
+class _Parts(NamedTuple):
+    """What is put together before anything runs."""
+
+    log_store: LogStore
+    publisher: MetadataPublisher
+    partitions: Partitions
+    control: ControlPlane
+    groups: GroupCoordinator
+    replication: Replication
 
 
 class Broker:
@@ -159,21 +148,49 @@ class Broker:
             await self._membership.hand_over()
         await self._closing.aclose()
 
+    def _options(self) -> BrokerOptions:
+        """Those in force now."""
+        return self._current.options
+
+    # Starting, phase by phase
+
     async def _start(self, stack: AsyncExitStack) -> None:
-        ports, options = self._ports, self._current.options
-        folders = [Path(folder) for folder in options.log_dirs]
+        log_store = await self._open_log_store(stack)
+        place = await self._find_place(stack, log_store)
+        parts = self._put_together(stack, log_store, place)
+        await self._listen(stack)
+        membership = await self._join(place, parts)
+        self._run(parts, membership)
+        self._require_directory()  # it may have failed while nobody was there to hear of it
+        self._answer_early()
+
+    async def _open_log_store(self, stack: AsyncExitStack) -> LogStore:
+        ports = self._ports
         log_store = LogStore(
-            folders,
+            [Path(folder) for folder in self._options().log_dirs],
             files=ports.files,
             clock=ports.clock,
             workers=ports.workers,
-            options=lambda: self._current.options,
+            options=self._options,
             failures=self,
             random=ports.random,
         )
         await log_store.open()
-        stack.push_async_exit(_unless_discarded(log_store.close))
-        coordination = await stack.enter_async_context(ports.open_coordination(folders[0]))
+
+        async def close() -> None:
+            membership = self._membership
+            await log_store.close(
+                broker_epoch=-1 if membership is None else membership.broker_epoch
+            )
+
+        stack.push_async_exit(_unless_discarded(close))
+        return log_store
+
+    async def _find_place(self, stack: AsyncExitStack, log_store: LogStore) -> _Place:
+        """Open the store, and agree with it and the data folders about who we are."""
+        ports, options = self._ports, self._options()
+        first_folder = Path(options.log_dirs[0])
+        coordination = await stack.enter_async_context(ports.open_coordination(first_folder))
         is_new = await coordination.get(CLUSTER_ID) is None
         if is_new:
             check_adoption(log_store.logs, options)
@@ -183,22 +200,26 @@ class Broker:
         await log_store.write_identity(broker_id, cluster_id)
         if is_new:
             await adopt_topics(coordination, log_store.logs, broker_id, options)
+        return _Place(coordination, cluster_id, broker_id)
 
+    def _put_together(self, stack: AsyncExitStack, log_store: LogStore, place: _Place) -> _Parts:
+        """Make the parts and introduce them to each other; none of them runs yet."""
+        ports, coordination, broker_id = self._ports, place.coordination, place.broker_id
         publisher = MetadataPublisher(
-            coordination, ports.clock, cluster_id, on_failure=self._metadata_failed
+            coordination, ports.clock, place.cluster_id, on_failure=self._metadata_failed
         )
         stack.push_async_exit(_unless_discarded(publisher.stop))
         waiting_room = WaitingRoom(ports.clock)
         fetch_sessions = FetchSessions(
-            lambda: self._current.options.max_incremental_fetch_session_cache_slots,
-            lambda: ports.random.getrandbits(31),
-            lambda *idle: partitions.note_idle(*idle),
+            lambda: self._options().max_incremental_fetch_session_cache_slots,
+            partial(ports.random.getrandbits, 31),
+            self._note_idle,
         )
         events = PartitionEvents(waiting_room, fetch_sessions)
         partitions = Partitions(
             log_store,
             broker_id=broker_id,
-            options=lambda: self._current.options,
+            options=self._options,
             clock=ports.clock,
             workers=ports.unpacking_workers or ports.workers,
             observer=events,
@@ -220,7 +241,7 @@ class Broker:
             ports,
             supervisor=self._supervisor,
             duties=self._duties,
-            options=lambda: self._current.options,
+            options=self._options,
             broker_id=broker_id,
             coordination=coordination,
             publisher=publisher,
@@ -238,7 +259,7 @@ class Broker:
             broker_id=broker_id,
             clock=ports.clock,
             workers=ports.workers,
-            current_options=lambda: self._current.options,
+            current_options=self._options,
             log_store=log_store,
             partitions=partitions,
             publisher=publisher,
@@ -253,33 +274,43 @@ class Broker:
             apis=self._table.apis,
         )
         stack.push_async_exit(_unless_discarded(self._supervisor.close))
-        await self._listen(stack)
+        return _Parts(log_store, publisher, partitions, control, groups, replication)
+
+    def _note_idle(self, topic_partition: TopicPartition, replica: BrokerId, until: float) -> None:
+        self.services.partitions.note_idle(topic_partition, replica, until)
+
+    async def _join(self, place: _Place, parts: _Parts) -> Membership:
+        """Read the metadata, come into the cluster, and give every log its part."""
+        ports, publisher = self._ports, parts.publisher
         publisher.subscribe(self._on_image)
         await publisher.start()
-        self._membership = Membership(
-            self._describe(broker_id),
-            coordination=coordination,
+        membership = self._membership = Membership(
+            self._describe(place.broker_id),
+            coordination=place.coordination,
             clock=ports.clock,
             files=ports.files,
             workers=ports.workers,
             boot_id=ports.boot_id(),
-            options=lambda: self._current.options,
-            log_store=log_store,
+            options=self._options,
+            log_store=parts.log_store,
             publisher=publisher,
-            partitions=partitions,
+            partitions=parts.partitions,
         )
-        await self._membership.join()
-        await control.controller.start()
-        await partitions.begin(publisher.image)
+        await membership.join()
+        await parts.control.controller.start()
+        await parts.partitions.begin(publisher.image)
         tell_unconfirmed(publisher.image)
-        self._duties.require("applying of metadata", partitions.run())
-        self._duties.require("membership", self._membership.run())
-        self._duties.require("in-sync sets", replication.isr_keeper.run())
-        self._duties.keep("controller", control.controller.run)
-        self._duties.keep("maintenance", lambda: log_store.maintain(partitions.high_watermarks))
-        self._duties.keep("expiry of offsets", groups.run_expiry)
-        self._require_directory()  # it may have failed while nobody was there to hear of it
-        self._answer_early()
+        return membership
+
+    def _run(self, parts: _Parts, membership: Membership) -> None:
+        """Begin what goes on as long as the broker lives."""
+        log_store, partitions, duties = parts.log_store, parts.partitions, self._duties
+        duties.require("applying of metadata", partitions.run())
+        duties.require("membership", membership.run())
+        duties.require("in-sync sets", parts.replication.isr_keeper.run())
+        duties.keep("controller", parts.control.controller.run)
+        duties.keep("maintenance", partial(log_store.maintain, partitions.high_watermarks))
+        duties.keep("expiry of offsets", parts.groups.run_expiry)
 
     def _make_coordinator(
         self,
@@ -292,13 +323,13 @@ class Broker:
             maker=maker,
             image=lambda: publisher.image,
             wait_until_applied=lambda: partitions.wait_until_applied(publisher.image.version),
-            options=lambda: self._current.options,
+            options=self._options,
             spawn=self._supervisor.spawn,
         )
         return GroupCoordinator(
             broker_id=broker_id,
             topic=topic,
-            options=lambda: self._current.options,
+            options=self._options,
             clock=self._ports.clock,
             workers=self._ports.workers,
             duties=self._duties,

@@ -563,7 +563,8 @@ class LogStore:
                     await log.shut_down()
                 except StorageError as error:
                     unclean.add(log.directory)
-                    _log.error("%s was not flushed: %s", log.topic_partition, error)
+                    if log.directory.failure is None:  # else that was told already, for all of them
+                        _log.error("%s was not flushed: %s", log.topic_partition, error)
 
         logs = (log for log in self._logs.values() if log.directory.failure is None)
         await asyncio.gather(*map(shut_down, logs))
@@ -590,7 +591,6 @@ class LogStore:
 
     def _report_failure(self, folder: Path, error: OSError) -> None:
         """May be called in a worker; the broker hears of it on the event loop."""
-        _log.error("the log directory %s is offline: %s", folder, error)
         self._loop.call_soon_threadsafe(self._failures.directory_failed, folder, error)
 
     def _failure_sentence(self) -> str:

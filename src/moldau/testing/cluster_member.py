@@ -13,7 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
-from moldau.broker.server import Broker, Ports
+from moldau.broker.ports import Ports
+from moldau.broker.server import Broker
 from moldau.coordination.embedded import EmbeddedSession, EmbeddedStore
 from moldau.coordination.port import Coordination
 from moldau.net.port import Connection

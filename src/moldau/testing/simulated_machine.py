@@ -17,7 +17,8 @@ from pathlib import Path
 from random import Random
 from typing import Final, TypeVar
 
-from moldau.broker.server import Broker, Ports
+from moldau.broker.ports import Ports
+from moldau.broker.server import Broker
 from moldau.clock import Clock
 from moldau.coordination.port import Coordination, CoordinationError
 from moldau.errors import KafkaError, StartupError

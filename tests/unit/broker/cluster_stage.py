@@ -11,7 +11,8 @@ from typing import Any
 
 from kio.index import load_request_schema
 
-from moldau.broker.server import Broker, Ports
+from moldau.broker.ports import Ports
+from moldau.broker.server import Broker
 from moldau.broker.services import Services
 from moldau.cluster.rules.metadata_image import MetadataImage, PartitionState
 from moldau.coordination.embedded import MEMORY, EmbeddedSession, EmbeddedStore

@@ -6,13 +6,15 @@ What takes days in production takes milliseconds here, and disks fail on request
 import asyncio
 import contextlib
 import errno
+import json
 from pathlib import Path
 from random import Random
 
 import pytest
 from kio.index import load_request_schema
 
-from moldau.broker.server import Broker, Ports
+from moldau.broker.ports import Ports
+from moldau.broker.server import Broker
 from moldau.cluster.layout import encode_config
 from moldau.coordination.embedded import MEMORY, EmbeddedStore
 from moldau.errors import ErrorCode, StartupError
@@ -342,6 +344,37 @@ def test_a_broker_goes_on_until_its_last_log_directory_failed(code, advice):
         )
 
     run(story, log_dirs="/data,/more")
+
+
+def test_a_disk_that_failed_is_told_of_once(caplog):
+    async def story(world):
+        broker = await world.start()
+        await world.create("clicks")
+        world.files.fail_next("write", errno.EIO, path_matching="*.log")
+        await world.produce("clicks", b"lost")
+        await wait_until_idle()
+        await broker.stop()
+
+    run(story)
+    told = [
+        record.getMessage()
+        for record in caplog.records
+        if record.levelname == "ERROR" and "the log directory /data" in record.getMessage()
+    ]
+    assert len(told) == 1
+    assert "its partitions are not served until" in told[0]
+
+
+def test_the_marker_of_a_clean_stop_has_the_epoch_of_the_broker():
+    async def story(world):
+        broker = await world.start()
+        epoch = broker.services.image.brokers[broker.services.broker_id].epoch
+        await broker.stop()
+        marker = json.loads(world.files.read(Path("/data") / CLEAN_SHUTDOWN_FILE))
+        assert epoch > 0
+        assert marker == {"version": 0, "brokerEpoch": epoch}
+
+    run(story)
 
 
 def test_a_log_without_a_topic_is_put_aside_and_not_deleted():

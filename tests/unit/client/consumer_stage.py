@@ -12,7 +12,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from moldau.broker.server import Broker, Ports
+from moldau.broker.ports import Ports
+from moldau.broker.server import Broker
 from moldau.client.admin import AsyncAdmin
 from moldau.client.admin_values import NewTopic
 from moldau.client.consumer import AsyncConsumer

@@ -10,7 +10,8 @@ from typing import Any
 
 from kio.index import load_request_schema
 
-from moldau.broker.server import Broker, Ports
+from moldau.broker.ports import Ports
+from moldau.broker.server import Broker
 from moldau.coordination.embedded import MEMORY, EmbeddedStore
 from moldau.coordination.port import Coordination
 from moldau.net.port import Channel

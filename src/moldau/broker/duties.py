@@ -72,7 +72,9 @@ class Duties:
 
     def require(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Begin the duty; the broker ends when it fails."""
-        return self._supervisor.spawn(name, self._require(name, work))
+        task = self._supervisor.spawn(name, self._require(name, work))
+        task.add_done_callback(lambda _: work.close())  # it may be cancelled before it begins
+        return task
 
     async def _keep(self, name: str, begin: Callable[[], Coroutine[Any, Any, None]]) -> None:
         failed_at: list[float] = []

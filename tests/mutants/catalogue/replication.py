@@ -182,7 +182,7 @@ MUTANTS = (
                 ("replica.fetch.max.bytes", "150"),
                 ("replica.fetch.response.max.bytes", "150"),
             ),
-            by=("HW-1",),
+            by=("HW-1", "InvariantViolation"),
         ),
         tests=(f"{_RULES}/test_high_watermark.py::test_a_follower_goes_as_far_as_its_log_reaches",),
     ),
@@ -201,7 +201,7 @@ MUTANTS = (
             count=5,
             story="a_follower_loses_power_while_its_fetch_is_under_way",
             brokers=3,
-            by=("HW-1",),
+            by=("HW-1", "InvariantViolation"),
         ),
         tests=(
             f"{_RULES}/test_high_watermark.py::test_what_was_written_down_is_kept_within_the_log",

@@ -4,6 +4,10 @@ Up to five, on one connection, as every producer of Kafka's does by default. A b
 confirmed is sent again, in order, with all behind it that are not confirmed either; none gets
 another sequence number. So the broker sees batches again, out of order and behind gaps, and has to
 keep each once and in its place (SEQ-1, SEQ-2).
+
+The first batch is sent alone. A broker takes whatever sequence number a producer begins with that
+it does not know, as Kafka does; so one that is just about to lead could refuse the first batch and
+take the second, and then nobody could place the first any more.
 """
 
 from __future__ import annotations
@@ -56,6 +60,7 @@ class PipelinedProducer(Producer):
             codecs=codecs,
         )
         self._most_in_flight = most_in_flight
+        self._is_known = False  # to the partition: a batch of it is in the log
 
     async def run(self) -> None:
         await self._ask_identity()
@@ -67,7 +72,8 @@ class PipelinedProducer(Producer):
     def _make_batches(self) -> list[_Batch]:
         batches: list[_Batch] = []
         now_ms = self._wire.clock.now_ms()
-        for _ in range(self._random.randint(1, self._most_in_flight)):
+        in_flight = self._random.randint(1, self._most_in_flight)
+        for _ in range(in_flight if self._is_known else 1):
             count = self._random.randint(1, 3)
             values = tuple(f"{self.name}:{self._next + number}".encode() for number in range(count))
             data = build_batch(
@@ -86,6 +92,7 @@ class PipelinedProducer(Producer):
             confirmed = await self._send_all(batches)
             batches = [each for each in batches if each not in confirmed]
             self.progress += len(confirmed)
+            self._is_known |= bool(confirmed)
             if batches:
                 await self._refresh(self._partition.topic)
 

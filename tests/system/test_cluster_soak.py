@@ -1,7 +1,8 @@
 """Everything at once, for as long as one likes: `make soak SECONDS=600`. Not a part of `make test`.
 
 One partition is moved without pause between brokers that are far from each other, while brokers are
-killed, paused and stopped and replicas fall behind; both kinds of producers want acks=all. The seed
+killed, paused and stopped and replicas fall behind; both kinds of producers want acks=all. And a
+thousand partitions, which are not moved, while brokers are killed, paused and stopped. The seed
 decides what is asked for and when; processes and networks have their own mind, so the same seed
 does not take the same steps.
 """
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+import moldau
 from moldau.errors import MoldauError
 from support.cluster_processes import ClusterProcesses, cluster_processes
 from support.long_links import long_links
@@ -25,6 +27,8 @@ from support.partition_moves import Mover, both_producers
 from support.zookeeper import running_ensemble
 
 SECONDS = float(os.environ.get("MOLDAU_SOAK_SECONDS", "0"))
+MANY_PARTITIONS = int(os.environ.get("MOLDAU_SOAK_PARTITIONS", "1000"))
+_PARTITIONS_PER_STEP = 100
 SEED = int(os.environ.get("MOLDAU_SOAK_SEED", str(random.randrange(1 << 32))))
 
 pytestmark = [
@@ -107,3 +111,34 @@ def test_partitions_move_while_brokers_fail(
         f"{producers.count} records acknowledged, {mover.count} steps of moves, "
         f"{len(saboteur.deeds)} faults"
     )
+
+
+def test_a_thousand_partitions_while_brokers_fail(
+    folder: Path, show_figure: Callable[[str], None]
+) -> None:
+    print(f"seed {SEED}")  # noqa: T201 pytest shows it with a failure
+    with (
+        running_ensemble(3) as servers,
+        cluster_processes(folder, servers.fresh_connect()) as cluster,
+    ):
+        topic = _create_in_steps(cluster, MANY_PARTITIONS)
+        saboteur = Saboteur(cluster, topic, random.Random(SEED))
+        with both_producers(cluster, topic, MANY_PARTITIONS) as producers:
+            with saboteur.at_work():
+                time.sleep(SECONDS)  # that is what a soak is asked for
+            print(*saboteur.deeds, sep="\n")  # noqa: T201 as above
+            cluster.wait_until_whole()
+    show_figure(
+        f"{producers.count} records acknowledged in {MANY_PARTITIONS} partitions, "
+        f"{len(saboteur.deeds)} faults"
+    )
+
+
+def _create_in_steps(cluster: ClusterProcesses, partitions: int) -> str:
+    """A busy machine takes longer for all the folders than an answer may take."""
+    topic = cluster.create_topic(min(partitions, _PARTITIONS_PER_STEP))
+    with moldau.Admin(cluster.bootstrap) as admin:
+        for total in range(2 * _PARTITIONS_PER_STEP, partitions + 1, _PARTITIONS_PER_STEP):
+            refusal = admin.create_partitions({topic: total})[topic]
+            assert refusal is None, refusal
+    return topic

@@ -63,11 +63,15 @@ async def finish_within(work: Coroutine[Any, Any, T], clock: Clock, seconds: flo
     timer = clock.call_later(seconds, give_up)
     try:
         await asyncio.wait((task,))
-    finally:
-        timer.cancel()
-        if not task.done():  # whoever waited was cancelled
+    except asyncio.CancelledError:
+        if not task.done():
             task.cancel()
             await asyncio.wait((task,))
+        if not task.cancelled():
+            task.exception()  # seen: nobody is left to raise it to
+        raise
+    finally:
+        timer.cancel()
     if task.cancelled():
         raise TimeoutError(f"it was not done within {seconds:g} seconds")
     return task.result()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 
 import pytest
 
@@ -77,3 +78,34 @@ def test_whoever_is_cancelled_meanwhile_cancels_the_work() -> None:
         assert ended
 
     asyncio.run(perform())
+
+
+@pytest.mark.parametrize("fails_late", [False, True], ids=["before", "when it is cancelled"])
+def test_work_that_fails_as_its_owner_is_cancelled_complains_to_nobody(fails_late: bool) -> None:
+    """See seed 200289."""
+    complaints: list[object] = []
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: complaints.append(context))
+        waiting: asyncio.Task[None]
+
+        async def work() -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            if not fails_late:
+                task.add_done_callback(lambda _: waiting.cancel())
+                raise OSError("lost")
+            try:
+                loop.call_soon(waiting.cancel)
+                await loop.create_future()
+            finally:
+                raise OSError("lost")
+
+        waiting = loop.create_task(finish_within(work(), ManualClock(), 2))
+        await asyncio.wait((waiting,))
+        assert waiting.cancelled()
+
+    asyncio.run(story())
+    gc.collect()
+    assert not complaints

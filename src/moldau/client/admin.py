@@ -19,14 +19,19 @@ from moldau.client.admin_topics import TopicAdmin
 from moldau.client.admin_values import ClusterDescription
 from moldau.client.cluster_client import ClientSettings, ClusterClient
 from moldau.client.group_values import PartitionLag
+from moldau.client.option_settings import client_settings
 from moldau.clock import Clock
-from moldau.errors import KafkaError
+from moldau.config.client_options import AdminOptions
+from moldau.errors import ConfigurationError, KafkaError
 from moldau.model import TopicPartition
 from moldau.net.port import Network
 
 
 class AsyncAdmin(TopicAdmin, ConfigAdmin, LogAdmin, LeadershipAdmin, GroupAdmin):
-    """Administers one cluster; used by the tasks of one loop. `async with` closes it."""
+    """Administers one cluster; used by the tasks of one loop. `async with` closes it.
+
+    Options are Kafka's, with underscores for dots: `default_api_timeout_ms=5000`.
+    """
 
     def __init__(
         self,
@@ -35,7 +40,13 @@ class AsyncAdmin(TopicAdmin, ConfigAdmin, LogAdmin, LeadershipAdmin, GroupAdmin)
         *,
         network: Network | None = None,
         clock: Clock | None = None,
+        **options: object,
     ) -> None:
+        if settings is None:
+            read = AdminOptions.read(options)
+            settings = client_settings(read, timeout_ms=read.default_api_timeout_ms)
+        elif options:
+            raise ConfigurationError("give either settings or options, not both")
         super().__init__(ClusterClient(bootstrap, settings, network=network, clock=clock))
 
     async def __aenter__(self) -> Self:

@@ -7,4 +7,7 @@ from moldau.client.blocking_face import BlockingFace
 
 
 class Admin(BlockingFace, of=AsyncAdmin):
-    """Administers one cluster. Safe from any thread; `with` closes it, and so does `close`."""
+    """Administers one cluster. Safe from any thread; `with` closes it, and so does `close`.
+
+    Options are Kafka's, with underscores for dots: `default_api_timeout_ms=5000`.
+    """

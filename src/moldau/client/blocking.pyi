@@ -27,9 +27,14 @@ from moldau.errors import KafkaError
 from moldau.model import TopicPartition
 
 class Admin(BlockingFace):
-    """Administers one cluster. Safe from any thread; `with` closes it, and so does `close`."""
+    """Administers one cluster. Safe from any thread; `with` closes it, and so does `close`.
 
-    def __init__(self, bootstrap: str, settings: ClientSettings | None = None) -> None: ...
+    Options are Kafka's, with underscores for dots: `default_api_timeout_ms=5000`.
+    """
+
+    def __init__(
+        self, bootstrap: str, settings: ClientSettings | None = None, **options: object
+    ) -> None: ...
     def describe_cluster(self) -> ClusterDescription:
         """The cluster's id, its controller and its brokers."""
 

@@ -7,6 +7,7 @@ loop.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -21,7 +22,7 @@ from moldau.client.rules.addresses import parse_bootstrap
 from moldau.client.rules.backoff import Backoff
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.client.rules.retries import may_retry
-from moldau.clock import Clock, SystemClock
+from moldau.clock import Clock, SystemClock, finish_within
 from moldau.errors import ClientError, KafkaError, MoldauError
 from moldau.model import TopicPartition
 from moldau.net.port import Network
@@ -45,7 +46,7 @@ class ClientSettings:
     """What a client may be told beside the address."""
 
     connection: ConnectionSettings = field(default_factory=ConnectionSettings)
-    patience_seconds: float = 60.0  # for one operation with all its attempts
+    timeout_seconds: float = 60.0  # for one operation with all its attempts
     backoff: Backoff = field(default_factory=Backoff)
 
 
@@ -119,35 +120,53 @@ class ClusterClient:
         work: Callable[[], Awaitable[T]],
         *,
         refresh: Collection[str] | None = None,
-        patience_seconds: float | None = None,
+        timeout_seconds: float | None = None,
         wait_for_cluster: bool = False,
         may_go_on: MayGoOn | None = None,
     ) -> T:
         """Do the work, again and again while its failure may pass; then raise the failure.
 
+        Nothing of it goes on after `timeout_seconds`.
         `refresh` are topics whose metadata is asked for anew before each further attempt; an
         empty collection asks for the brokers alone.
         `wait_for_cluster` goes on while no broker answers at all. `may_go_on` decides instead of
         `may_retry`.
         """
-        if patience_seconds is None:
-            patience_seconds = self.settings.patience_seconds
+        if timeout_seconds is None:
+            timeout_seconds = self.settings.timeout_seconds
         if may_go_on is None:
             may_go_on = partial(_may_retry, wait_for_cluster)
         begun = self.clock.monotonic()
         attempt = 0
+        failure: MoldauError | None = None
         while True:
+            left = timeout_seconds - (self.clock.monotonic() - begun)
             try:
-                if attempt and refresh is not None:
-                    await self.metadata.refresh(refresh)
-                return await work()
+                return await self._attempt(work, refresh if attempt else None, left)
+            except TimeoutError:
+                raise failure or self.pool.no_answer_within(timeout_seconds) from None
             except (KafkaError, ClientError) as error:
+                failure = error
                 delay = self.backoff_seconds(attempt)
                 waited = self.clock.monotonic() + delay - begun
-                if waited > patience_seconds or not may_go_on(error, attempt, waited):
+                if waited > timeout_seconds or not may_go_on(error, attempt, waited):
                     raise
             await self.clock.sleep(delay)
             attempt += 1
+
+    async def _attempt(
+        self, work: Callable[[], Awaitable[T]], refresh: Collection[str] | None, seconds: float
+    ) -> T:
+        """A single request may take longer than the whole operation; raises TimeoutError then."""
+
+        async def attempt() -> T:
+            if refresh is not None:
+                await self.metadata.refresh(refresh)
+            return await work()
+
+        if seconds == math.inf:
+            return await attempt()
+        return await finish_within(attempt(), self.clock, seconds)
 
     async def retry_each(
         self,

@@ -65,6 +65,13 @@ class ConnectionPool:
                 failures.append(error)
         raise _none_of(tuple(candidates), failures)
 
+    def no_answer_within(self, seconds: float) -> ClusterUnreachableError:
+        """What to raise when brokers can be connected to, perhaps, but say nothing."""
+        tried = tuple(dict.fromkeys((*self._brokers.values(), *self._bootstrap)))
+        return ClusterUnreachableError(
+            f"no broker has answered within {seconds:g} seconds at {', '.join(map(str, tried))}"
+        )
+
     async def close(self) -> None:
         """Close every connection; whoever waits for an answer hears of it."""
         connections, self._connections = self._connections, {}

@@ -99,7 +99,7 @@ class ConsumerCore:
         self._news = News(self.clock)
         self._tasks = TaskSupervisor(self._on_task_failure)
         network = network or SocketNetwork(self.clock)
-        settings = client_settings(options, patience_ms=options.default_api_timeout_ms)
+        settings = client_settings(options, timeout_ms=options.default_api_timeout_ms)
         self.client = ClusterClient(
             bootstrap, settings, network=network, clock=self.clock, random=random
         )

@@ -18,11 +18,11 @@ def connection_settings(options: ClientOptions) -> ConnectionSettings:
     )
 
 
-def client_settings(options: ClientOptions, *, patience_ms: int) -> ClientSettings:
-    """Patience is for one operation with all its attempts."""
+def client_settings(options: ClientOptions, *, timeout_ms: int) -> ClientSettings:
+    """The time-out is that of one operation with all its attempts."""
     return ClientSettings(
         connection=connection_settings(options),
-        patience_seconds=patience_ms / 1000,
+        timeout_seconds=timeout_ms / 1000,
         backoff=Backoff(
             first_seconds=options.retry_backoff_ms / 1000,
             max_seconds=max(options.retry_backoff_max_ms, options.retry_backoff_ms) / 1000,

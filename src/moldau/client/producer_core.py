@@ -72,7 +72,7 @@ class ProducerCore:
         self.custom_partitioner = partitioner if callable(partitioner) else None
         self._schedule = schedule
         self.is_awake = False  # whether the sender will look around soon anyway
-        settings = client_settings(options, patience_ms=options.max_block_ms)
+        settings = client_settings(options, timeout_ms=options.max_block_ms)
         client = ClusterClient(
             bootstrap, settings, network=network, clock=self.clock, random=random
         )

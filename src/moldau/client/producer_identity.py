@@ -26,7 +26,7 @@ async def ask_identity(client: ClusterClient) -> ProducerIdentity:
     async def ask() -> ProducerIdentity:
         return await ask_identity_once(client)
 
-    return await client.retry(ask, patience_seconds=_AS_LONG_AS_IT_TAKES, wait_for_cluster=True)
+    return await client.retry(ask, timeout_seconds=_AS_LONG_AS_IT_TAKES, wait_for_cluster=True)
 
 
 async def ask_identity_once(client: ClusterClient) -> ProducerIdentity:

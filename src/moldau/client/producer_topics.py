@@ -19,7 +19,14 @@ from moldau.client.rules.producer_batches import P
 from moldau.client.rules.retries import may_retry
 from moldau.client.rules.topic_target import TopicTarget
 from moldau.config.client_options import ProducerOptions
-from moldau.errors import ClientError, ClosedClientError, KafkaError, MoldauError, UnknownTopicError
+from moldau.errors import (
+    ClientError,
+    ClosedClientError,
+    ClusterUnreachableError,
+    KafkaError,
+    MoldauError,
+    UnknownTopicError,
+)
 from moldau.model import TopicPartition
 from moldau.model.protocol_numbers import NO_BROKER
 
@@ -85,9 +92,15 @@ class ProducerTopics(Generic[P]):
             return self._update(found.require_topic(topic))
 
         max_block_seconds = self._options.max_block_ms / 1000
-        return await self._client.retry(
-            look, patience_seconds=max_block_seconds, may_go_on=_may_wait
-        )
+        try:
+            return await self._client.retry(
+                look, timeout_seconds=max_block_seconds, may_go_on=_may_wait
+            )
+        except ClusterUnreachableError as error:
+            raise ClusterUnreachableError(
+                f"{error}; send waits {max_block_seconds:g} seconds for one (max.block.ms): start "
+                "it, or give the producer another address"
+            ) from error
 
     def _update(self, topic: TopicMetadata) -> TopicTarget[P]:
         """Take over what was learned; a partition once known stays, for the sake of its batches."""

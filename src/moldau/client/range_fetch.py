@@ -64,7 +64,7 @@ async def fetch_range(
     last_progress = client.clock.monotonic()
     stall_seconds = settings.stall_seconds
     if stall_seconds is None:
-        stall_seconds = client.settings.patience_seconds
+        stall_seconds = client.settings.timeout_seconds
     while position < end_offset:
         try:
             answer = await _fetch(client, partition, position, settings)

@@ -120,6 +120,27 @@ class ClientOptions(OptionSet):
         return cls({**values, "given": frozenset(given)})
 
 
+class AdminOptions(ClientOptions):
+    """The options of `moldau.Admin` and `moldau.AsyncAdmin`."""
+
+    CALLED = "an administrator"
+
+    default_api_timeout_ms = option(
+        "default.api.timeout.ms",
+        INT,
+        MINUTE_MS,
+        "How long an operation may take, with all its attempts. A single request takes no longer "
+        "either, whatever request.timeout.ms says.",
+        at_least(1),
+    )
+
+    @classmethod
+    def read(cls, keywords: Mapping[str, object]) -> Self:
+        options = super().read(keywords)
+        shorter = min(options.request_timeout_ms, options.default_api_timeout_ms)
+        return options.replace(request_timeout_ms=shorter)
+
+
 class ProducerOptions(ClientOptions):
     """The options of `moldau.Producer` and `moldau.AsyncProducer`."""
 
@@ -190,7 +211,8 @@ class ProducerOptions(ClientOptions):
         "max.block.ms",
         LONG,
         MINUTE_MS,
-        "How long send may wait: for the partitions of a topic to be known, and for memory.",
+        "How long send may wait: for the partitions of a topic to be known, and for memory. A "
+        "producer without a broker fails after this time, at its first record.",
         at_least(0),
     )
     max_request_size = option(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from moldau.config.broker_options import THEMES, BrokerOptions
 from moldau.config.client_consumer_options import ConsumerOptions
-from moldau.config.client_options import ClientOptions, ProducerOptions
+from moldau.config.client_options import AdminOptions, ClientOptions, ProducerOptions
 from moldau.config.kinds import MAX_DOUBLE, MAX_INT, MAX_LONG, OptionType
 from moldau.config.option import (
     DAY_MS,
@@ -74,6 +74,7 @@ _CODE = re.compile(r"__\w+|\*|NAME://host:port|[a-z]+(?:\.[a-z0-9]+)+")
 CLIENTS: tuple[tuple[str, type[ClientOptions]], ...] = (
     ("Producers", ProducerOptions),
     ("Consumers", ConsumerOptions),
+    ("Administrators", AdminOptions),
 )
 """The sections of the page about clients, in its order."""
 
@@ -82,6 +83,13 @@ _CLIENTS_INTRODUCTION = """\
 
 Options of the Python clients are keyword arguments, with underscores for dots:
 `moldau.Producer("127.0.0.1:9092", linger_ms=20, compression_type="zstd")`.
+
+How long they wait for a cluster that does not answer: a producer `max.block.ms` for a topic that is
+new to it and `delivery.timeout.ms` for each record; a consumer and an administrator
+`default.api.timeout.ms`, and not at all where nobody listens when they begin. So
+`moldau.Producer("127.0.0.1:9092", max_block_ms=3000)` fails within three seconds where no broker
+is. A consumer that has begun waits for as long as it takes. Whatever lasts longer than a second is
+told meanwhile, as a warning of the logger `moldau.client.outages`, and so is its end.
 """
 
 _DECLARED: tuple[type[OptionSet], ...] = (

@@ -29,7 +29,7 @@ class WorkerClient:
         self._loop = LoopThread("moldau-spark")
         self.cluster = ClusterClient(
             options.bootstrap,
-            client_settings(options.client, patience_ms=options.client.default_api_timeout_ms),
+            client_settings(options.client, timeout_ms=options.client.default_api_timeout_ms),
         )
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:

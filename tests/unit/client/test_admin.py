@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from client.scripted_broker import LIST_OFFSETS, METADATA, Request, Script, Stage, metadata
+from client.scripted_broker import LIST_OFFSETS, METADATA, SILENCE, Request, Script, Stage, metadata
 from moldau.client.admin import AsyncAdmin
 from moldau.client.admin_values import (
     ConfigChange,
@@ -22,10 +22,12 @@ from moldau.client.admin_values import (
     OffsetSpec,
     ResourceType,
 )
+from moldau.client.cluster_client import ClientSettings
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.errors import (
     ConfigurationError,
     InvalidConfigError,
+    NoAnswerError,
     OffsetOutOfRangeError,
     TopicExistsError,
     UnknownTopicError,
@@ -383,3 +385,27 @@ def test_the_cluster_is_described_from_its_metadata() -> None:
     assert cluster.cluster_id == "test-cluster"
     assert cluster.controller_id == 2
     assert [broker.id for broker in cluster.brokers] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("option", ["default_api_timeout_ms", "request_timeout_ms"])
+def test_a_broker_that_says_nothing_is_waited_for_as_long_as_the_options_say(option: str) -> None:
+    stage = Stage()
+    stage.brokers[0].scripts[METADATA] = lambda request: SILENCE
+
+    async def story() -> None:
+        network = stage.network.host("client")
+        async with AsyncAdmin(
+            "b1:9092", network=network, clock=stage.clock, **{option: 3000}
+        ) as admin:
+            with pytest.raises(NoAnswerError, match="within 3 seconds"):
+                await admin.list_topics()
+        assert stage.clock.monotonic() == 3.0
+
+    stage.play(story)
+
+
+def test_options_that_an_administrator_does_not_have_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="linger_ms is not an option of an administrator"):
+        AsyncAdmin("b1:9092", linger_ms=5)
+    with pytest.raises(ConfigurationError, match="not both"):
+        AsyncAdmin("b1:9092", ClientSettings(), request_timeout_ms=5)

@@ -81,10 +81,12 @@ def test_a_derived_class_has_the_operations_signatures_and_words_of_its_origin(
 
 def test_a_derived_class_is_made_as_its_origin_without_what_the_simulation_hands_in() -> None:
     signature = inspect.signature(moldau.Admin)
-    assert list(signature.parameters) == ["bootstrap", "settings"]
+    assert list(signature.parameters) == ["bootstrap", "settings", "options"]
     assert inspect.signature(moldau.AsyncAdmin).parameters.keys() & HANDED_IN
     with pytest.raises(TypeError, match="clock"):
         Greeter("Ann", clock=None)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="Admin takes no clock"):
+        moldau.Admin("127.0.0.1:9092", clock=None)
 
 
 def test_operations_and_properties_run_on_the_loop_of_the_face() -> None:

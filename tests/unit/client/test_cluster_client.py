@@ -54,13 +54,13 @@ def test_a_failure_that_stays_is_raised_at_once() -> None:
     assert work.calls == 1
 
 
-def test_patience_ends() -> None:
+def test_a_retry_ends_in_time() -> None:
     stage = Stage()
     work = Failing(LeaderNotAvailableError("never"), 10_000)
 
     async def story() -> None:
         with pytest.raises(LeaderNotAvailableError):
-            await stage.make_client(patience_seconds=5.0).retry(work)
+            await stage.make_client(timeout_seconds=5.0).retry(work)
 
     stage.play(story)
     assert 4.0 < stage.clock.monotonic() <= 5.0
@@ -146,9 +146,25 @@ def test_a_broker_that_falls_silent_is_an_error_of_its_own() -> None:
     stage.brokers[0].scripts[METADATA] = lambda request: SILENCE
 
     async def story() -> None:
-        client = stage.make_client(patience_seconds=1.0)
+        client = stage.make_client(timeout_seconds=12.0)
         with pytest.raises(NoAnswerError):
             await client.wait_until_topic_is_ready("clicks")
+        assert stage.clock.monotonic() == 12.0
+        await client.close()
+
+    stage.play(story)
+
+
+def test_a_request_lasts_no_longer_than_the_operation_that_it_is_part_of() -> None:
+    stage = Stage()
+    stage.brokers[0].scripts[METADATA] = lambda request: SILENCE
+
+    async def story() -> None:
+        client = stage.make_client(timeout_seconds=3.0)
+        words = "no broker has answered within 3 seconds at b1:9092"
+        with pytest.raises(ClusterUnreachableError, match=words):
+            await client.wait_until_topic_is_ready("clicks")
+        assert stage.clock.monotonic() == 3.0
         await client.close()
 
     stage.play(story)

@@ -418,11 +418,24 @@ def test_a_cluster_that_does_not_answer_is_named_after_max_block_ms() -> None:
     stage = ProducerStage()
 
     async def story(producer: AsyncProducer) -> None:
-        with pytest.raises(BrokerUnreachableError, match="no broker answers at nowhere:9092"):
+        with pytest.raises(BrokerUnreachableError, match="no broker answers at nowhere:9092") as it:
             await producer.send(TOPIC, b"v")
         assert 1.5 < stage.clock.monotonic() <= 3.0
+        assert "(max.block.ms): start it, or give the producer another address" in str(it.value)
 
     stage.run(story, bootstrap="nowhere:9092", max_block_ms=3_000)
+
+
+def test_a_broker_that_says_nothing_is_waited_for_no_longer_than_max_block_ms() -> None:
+    stage = ProducerStage()
+    stage.broker.scripts[METADATA] = lambda request: SILENCE
+
+    async def story(producer: AsyncProducer) -> None:
+        with pytest.raises(BrokerUnreachableError, match="no broker has answered within 3 seconds"):
+            await producer.send(TOPIC, b"v")
+        assert stage.clock.monotonic() == 3.0
+
+    stage.run(story, max_block_ms=3_000)
 
 
 def test_a_partition_that_was_added_is_found_when_it_is_named() -> None:

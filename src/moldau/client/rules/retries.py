@@ -1,7 +1,7 @@
 """Whether a failed request is worth another attempt. A rule.
 
 Connections come back and leaders move, so those failures are tried again until the caller's
-patience ends. An unknown topic is tried a few times only: right after its creation a broker may
+time is over. An unknown topic is tried a few times only: right after its creation a broker may
 not have heard of it, later it is a wrong name. A cluster that does not answer at all is worth
 waiting for in the middle of work, not at its beginning, where the address is likely wrong.
 """

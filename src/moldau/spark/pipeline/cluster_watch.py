@@ -104,7 +104,7 @@ def _open_admin(bootstrap: str) -> Admin:
         connect_seconds=_ANSWER_SECONDS,
         request_seconds=_ANSWER_SECONDS,
     )
-    settings = ClientSettings(connection=connection, patience_seconds=_ANSWER_SECONDS)
+    settings = ClientSettings(connection=connection, timeout_seconds=_ANSWER_SECONDS)
     return Admin(bootstrap, settings)
 
 

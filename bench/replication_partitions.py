@@ -52,16 +52,16 @@ def run(scale: Scale) -> Outcome:
 
 def _cost(cluster: RunningCluster, leader: int, scale: Scale) -> float:
     prepared = produce(_TOPIC, make_batch(_RECORD_BYTES, _RECORD_BYTES), acks=_ALL)
-    rounds = []
+    count, rounds = scale.requests // 5, []
     with RawClient(cluster.brokers[leader]) as client:
         client.exchange(prepared)
         for _ in range(scale.rounds):
             cpu, before = cluster.cpu_seconds(), time.perf_counter()
-            for _ in range(scale.requests // 2):
+            for _ in range(count):
                 client.exchange(prepared)
             seconds = time.perf_counter() - before
             spent = cluster.cpu_seconds() - cpu
-            rounds.append(Measured(seconds, spent, scale.requests // 2, 0))
+            rounds.append(Measured(seconds, spent, count, 0))
     return least(rounds, CPU_US_PER_REQUEST)
 
 

@@ -3,11 +3,11 @@
 A partition has news from the moment in which something happens to it (records, a high watermark, a
 log start, another leader) or the client names it, until a look finds nothing more to say. A round
 looks at those with news and at no others: what is not among them is *at rest*, and a look at it
-would find what the last one found. So a round costs what moved, not what exists.
+would find what the last one found (ISR-4). So a round costs what moved, not what exists.
 
 With each request a follower says of everything at rest that it still is where it was, which is the
 end of the log; `asked_at` is when it last did. When the rest ends, the leader is told until when it
-lasted (ISR-2).
+lasted.
 
 No I/O; `now` is handed in.
 """

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from mutants.catalogue import cluster, deletion, groups, replicas, replication, storage
+from mutants.catalogue import cluster, deletion, groups, replicas, replication, sessions, storage
 from mutants.mutant import Mutant
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     *replication.MUTANTS,
     *replicas.MUTANTS,
+    *sessions.MUTANTS,
     *cluster.MUTANTS,
     *deletion.MUTANTS,
     *storage.MUTANTS,

@@ -1,0 +1,136 @@
+"""Fetch sessions: what is looked at, and what is said of what is not."""
+
+from __future__ import annotations
+
+from mutants.mutant import Edit, Mutant
+
+_SESSION = "moldau.broker.fetch_session"
+_SESSIONS = "moldau.broker.fetch_sessions"
+_LEADERSHIP = "moldau.replication.leadership"
+_SAME_ANSWERS = (
+    "unit/broker/test_session_news.py::"
+    "test_a_round_that_looks_at_news_answers_what_one_that_looks_at_everything_does"
+)
+
+MUTANTS = (
+    Mutant(
+        name="records-are-no-news-to-followers",
+        rule="ISR-4",
+        breaks="a follower at rest does not hear of records",
+        edits=(
+            Edit(
+                _SESSIONS,
+                "        session = partition.session\n        session.mark(partition)\n"
+                "        for wait in session.waits:\n            wait.count(size_bytes)\n",
+                "        session = partition.session\n"
+                "        for wait in session.waits:\n            wait.count(size_bytes)\n",
+            ),
+        ),
+        tests=(_SAME_ANSWERS,),
+    ),
+    Mutant(
+        name="a-high-watermark-is-no-news",
+        rule="ISR-4",
+        breaks="who is at rest does not hear that the high watermark moved",
+        edits=(
+            Edit(
+                _SESSIONS,
+                "                session = partition.session\n"
+                "                session.mark(partition)\n",
+                "                session = partition.session\n",
+            ),
+        ),
+        tests=(_SAME_ANSWERS,),
+    ),
+    Mutant(
+        name="an-election-is-no-news",
+        rule="ISR-4",
+        breaks="who is at rest does not hear of another epoch, in-sync set or log start",
+        edits=(Edit(_SESSIONS, "                partition.session.mark(partition)\n", ""),),
+        tests=(_SAME_ANSWERS,),
+    ),
+    Mutant(
+        name="a-log-start-is-no-news",
+        rule="ISR-4",
+        breaks="who is at rest does not hear that records were deleted",
+        edits=(
+            Edit(
+                "moldau.storage.log",
+                "            if self.on_start_moved is not None:\n"
+                "                self.on_start_moved()\n",
+                "",
+            ),
+        ),
+        tests=(_SAME_ANSWERS,),
+    ),
+    Mutant(
+        name="forget-how-long-a-follower-rested",
+        rule="ISR-4",
+        breaks="the first record after a quiet hour finds all followers an hour behind",
+        edits=(
+            Edit(
+                _SESSION,
+                "self._note_idle(watched_as, BrokerId(replica_id), self.asked_at)",
+                "pass",
+            ),
+        ),
+        tests=(
+            _SAME_ANSWERS,
+            "unit/broker/test_session_news.py::"
+            "test_a_follower_at_rest_is_caught_up_until_it_asked_last",
+        ),
+    ),
+    Mutant(
+        name="rest-until-the-request-that-ends-it",
+        rule="ISR-4",
+        breaks="a follower that names a partition again is taken to have been at its end till then",
+        edits=(
+            Edit(
+                _SESSION,
+                "        if terms != self.terms:\n",
+                "        self.asked_at = now\n        if terms != self.terms:\n",
+            ),
+        ),
+        tests=(_SAME_ANSWERS,),
+    ),
+    Mutant(
+        name="rest-on-in-what-is-no-longer-fetched",
+        rule="ISR-4",
+        breaks="a follower that has dropped a partition counts as asking for its end",
+        edits=(
+            Edit(
+                _SESSION,
+                "            self.mark(partition)\n            del self.news[partition]\n",
+                "            self.news.pop(partition, None)\n",
+            ),
+        ),
+        tests=(
+            _SAME_ANSWERS,
+            "unit/broker/test_session_news.py::"
+            "test_a_follower_that_drops_a_partition_does_not_ask_for_it_any_more",
+        ),
+    ),
+    Mutant(
+        name="rest-under-another-broker-epoch",
+        rule="ISR-2",
+        breaks="a fetch that does not count is not looked at again when it would",
+        edits=(Edit(_LEADERSHIP, "            and known.broker_epoch == epoch\n", ""),),
+        tests=(_SAME_ANSWERS,),
+    ),
+    Mutant(
+        name="rest-outside-of-the-set",
+        rule="ISR-4",
+        breaks="a follower that has caught up is proposed once, and not again when that fails",
+        edits=(
+            Edit(_LEADERSHIP, "            and follower in self.isr.isr\n        )", "        )"),
+        ),
+        tests=(_SAME_ANSWERS,),
+    ),
+    Mutant(
+        name="serve-in-the-order-of-the-news",
+        rule="fairness",
+        breaks="who has records all the time is served before those that wait for their turn",
+        edits=(Edit(_SESSION, 'sorted(self.news, key=attrgetter("turn"))', "list(self.news)"),),
+        tests=(_SAME_ANSWERS,),
+    ),
+)

@@ -1,0 +1,94 @@
+"""Replication costs what moved: partitions that nothing happens to are not touched.
+
+What is counted is which replicas a round looks at, on the leader and on its followers, in a cluster
+of the production code on virtual time.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from broker.cluster_stage import Cluster, Machine, play
+from moldau.errors import ErrorCode
+from moldau.records.batch_builder import build_batch
+from moldau.replication.partition import Partition
+
+PRODUCE = 0
+OTHERS = 30
+BUSY = OTHERS // 2
+
+
+class Touched:
+    """Which partitions were looked at, and how often."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[int] = Counter()
+
+    def watch(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+        former: Callable[..., Any] = getattr(Partition, name)
+
+        def counted(partition: Partition, *args: Any, **options: Any) -> Any:
+            self.counts[partition.topic_partition.partition] += 1
+            return former(partition, *args, **options)
+
+        monkeypatch.setattr(Partition, name, counted)
+
+
+def is_in_sync(machine: Machine) -> bool:
+    return all(len(machine.state("t", number).isr) == 3 for number in range(OTHERS))
+
+
+async def produce(cluster: Cluster, number: int) -> None:
+    batch = build_batch([(cluster.clock.now_ms(), None, b"x", ())])
+    row = {"index": number, "records": bytes(batch)}
+    answer = await cluster.ask(
+        cluster.machines[1],
+        PRODUCE,
+        11,
+        transactional_id=None,
+        acks=-1,
+        timeout=1500,
+        topic_data=[{"name": "t", "partition_data": [row]}],
+    )
+    assert answer.responses[0].partition_responses[0].error_code is ErrorCode.none
+
+
+def test_records_touch_their_partition_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    leader, followers = Touched(), Touched()
+
+    async def story(cluster: Cluster) -> None:
+        machines = await cluster.start(1, 2, 3)
+        assert await cluster.create(machines[0], "t", *[[1, 2, 3]] * OTHERS) is ErrorCode.none
+        await cluster.until(lambda: all(map(is_in_sync, machines)))
+        await produce(cluster, BUSY)
+        await cluster.clock.advance(5.0)
+        leader.watch(monkeypatch, "read_for_follower")
+        followers.watch(monkeypatch, "follow_position")
+        for _ in range(10):
+            await produce(cluster, BUSY)
+        await cluster.clock.advance(5.0)
+        assert set(leader.counts) == set(followers.counts) == {BUSY}
+        assert followers.counts[BUSY] <= 2 * 2 * 10 + 10
+        assert leader.counts[BUSY] <= 2 * 3 * 10 + 20
+
+    play(story)
+
+
+def test_nothing_is_touched_where_nothing_happens(monkeypatch: pytest.MonkeyPatch) -> None:
+    touched = Touched()
+
+    async def story(cluster: Cluster) -> None:
+        machines = await cluster.start(1, 2, 3)
+        assert await cluster.create(machines[0], "t", *[[1, 2, 3]] * OTHERS) is ErrorCode.none
+        await produce(cluster, BUSY)
+        await cluster.clock.advance(10.0)
+        touched.watch(monkeypatch, "read_for_follower")
+        touched.watch(monkeypatch, "follow_position")
+        await cluster.clock.advance(20.0)
+        assert not touched.counts
+
+    play(story)

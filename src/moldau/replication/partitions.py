@@ -258,9 +258,9 @@ class Partitions:
             if self.broker_epoch(broker.id) != broker.epoch
         ]
         for partition in self._partitions.values() if changed else ():
+            self._observer.on_change(partition.topic_partition)  # its next fetch is looked at
             for broker_id in changed:
                 partition.forget_follower(broker_id)
-            self._observer.on_change(partition.topic_partition)  # its next fetch counts again
 
     def _held_of(self, names: Iterable[str]) -> dict[str, list[Partition]]:
         """The replicas here of these topics, found in one go: it may be all of them."""

@@ -389,6 +389,23 @@ def test_a_sequence_number_never_comes_twice(play: Play) -> None:
     play(story)
 
 
+def test_deletions_leave_no_gap_in_the_sequence(play: Play) -> None:
+    """Who reads sequential nodes sees from a gap that it has missed some."""
+
+    async def story(connect: Connect) -> None:
+        session = await connect()
+        await session.create("/queue")
+        paths = [await session.create("/queue/n_", sequential=True) for _ in range(3)]
+        await session.transact([Delete(path=path) for path in paths])
+        with pytest.raises(NoNodeError):
+            await session.transact(
+                [Create(path="/queue/n_", sequential=True), Delete(path="/none")]
+            )
+        assert await session.create("/queue/n_", sequential=True) == "/queue/n_0000000003"
+
+    play(story)
+
+
 def test_every_child_counts_in_the_sequence_whatever_its_name(play: Play) -> None:
     async def story(connect: Connect) -> None:
         session = await connect()

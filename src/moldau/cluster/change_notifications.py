@@ -2,7 +2,11 @@
 
 Kafka's way of watching thousands of things with one watch: who changes something adds a node that
 names it; every broker reads the nodes that are new to it. Nobody takes them away on reading, since
-others may not have read them: they are deleted when they are old, by whoever comes first.
+others may not have read them: they are deleted some seconds later, by whoever comes first. So what
+a change costs does not grow with the changes before it.
+
+Numbers in the names have no gaps, and the newest node always stays. A broker that was too slow sees
+from that that it has missed something, and reads everything.
 """
 
 from __future__ import annotations
@@ -10,20 +14,33 @@ from __future__ import annotations
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 from moldau.clock import Clock
-from moldau.coordination.port import ConnectionLostError, Coordination, NoNodeError
+from moldau.coordination.port import ConnectionLostError, Coordination, Delete, NoNodeError
 from moldau.errors import MalformedNodeError
 
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-EXPIRY_MS = 15 * 60 * 1000
-"""Kafka's own; a broker that was away for longer has a new session and reads everything."""
+KEPT_SECONDS: Final = 10.0
+"""After a broker has read a notification it leaves it to the others for so long. Kafka keeps them
+for a quarter of an hour, and lists them all at each change."""
 
-PURGE_INTERVAL_MS = 60 * 1000
+PURGE_SECONDS: Final = 5.0
+"""Between two deletions: each is one more change of the folder to everybody."""
+
+_MOST_DELETED: Final = 500
+_DIGITS: Final = 10
+_NOTHING_READ: Final = -1
+
+
+class NewNotifications(NamedTuple, Generic[T]):
+    """What was not read before."""
+
+    found: list[T]
+    is_complete: bool  # False: some were gone already, and nobody knows what they said
 
 
 class ChangeNotifications(Generic[T]):
@@ -40,50 +57,70 @@ class ChangeNotifications(Generic[T]):
         self._clock = clock
         self._folder = folder
         self._decode = decode
-        self._last_read = ""  # names end in ten digits that only grow, so they sort by age
+        self._last_read = _NOTHING_READ  # the number at the end of its name
         self._skipped: set[str] = set()
-        self._purged_ms = 0
+        self._seen: dict[str, float] = {}  # the names that are there, and since when we know them
+        self._purged_at = float("-inf")
 
     async def skip_to_end(self) -> None:
         """What is there now is old news to a broker that reads everything next."""
-        names = await self._coordination.children(self._folder)
-        self._last_read = names[-1] if names else ""  # lower than before in a store set back
+        names = await self._list()
+        self._last_read = _number_of(names[-1]) if names else _NOTHING_READ
 
     def skip(self, path: str) -> None:
         """Do not read this one: who wrote it knows what it says."""
         self._skipped.add(path)
 
-    async def read_new(self) -> list[T]:
+    async def read_new(self) -> NewNotifications[T]:
         """What was not read before. A notification that makes no sense is logged and skipped."""
-        names = await self._coordination.children(self._folder)
-        new = [name for name in names if name > self._last_read]
+        names = await self._list()
+        new = [name for name in names if _number_of(name) > self._last_read]
+        is_complete = self._is_next(new) if new else bool(names) or self._last_read < 0
         paths = [f"{self._folder}/{name}" for name in new]
         paths = [path for path in paths if path not in self._skipped]
-        self._skipped.clear()
         nodes = await self._coordination.get_many(paths)
+        self._skipped.clear()
         found = []
         for path, node in zip(paths, nodes, strict=True):
             try:
-                if node is not None:
+                if node is None:
+                    is_complete = False
+                else:
                     found.append(self._decode(path, node.data))
             except MalformedNodeError as error:
                 _log.error("a notification is skipped: %s", error)
         if new:
-            self._last_read = new[-1]
+            self._last_read = _number_of(new[-1])
         with contextlib.suppress(ConnectionLostError):  # the next time is early enough
             await self._maybe_purge(names)
-        return found
+        return NewNotifications(found, is_complete)
+
+    async def _list(self) -> list[str]:
+        """The names that are there, by age."""
+        now = self._clock.monotonic()
+        names = [
+            name
+            for name in await self._coordination.children(self._folder)
+            if name[-_DIGITS:].isdecimal()
+        ]
+        self._seen = {name: self._seen.get(name, now) for name in names}
+        return sorted(names, key=_number_of)
+
+    def _is_next(self, new: Sequence[str]) -> bool:
+        return _number_of(new[0]) == self._last_read + 1
 
     async def _maybe_purge(self, names: Sequence[str]) -> None:
-        now_ms = self._clock.now_ms()
-        if now_ms - self._purged_ms < PURGE_INTERVAL_MS:
+        """Delete what everybody has had time to read, but for the newest."""
+        now = self._clock.monotonic()
+        if now - self._purged_at < PURGE_SECONDS:
             return
-        self._purged_ms = now_ms
-        paths = [f"{self._folder}/{name}" for name in names]
-        nodes = await self._coordination.get_many(paths)
-        # By the store's own time: a broker whose clock is ahead would take away what is new.
-        newest_ms = max((node.modified_ms for node in nodes if node is not None), default=0)
-        for path, node in zip(paths, nodes, strict=True):
-            if node is not None and node.modified_ms < newest_ms - EXPIRY_MS:
-                with contextlib.suppress(NoNodeError):  # another broker was faster
-                    await self._coordination.delete(path)
+        old = [name for name in names[:-1] if now - self._seen[name] >= KEPT_SECONDS]
+        if old:
+            self._purged_at = now
+            deletions = [Delete(path=f"{self._folder}/{name}") for name in old[:_MOST_DELETED]]
+            with contextlib.suppress(NoNodeError):  # another broker was faster
+                await self._coordination.transact(deletions)
+
+
+def _number_of(name: str) -> int:
+    return int(name[-_DIGITS:])

@@ -94,6 +94,7 @@ class MetadataPublisher:
         self._overtaken: set[str] = set()  # paths that changed here since their reading began
         self._untold: set[TopicPartition] = set()  # that were notified of, and are not read yet
         self._untold_configs: dict[layout.ConfigEntity, None] = {}  # likewise
+        self._has_missed = False  # notifications, and has not read everything since
         self._reading_topics = asyncio.Lock()
         self._is_held = False  # since the session was lost: nobody knows whose store is read next
         self.set_back: dict[TopicPartition, LeaderEpoch] = {}
@@ -315,13 +316,22 @@ class MetadataPublisher:
 
     async def _refresh_partitions(self) -> None:
         async with self.announcing:
-            changes = await self._partition_changes.read_new()
-        self._untold.update(*changes)
+            new = await self._partition_changes.read_new()
+        self._untold.update(*new.found)
+        await self._read_what_was_missed(new.is_complete)
         changed = frozenset(self._untold)
         whole, some = _split(changed, self._image)
         await self.refresh_topics(whole)
         await self._refresh_states({name: sorted(some[name]) for name in sorted(some)})
         self._untold -= changed
+
+    async def _read_what_was_missed(self, is_complete: bool) -> None:
+        """Read everything, where notifications were gone before this broker came to read them."""
+        self._has_missed |= not is_complete
+        if self._has_missed:
+            logger.warning("notifications of changes were missed: everything is read again")
+            await self.read_again()
+            self._has_missed = False
 
     async def _refresh_states(self, changed: Mapping[str, Sequence[int]]) -> None:
         """Read some states of topics; their versions tell whether they are news."""
@@ -345,7 +355,9 @@ class MetadataPublisher:
     async def _refresh_configs(self) -> None:
         topics: set[str] = set()
         brokers: dict[BrokerId | None, None] = {}
-        self._untold_configs.update(dict.fromkeys(await self._config_changes.read_new()))
+        new = await self._config_changes.read_new()
+        self._untold_configs.update(dict.fromkeys(new.found))
+        await self._read_what_was_missed(new.is_complete)
         changes = tuple(self._untold_configs)
         for kind, name in changes:
             if kind == "topics":

@@ -7,10 +7,8 @@ from mutants.mutant import Edit, Mutant
 _SESSION = "moldau.broker.fetch_session"
 _SESSIONS = "moldau.broker.fetch_sessions"
 _LEADERSHIP = "moldau.replication.leadership"
-_SAME_ANSWERS = (
-    "unit/broker/test_session_news.py::"
-    "test_a_round_that_looks_at_news_answers_what_one_that_looks_at_everything_does"
-)
+_NEWS = "unit/broker/test_session_news.py"
+_ENDS = f"{_NEWS}::test_what_ends_a_rest"
 
 MUTANTS = (
     Mutant(
@@ -26,7 +24,7 @@ MUTANTS = (
                 "        for wait in session.waits:\n            wait.count(size_bytes)\n",
             ),
         ),
-        tests=(_SAME_ANSWERS,),
+        tests=(f"{_ENDS}[records]",),
     ),
     Mutant(
         name="a-high-watermark-is-no-news",
@@ -40,14 +38,14 @@ MUTANTS = (
                 "                session = partition.session\n",
             ),
         ),
-        tests=(_SAME_ANSWERS,),
+        tests=(f"{_ENDS}[high-watermark]",),
     ),
     Mutant(
         name="an-election-is-no-news",
         rule="ISR-4",
         breaks="who is at rest does not hear of another epoch, in-sync set or log start",
         edits=(Edit(_SESSIONS, "                partition.session.mark(partition)\n", ""),),
-        tests=(_SAME_ANSWERS,),
+        tests=(f"{_ENDS}[election]",),
     ),
     Mutant(
         name="a-log-start-is-no-news",
@@ -61,7 +59,7 @@ MUTANTS = (
                 "",
             ),
         ),
-        tests=(_SAME_ANSWERS,),
+        tests=(f"{_ENDS}[log-start]",),
     ),
     Mutant(
         name="forget-how-long-a-follower-rested",
@@ -75,9 +73,8 @@ MUTANTS = (
             ),
         ),
         tests=(
-            _SAME_ANSWERS,
-            "unit/broker/test_session_news.py::"
-            "test_a_follower_at_rest_is_caught_up_until_it_asked_last",
+            f"{_ENDS}[a-long-rest]",
+            f"{_NEWS}::test_a_follower_at_rest_is_caught_up_until_it_asked_last",
         ),
     ),
     Mutant(
@@ -91,12 +88,12 @@ MUTANTS = (
                 "        self.asked_at = now\n        if terms != self.terms:\n",
             ),
         ),
-        tests=(_SAME_ANSWERS,),
+        tests=(f"{_ENDS}[dropped]",),
     ),
     Mutant(
-        name="rest-on-in-what-is-no-longer-fetched",
+        name="forget-the-rest-of-what-is-dropped",
         rule="ISR-4",
-        breaks="a follower that has dropped a partition counts as asking for its end",
+        breaks="nobody knows until when a follower was caught up that drops a partition",
         edits=(
             Edit(
                 _SESSION,
@@ -104,18 +101,14 @@ MUTANTS = (
                 "            self.news.pop(partition, None)\n",
             ),
         ),
-        tests=(
-            _SAME_ANSWERS,
-            "unit/broker/test_session_news.py::"
-            "test_a_follower_that_drops_a_partition_does_not_ask_for_it_any_more",
-        ),
+        tests=(f"{_ENDS}[dropped]",),
     ),
     Mutant(
         name="rest-under-another-broker-epoch",
         rule="ISR-2",
         breaks="a fetch that does not count is not looked at again when it would",
         edits=(Edit(_LEADERSHIP, "            and known.broker_epoch == epoch\n", ""),),
-        tests=(_SAME_ANSWERS,),
+        tests=(f"{_ENDS}[another-broker-epoch]",),
     ),
     Mutant(
         name="rest-outside-of-the-set",
@@ -124,13 +117,13 @@ MUTANTS = (
         edits=(
             Edit(_LEADERSHIP, "            and follower in self.isr.isr\n        )", "        )"),
         ),
-        tests=(_SAME_ANSWERS,),
+        tests=(f"{_ENDS}[out-of-sync]",),
     ),
     Mutant(
         name="serve-in-the-order-of-the-news",
         rule="fairness",
         breaks="who has records all the time is served before those that wait for their turn",
         edits=(Edit(_SESSION, 'sorted(self.news, key=attrgetter("turn"))', "list(self.news)"),),
-        tests=(_SAME_ANSWERS,),
+        tests=(f"{_ENDS}[turns]",),
     ),
 )

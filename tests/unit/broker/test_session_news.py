@@ -8,12 +8,14 @@ Every answer, every high watermark and every proposal of an in-sync set has to b
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 from uuid import UUID
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -360,12 +362,8 @@ def happen(pair: Pair, event: Event) -> float:
     return 0.0
 
 
-@settings(max_examples=150, deadline=None)
-@given(st.lists(events, min_size=10, max_size=40))
-def test_a_round_that_looks_at_news_answers_what_one_that_looks_at_everything_does(
-    story: list[Event],
-) -> None:
-    async def run() -> None:
+def run(story: Sequence[Event]) -> None:
+    async def play() -> None:
         pair = Pair()
         await pair.open()
         rest(pair)
@@ -380,7 +378,46 @@ def test_a_round_that_looks_at_news_answers_what_one_that_looks_at_everything_do
         pair.compare()
         await pair.close()
 
-    asyncio.run(run())
+    asyncio.run(play())
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(events, min_size=10, max_size=40))
+def test_a_round_that_looks_at_news_answers_what_one_that_looks_at_everything_does(
+    story: list[Event],
+) -> None:
+    run(story)
+
+
+APPEND, PASS, ASK = Event("append"), Event("pass"), Event("round")
+OTHER_ASKS, CONSUMER_ASKS = Event("round", reader=3), Event("round", reader=CONSUMER)
+COMMIT = [APPEND, ASK, OTHER_ASKS, ASK, OTHER_ASKS]
+FULL_ANSWER = Event("round", is_whole=False)
+DROP = Event("round", is_whole=False, is_used=False)
+
+
+@pytest.mark.parametrize(
+    "story",
+    [
+        pytest.param([APPEND, ASK], id="records"),
+        pytest.param([*COMMIT, CONSUMER_ASKS, ASK, OTHER_ASKS], id="high-watermark"),
+        pytest.param([Event("elect"), ASK, CONSUMER_ASKS], id="election"),
+        pytest.param(
+            [*COMMIT, *[ASK, OTHER_ASKS, CONSUMER_ASKS] * 2, Event("delete"), ASK, CONSUMER_ASKS],
+            id="log-start",
+        ),
+        pytest.param([PASS, ASK, PASS, APPEND], id="a-long-rest"),
+        pytest.param([PASS, ASK, PASS, DROP, PASS, APPEND], id="dropped"),
+        pytest.param([Event("restart"), ASK, PASS, ASK, APPEND], id="another-broker-epoch"),
+        pytest.param([PASS, ASK, Event("register"), PASS, ASK], id="registered-anew"),
+        pytest.param([Event("let go"), ASK, ASK, ASK], id="out-of-sync"),
+        pytest.param(
+            [Event("append", number=1), APPEND, *[FULL_ANSWER] * 3, APPEND, FULL_ANSWER], id="turns"
+        ),
+    ],
+)
+def test_what_ends_a_rest(story: list[Event]) -> None:
+    run(story)
 
 
 # By hand

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from moldau.cluster import layout
-from moldau.cluster.change_notifications import EXPIRY_MS, ChangeNotifications
+from moldau.cluster.change_notifications import KEPT_SECONDS, ChangeNotifications
 from moldau.cluster.metadata_publisher import RETRY_SECONDS, MetadataPublisher
 from moldau.cluster.metadata_reader import MetadataReader
 from moldau.cluster.rules.metadata_image import MetadataImage
@@ -73,12 +73,12 @@ def test_a_broker_whose_clock_is_ahead_leaves_new_notifications_to_the_others() 
     async def story(stage: Stage) -> None:
         first = await stage.join_and_lead(1)
         session = stage.store.session()
-        ahead = SkewedClock(stage.clock, 2 * EXPIRY_MS)
+        ahead = SkewedClock(stage.clock, round(2000 * KEPT_SECONDS))
         notifications = ChangeNotifications(
             session, ahead, layout.CONFIG_CHANGES, layout.decode_config_change
         )
         await first.admin.alter_broker_configs(None, [ConfigChange(name="x", value="1")])
-        assert len(await notifications.read_new()) == 1
+        assert len((await notifications.read_new()).found) == 1
         assert len(await session.children(layout.CONFIG_CHANGES)) == 1
         await session.close()
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from moldau.cluster import layout
-from moldau.cluster.change_notifications import EXPIRY_MS
+from moldau.cluster.change_notifications import KEPT_SECONDS, PURGE_SECONDS
 from moldau.cluster.metadata_publisher import RETRY_SECONDS
 from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.topic_creation import TopicSpec
@@ -196,7 +196,6 @@ def test_a_broker_that_joins_does_not_read_old_notifications(
             return await original(paths)
 
         monkeypatch.setattr(second.session, "get_many", noting)
-        monkeypatch.setattr("moldau.cluster.change_notifications.PURGE_INTERVAL_MS", 2**62)
         await first.admin.create_partitions("clicks", 9)
         await first.admin.replace_topic_configs("clicks", {})
         await wait_until_idle()
@@ -333,23 +332,85 @@ def test_a_topic_whose_nodes_break_keeps_its_last_good_state() -> None:
     play(story)
 
 
-def test_old_notifications_are_deleted_in_time() -> None:
+def test_notifications_are_deleted_when_everybody_has_had_time_to_read_them() -> None:
     async def story(stage: Stage) -> None:
         broker = await stage.join_and_lead(1)
         await broker.admin.create_topic(TopicSpec(name="clicks"))
         await broker.admin.replace_topic_configs("clicks", {"a": "1"})
         await wait_until_idle()
-        await stage.clock.advance(EXPIRY_MS / 1000 - 1)
+        await stage.clock.advance(KEPT_SECONDS - 1)
         await broker.admin.replace_topic_configs("clicks", {"a": "2"})
         await wait_until_idle()
         names = await broker.session.children(layout.CONFIG_CHANGES)
         assert names == ["config_change_0000000000", "config_change_0000000001"]
-        await stage.clock.advance(61)
+        await stage.clock.advance(1)
         await broker.admin.replace_topic_configs("clicks", {"a": "3"})
         await wait_until_idle()
         names = await broker.session.children(layout.CONFIG_CHANGES)
         assert names == ["config_change_0000000001", "config_change_0000000002"]
         assert broker.topic("clicks").configs == {"a": "3"}
+
+    play(story)
+
+
+def test_what_a_change_costs_does_not_grow_with_the_changes_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A change each second for ten minutes: never are more listed than those of a few seconds."""
+
+    async def story(stage: Stage) -> None:
+        controller = await stage.join_and_lead(1)
+        other = await stage.join(2)
+        await controller.admin.create_topic(TopicSpec(name="clicks"))
+        listed: list[int] = []
+        children = other.session.children
+
+        async def counting(path: str) -> Sequence[str]:
+            found = await children(path)
+            if path == layout.CONFIG_CHANGES:
+                listed.append(len(found))
+            return found
+
+        monkeypatch.setattr(other.session, "children", counting)
+        for number in range(600):
+            await controller.admin.replace_topic_configs("clicks", {"a": str(number)})
+            await wait_until_idle()
+            assert other.topic("clicks").configs == {"a": str(number)}
+            await stage.clock.advance(1.0)
+        assert max(listed) <= KEPT_SECONDS + PURGE_SECONDS + 2
+        assert len(listed) <= 600 * 1.5
+
+    play(story)
+
+
+def test_a_broker_that_has_missed_notifications_reads_everything(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It was too slow: what named the change is gone, and only the newest is there."""
+
+    async def story(stage: Stage) -> None:
+        controller = await stage.join_and_lead(1)
+        slow = await stage.join(2)
+        for name in ("clicks", "orders"):
+            await controller.admin.create_topic(TopicSpec(name=name))
+        await controller.admin.replace_topic_configs("clicks", {"a": "0"})
+        await wait_until_idle()
+        changes = slow.publisher._config_changes
+        last_read = changes._last_read
+        await controller.admin.replace_topic_configs("orders", {"a": "1"})
+        await wait_until_idle()
+        former = slow.image.topics["orders"]
+        slow.publisher._publish_topics([replace(former, configs={})], ())  # it has not heard
+        changes._last_read = last_read
+        for number in range(2):
+            await controller.admin.replace_topic_configs("clicks", {"a": f"{number}"})
+        names = await controller.session.children(layout.CONFIG_CHANGES)
+        for name in names[:-1]:
+            await controller.session.delete(f"{layout.CONFIG_CHANGES}/{name}")
+        changes._last_read = last_read
+        await slow.publisher._refresh_configs()
+        assert slow.image.topics["orders"].configs == {"a": "1"}
+        assert "were missed" in caplog.text
 
     play(story)
 

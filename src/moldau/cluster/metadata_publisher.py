@@ -329,7 +329,7 @@ class MetadataPublisher:
         """Read everything, where notifications were gone before this broker came to read them."""
         self._has_missed |= not is_complete
         if self._has_missed:
-            logger.warning("notifications of changes were missed: everything is read again")
+            _log.warning("notifications of changes were missed: everything is read again")
             await self.read_again()
             self._has_missed = False
 

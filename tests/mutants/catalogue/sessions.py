@@ -6,7 +6,7 @@ from mutants.mutant import Edit, Mutant
 
 _SESSION = "moldau.broker.fetch_session"
 _SESSIONS = "moldau.broker.fetch_sessions"
-_LEADERSHIP = "moldau.replication.leadership"
+_LEADERSHIP = "moldau.replication.rules.leadership"
 _NEWS = "unit/broker/test_session_news.py"
 _ENDS = f"{_NEWS}::test_what_ends_a_rest"
 

@@ -8,7 +8,7 @@ belongs to the log.
 
 A shell, owned by the event loop: a change of state has no `await` in its middle. What would block
 (fsync, snapshots, removing files) runs in a worker. `find_offset_by_timestamp` and
-`max_timestamp_offset` may be called from a worker (`log_lookups`).
+`max_timestamp_offset` may be called from a worker (`log_reader`).
 
 Invariants (docs/invariants.md): offsets grow with every batch (LOG-1); log start offset <= log end
 offset, recovery point <= log end offset (LOG-2); the tuple of segments is replaced, never changed
@@ -36,9 +36,15 @@ from moldau.records.batch_header import (
 from moldau.records.batch_reader import DEFAULT_LIMIT_BYTES
 from moldau.storage.log_directory import LogDirectory
 from moldau.storage.log_flush import LogFlush
-from moldau.storage.log_lookups import LogLookups
-from moldau.storage.log_ranges import LogRanges
-from moldau.storage.log_reader import LogRead, TimestampedOffset, find_aborted, segment_index
+from moldau.storage.log_reader import (
+    LogRead,
+    LogReader,
+    TimestampedOffset,
+    find_aborted,
+    find_max_timestamp,
+    find_offset_by_timestamp,
+    segment_index,
+)
 from moldau.storage.producer_replay import apply_marker, read_marker, rebuild_producers
 from moldau.storage.producer_state import ProducerState
 from moldau.storage.replicated_batches import check_replicated
@@ -97,7 +103,6 @@ class Log:
         self.topic_id = topic_id
         self.folder = folder
         self.directory = directory
-        self.segments = segments
         self.log_start_offset = Offset(log_start_offset)
         self.log_end_offset = Offset(log_end_offset)
         self.is_closed = False
@@ -110,16 +115,16 @@ class Log:
         self.on_start_moved: Callable[[], None] | None = None  # told when the log start has moved
         self.has_lost_its_end = False  # found when it was opened: batches that had been written
         self._active = segments[-1]
-        self._ranges = LogRanges(self)
+        self._reader = LogReader(segments)
         self._flush = LogFlush(
             self,
+            self._reader,
             recovery_point,
             snapshots,
             stored_epochs,
             is_durable=is_durable,
             unflushed_from=self._active.base_offset if unflushed_from is None else unflushed_from,
         )
-        self._lookups = LogLookups(self, self._flush)
         self.update_options(options)
 
     def __repr__(self) -> str:
@@ -129,6 +134,15 @@ class Log:
         )
 
     # Facts
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """Oldest first; the last one is appended to."""
+        return self._reader.segments
+
+    @segments.setter
+    def segments(self, segments: tuple[Segment, ...]) -> None:
+        self._reader.segments = segments
 
     @property
     def size_bytes(self) -> int:
@@ -293,7 +307,7 @@ class Log:
             raise self.directory.judge(error) from error
         if indexed:
             self._index_is_full = len(segment.offset_index) >= self._max_index_entries
-        self._ranges.remember(base_offset, (segment, position))
+        self._reader.remember(base_offset, (segment, position))
         self.log_end_offset = Offset(last_offset + 1)
         flush = self._flush
         if flush.dirty_since_ms is None:
@@ -345,7 +359,7 @@ class Log:
         self._active = new
         self._begin_segment()
         self._flush.folder_changed = True
-        self._ranges.remember(base_offset, (new, 0))
+        self._reader.remember(base_offset, (new, 0))
         self.directory.flush_soon(self)
         return new
 
@@ -368,10 +382,10 @@ class Log:
             end_offset = log_end_offset
         if offset >= end_offset:
             if offset == log_end_offset:
-                self._ranges.remember(offset, (self._active, self._active.size_bytes))
+                self._reader.remember(offset, (self._active, self._active.size_bytes))
             return LogRead(None, offset)
         try:
-            return self._ranges.read(offset, max_bytes, end_offset, min_one)
+            return self._reader.read(offset, max_bytes, end_offset, log_end_offset, min_one)
         except OSError as error:
             raise self.directory.judge(error) from error
 
@@ -382,13 +396,22 @@ class Log:
 
         Unpacks one batch at a time, of so many bytes at most, here and below.
         """
-        return self._lookups.find_offset_by_timestamp(timestamp_ms, unpacked_bytes)
+
+        def find(segments: Sequence[Segment]) -> TimestampedOffset | None:
+            start = self.log_start_offset
+            return find_offset_by_timestamp(segments, start, timestamp_ms, unpacked_bytes)
+
+        return self._reader.look_up(find, self.directory, self.require_usable)
 
     def max_timestamp_offset(
         self, unpacked_bytes: int = DEFAULT_LIMIT_BYTES
     ) -> TimestampedOffset | None:
         """The first of the youngest records. Any thread; may read files."""
-        return self._lookups.find_max_timestamp(unpacked_bytes)
+
+        def find(segments: Sequence[Segment]) -> TimestampedOffset | None:
+            return find_max_timestamp(segments, self.log_start_offset, unpacked_bytes)
+
+        return self._reader.look_up(find, self.directory, self.require_usable)
 
     def aborted_transactions(
         self, start_offset: int, end_offset: int
@@ -487,7 +510,7 @@ class Log:
     @property
     def disturbances(self) -> int:
         """Changes when segments are truncated or replaced: what was read of them is void then."""
-        return self._flush.truncations
+        return self._reader.disturbances
 
     def holds_segments(self, segments: Sequence[Segment]) -> bool:
         """Whether these are neighbours in the log, and none of them is appended to."""
@@ -505,7 +528,7 @@ class Log:
         self._flush.begin_truncation()
         try:
             self.segments = (*self.segments[:first], new, *self.segments[first + len(old) :])
-            self._ranges.forget()
+            self._reader.forget()
             self._delete_files(old[:1], with_snapshots=False)  # a segment still begins there
             self._delete_files(old[1:])
         except OSError as error:
@@ -597,7 +620,7 @@ class Log:
     def _finish_truncation(self, active: Segment, end_offset: int) -> None:
         self._active = active
         self._begin_segment()
-        self._ranges.forget()
+        self._reader.forget()
         self.log_end_offset = Offset(end_offset)
         self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
         self.cleaned_offset = min(self.cleaned_offset, self.log_end_offset)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from moldau.errors import InvariantViolation
 from moldau.storage.leader_epoch_file import write_epochs
-from moldau.storage.log_reader import segment_index
+from moldau.storage.log_reader import LogReader, segment_index
 from moldau.storage.rules.epoch_cache import EpochCache
 from moldau.storage.rules.file_names import LEADER_EPOCHS_FILE
 from moldau.storage.rules.producer_sequences import ProducerEntry
@@ -37,7 +37,7 @@ class _FlushPlan:
     """What one flush writes, as it stood when the flush began."""
 
     end_offset: int
-    truncations: int
+    disturbances: int
     segments: tuple[Segment, ...]
     epochs: EpochCache | None
     snapshots: tuple[tuple[int, tuple[ProducerEntry, ...]], ...]
@@ -50,6 +50,7 @@ class LogFlush:
     def __init__(
         self,
         log: Log,
+        reader: LogReader,
         recovery_point: int,
         snapshots: SnapshotFiles,
         stored_epochs: EpochCache,
@@ -71,7 +72,7 @@ class LogFlush:
         self._snapshots = snapshots
         self._stored_epochs = stored_epochs  # what the file holds
         self._snapshots_due: list[tuple[int, tuple[ProducerEntry, ...]]] = []
-        self.truncations = 0  # counted at their beginning and their end: odd while one is under way
+        self._reader = reader
         self._running: asyncio.Future[None] | None = None
 
     def begin_dirty(self, now_ms: int) -> None:
@@ -95,7 +96,7 @@ class LogFlush:
 
     def begin_truncation(self) -> None:
         """What a running flush or lookup finds is void from here on."""
-        self.truncations += 1
+        self._reader.disturbances += 1
 
     def announce_truncation(self, offset: int) -> None:
         """Say nothing any more of what lies behind an offset: it is about to be taken away."""
@@ -114,12 +115,8 @@ class LogFlush:
         self.folder_changed = True
         self._doomed_from = None
 
-    def is_undisturbed(self, truncations: int) -> bool:
-        """Whether no truncation was or is under way since the count was read. Any thread."""
-        return truncations == self.truncations and truncations % 2 == 0
-
     def end_truncation(self, end_offset: int) -> None:
-        self.truncations += 1
+        self._reader.disturbances += 1
         self.recovery_point = min(self.recovery_point, end_offset)
         self._unflushed_from = min(self._unflushed_from, self._log.segments[-1].base_offset)
         self._snapshots_due = [due for due in self._snapshots_due if due[0] <= end_offset]
@@ -188,7 +185,7 @@ class LogFlush:
         wanted = self._snapshots.offsets  # without those of segments deleted meanwhile
         plan = _FlushPlan(
             end_offset=log.log_end_offset,
-            truncations=self.truncations,
+            disturbances=self._reader.disturbances,
             segments=log.segments[self._first_unflushed() :],
             epochs=None if epochs == self._stored_epochs else epochs,
             snapshots=tuple(due for due in self._snapshots_due if due[0] in wanted),
@@ -224,7 +221,7 @@ class LogFlush:
     def _apply(self, plan: _FlushPlan) -> None:
         if plan.epochs is not None:
             self._stored_epochs = plan.epochs
-        if plan.truncations == self.truncations:
+        if plan.disturbances == self._reader.disturbances:
             reached = min(plan.end_offset, self._kept_end())
             self.recovery_point = max(self.recovery_point, reached)
             if self.recovery_point > self._log.log_end_offset:

@@ -276,7 +276,11 @@ MUTANTS = (
         rule="LOG-7",
         breaks="a sync that began before a truncation moves the recovery point after it",
         edits=(
-            Edit(_FLUSH, "if plan.truncations == self.truncations:", "if plan.end_offset >= 0:"),
+            Edit(
+                _FLUSH,
+                "if plan.disturbances == self._reader.disturbances:",
+                "if plan.end_offset >= 0:",
+            ),
         ),
         tests=(
             f"{_UNIT}/test_log_flush.py::test_a_sync_that_began_before_a_truncation_proves_nothing",

@@ -89,6 +89,58 @@ def test_a_driver_that_is_killed_leaves_files_exactly_once_and_loses_nothing_of_
     assert set(map(int, values)) == set(range(COUNT)), f"killed when {what}"
 
 
+LATE = """
+name = "late"
+[sources.clicks]
+topic = "{source}"
+format = "json"
+schema = "n INT, at TIMESTAMP"
+watermark = {{ column = "at", delay = "1 minute" }}
+options = {{ maxOffsetsPerTrigger = 400 }}
+[transforms.per_minute]
+sql = "SELECT window.start AS minute, count(*) AS n FROM clicks GROUP BY window(at, '1 minute')"
+[sinks.feed]
+topic = "{feed}"
+output_mode = "update"
+[spark]
+spark.driver.memory = "512m"
+spark.driver.extraJavaOptions = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""
+
+
+@pytest.mark.timeout(900)
+def test_late_records_are_counted_once_though_a_driver_is_killed_in_the_middle_of_a_batch(
+    bootstrap: str, topics: Topics, tmp_path: Path
+) -> None:
+    source, feed = topics.create(), topics.create()
+    path = tmp_path / "late.toml"
+    path.write_text(LATE.format(source=source, feed=feed))
+    values = [json.dumps({"n": 0, "at": "2026-11-15T11:30:30Z"}).encode()] * 400
+    for number in range(2000):  # far behind the watermark that the first batch sets
+        at = f"2026-11-15T10:{number % 12:02d}:00Z"
+        values.append(json.dumps({"n": number, "at": at}).encode())
+    with moldau.Producer(bootstrap) as producer:
+        producer.send_many(source, values).result()
+    query = tmp_path / "checkpoints/late/feed"
+    moments: dict[str, Callable[[], object]] = {
+        "late records are counted": (query / "moldau-tally.json").exists,
+        "the fourth batch is planned": (query / "offsets/3").exists,
+        "the fourth batch is done": (query / "commits/3").exists,
+    }
+    what = random.choice(list(moments))
+    kill_when(path, bootstrap, moments[what], what)
+    with pipeline_driver(path, bootstrap, "--once", *MASTER) as process:
+        process.wait(PATIENCE_SECONDS)
+        assert process.returncode == 0, log_of(path)
+
+    written = moldau.read_table(feed, bootstrap=bootstrap)["value"].to_pylist()
+    counts = {row["minute"]: row["n"] for row in map(json.loads, written)}
+    missing = len(values) - sum(counts.values())
+    assert missing > 1000, f"nothing was late, killed when {what}"
+    tally = json.loads((query / "moldau-tally.json").read_text())
+    assert tally["late_records"] == missing, f"killed when {what}"
+
+
 def _find_last(folder: Path) -> bool:
     return folder.is_dir() and any(path.name.isdigit() for path in folder.iterdir())
 

@@ -13,7 +13,7 @@ from moldau.model import TopicPartition
 from moldau.spark.pipeline.model import LakeSink, Pipeline, TopicSink
 from moldau.spark.pipeline.rules.compaction_plan import FileSize, plan_compaction
 from moldau.spark.pipeline.rules.declaration import read_pipeline
-from moldau.spark.pipeline.rules.failures import explain_failure, is_outage, tell_leaderless
+from moldau.spark.pipeline.rules.failures import explain_failure, is_outage, lost_its_disk
 from moldau.spark.pipeline.rules.journal import JournalEntry, decode_entry, encode_entry
 from moldau.spark.pipeline.rules.lag import partition_lags, total_lag
 from moldau.spark.pipeline.rules.lake_layout import (
@@ -341,12 +341,9 @@ def test_a_query_that_lost_its_cluster_is_told_from_one_that_is_wrong() -> None:
     assert not is_outage("moldau.errors.ConfigurationError: no broker answers")
 
 
-def test_partitions_without_a_leader_are_named() -> None:
-    some = [TopicPartition("t", number) for number in range(5)]
-    assert tell_leaderless(some[:1]).startswith(
-        "t-0 has no leader: brokers are away, or their disk"
-    )
-    assert tell_leaderless(some).startswith("t-0, t-1, t-2 and 2 more have no leader")
+def test_a_disk_is_lost_where_a_broker_that_is_there_has_its_replica_offline() -> None:
+    assert lost_its_disk(offline_replicas=(2, 3), brokers=(1, 2))
+    assert not lost_its_disk(offline_replicas=(3,), brokers=(1, 2))
 
 
 # Groups

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import moldau
+from moldau.errors import BrokerUnreachableError
 from moldau.spark.pipeline.cluster_watch import ClusterWatch
 from moldau.spark.pipeline.file import load_pipeline
 from moldau.spark.pipeline.run import PipelineFailedError
@@ -53,16 +55,19 @@ def own_broker(tmp_path: Path) -> Iterator[BrokerProcess]:
 
 
 def test_it_is_said_at_once_that_no_broker_answers_and_that_one_does_again(
-    own_broker: BrokerProcess, tmp_path: Path
+    own_broker: BrokerProcess, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    said: list[str] = []
-    with ClusterWatch(load_pipeline(declare(tmp_path)), own_broker.bootstrap, said.append):
-        eventually(lambda: said, "nothing was said of the missing broker")
+    stop = threading.Event()
+    with ClusterWatch(load_pipeline(declare(tmp_path)), own_broker.bootstrap) as watch:
+        with pytest.raises(BrokerUnreachableError):
+            watch.wait_until_answered(stop, 2.0)
+        eventually(lambda: caplog.messages, "nothing was said of the missing broker")
         own_broker.start()
-        eventually(lambda: len(said) > 1, lambda: f"nothing was said of its coming: {said}")
-    assert f"no broker answers at {own_broker.bootstrap}" in said[0]
-    assert said[0].endswith("; the pipeline waits and tries again")
-    assert said[1].startswith("the cluster answers again, after ")
+        watch.wait_until_answered(stop, None)
+        eventually(lambda: len(caplog.messages) > 1, "nothing was said of its coming")
+    away, again = caplog.messages
+    assert away.startswith(f"no broker answers at {own_broker.bootstrap} (Connection refused)")
+    assert again.startswith(f"{own_broker.bootstrap} answers again, after ")
 
 
 def test_a_pipeline_speaks_of_its_batches_and_of_a_broker_that_goes_away_under_it(
@@ -85,7 +90,7 @@ def test_a_pipeline_speaks_of_its_batches_and_of_a_broker_that_goes_away_under_i
         own_broker.kill()
         wait_for(f"moldau: no broker answers at {bootstrap}")
         own_broker.start()
-        wait_for("moldau: the cluster answers again")
+        wait_for(f"moldau: {bootstrap} answers again, after ")
         send(bootstrap, "words", [b"three"])
         wait_for("copy: batch 1, 1 record in ")
     values = moldau.read_table("copied", bootstrap=bootstrap)["value"].to_pylist()
@@ -98,7 +103,7 @@ def test_a_pipeline_whose_broker_never_answers_says_so_before_spark_is_there(
     path = declare(tmp_path)
     with pipeline_driver(path, f"127.0.0.1:{free_port()}", "--master", "local[2]") as process:
         eventually(
-            lambda: "the pipeline waits and tries again" in (tmp_path / "log.txt").read_text(),
+            lambda: "(Connection refused); trying again" in (tmp_path / "log.txt").read_text(),
             lambda: log_of(path),
             PATIENCE_SECONDS,
         )

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from moldau.cli.log_lines import warnings_shown
 from moldau.cli.output import note
 
 if TYPE_CHECKING:
@@ -24,17 +25,14 @@ _DEAD_LETTERS = "dead-letters-"
 @contextmanager
 def watching(pipeline: Pipeline, options: RunOptions) -> Iterator[Watcher]:
     """Who is told of a run while it goes on."""
-    from moldau.spark.pipeline.cluster_watch import ClusterWatch
-
-    lines = Lines()
     if not sys.stderr.isatty():
-        with ClusterWatch(pipeline, options.bootstrap, lines.say):
-            yield lines
+        with warnings_shown():
+            yield Lines()
         return
-    with ClusterWatch(pipeline, options.bootstrap, lines.say):
+    with warnings_shown():
         waiting = _count_waiting(pipeline, options)
-    bars = _Bars(waiting, has_end=options.once)
-    with bars, ClusterWatch(pipeline, options.bootstrap, bars.say):
+    # Entered first: what is said on standard error from then on stands above the bars.
+    with _Bars(waiting, has_end=options.once) as bars, warnings_shown():
         yield bars
 
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from moldau.errors import MoldauError
 from moldau.spark.pipeline.checkpoint import Checkpoint
-from moldau.spark.pipeline.cluster_watch import wait_for_cluster
+from moldau.spark.pipeline.cluster_watch import ClusterWatch
 from moldau.spark.pipeline.model import Pipeline
 from moldau.spark.pipeline.progress_files import RunReport, RunState, write_report
 from moldau.spark.pipeline.queries import PlannedQuery, plan_queries
@@ -140,9 +140,13 @@ def run_pipeline(
     With a session it runs beside whatever else that session does, and leaves it running.
     """
     checkpoint = Checkpoint(Path(pipeline.checkpoint))
-    wait_for_cluster(options.bootstrap, stop, CLUSTER_SECONDS)
-    with checkpoint.locked(), _session(pipeline, options, spark) as own:
-        run = _Run(pipeline, options, watcher)
+    with (
+        checkpoint.locked(),
+        ClusterWatch(pipeline, options.bootstrap) as cluster,
+        _session(pipeline, options, spark) as own,
+    ):
+        cluster.wait_until_answered(stop, CLUSTER_SECONDS)
+        run = _Run(pipeline, options, watcher, cluster)
         begun = fix_starts(pipeline, options.bootstrap)
         return run.run(plan(own, begun, options), stop)
 
@@ -164,10 +168,13 @@ def _session(
 class _Run:
     """One run, in the thread that called."""
 
-    def __init__(self, pipeline: Pipeline, options: RunOptions, watcher: Watcher) -> None:
+    def __init__(
+        self, pipeline: Pipeline, options: RunOptions, watcher: Watcher, cluster: ClusterWatch
+    ) -> None:
         self._pipeline = pipeline
         self._options = options
         self._watcher = watcher
+        self._cluster = cluster
         self._started_ms = _now_ms()
         self._queries: dict[str, StreamingQuery] = {}
         self._progress: dict[str, QueryProgress] = {}
@@ -224,7 +231,7 @@ class _Run:
         for explained in faults.values():
             self._watcher.say(f"{explained}; it begins again, where it was, when a broker answers")
         seconds = CLUSTER_SECONDS if self._options.once else None
-        wait_for_cluster(self._options.bootstrap, stop, seconds)
+        self._cluster.wait_until_answered(stop, seconds)
         for one in self._planned:
             if one.name in faults and not stop.is_set():
                 self._queries[one.name] = one.start()

@@ -7,9 +7,7 @@ the text given to `raise_error`, the end of a traceback, or else the first line.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-
-from moldau.model import TopicPartition
+from collections.abc import Collection
 
 _RAISED = re.compile(r"^(?P<kind>[\w.]+(?:Error|Exception)): (?P<said>[^\n]+)", re.MULTILINE)
 _OWN_KIND = "moldau."
@@ -22,7 +20,6 @@ _OUTAGE = re.compile(
     r"moldau\.errors\.(?:BrokerUnreachable|ClusterUnreachable|ConnectionLost|NoAnswer"
     r"|DeliveryTimeout|OperationTimeout|LeaderNotAvailable|NotLeader|Storage)Error: "
 )
-_MOST_NAMED = 3
 
 
 def is_outage(text: str) -> bool:
@@ -30,16 +27,9 @@ def is_outage(text: str) -> bool:
     return _OUTAGE.search(text) is not None
 
 
-def tell_leaderless(partitions: Sequence[TopicPartition]) -> str:
-    """Say what it means that partitions have no leader."""
-    named = ", ".join(str(one) for one in sorted(partitions)[:_MOST_NAMED])
-    more = len(partitions) - _MOST_NAMED
-    listed = f"{named} and {more} more" if more > 0 else named
-    have = "has" if len(partitions) == 1 else "have"
-    return (
-        f"{listed} {have} no leader: brokers are away, or their disk is full or has failed, which "
-        "their logs tell"
-    )
+def lost_its_disk(offline_replicas: Collection[int], brokers: Collection[int]) -> bool:
+    """Whether a broker that is there has a replica offline: then it has lost the disk for it."""
+    return not set(brokers).isdisjoint(offline_replicas)
 
 
 def explain_failure(name: str, text: str) -> str:

@@ -13,8 +13,7 @@ from moldau.errors import ConfigurationError
 from moldau.spark.pipeline.file import load_pipeline
 from moldau.spark.pipeline.model import LakeSink, PythonTransform, SqlTransform, TopicSink
 from moldau.spark.pipeline.rules.flow import describe_flow
-from moldau.spark.pipeline.rules.progress import BatchReport, QueryProgress
-from moldau.spark.pipeline.rules.tally import SetAside
+from moldau.spark.pipeline.rules.progress import BatchReport, QueryProgress, SetAside
 
 WHOLE = """
 name = "clicks"

@@ -11,38 +11,40 @@ from hypothesis import strategies as st
 from moldau.errors import ConfigurationError, InvariantViolation
 from moldau.model import TopicPartition
 from moldau.spark.pipeline.model import LakeSink, Pipeline, TopicSink
-from moldau.spark.pipeline.rules.compaction_plan import FileSize, plan_compaction
 from moldau.spark.pipeline.rules.declaration import read_pipeline
 from moldau.spark.pipeline.rules.failures import explain_failure, is_outage, lost_its_disk
-from moldau.spark.pipeline.rules.journal import JournalEntry, decode_entry, encode_entry
-from moldau.spark.pipeline.rules.lag import partition_lags, total_lag
-from moldau.spark.pipeline.rules.lake_layout import (
+from moldau.spark.pipeline.rules.flow import with_groups_of
+from moldau.spark.pipeline.rules.lake import (
+    FileSize,
+    JournalEntry,
     Move,
     batch_entry,
+    count_late,
+    decode_entry,
+    encode_entry,
     find_batch_id,
+    grow_columns,
     partition_values,
+    plan_compaction,
     plan_moves,
 )
-from moldau.spark.pipeline.rules.late_records import count_late
-from moldau.spark.pipeline.rules.metrics_text import render_metrics
 from moldau.spark.pipeline.rules.progress import (
     BatchReport,
     QueryProgress,
-    add_reports,
-    merge_positions,
-    parse_offset_log,
-)
-from moldau.spark.pipeline.rules.quantities import parse_size_bytes, parse_span_ms, spark_interval
-from moldau.spark.pipeline.rules.query_groups import with_groups_of
-from moldau.spark.pipeline.rules.schema_growth import grow_columns
-from moldau.spark.pipeline.rules.sink_columns import folder_columns, topic_columns
-from moldau.spark.pipeline.rules.tally import (
     SetAside,
     Tally,
     add_batch,
+    add_reports,
     decode_tally,
     encode_tally,
+    merge_positions,
+    parse_offset_log,
+    partition_lags,
+    render_metrics,
+    total_lag,
 )
+from moldau.spark.pipeline.rules.section import parse_size_bytes, parse_span_ms, spark_interval
+from moldau.spark.pipeline.rules.sinks import folder_columns, topic_columns
 
 QUERY = "1f3a9c04-0000-4000-8000-000000000000"
 NOW = datetime(2026, 11, 15, 12, 30, tzinfo=UTC)

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
     from moldau.spark.pipeline.model import Pipeline
     from moldau.spark.pipeline.progress_files import RunReport
-    from moldau.spark.pipeline.rules.progress import BatchReport, QueryProgress
-    from moldau.spark.pipeline.rules.tally import SetAside
+    from moldau.spark.pipeline.rules.progress import BatchReport, QueryProgress, SetAside
     from moldau.spark.pipeline.run import RunOptions, Watcher
 
 _DEAD_LETTERS = "dead-letters-"

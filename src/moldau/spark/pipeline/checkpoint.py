@@ -24,8 +24,13 @@ from pathlib import Path
 
 from moldau.errors import StartupError
 from moldau.spark.pipeline.durable_files import create_whole, find_text, write_whole
-from moldau.spark.pipeline.rules.progress import merge_positions, parse_offset_log
-from moldau.spark.pipeline.rules.tally import Tally, decode_tally, encode_tally
+from moldau.spark.pipeline.rules.progress import (
+    Tally,
+    decode_tally,
+    encode_tally,
+    merge_positions,
+    parse_offset_log,
+)
 
 _LOCK = "lock"
 _LOG = "spark.log"

@@ -17,7 +17,7 @@ from moldau.spark.pipeline.durable_files import sync_files, sync_folder
 from moldau.spark.pipeline.lake_state import LakeState, Staging
 from moldau.spark.pipeline.parquet_files import count_rows, read_columns
 from moldau.spark.pipeline.parquet_lake import Loaded, inspect_staged
-from moldau.spark.pipeline.rules.lake_layout import NO_VALUE, Move, partition_values
+from moldau.spark.pipeline.rules.lake import NO_VALUE, Move, partition_values
 
 try:
     import deltalake

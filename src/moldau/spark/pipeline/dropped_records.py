@@ -28,7 +28,7 @@ from moldau.spark.pipeline.plan_tracing import (
     find_timeless_places,
     read_facts,
 )
-from moldau.spark.pipeline.rules.tally import SetAside, Tally, add_batch
+from moldau.spark.pipeline.rules.progress import SetAside, Tally, add_batch
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject

@@ -19,7 +19,7 @@ from moldau.errors import InvariantViolation
 from moldau.spark.pipeline.lake_state import LakeState, Staging
 from moldau.spark.pipeline.model import LakeSink
 from moldau.spark.pipeline.parquet_lake import Loaded, ParquetLake
-from moldau.spark.pipeline.rules.late_records import count_late, find_end
+from moldau.spark.pipeline.rules.lake import count_late, find_end
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -21,17 +21,19 @@ from moldau.spark.pipeline.durable_files import (
     sync_folder,
     write_whole,
 )
-from moldau.spark.pipeline.rules.journal import JournalEntry, decode_entry, encode_entry
-from moldau.spark.pipeline.rules.lake_layout import (
+from moldau.spark.pipeline.rules.lake import (
     COMPACTION_ENTRY,
     JOURNAL_FOLDER,
     STAGING_FOLDER,
     STATE_FOLDER,
+    JournalEntry,
     batch_entry,
+    decode_entry,
+    encode_entry,
     find_batch_id,
+    grow_columns,
     query_folder,
 )
-from moldau.spark.pipeline.rules.schema_growth import grow_columns
 
 _OWNER = "owner.json"
 _COLUMNS = "columns.json"

@@ -23,13 +23,14 @@ from moldau.spark.pipeline.parquet_files import (
     read_columns,
     write_columns,
 )
-from moldau.spark.pipeline.rules.compaction_plan import FileSize, plan_compaction
-from moldau.spark.pipeline.rules.journal import JournalEntry
-from moldau.spark.pipeline.rules.lake_layout import (
+from moldau.spark.pipeline.rules.lake import (
     COMMON_METADATA,
+    FileSize,
+    JournalEntry,
     Move,
     is_published_part,
     partition_values,
+    plan_compaction,
     plan_moves,
     short_query,
 )

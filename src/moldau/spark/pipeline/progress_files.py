@@ -9,9 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from moldau.spark.pipeline.durable_files import find_text
-from moldau.spark.pipeline.rules.metrics_text import render_metrics
-from moldau.spark.pipeline.rules.progress import QueryProgress
-from moldau.spark.pipeline.rules.tally import SetAside
+from moldau.spark.pipeline.rules.progress import QueryProgress, SetAside, render_metrics
 
 RunState = Literal["running", "finished", "stopped", "failed"]
 

@@ -14,9 +14,9 @@ from moldau.spark.pipeline.frames import build_dead_letters, build_frames, colum
 from moldau.spark.pipeline.lake_loader import LakeLoader, open_lake, system_now
 from moldau.spark.pipeline.model import LakeSink, OutputMode, Pipeline, TopicSink
 from moldau.spark.pipeline.plan_tracing import may_drop
-from moldau.spark.pipeline.rules.query_groups import with_groups_of
-from moldau.spark.pipeline.rules.sink_columns import folder_columns, topic_columns
-from moldau.spark.pipeline.rules.tally import SetAside
+from moldau.spark.pipeline.rules.flow import with_groups_of
+from moldau.spark.pipeline.rules.progress import SetAside
+from moldau.spark.pipeline.rules.sinks import folder_columns, topic_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

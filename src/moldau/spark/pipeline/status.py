@@ -16,8 +16,7 @@ from moldau.model import TopicPartition
 from moldau.spark.pipeline.checkpoint import Checkpoint
 from moldau.spark.pipeline.model import Pipeline, Source
 from moldau.spark.pipeline.progress_files import RunReport, find_report
-from moldau.spark.pipeline.rules.lag import PartitionLag, partition_lags, total_lag
-from moldau.spark.pipeline.rules.tally import SetAside
+from moldau.spark.pipeline.rules.progress import PartitionLag, SetAside, partition_lags, total_lag
 from moldau.spark.pipeline.source_topics import find_partitions
 
 Bounds = Mapping[TopicPartition, tuple[int, int]]

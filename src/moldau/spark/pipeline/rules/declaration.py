@@ -2,19 +2,35 @@
 
 [sources.NAME]     topics, and how their values are read
 [transforms.NAME]  SQL or a Python function, each over what is above it
-[sinks.NAME]       a topic, a folder of Parquet files, or a Delta table
+[sinks.NAME]       a topic, a folder of Parquet files, or a Delta table: see `sinks`
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 
-from moldau.spark.pipeline.model import Pipeline, Sink, Source, Transform
-from moldau.spark.pipeline.rules.section import Faults, Section
-from moldau.spark.pipeline.rules.sink_declaration import read_sink
-from moldau.spark.pipeline.rules.source_declaration import OptionFault, read_source
-from moldau.spark.pipeline.rules.transform_declaration import read_transform
+from moldau.spark.pipeline.model import (
+    LateRecords,
+    Pipeline,
+    PythonTransform,
+    Sink,
+    Source,
+    SqlTransform,
+    Transform,
+    ValueFormat,
+    Watermark,
+)
+from moldau.spark.pipeline.rules.section import (
+    Faults,
+    Section,
+    check_known,
+    check_topic,
+    parse_span_ms,
+    spark_interval,
+)
+from moldau.spark.pipeline.rules.sinks import read_sink
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -54,7 +70,7 @@ def _read_sources(
     if not sections and not root.has("sources"):
         root.fault("sources", "there is none; add a table such as [sources.clicks]")
     return tuple(
-        read_source(name, section, pipeline_name, option_fault) for name, section in sections
+        _read_source(name, section, pipeline_name, option_fault) for name, section in sections
     )
 
 
@@ -63,7 +79,7 @@ def _read_transforms(root: Section, sources: list[str]) -> tuple[Transform, ...]
     known = list(sources)
     found: list[Transform] = []
     for name, section in root.sections("transforms"):
-        transform = read_transform(name, section, known)
+        transform = _read_transform(name, section, known)
         if transform is not None:
             found.append(transform)
         known.append(name)
@@ -99,3 +115,205 @@ def _check_names(root: Section, pipeline: Pipeline) -> None:
     for sink in pipeline.sinks:
         if not _NAME.fullmatch(sink.name):
             root.fault(f"sinks.{sink.name}", "use letters, digits, dots, dashes and underscores")
+
+
+# Sources
+
+_FORMATS: tuple[ValueFormat, ...] = ("binary", "text", "json", "avro")
+_LATE: tuple[LateRecords, ...] = ("dead_letter", "drop")
+_OWN_OPTIONS = {
+    "subscribe": "topic or topics",
+    "subscribepattern": "topic_pattern",
+    "assign": "topic or topics",
+    "startingoffsets": "starting_offsets",
+    "includeheaders": "headers",
+    "groupid": "group",
+    "kafka.group.id": "group",
+    "kafka.bootstrap.servers": "bootstrap at the top of the file",
+}
+
+
+OptionFault = Callable[[str, str], str | None]
+"""What is wrong with an option of `format("moldau")` and its value, in a sentence; or None."""
+
+
+def _read_source(
+    name: str, section: Section, pipeline_name: str, option_fault: OptionFault
+) -> Source:
+    """The source; what is wrong goes to the section's faults."""
+    value_format: ValueFormat = section.choice("format", "binary", _FORMATS)
+    topics = _read_topics(section)
+    watermark = _read_watermark(section)
+    dead_letter = _read_dead_letter(section, value_format, watermark, topics)
+    source = Source(
+        name=name,
+        topics=topics,
+        topic_pattern=section.find_text("topic_pattern"),
+        format=value_format,
+        schema=_read_schema(section, value_format),
+        dead_letter=dead_letter,
+        late=_read_late(section, dead_letter),
+        starting_offsets=_read_starting_offsets(section),
+        include_headers=section.flag("headers", default=False),
+        watermark=watermark,
+        group=section.find_text("group") or f"pipeline-{pipeline_name}",
+        options=_read_options(section, option_fault),
+    )
+    if sum(map(section.has, ("topic", "topics", "topic_pattern"))) != 1:
+        section.fault(
+            "topic", "give exactly one of topic, topics and topic_pattern, to say what is read"
+        )
+    section.finish()
+    return source
+
+
+def _read_topics(section: Section) -> tuple[str, ...]:
+    one, many = section.find_text("topic"), section.find_texts("topics")
+    topics = (one,) if one else many
+    for topic in topics:
+        check_topic(section, "topic" if one else "topics", topic)
+    return topics
+
+
+def _read_schema(section: Section, value_format: ValueFormat) -> str | None:
+    schema = section.find_text("schema")
+    if value_format == "json" and schema is None:
+        section.fault(
+            "schema",
+            'is missing; JSON values need their columns, such as "user STRING, at TIMESTAMP"',
+        )
+    if value_format == "avro":
+        _check_avro(section, schema)
+    if value_format in ("binary", "text") and schema is not None:
+        section.fault("schema", f"{value_format} values have none; remove it, or set format")
+    return schema
+
+
+def _check_avro(section: Section, schema: str | None) -> None:
+    if schema is None:
+        section.fault("schema", "is missing; Avro values need their schema, as JSON")
+        return
+    fault = _find_avro_fault(schema)
+    if fault is not None:
+        section.fault("schema", fault)
+
+
+def _read_dead_letter(
+    section: Section,
+    value_format: ValueFormat,
+    watermark: Watermark | None,
+    topics: tuple[str, ...],
+) -> str | None:
+    topic = section.find_text("dead_letter")
+    if topic is None:
+        return None
+    check_topic(section, "dead_letter", topic)
+    if topic in topics:
+        section.fault("dead_letter", f"{topic!r} is read by this source; choose another topic")
+    if value_format == "binary" and watermark is None:
+        section.fault("dead_letter", "binary values always parse; remove it, or set format")
+    return topic
+
+
+def _read_late(section: Section, dead_letter: str | None) -> LateRecords:
+    late = section.choice("late", "drop" if dead_letter is None else "dead_letter", _LATE)
+    if late == "dead_letter" and dead_letter is None:
+        section.fault("late", 'nothing says which topic; set dead_letter, or late = "drop"')
+    return late
+
+
+def _read_starting_offsets(section: Section) -> str:
+    text = section.find_text("starting_offsets") or "earliest"
+    if text in ("earliest", "latest", "group") or text.startswith("{"):
+        return text
+    section.fault(
+        "starting_offsets",
+        f"{text!r} is not one of earliest, latest, group, nor JSON of offsets such as "
+        '{"clicks": {"0": 23}}; choose one of them',
+    )
+    return "earliest"
+
+
+def _read_watermark(section: Section) -> Watermark | None:
+    found = section.section("watermark")
+    if found is None:
+        return None
+    column = found.find_text("column") or "_timestamp"
+    delay_ms = found.parsed("delay", -1, parse_span_ms)
+    if delay_ms < 0 and not found.has("delay"):
+        found.fault("delay", 'is missing; say how late records may be, such as "10 minutes"')
+    found.finish()
+    return Watermark(column=column, delay=spark_interval(max(delay_ms, 0)))
+
+
+def _read_options(section: Section, option_fault: OptionFault) -> tuple[tuple[str, str], ...]:
+    options = section.pairs("options")
+    for name, value in options:
+        own = _OWN_OPTIONS.get(name.lower())
+        fault = option_fault(name, value) if own is None else f"set it with {own} instead"
+        if fault is not None:
+            section.fault(f"options.{name}", fault)
+    return options
+
+
+# Avro schemas, as far as they show without decoding anything
+
+_AVRO_EXAMPLE = (
+    '{"type": "record", "name": "Click", "fields": [{"name": "user", "type": "string"}]}'
+)
+
+
+def _find_avro_fault(text: str) -> str | None:
+    """A sentence about the first fault, or None."""
+    try:
+        schema: object = json.loads(text)
+    except ValueError as fault:
+        return f"an Avro schema is JSON, and this is none: {fault}; write it like {_AVRO_EXAMPLE}"
+    if not isinstance(schema, dict) or schema.get("type") != "record":
+        return f"is not the schema of a record; write it like {_AVRO_EXAMPLE}"
+    if not isinstance(schema.get("name"), str):
+        return 'the record has no name; add "name"'
+    fields = schema.get("fields")
+    if not isinstance(fields, list) or not fields:
+        return f'the record has no fields; add "fields", as in {_AVRO_EXAMPLE}'
+    return next((told for one in fields if (told := _find_avro_field_fault(one))), None)
+
+
+def _find_avro_field_fault(field: object) -> str | None:
+    if not isinstance(field, dict) or not isinstance(field.get("name"), str):
+        return f'the field {json.dumps(field)} has no name; add "name"'
+    if "type" not in field:
+        return f'the field {field["name"]!r} has no type; add one, such as "type": "string"'
+    return None
+
+
+# Transforms
+
+_FUNCTION = re.compile(r"([A-Za-z_][\w.]*):([A-Za-z_]\w*)")
+
+
+def _read_transform(name: str, section: Section, known: Sequence[str]) -> Transform | None:
+    """The transform, or None when too much is wrong with it; it may use what is `known`."""
+    sql, function = section.find_text("sql"), section.find_text("python")
+    inputs = section.find_texts("from")
+    section.finish()
+    if bool(sql) == bool(function):
+        section.fault("sql", "give exactly one of sql and python, to say what is done")
+        return None
+    if sql:
+        if inputs:
+            section.fault("from", "SQL names what it reads in its own FROM; remove it")
+        return SqlTransform(name=name, sql=sql)
+    for one in inputs:
+        check_known(section, "from", one, known)
+    return _read_function(name, section, function or "", inputs or tuple(known[-1:]))
+
+
+def _read_function(
+    name: str, section: Section, text: str, inputs: tuple[str, ...]
+) -> PythonTransform | None:
+    found = _FUNCTION.fullmatch(text)
+    if found is None:
+        section.fault("python", f"{text!r} names no function; write module:function")
+        return None
+    return PythonTransform(name=name, module=found[1], function=found[2], inputs=inputs)

@@ -1,4 +1,4 @@
-"""From which topics and through which transforms the rows of a sink come. A rule.
+"""Where the rows of each query come from, and which consumer group tells how far it is. A rule.
 
 What a query in SQL reads is told from the names after FROM and JOIN; Spark is not asked.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 from moldau.spark.pipeline.model import (
     Pipeline,
@@ -79,3 +80,23 @@ def _find_tables(sql: str) -> Iterator[str]:
         elif is_next and word:
             is_next = False
             yield word
+
+
+# Groups
+
+
+def with_groups_of(pipeline: Pipeline, query: str) -> Pipeline:
+    """The pipeline as one query runs it. The first sink has the group that a source names.
+
+    Queries go at different speeds. In one group the quick ones would hide how far the slow ones are
+    behind, and whoever looks would see offsets go to and fro; so each query has one of its own.
+    """
+    if query == pipeline.sinks[0].name:
+        return pipeline
+    return replace(
+        pipeline,
+        sources=tuple(
+            one if one.group is None else replace(one, group=f"{one.group}-{query}")
+            for one in pipeline.sources
+        ),
+    )

@@ -14,7 +14,7 @@ TIMEOUT_SECONDS = 900
 
 
 class Environment:
-    """A virtual environment with the built wheel, and a folder to work in."""
+    """A virtual environment with the built wheel, and a folder for what works with it."""
 
     def __init__(self, folder: Path, wheel: Path) -> None:
         self.bin = folder / "venv" / "bin"
@@ -31,7 +31,10 @@ class Environment:
         run(str(self.bin / "python"), "-m", "pip", "install", "--quiet", *requirements)
 
     def do(self, job: Path) -> None:
-        run(str(self.bin / "python"), "-I", str(job), folder=self.work)
+        """In a folder of its own: jobs may share an environment, and nothing else."""
+        folder = self.work / job.stem
+        folder.mkdir()
+        run(str(self.bin / "python"), "-I", str(job), folder=folder)
 
 
 def build_wheel(folder: Path) -> Path:

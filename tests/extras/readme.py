@@ -83,17 +83,20 @@ def follow_readme(core: Environment, spark: Environment | None) -> None:
 
 
 class Reader:
-    """Somebody who types what the page says, in one folder."""
+    """Somebody who types what the page says: commands beside the Makefile, and code in a project of
+    their own."""
 
     def __init__(self, core: Environment, spark: Environment | None, folder: Path) -> None:
         self._core = core
         self._spark = spark
-        self._folder = folder
+        self._folder = folder / "moldau"
+        self._project = folder / "project"
         self._port = find_ports()
         self._broker: subprocess.Popen[str] | None = None
+        self._project.mkdir()
+        shutil.copytree(ROOT / "src", self._folder / "src")
         for name in ("Makefile", "pyproject.toml", "setup.py", "README.md", "LICENSE"):
-            shutil.copy(ROOT / name, folder / name)
-        shutil.copytree(ROOT / "src", folder / "src")
+            shutil.copy(ROOT / name, self._folder / name)
         (core.bin.parent / ".core").touch()  # for make: the environment is made already
 
     def follow(self, block: Block) -> None:
@@ -141,28 +144,29 @@ class Reader:
         for module, requirement in CLIENTS.items():
             if module in text:
                 environment.add(requirement)
-        file = self._folder / "test_block.py"
+        file = self._project / "test_block.py"
         moved = self._move_ports(text.replace(ENDLESS, ENDLESS.replace("...", "break")))
         python = str(environment.bin / "python")
         if text.startswith("def test_"):
             environment.add("pytest")
             file.write_text(PUBLISH_ORDER + moved, encoding="utf-8")
-            self._run(
-                [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)], environment
-            )
+            command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(file)]
         else:
             file.write_text(moved, encoding="utf-8")
-            self._run([python, str(file)], environment)
+            command = [python, str(file)]
+        self._run(command, environment, self._project)
 
     def _run_shell(self, lines: list[str], environment: Environment) -> None:
         if lines:
             self._run(["bash", "-euo", "pipefail", "-c", "\n".join(lines)], environment)
 
-    def _run(self, command: list[str], environment: Environment) -> None:
+    def _run(
+        self, command: list[str], environment: Environment, folder: Path | None = None
+    ) -> None:
         subprocess.run(
             command,
             check=True,
-            cwd=self._folder,
+            cwd=folder or self._folder,
             env=self._environ(environment),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -9,6 +9,7 @@ then what a new one would be. With names as arguments, only those are tried.
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import tempfile
@@ -122,4 +123,5 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # brokers and folders go, too
     sys.exit(main(sys.argv[1:]))

@@ -83,7 +83,7 @@ campaign: $(VENV)/.core ## Run SEEDS=N simulated clusters with faults, the first
 mutants: $(VENV)/.dev ## Break each rule on purpose and see who notices; MUTANTS='*lead*' some, SEEDS=N counts
 	@set -f; PYTHONPATH=tests $(BIN)/python -m mutants $(MUTANTS) $(if $(filter command environment,$(firstword $(origin SEEDS))),--seeds $(SEEDS))
 
-soak: $(VENV)/.dev ## Move partitions for SECONDS=N while real brokers fail, twice (SEED=K asks for the same again)
+soak: $(VENV)/.dev ## Move partitions for SECONDS=N while real brokers fail, twice, and write to a thousand of them (SEED=K asks for the same again)
 	MOLDAU_SOAK_SECONDS=$(SECONDS) $(if $(SEED),MOLDAU_SOAK_SEED=$(SEED)) $(BIN)/python -m pytest tests/system/test_cluster_soak.py
 
 reference: $(VENV)/.dev ## Write the option tables of the documentation anew from the declarations

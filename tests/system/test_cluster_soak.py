@@ -24,6 +24,7 @@ from moldau.errors import MoldauError
 from support.cluster_processes import ClusterProcesses, cluster_processes
 from support.long_links import long_links
 from support.partition_moves import Mover, both_producers
+from support.waiting import eventually
 from support.zookeeper import running_ensemble
 
 SECONDS = float(os.environ.get("MOLDAU_SOAK_SECONDS", "0"))
@@ -139,6 +140,10 @@ def _create_in_steps(cluster: ClusterProcesses, partitions: int) -> str:
     topic = cluster.create_topic(min(partitions, _PARTITIONS_PER_STEP))
     with moldau.Admin(cluster.bootstrap) as admin:
         for total in range(2 * _PARTITIONS_PER_STEP, partitions + 1, _PARTITIONS_PER_STEP):
-            refusal = admin.create_partitions({topic: total})[topic]
-            assert refusal is None, refusal
+            admin.create_partitions({topic: total})  # the answer may come too late to count
+            eventually(
+                lambda: len(admin.list_topics()[topic].partitions) >= total,  # noqa: B023
+                f"{total} partitions",
+            )
+    cluster.wait_until_whole()
     return topic

@@ -18,7 +18,12 @@ from bench.processes import ServerProcess, broker_command, temporary_folder
 from bench.raw_client import RawClient
 from bench.report import Outcome, Table
 from moldau.coordination.zookeeper_java import find_jars, find_java
-from moldau.coordination.zookeeper_server import NodePorts, ServerOptions, ZookeeperEnsemble, ask
+from moldau.coordination.zookeeper_server import (
+    NodePorts,
+    ServerOptions,
+    ZookeeperEnsemble,
+    ask_server,
+)
 from moldau.errors import StartupError
 
 REPLICAS = 3
@@ -108,7 +113,7 @@ class RunningCluster:
 
     def watch_count(self) -> int:
         """At ZooKeeper, of all brokers."""
-        answer = ask(self._zookeeper.nodes[0].port, "mntr") or ""
+        answer = ask_server(self._zookeeper.nodes[0].port, "mntr") or ""
         counts = (line.split("\t") for line in answer.splitlines() if "\t" in line)
         return int(dict(counts)["zk_watch_count"])
 

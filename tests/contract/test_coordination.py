@@ -17,7 +17,6 @@ from moldau.coordination.port import (
     ANY_VERSION,
     BadVersionError,
     Check,
-    ConnectionLostError,
     Coordination,
     CoordinationError,
     Create,
@@ -29,6 +28,7 @@ from moldau.coordination.port import (
     Operation,
     SessionExpiredError,
     SetData,
+    StoreLostError,
 )
 from moldau.coordination.zookeeper import ZookeeperSession
 from moldau.coordination.zookeeper_settings import ZookeeperSettings
@@ -777,7 +777,7 @@ def test_what_was_asked_for_in_a_lost_session_is_done_there_or_not_at_all(play: 
         session.expire()
         await session.renew()
         results = await asyncio.gather(*writes, return_exceptions=True)
-        assert all(isinstance(r, str | SessionExpiredError | ConnectionLostError) for r in results)
+        assert all(isinstance(r, str | SessionExpiredError | StoreLostError) for r in results)
         nodes = await other.get_many([f"/n{number}" for number in range(20)])
         assert nodes == [None] * 20
 

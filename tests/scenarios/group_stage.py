@@ -51,12 +51,12 @@ from moldau.groups.rules.events import (
     DeleteTopics,
     Event,
     ExpireOffsets,
+    GroupTimer,
     Heartbeat,
     Join,
     Leave,
     LeavingMember,
     Sync,
-    Timer,
     TimerFired,
 )
 from moldau.groups.rules.groups import NO_REQUEST, Groups
@@ -87,7 +87,7 @@ class Stage:
         self.groups = Groups(self.limits)
         self.log: list[Record] = []
         self.now_ms = START_MS
-        self.timers: dict[Timer, int] = {}  # when they are due
+        self.timers: dict[GroupTimer, int] = {}  # when they are due
         self._ids: dict[str, str] = {}  # of members, by their names
         self._made: dict[str, int] = {}  # how many ids a name has had
         self._requests = itertools.count(1)

@@ -17,16 +17,16 @@ import pytest
 
 from moldau.clock import SystemClock
 from moldau.coordination.port import (
-    ConnectionLostError,
     CoordinationError,
     Create,
     NoAccessError,
     NodeExistsError,
     SessionExpiredError,
+    StoreLostError,
 )
 from moldau.coordination.zookeeper import ZookeeperSession
 from moldau.coordination.zookeeper_multi_read import MultiRead
-from moldau.coordination.zookeeper_server import ZookeeperNode, ask
+from moldau.coordination.zookeeper_server import ZookeeperNode, ask_server
 from moldau.coordination.zookeeper_settings import ZookeeperSettings
 from moldau.errors import StartupError
 from moldau.workers import ThreadWorkers
@@ -56,12 +56,12 @@ async def session_with(connect: str, **options: Any) -> AsyncIterator[ZookeeperS
         workers.close()
 
 
-async def patiently(ask: Callable[[], Awaitable[Any]]) -> Any:
-    """What a caller does who hears that the connection was lost: ask again."""
+async def patiently(ask_server: Callable[[], Awaitable[Any]]) -> Any:
+    """What a caller does who hears that the connection was lost: ask_server again."""
     while True:
         try:
-            return await ask()
-        except ConnectionLostError:
+            return await ask_server()
+        except StoreLostError:
             await asyncio.sleep(0.01)
 
 
@@ -138,7 +138,7 @@ def test_a_session_goes_on_when_the_leader_of_the_ensemble_is_killed() -> None:
             # A write whose answer was lost may have happened: the version says so.
             version = 0
             while version < 5:
-                with contextlib.suppress(ConnectionLostError):
+                with contextlib.suppress(StoreLostError):
                     await session.set("/count", b"%d" % (version + 1), version=version)
                 node = await patiently(lambda: session.get("/count"))
                 version = max(version, node.version)
@@ -268,9 +268,9 @@ def test_calls_end_while_no_server_answers_and_work_again_afterwards(zookeeper: 
             await asyncio.sleep(0)
             strait.cut()
             for call in (in_flight, *waiting):
-                with pytest.raises(ConnectionLostError):
+                with pytest.raises(StoreLostError):
                     await call
-            with pytest.raises(ConnectionLostError):
+            with pytest.raises(StoreLostError):
                 await session.get_many(["/a", "/b"])
             strait.open()
             node = await patiently(lambda: session.get("/a"))
@@ -363,7 +363,7 @@ def test_a_session_that_cannot_be_renewed_yet_can_be_later(zookeeper: Zookeeper)
             await ended.wait()
             strait.close()
             for _ in range(2):
-                with pytest.raises(ConnectionLostError):
+                with pytest.raises(StoreLostError):
                     await session.renew()
             strait.open()
             await patiently(session.renew)
@@ -433,7 +433,7 @@ def test_many_nodes_are_read_and_deleted_however_many_they_are(
 
 def packets_of(node: ZookeeperNode) -> int:
     """How many requests the server has had, from all clients."""
-    answer = ask(node.port, "mntr") or ""
+    answer = ask_server(node.port, "mntr") or ""
     (count,) = re.findall(r"^zk_packets_received\s+(\d+)", answer, re.MULTILINE)
     return int(count)
 

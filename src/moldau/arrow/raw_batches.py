@@ -22,7 +22,7 @@ TARGET_BYTES = 16 * 1024 * 1024
 """Of unpacked records in one RecordBatch: batches are added until there are so many."""
 
 
-class RawBatch(Protocol):
+class BatchBytes(Protocol):
     """A whole batch as it was stored, its CRC checked, and which of its records are meant."""
 
     @property
@@ -41,7 +41,7 @@ class RawBatch(Protocol):
 
 
 def batches_to_table(
-    batches: Iterable[RawBatch],
+    batches: Iterable[BatchBytes],
     *,
     columns: Sequence[str] | None = None,
     timestamp_unit: TimestampUnit = "ms",
@@ -57,10 +57,10 @@ def to_table(pieces: Iterable[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
 
 
 def to_record_batches(
-    batches: Iterable[RawBatch], schema: pa.Schema, target_bytes: int = TARGET_BYTES
+    batches: Iterable[BatchBytes], schema: pa.Schema, target_bytes: int = TARGET_BYTES
 ) -> Iterator[pa.RecordBatch]:
     """The records of the batches, unpacked piece by piece; the columns are the schema's."""
-    held: list[RawBatch] = []
+    held: list[BatchBytes] = []
     sources: list[ColumnSource] = []
     held_bytes = 0
     for batch in batches:
@@ -75,7 +75,7 @@ def to_record_batches(
 
 
 def _decode(
-    batches: Sequence[RawBatch], sources: Sequence[ColumnSource], schema: pa.Schema
+    batches: Sequence[BatchBytes], sources: Sequence[ColumnSource], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """One RecordBatch, or none where there is no record."""
     if not sources:
@@ -89,7 +89,7 @@ def _decode(
     yield to_record_batch(columns, _find_runs(batches, columns.source_rows), schema)
 
 
-def _find_runs(batches: Sequence[RawBatch], rows_of_each: Sequence[int]) -> list[Run]:
+def _find_runs(batches: Sequence[BatchBytes], rows_of_each: Sequence[int]) -> list[Run]:
     """Neighbours that differ in nothing but their offsets make one run."""
     runs: list[Run] = []
     last: tuple[TopicPartition, int] | None = None

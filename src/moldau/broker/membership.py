@@ -42,11 +42,11 @@ from moldau.cluster.rules.metadata_image import BrokerState, TopicState
 from moldau.cluster.state_writer import StateWriter
 from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.port import (
-    ConnectionLostError,
     Coordination,
     CoordinationError,
     NoNodeError,
     SessionExpiredError,
+    StoreLostError,
 )
 from moldau.errors import ForeignStoreError, InvariantViolation, MoldauError, StorageError
 from moldau.model import TopicPartition
@@ -75,7 +75,7 @@ _PATIENCE_FACTOR = 1.5
 PlanStates = Callable[[], list[PlannedState]]
 
 
-class Membership:
+class ClusterMembership:
     """See the module."""
 
     def __init__(
@@ -120,7 +120,7 @@ class Membership:
                 await self._come_back(notes)
                 await self._register()
                 break
-            except (ConnectionLostError, NoNodeError) as error:
+            except (StoreLostError, NoNodeError) as error:
                 _log.warning("registering again soon: %s", error)
                 await self._clock.sleep(_RETRY_SECONDS)
             except SessionExpiredError:
@@ -348,7 +348,7 @@ class Membership:
                 await ensure_layout(self._coordination, cluster_id)  # of an older store perhaps
                 await self._publisher.read_in_new_session()
                 return
-            except (ConnectionLostError, SessionExpiredError) as error:
+            except (StoreLostError, SessionExpiredError) as error:
                 _log.warning("no new session yet: %s", error)
                 await self._clock.sleep(_RETRY_SECONDS)
             except ForeignStoreError as error:

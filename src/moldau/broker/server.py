@@ -27,7 +27,7 @@ from moldau.broker.dispatch import DispatchTable, RequestPump
 from moldau.broker.duties import Duties
 from moldau.broker.fetch_sessions import FetchSessions
 from moldau.broker.handlers import HANDLERS
-from moldau.broker.membership import Membership
+from moldau.broker.membership import ClusterMembership
 from moldau.broker.partition_events import PartitionEvents
 from moldau.broker.ports import Ports
 from moldau.broker.replication import Replication, connect_replication
@@ -108,7 +108,7 @@ class Broker:
         self.failure: str | None = None  # why it cannot go on
         self._early: list[RequestPump] | None = []  # connections before the broker is ready
         self._services: Services | None = None
-        self._membership: Membership | None = None
+        self._membership: ClusterMembership | None = None
         self.listeners: tuple[Listener, ...] = ()  # with their real ports, once started
 
     @property
@@ -279,12 +279,12 @@ class Broker:
     def _note_idle(self, topic_partition: TopicPartition, replica: BrokerId, until: float) -> None:
         self.services.partitions.note_idle(topic_partition, replica, until)
 
-    async def _join(self, place: _Place, parts: _Parts) -> Membership:
+    async def _join(self, place: _Place, parts: _Parts) -> ClusterMembership:
         """Read the metadata, come into the cluster, and give every log its part."""
         ports, publisher = self._ports, parts.publisher
         publisher.subscribe(self._on_image)
         await publisher.start()
-        membership = self._membership = Membership(
+        membership = self._membership = ClusterMembership(
             self._describe(place.broker_id),
             coordination=place.coordination,
             clock=ports.clock,
@@ -302,7 +302,7 @@ class Broker:
         tell_unconfirmed(publisher.image)
         return membership
 
-    def _run(self, parts: _Parts, membership: Membership) -> None:
+    def _run(self, parts: _Parts, membership: ClusterMembership) -> None:
         """Begin what goes on as long as the broker lives."""
         log_store, partitions, duties = parts.log_store, parts.partitions, self._duties
         duties.require("applying of metadata", partitions.run())

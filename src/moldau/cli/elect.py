@@ -11,7 +11,7 @@ from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from moldau.model import TopicPartition
 
 
-class Election(Enum):
+class ElectionChoice(Enum):
     """The kinds of election."""
 
     PREFERRED = "preferred"
@@ -20,7 +20,7 @@ class Election(Enum):
 
 def elect(
     election: Annotated[
-        Election,
+        ElectionChoice,
         typer.Argument(
             metavar="preferred|unclean",
             help="preferred: the first replica leads again. unclean: where no replica is alive "

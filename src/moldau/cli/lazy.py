@@ -41,11 +41,11 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class LazyGroup:
     """Commands under one word."""
 
     help: str
-    commands: Mapping[str, Command | Group] = field(default_factory=dict)
+    commands: Mapping[str, Command | LazyGroup] = field(default_factory=dict)
 
     def load(self, name: str, wrap: Wrap) -> Runnable:
         return typer.core.TyperGroup(
@@ -61,7 +61,7 @@ class Group:
 class LazyCommands(MutableMapping[str, Runnable]):
     """What Typer takes for a dictionary of commands; looking one up imports it."""
 
-    def __init__(self, declared: Mapping[str, Command | Group], wrap: Wrap) -> None:
+    def __init__(self, declared: Mapping[str, Command | LazyGroup], wrap: Wrap) -> None:
         self._declared = declared
         self._wrap = wrap
         self._loaded: dict[str, Runnable] = {}

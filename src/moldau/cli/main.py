@@ -20,18 +20,18 @@ from typing import Annotated
 import typer
 import typer.main
 
-from moldau.cli.lazy import CONTEXT_SETTINGS, Command, Group, LazyCommands
+from moldau.cli.lazy import CONTEXT_SETTINGS, Command, LazyCommands, LazyGroup
 
-COMMANDS: dict[str, Command | Group] = {
+COMMANDS: dict[str, Command | LazyGroup] = {
     "start": Command("moldau.cli.start:start"),
-    "zookeeper": Group(
+    "zookeeper": LazyGroup(
         "Run real ZooKeeper servers on this machine.",
         {
             "start": Command("moldau.cli.zookeeper.start:start"),
             "status": Command("moldau.cli.zookeeper.status:status"),
         },
     ),
-    "cluster": Group(
+    "cluster": LazyGroup(
         "Run ZooKeeper and several brokers on this machine.",
         {
             "start": Command("moldau.cli.cluster.start:start"),
@@ -39,7 +39,7 @@ COMMANDS: dict[str, Command | Group] = {
             "stop": Command("moldau.cli.cluster.stop:stop"),
         },
     ),
-    "topics": Group(
+    "topics": LazyGroup(
         "Create, list, describe, alter and delete topics.",
         {
             "create": Command("moldau.cli.topics.create:create"),
@@ -49,14 +49,14 @@ COMMANDS: dict[str, Command | Group] = {
             "delete": Command("moldau.cli.topics.delete:delete"),
         },
     ),
-    "configs": Group(
+    "configs": LazyGroup(
         "Describe and alter the settings of topics and brokers.",
         {
             "describe": Command("moldau.cli.configs.describe:describe"),
             "alter": Command("moldau.cli.configs.alter:alter"),
         },
     ),
-    "groups": Group(
+    "groups": LazyGroup(
         "List, describe, reset and delete consumer groups.",
         {
             "list": Command("moldau.cli.groups.list:list_groups"),
@@ -65,7 +65,7 @@ COMMANDS: dict[str, Command | Group] = {
             "delete": Command("moldau.cli.groups.delete:delete"),
         },
     ),
-    "reassign": Group(
+    "reassign": LazyGroup(
         "Move partitions to other brokers, as a plan says.",
         {
             "plan": Command("moldau.cli.reassign.plan:plan"),
@@ -77,11 +77,11 @@ COMMANDS: dict[str, Command | Group] = {
     "elect": Command("moldau.cli.elect:elect"),
     "produce": Command("moldau.cli.produce:produce"),
     "consume": Command("moldau.cli.consume:consume"),
-    "log": Group(
+    "log": LazyGroup(
         "Look into the files of a log.",
         {"dump": Command("moldau.cli.log.dump:dump")},
     ),
-    "pipeline": Group(
+    "pipeline": LazyGroup(
         "Run pipelines from topics to topics and lakes, on Spark.",
         {
             "run": Command("moldau.cli.pipeline.run:run"),

@@ -23,7 +23,7 @@ T = TypeVar("T")
 CLIENT_ID = "moldau-cli"
 
 
-def client_settings() -> ClientSettings:
+def command_settings() -> ClientSettings:
     return ClientSettings(
         connection=ConnectionSettings(client_id=CLIENT_ID, client_version=__version__)
     )
@@ -34,7 +34,7 @@ def with_admin(bootstrap: str, work: Callable[[AsyncAdmin], Awaitable[T]]) -> T:
     from moldau.client.admin import AsyncAdmin  # not loaded by commands that do not administer
 
     async def session() -> T:
-        async with AsyncAdmin(bootstrap, client_settings()) as admin:
+        async with AsyncAdmin(bootstrap, command_settings()) as admin:
             return await work(admin)
 
     with warnings_shown():
@@ -45,7 +45,7 @@ def with_client(bootstrap: str, work: Callable[[ClusterClient], Awaitable[T]]) -
     """Run work that reads or writes records."""
 
     async def session() -> T:
-        client = ClusterClient(bootstrap, client_settings())
+        client = ClusterClient(bootstrap, command_settings())
         try:
             return await work(client)
         finally:

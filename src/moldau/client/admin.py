@@ -13,8 +13,8 @@ from typing import Self
 
 from moldau.client.admin_configs import ConfigAdmin
 from moldau.client.admin_groups import GroupAdmin
-from moldau.client.admin_leadership import LeadershipAdmin
 from moldau.client.admin_logs import LogAdmin
+from moldau.client.admin_placement import PlacementAdmin
 from moldau.client.admin_topics import TopicAdmin
 from moldau.client.admin_values import ClusterDescription
 from moldau.client.cluster_client import ClientSettings, ClusterClient
@@ -27,7 +27,7 @@ from moldau.model import TopicPartition
 from moldau.net.port import Network
 
 
-class AsyncAdmin(TopicAdmin, ConfigAdmin, LogAdmin, LeadershipAdmin, GroupAdmin):
+class AsyncAdmin(TopicAdmin, ConfigAdmin, LogAdmin, PlacementAdmin, GroupAdmin):
     """Administers one cluster; used by the tasks of one loop. `async with` closes it.
 
     Options are Kafka's, with underscores for dots: `default_api_timeout_ms=5000`.

@@ -36,7 +36,7 @@ from moldau.tasks import TaskSupervisor
 from moldau.wire.apis import FETCH, OFFSET_FOR_LEADER_EPOCH
 from moldau.wire.fetch_exchange import FetchAnswer, encode_fetch_request, parse_fetch_answer
 from moldau.wire.fetch_frame import FetchRequest
-from moldau.wire.fetch_session import FetchSession
+from moldau.wire.fetch_session import FetchSessionHandler
 
 if TYPE_CHECKING:
     from kio.schema.offset_for_leader_epoch.v4.response import OffsetForLeaderEpochResponse
@@ -57,7 +57,7 @@ class _Lane:
     """What a broker is to be asked next."""
 
     def __init__(self) -> None:
-        self.session = FetchSession()
+        self.session = FetchSessionHandler()
         self.next: Fetch | None = None
         self.is_set = asyncio.Event()
 
@@ -137,7 +137,7 @@ class Fetching:
         return await self._pool.to_broker(broker_id)
 
     async def _exchange(
-        self, connection: BrokerConnection, session: FetchSession, fetch: Fetch
+        self, connection: BrokerConnection, session: FetchSessionHandler, fetch: Fetch
     ) -> FetchAnswer:
         by_name = any(topic.topic_id is None for topic, _ in fetch.wanted)
         version = connection.choose_version(FETCH, at_most=_LAST_BY_NAME if by_name else None)
@@ -161,7 +161,7 @@ class Fetching:
         session.answered(answer.session_id)
         return answer
 
-    def _encode(self, version: int, session: FetchSession, fetch: Fetch) -> bytes:
+    def _encode(self, version: int, session: FetchSessionHandler, fetch: Fetch) -> bytes:
         session.want_only(fetch.wanted)
         named = session.next_request()
         settings = self._settings

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from moldau.clock import Clock
-from moldau.coordination.port import ConnectionLostError, Coordination, Delete, NoNodeError
+from moldau.coordination.port import Coordination, Delete, NoNodeError, StoreLostError
 from moldau.errors import MalformedNodeError
 
 _log = logging.getLogger(__name__)
@@ -91,7 +91,7 @@ class ChangeNotifications(Generic[T]):
                 _log.error("a notification is skipped: %s", error)
         if new:
             self._last_read = _number_of(new[-1])
-        with contextlib.suppress(ConnectionLostError):  # the next time is early enough
+        with contextlib.suppress(StoreLostError):  # the next time is early enough
             await self._maybe_purge(names)
         return NewNotifications(found, is_complete)
 

@@ -42,12 +42,12 @@ from moldau.cluster.topic_deletion import TopicDeletion
 from moldau.config.operations import ConfigChange
 from moldau.coordination.port import (
     BadVersionError,
-    ConnectionLostError,
     Coordination,
     NodeExistsError,
     NoNodeError,
     NotEmptyError,
     SessionExpiredError,
+    StoreLostError,
 )
 from moldau.errors import (
     InvalidReplicationFactorError,
@@ -285,7 +285,7 @@ def kafka_errors() -> Iterator[None]:
     """Tell the client in its own words what became of the coordination store."""
     try:
         yield
-    except ConnectionLostError as error:
+    except StoreLostError as error:
         raise RequestTimedOutError(f"whether it was done is not known: {error}") from error
     except SessionExpiredError as error:
         raise NotControllerError(f"this broker has left the cluster: {error}") from error

@@ -18,11 +18,11 @@ from moldau.cluster import layout
 from moldau.cluster.layout import ProducerIdBlock
 from moldau.coordination.port import (
     BadVersionError,
-    ConnectionLostError,
     Coordination,
     NodeExistsError,
     NoNodeError,
     SessionExpiredError,
+    StoreLostError,
 )
 from moldau.errors import MalformedNodeError, RequestTimedOutError
 from moldau.model import BrokerId, ProducerId
@@ -65,7 +65,7 @@ class ProducerIdBlocks:
             block = None
             while block is None:
                 block = await self._try_block()
-        except (ConnectionLostError, SessionExpiredError) as error:
+        except (StoreLostError, SessionExpiredError) as error:
             raise RequestTimedOutError(f"no producer ids could be had: {error}") from error
         self._next, self._end = block.first, block.last + 1
 

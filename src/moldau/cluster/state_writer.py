@@ -23,12 +23,12 @@ from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.metadata_image import NO_NODE, MetadataImage, PartitionState, TopicState
 from moldau.coordination.port import (
     BadVersionError,
-    ConnectionLostError,
     Coordination,
     Create,
     NodeExistsError,
     NoNodeError,
     Operation,
+    StoreLostError,
 )
 from moldau.errors import InvariantViolation
 from moldau.model.protocol_numbers import NO_BROKER
@@ -86,7 +86,7 @@ class StateWriter:
         while True:
             try:
                 return await attempt()
-            except ConnectionLostError as error:
+            except StoreLostError as error:
                 _log.warning("writing partition states again, to know: %s", error)
                 await self._publisher.clock.sleep(RETRY_SECONDS)
 

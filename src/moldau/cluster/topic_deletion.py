@@ -29,7 +29,6 @@ from moldau.cluster.rules.metadata_image import NO_TOPIC_ID, TopicState
 from moldau.coordination.port import (
     ANY_VERSION,
     Check,
-    ConnectionLostError,
     Coordination,
     Create,
     Delete,
@@ -38,6 +37,7 @@ from moldau.coordination.port import (
     NotEmptyError,
     Operation,
     SetData,
+    StoreLostError,
 )
 from moldau.model import TopicId
 
@@ -73,7 +73,7 @@ class TopicDeletion:
             await self._delete_nodes(term, topic.name, topic.topic_id)
             return
         await self._mark(term, topic)
-        with suppress(NoNodeError, NotEmptyError, ConnectionLostError):
+        with suppress(NoNodeError, NotEmptyError, StoreLostError):
             await self._maybe_finish(term, topic.name)
 
     async def honour_requests(self, term: Term, *, is_enabled: bool) -> None:

@@ -22,7 +22,7 @@ from moldau.config.declarations.topic_defaults import TopicDefaultOptions
 from moldau.config.declarations.transactions import TransactionOptions
 from moldau.config.listeners import Listener, parse_listeners, parse_protocol_map
 from moldau.config.option import OptionSet, Reload
-from moldau.config.resolve import Layers, Source, resolve_values
+from moldau.config.resolve import Layers, OptionSource, resolve_values
 from moldau.config.unserved import find_unserved
 from moldau.errors import ConfigurationError, InvalidConfigError
 
@@ -161,4 +161,4 @@ def _parse_addresses(
 def _placed(layers: Layers, name: str, sentence: str) -> str:
     """Put the line or the flag in front of a sentence about an option."""
     levels = (source for source, values in layers.levels() if name in values)
-    return layers.origin(next(levels, Source.DEFAULT), name) + sentence
+    return layers.origin(next(levels, OptionSource.DEFAULT), name) + sentence

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.kinds import OptionType, to_text
 from moldau.config.option import AnyOption, Reload
-from moldau.config.resolve import Source, settings_of
+from moldau.config.resolve import OptionSource, settings_of
 from moldau.config.topic_options import TopicOptions
 
 
@@ -24,7 +24,7 @@ class OptionSynonym:
 
     name: str
     value: str | None
-    source: Source
+    source: OptionSource
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class DescribedOption:
     name: str
     value: str | None
     is_default: bool
-    source: Source
+    source: OptionSource
     read_only: bool
     sensitive: bool
     type: OptionType
@@ -58,9 +58,9 @@ def describe_broker(broker: BrokerOptions) -> list[DescribedOption]:
         chain = _broker_chain(declared, broker)
         text = _winning_text(declared, chain, broker)
         described.append(_described(declared, text, chain))
-    strange: dict[str, Source] = {}
+    strange: dict[str, OptionSource] = {}
     for source, settings in broker.layers.levels():
-        if source is not Source.STATIC_BROKER:
+        if source is not OptionSource.STATIC_BROKER:
             unknown = (name for name in sorted(settings) if name not in broker.declarations())
             strange = dict.fromkeys(unknown, source) | strange
     return [*described, *(_described_unknown(name, source) for name, source in strange.items())]
@@ -72,10 +72,10 @@ def describe_broker_defaults(default_dynamic: Mapping[str, str]) -> list[Describ
     for name, text in sorted(default_dynamic.items()):
         declared = BrokerOptions.find_declaration(name)
         if declared is None:
-            described.append(_described_unknown(name, Source.DYNAMIC_DEFAULT_BROKER))
+            described.append(_described_unknown(name, OptionSource.DYNAMIC_DEFAULT_BROKER))
         else:
             tidy = declared.kind.tidy(text)
-            link = OptionSynonym(name=name, value=tidy, source=Source.DYNAMIC_DEFAULT_BROKER)
+            link = OptionSynonym(name=name, value=tidy, source=OptionSource.DYNAMIC_DEFAULT_BROKER)
             described.append(_described(declared, tidy, (link,)))
     return described
 
@@ -95,7 +95,7 @@ def _describe_topic_option(
         text = _winning_text(broker_option, chain, broker)
     if override is not None:
         text = declared.kind.tidy(override)
-        link = OptionSynonym(name=declared.name, value=text, source=Source.TOPIC_CONFIG)
+        link = OptionSynonym(name=declared.name, value=text, source=OptionSource.TOPIC_CONFIG)
         chain = (link, *chain)
     return _described(declared, text, chain)
 
@@ -117,7 +117,7 @@ def _default_link(
     for candidate in candidates:
         if candidate.default_text is not None:
             text = candidate.default_text
-            return (OptionSynonym(name=candidate.name, value=text, source=Source.DEFAULT),)
+            return (OptionSynonym(name=candidate.name, value=text, source=OptionSource.DEFAULT),)
     return ()
 
 
@@ -135,14 +135,14 @@ def _winning_text(
 def _described(
     declared: AnyOption, text: str | None, chain: tuple[OptionSynonym, ...]
 ) -> DescribedOption:
-    source = chain[0].source if chain else Source.DEFAULT
+    source = chain[0].source if chain else OptionSource.DEFAULT
     if declared.is_sensitive:
         text = None
         chain = tuple(OptionSynonym(name=s.name, value=None, source=s.source) for s in chain)
     return DescribedOption(
         name=declared.name,
         value=text,
-        is_default=source is Source.DEFAULT,
+        is_default=source is OptionSource.DEFAULT,
         source=source,
         read_only=declared.reload is Reload.READ_ONLY,
         sensitive=declared.is_sensitive,
@@ -152,7 +152,7 @@ def _described(
     )
 
 
-def _described_unknown(name: str, source: Source) -> DescribedOption:
+def _described_unknown(name: str, source: OptionSource) -> DescribedOption:
     """A setting that nobody declares may be a password: its value is not told, as in Kafka."""
     return DescribedOption(
         name=name,

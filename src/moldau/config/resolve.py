@@ -23,7 +23,7 @@ from moldau.config.static import origin_of
 from moldau.errors import ConfigurationError
 
 
-class Source(IntEnum):
+class OptionSource(IntEnum):
     """Where a value came from; the codes that DescribeConfigs puts on the wire."""
 
     TOPIC_CONFIG = 1
@@ -41,19 +41,19 @@ class Layers:
     default_dynamic: Mapping[str, str] = field(default_factory=dict)
     static: Mapping[str, str] = field(default_factory=dict)
 
-    def levels(self) -> tuple[tuple[Source, Mapping[str, str]], ...]:
+    def levels(self) -> tuple[tuple[OptionSource, Mapping[str, str]], ...]:
         """The levels, strongest first."""
         return (
-            (Source.DYNAMIC_BROKER, self.dynamic),
-            (Source.DYNAMIC_DEFAULT_BROKER, self.default_dynamic),
-            (Source.STATIC_BROKER, self.static),
+            (OptionSource.DYNAMIC_BROKER, self.dynamic),
+            (OptionSource.DYNAMIC_DEFAULT_BROKER, self.default_dynamic),
+            (OptionSource.STATIC_BROKER, self.static),
         )
 
-    def origin(self, source: Source, name: str) -> str:
+    def origin(self, source: OptionSource, name: str) -> str:
         """The beginning of a sentence about a setting: `server.properties line 12: `."""
-        if source is Source.DYNAMIC_BROKER:
+        if source is OptionSource.DYNAMIC_BROKER:
             return "dynamic config of this broker: "
-        if source is Source.DYNAMIC_DEFAULT_BROKER:
+        if source is OptionSource.DYNAMIC_DEFAULT_BROKER:
             return "dynamic config of all brokers: "
         return origin_of(self.static, name)
 
@@ -64,7 +64,7 @@ class Setting:
 
     name: str
     text: str
-    source: Source
+    source: OptionSource
     fallback: Fallback
 
 

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TypeGuard
 
-from moldau.coordination.port import ConnectionLostError, Node
+from moldau.coordination.port import Node, StoreLostError
 from moldau.coordination.tree import ROOT, Change, Entry, Tree, parent_of
 from moldau.errors import StartupError
 
@@ -93,7 +93,7 @@ class Database:
         except sqlite3.Error as error:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.rollback()
-            raise ConnectionLostError(
+            raise StoreLostError(
                 f"{self._location} cannot be written ({error}): is the disk full?"
             ) from error
 

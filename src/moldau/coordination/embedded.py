@@ -23,7 +23,6 @@ from moldau.clock import Clock
 from moldau.coordination.database import MEMORY, Database
 from moldau.coordination.port import (
     ANY_VERSION,
-    ConnectionLostError,
     CoordinationError,
     Create,
     Delete,
@@ -31,6 +30,7 @@ from moldau.coordination.port import (
     Operation,
     SessionExpiredError,
     SetData,
+    StoreLostError,
     Watch,
 )
 from moldau.coordination.tree import (
@@ -41,9 +41,9 @@ from moldau.coordination.tree import (
     EndSession,
     EnsureParents,
     Entry,
-    Outcome,
     Tree,
     TreeOperation,
+    TreeOutcome,
     check_path,
     parent_of,
 )
@@ -65,8 +65,8 @@ class _Request:
 
     session: EmbeddedSession
     operations: Sequence[TreeOperation]
-    answer: asyncio.Future[list[Outcome]]
-    outcome: list[Outcome] | CoordinationError | None = None
+    answer: asyncio.Future[list[TreeOutcome]]
+    outcome: list[TreeOutcome] | CoordinationError | None = None
 
     @property
     def ends_session(self) -> bool:
@@ -122,12 +122,12 @@ class EmbeddedStore:
 
     async def submit(
         self, session: EmbeddedSession, operations: Sequence[TreeOperation]
-    ) -> list[Outcome]:
+    ) -> list[TreeOutcome]:
         request = _request(session, operations)
         self._enqueue(request)
         return await request.answer
 
-    def end_session(self, session: EmbeddedSession) -> asyncio.Future[list[Outcome]]:
+    def end_session(self, session: EmbeddedSession) -> asyncio.Future[list[TreeOutcome]]:
         """Take its ephemeral nodes away: now, or behind the writes that are under way."""
         request = _request(session, (EndSession(session_id=session.session_id),))
         if self._writing:
@@ -173,7 +173,7 @@ class EmbeddedStore:
     def _abandon(self, requests: Sequence[_Request]) -> None:
         """Answer those whom a writer that was cancelled or failed has left waiting."""
         for request in requests:
-            request.outcome = ConnectionLostError("the coordination store has stopped")
+            request.outcome = StoreLostError("the coordination store has stopped")
             request.resolve()
 
     def _plan(self, requests: Sequence[_Request]) -> Draft:
@@ -218,7 +218,9 @@ class EmbeddedSession:
     def __init__(self, store: EmbeddedStore) -> None:
         self._store = store
         self._session_id = store.next_session_id()
-        self._ending: asyncio.Future[list[Outcome]] | None = None  # None while the session lasts
+        self._ending: asyncio.Future[list[TreeOutcome]] | None = (
+            None  # None while the session lasts
+        )
         self._closed = False
         self._on_end: list[Callable[[], None]] = []
 
@@ -310,7 +312,7 @@ class EmbeddedSession:
         for callback in self._on_end:
             asyncio.get_running_loop().call_soon(callback)
 
-    async def _submit(self, operations: Sequence[TreeOperation]) -> list[Outcome]:
+    async def _submit(self, operations: Sequence[TreeOperation]) -> list[TreeOutcome]:
         self.require_alive()
         for operation in operations:
             _check_operation(operation)

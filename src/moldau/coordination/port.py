@@ -50,7 +50,7 @@ class SessionExpiredError(CoordinationError):
     """The session is over: ephemeral nodes are gone, and this broker must stop leading."""
 
 
-class ConnectionLostError(CoordinationError):
+class StoreLostError(CoordinationError):
     """Nobody answered in time; whether the write happened is unknown."""
 
 
@@ -177,7 +177,7 @@ class Coordination(Protocol):
         """Begin a new session after the last one was lost; nothing while it is not lost.
 
         Watches stay armed, and each is told once, since nobody knows what it has missed; callbacks
-        of `on_session_end` stay too. Raises `ConnectionLostError` when the store does not answer
+        of `on_session_end` stay too. Raises `StoreLostError` when the store does not answer
         (try again) and `SessionExpiredError` after `close`.
         """
         ...

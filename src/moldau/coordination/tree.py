@@ -73,7 +73,7 @@ class Change(NamedTuple):
 TreeOperation = Operation | EnsureParents | DeleteTree | EndSession
 
 
-class Outcome(NamedTuple):
+class TreeOutcome(NamedTuple):
     """Of one operation: the path of the node made, or the version of the node written."""
 
     path: str = ""
@@ -189,11 +189,11 @@ class Draft:
         lower.changed.update(self.changed)
         lower.last_id = self.last_id
 
-    def perform(self, operations: Iterable[TreeOperation], session_id: int) -> list[Outcome]:
+    def perform(self, operations: Iterable[TreeOperation], session_id: int) -> list[TreeOutcome]:
         """Carry out all of them, or raise the error of the first that is not possible."""
         return [self._perform(operation, session_id) for operation in operations]
 
-    def _perform(self, operation: TreeOperation, session_id: int) -> Outcome:
+    def _perform(self, operation: TreeOperation, session_id: int) -> TreeOutcome:
         match operation:
             case Create():
                 return self._create(operation, session_id if operation.ephemeral else 0)
@@ -210,9 +210,9 @@ class Draft:
                 self._delete_all({*self.paths_below(operation.path), operation.path})
             case EndSession():
                 self._delete_all(self.paths_owned_by(operation.session_id))
-        return Outcome()
+        return TreeOutcome()
 
-    def _create(self, operation: Create, owner: int) -> Outcome:
+    def _create(self, operation: Create, owner: int) -> TreeOutcome:
         path = operation.path
         parent_path = parent_of(path)
         parent = self._require(parent_path)
@@ -234,14 +234,14 @@ class Draft:
             ephemeral_owner=owner,
         )
         self.changed[path] = Entry(node)
-        return Outcome(path, 0)
+        return TreeOutcome(path, 0)
 
-    def _set_data(self, operation: SetData) -> Outcome:
+    def _set_data(self, operation: SetData) -> TreeOutcome:
         entry = self._require_version(operation.path, operation.version)
         version = entry.node.version + 1
         node = replace(entry.node, data=operation.data, version=version, modified_ms=self._now_ms)
         self.changed[operation.path] = entry._replace(node=node)
-        return Outcome(version=version)
+        return TreeOutcome(version=version)
 
     def _delete(self, path: str) -> None:
         if self._require(path).child_count:

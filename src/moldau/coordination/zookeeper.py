@@ -18,7 +18,6 @@ from typing import TypeVar
 from moldau.clock import Clock
 from moldau.coordination.port import (
     ANY_VERSION,
-    ConnectionLostError,
     CoordinationError,
     Create,
     Delete,
@@ -28,6 +27,7 @@ from moldau.coordination.port import (
     NotEmptyError,
     Operation,
     SessionExpiredError,
+    StoreLostError,
     Watch,
 )
 from moldau.coordination.tree import ROOT, parent_of
@@ -161,7 +161,7 @@ class ZookeeperSession:
             await self._link.close()
             self._require_open()
             if isinstance(error, SessionExpiredError):
-                raise ConnectionLostError(f"the session ended as it began: {error}") from error
+                raise StoreLostError(f"the session ended as it began: {error}") from error
             raise
         self._has_begun = True
 
@@ -205,7 +205,7 @@ class ZookeeperSession:
         probe = Link(self._settings, _Nobody(), self._clock, self._workers)
         try:
             await probe.open()
-        except ConnectionLostError:
+        except StoreLostError:
             is_found = False
         else:
             is_found = True
@@ -241,10 +241,10 @@ class ZookeeperSession:
         if len(paths) > 1 and self._failed_reads < _FAILED_READS:
             try:
                 nodes = await self._get_at_once(full_paths)
-            except (UnknownRequestError, ConnectionLostError) as error:
+            except (UnknownRequestError, StoreLostError) as error:
                 self._failed_reads += 1
                 _log.info("nodes are read one by one: %s", error)
-                with contextlib.suppress(ConnectionLostError):  # it may be ending only now
+                with contextlib.suppress(StoreLostError):  # it may be ending only now
                     return await self._get_one_by_one(full_paths)
             else:
                 self._failed_reads = 0
@@ -336,7 +336,7 @@ class ZookeeperSession:
             except NodeExistsError:
                 if not missing:
                     raise
-        raise ConnectionLostError(f"the parents of {operation.path} come and go")
+        raise StoreLostError(f"the parents of {operation.path} come and go")
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
         full_path = self._settings.full_path(path)

@@ -8,7 +8,6 @@ from kazoo import exceptions as kazoo
 
 from moldau.coordination.port import (
     BadVersionError,
-    ConnectionLostError,
     CoordinationError,
     EphemeralParentError,
     NoAccessError,
@@ -16,6 +15,7 @@ from moldau.coordination.port import (
     NoNodeError,
     NotEmptyError,
     SessionExpiredError,
+    StoreLostError,
 )
 
 
@@ -50,7 +50,7 @@ def translate(error: BaseException) -> CoordinationError:
     for theirs, ours, sentence in _ERRORS:
         if isinstance(error, theirs):
             return ours(sentence)
-    return ConnectionLostError(f"ZooKeeper did not answer: {error!r}")
+    return StoreLostError(f"ZooKeeper did not answer: {error!r}")
 
 
 def first_failure(results: Sequence[object]) -> tuple[int, CoordinationError] | None:

@@ -18,7 +18,7 @@ import math
 from collections import deque
 
 from moldau.clock import Clock, Timer
-from moldau.coordination.port import ConnectionLostError
+from moldau.coordination.port import StoreLostError
 from moldau.coordination.zookeeper_link import Link
 
 _PER_TIMEOUT = 6
@@ -50,14 +50,14 @@ class Heartbeats:
         self._confirmed.set()
 
     async def wait_until_confirmed(self, seconds: float) -> None:
-        """Until there is a lease. Raises `ConnectionLostError` when there is none in time."""
+        """Until there is a lease. Raises `StoreLostError` when there is none in time."""
         timer = self._clock.call_later(seconds, self._confirmed.set)
         try:
             await self._confirmed.wait()
         finally:
             timer.cancel()
         if self.lease_end == -math.inf:
-            raise ConnectionLostError(f"no heartbeat was answered within {seconds:g} s")
+            raise StoreLostError(f"no heartbeat was answered within {seconds:g} s")
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from moldau.clock import Clock, Timer
-from moldau.coordination.port import ConnectionLostError, SessionExpiredError
+from moldau.coordination.port import SessionExpiredError, StoreLostError
 from moldau.coordination.zookeeper_client import (
     LOST,
     SUSPENDED,
@@ -104,7 +104,7 @@ class Link:
     # Its life
 
     async def open(self) -> None:
-        """Connect. Raises `ConnectionLostError` when no server answers in time."""
+        """Connect. Raises `StoreLostError` when no server answers in time."""
         self._client.start_async()
         timeout = self._settings.connection_timeout_seconds
         timer = self._clock.call_later(timeout, self._was_attached.set)
@@ -114,7 +114,7 @@ class Link:
             timer.cancel()
         if not self.is_attached:
             servers = ", ".join(self._settings.servers)
-            raise ConnectionLostError(f"no answer from ZooKeeper at {servers} for {timeout:g} s")
+            raise StoreLostError(f"no answer from ZooKeeper at {servers} for {timeout:g} s")
 
     async def close(self) -> None:
         """End the session, or what is left of it. kazoo's thread has ended afterwards."""
@@ -150,7 +150,7 @@ class Link:
     def call(self, request: Callable[[Client], Result[T]]) -> asyncio.Future[T]:
         """Ask when attached and when it is its turn; calls are sent in the order they are made.
 
-        Ends with what the port raises: `ConnectionLostError` when nobody could be asked in time,
+        Ends with what the port raises: `StoreLostError` when nobody could be asked in time,
         or the connection was lost before the answer; `SessionExpiredError` for a lost link.
         """
         future: asyncio.Future[T] = self._loop.create_future()
@@ -218,7 +218,7 @@ class Link:
         timeout = min(
             self._settings.connection_timeout_seconds, self._settings.session_timeout_seconds
         )
-        error = ConnectionLostError(f"no connection to ZooKeeper for {timeout:g} s")
+        error = StoreLostError(f"no connection to ZooKeeper for {timeout:g} s")
         call.stop_timer()
         call.timer = self._clock.call_later(timeout, functools.partial(call.fail, error))
 
@@ -272,7 +272,7 @@ class Link:
         # Those sent before were told by kazoo. What is left came between the loss and this call.
         in_flight, self._in_flight = self._in_flight, set()
         for call in in_flight:
-            call.fail(ConnectionLostError("the connection to ZooKeeper was lost"))
+            call.fail(StoreLostError("the connection to ZooKeeper was lost"))
         for call in self._waiting:
             self._arm(call)
         self._events.detached(self)

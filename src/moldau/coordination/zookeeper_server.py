@@ -233,11 +233,11 @@ def all_ports(ports: Sequence[NodePorts]) -> list[int]:
 
 
 def find_mode(port: int) -> str | None:
-    found = _MODE.search(ask(port, "srvr") or "")
+    found = _MODE.search(ask_server(port, "srvr") or "")
     return None if found is None else found[1]
 
 
-def ask(port: int, word: str, seconds: float = 2.0) -> str | None:
+def ask_server(port: int, word: str, seconds: float = 2.0) -> str | None:
     """What a server answers to one of ZooKeeper's four-letter words; None when it does not."""
     try:
         with socket.create_connection((HOST, port), timeout=seconds) as connection:

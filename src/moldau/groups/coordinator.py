@@ -28,7 +28,7 @@ from moldau.errors import (
 from moldau.groups.offsets_topic import OffsetsTopic
 from moldau.groups.rules.answers import (
     CodeAnswer,
-    GroupDescription,
+    DescribedGroup,
     JoinAnswer,
     LeaveAnswer,
     ListedGroup,
@@ -125,7 +125,7 @@ class GroupCoordinator:
         self._make_uuid = make_uuid
         self._leads: dict[int, _Lead] = {}  # by partition
         self._lost: set[int] = set()  # partitions that were here and are not any more
-        self._limits = limits_of(options())
+        self._limits = group_limits_of(options())
         self._is_closed = False
 
     def new_member_id(self, prefix: str) -> str:
@@ -162,7 +162,7 @@ class GroupCoordinator:
 
     # Tools
 
-    def describe_group(self, group_id: str) -> Eventually[GroupDescription | None]:
+    def describe_group(self, group_id: str) -> Eventually[DescribedGroup | None]:
         return self._shard_of(group_id).ask(lambda groups: groups.describe(group_id))
 
     async def list_groups(self) -> list[ListedGroup]:
@@ -281,7 +281,7 @@ class GroupCoordinator:
 
     def refresh_options(self) -> None:
         """The broker's options have changed."""
-        self._limits = limits_of(self._options())
+        self._limits = group_limits_of(self._options())
         for lead in self._leads.values():
             lead.shard.set_limits(self._limits)
 
@@ -316,7 +316,7 @@ class GroupCoordinator:
         self._leads.clear()
 
 
-def limits_of(options: BrokerOptions) -> GroupLimits:
+def group_limits_of(options: BrokerOptions) -> GroupLimits:
     return GroupLimits(
         min_session_timeout_ms=options.group_min_session_timeout_ms,
         max_session_timeout_ms=options.group_max_session_timeout_ms,

@@ -25,7 +25,7 @@ _REPLICATION_FACTOR = "offsets.topic.replication.factor"
 _IN_A_CLUSTER = 3
 
 
-class TopicMaker(Protocol):
+class OffsetsTopicMaker(Protocol):
     """`broker.topic_maker.TopicMaker`, as far as it is needed here."""
 
     def create_topic(self, spec: TopicSpec) -> Awaitable[TopicState]: ...
@@ -37,7 +37,7 @@ class OffsetsTopic:
     def __init__(
         self,
         *,
-        maker: TopicMaker,
+        maker: OffsetsTopicMaker,
         image: Callable[[], MetadataImage],
         wait_until_applied: Callable[[], Awaitable[None]],
         options: Callable[[], BrokerOptions],

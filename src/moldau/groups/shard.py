@@ -19,8 +19,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from moldau.clock import Clock
-from moldau.clock import Timer as ClockTimer
+from moldau.clock import Clock, Timer
 from moldau.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
@@ -29,7 +28,7 @@ from moldau.errors import (
     NotCoordinatorError,
 )
 from moldau.groups.rules.answers import Answer, refusal_like
-from moldau.groups.rules.events import Abandon, AppendFailed, Event, Timer, TimerFired
+from moldau.groups.rules.events import Abandon, AppendFailed, Event, GroupTimer, TimerFired
 from moldau.groups.rules.groups import NO_REQUEST, Groups
 from moldau.groups.rules.limits import GroupLimits
 from moldau.groups.rules.outcome import Arm, Disarm, Effect, Outcome, Tell
@@ -85,8 +84,8 @@ class Shard:
         self._requests = itertools.count()
         self._waiting: dict[int, asyncio.Future[Answer]] = {}  # requests without an answer yet
         self._held: deque[_Held] = deque()  # in the order of their offsets
-        self._patience: ClockTimer | None = None  # for the first of them
-        self._timers: dict[Timer, ClockTimer] = {}
+        self._patience: Timer | None = None  # for the first of them
+        self._timers: dict[GroupTimer, Timer] = {}
         self._is_loaded = False
         self._is_refused = False  # the last write to the log did not succeed
         self._is_closed = False
@@ -265,13 +264,13 @@ class Shard:
             case Tell(group_id, sentence):
                 _log.info("group %s: %s", group_id, sentence)
 
-    def _arm(self, timer: Timer, delay_ms: int) -> None:
+    def _arm(self, timer: GroupTimer, delay_ms: int) -> None:
         armed = self._timers.pop(timer, None)
         if armed is not None:
             armed.cancel()
         self._timers[timer] = self._clock.call_later(delay_ms / 1000, partial(self._fire, timer))
 
-    def _fire(self, timer: Timer) -> None:
+    def _fire(self, timer: GroupTimer) -> None:
         del self._timers[timer]
         self.report(TimerFired(timer=timer))
 

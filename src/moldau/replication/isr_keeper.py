@@ -19,7 +19,11 @@ from moldau.clock import Clock
 from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.config.broker_options import BrokerOptions
-from moldau.coordination.port import ConnectionLostError, CoordinationError, SessionExpiredError
+from moldau.coordination.port import (
+    CoordinationError,
+    SessionExpiredError,
+    StoreLostError,
+)
 from moldau.model import BrokerId
 from moldau.replication.partition import Partition
 
@@ -113,7 +117,7 @@ class IsrKeeper:
             return await self._write(sound) and len(sound) == len(proposals)
         except SessionExpiredError:
             return False  # what became of them is seen when the states are read again
-        except ConnectionLostError as error:  # before anything was written
+        except StoreLostError as error:  # before anything was written
             _log.warning("cannot change in-sync sets: %s", error)
             self._withdraw(proposals)
             return False

@@ -37,7 +37,7 @@ from moldau.replication.rules.truncation import find_earlier_start
 from moldau.storage.log import Log
 from moldau.wire.fetch_exchange import AnsweredPartition, FetchAnswer
 from moldau.wire.fetch_frame import FetchPartition, FetchRequest
-from moldau.wire.fetch_session import FetchSession, SessionKey, TopicKey
+from moldau.wire.fetch_session import FetchSessionHandler, SessionKey, TopicKey
 
 _log = logging.getLogger(__name__)
 
@@ -108,7 +108,7 @@ class ReplicaFetcher:
         self._options = options
         self._truncations = truncations
         self._quota = quota
-        self._session = FetchSession()
+        self._session = FetchSessionHandler()
         self._followed: dict[TopicPartition, _Followed] = {}
         self._changed = asyncio.Event()
         self._under_way: asyncio.Task[FetchAnswer] | None = None

@@ -36,7 +36,7 @@ def write_offsets(files: Files, path: Path, offsets: Mapping[TopicPartition, Off
     files.replace(path, encode_offsets(offsets))
 
 
-def read_offsets(files: Files, path: Path) -> dict[TopicPartition, Offset]:
+def read_offset_checkpoint(files: Files, path: Path) -> dict[TopicPartition, Offset]:
     return decode_offsets(files.read(path)) if files.exists(path) else {}
 
 

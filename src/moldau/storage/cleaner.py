@@ -24,7 +24,7 @@ from moldau.storage.rules.cleaning_plan import (
     CleaningTerms,
     DirtyLog,
     DirtySegment,
-    explain,
+    explain_cleaning,
     find_dirtiest,
     is_due,
     max_keys,
@@ -136,7 +136,7 @@ class Cleaner:
             len(log.segments),
             before_bytes,
             before_count,
-            explain(found.cleanable, found.terms),
+            explain_cleaning(found.cleanable, found.terms),
         )
         return True
 

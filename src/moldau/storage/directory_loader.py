@@ -21,7 +21,7 @@ from moldau.config.topic_options import TopicOptions
 from moldau.errors import DamagedFileError, MoldauError, StartupError
 from moldau.model import BrokerId, Offset, TopicPartition
 from moldau.model.topic_names import CLUSTER_METADATA_TOPIC
-from moldau.storage.checkpoints import read_offsets
+from moldau.storage.checkpoints import read_offset_checkpoint
 from moldau.storage.files import Files, FolderLock
 from moldau.storage.log import Log
 from moldau.storage.log_directory import LogDirectory
@@ -161,7 +161,7 @@ def _tell_strays(files: Files, folders: Sequence[Path]) -> None:
 
 def _read_checkpoint(files: Files, path: Path) -> Mapping[TopicPartition, Offset]:
     try:
-        return read_offsets(files, path)
+        return read_offset_checkpoint(files, path)
     except DamagedFileError as error:
         _log.warning("%s is passed over: %s", path, error)
         return {}

@@ -45,7 +45,7 @@ from moldau.storage.log_reader import (
     find_offset_by_timestamp,
     segment_index,
 )
-from moldau.storage.producer_replay import apply_marker, read_marker, rebuild_producers
+from moldau.storage.producer_replay import read_marker, rebuild_producers, replay_marker
 from moldau.storage.producer_state import ProducerState
 from moldau.storage.replicated_batches import check_replicated
 from moldau.storage.rules.append_checks import set_log_append_time
@@ -298,7 +298,7 @@ class Log:
             if marker is None:
                 self.producers.apply(header, base_offset)
             else:
-                apply_marker(self.producers, segment, header, base_offset, marker)
+                replay_marker(self.producers, segment, header, base_offset, marker)
                 self._has_aborted = True
         except OSError as error:
             self._active.trim_file()

@@ -25,7 +25,7 @@ def read_marker(batch: Buffer, header: BatchHeader) -> EndTransactionMarker | No
     return find_marker(records[0]) if records else None
 
 
-def apply_marker(
+def replay_marker(
     producers: ProducerState,
     segment: Segment,
     header: BatchHeader,

@@ -20,8 +20,8 @@ from moldau.storage.rules.producer_sequences import (
     ProducerEntry,
     apply_batch,
     apply_marker,
-    check,
     check_marker,
+    check_sequence,
     is_expired,
 )
 
@@ -64,7 +64,7 @@ class ProducerState:
         """Decide on a client's batch; one without a producer id is always accepted."""
         if header.producer_id < 0:
             return ACCEPTED
-        return check(self._entries.get(header.producer_id), header)
+        return check_sequence(self._entries.get(header.producer_id), header)
 
     def check_marker(self, header: BatchHeader, marker: EndTransactionMarker) -> None:
         check_marker(self._entries.get(header.producer_id), header, marker)

@@ -24,7 +24,7 @@ from moldau.storage.leader_epoch_file import read_epochs
 from moldau.storage.log import Log
 from moldau.storage.log_directory import LogDirectory
 from moldau.storage.partition_metadata import read_partition_metadata
-from moldau.storage.producer_replay import apply_marker, apply_stored, rebuild_producers
+from moldau.storage.producer_replay import apply_stored, rebuild_producers, replay_marker
 from moldau.storage.producer_state import ProducerState
 from moldau.storage.rules.epoch_cache import EpochCache
 from moldau.storage.rules.file_names import (
@@ -313,7 +313,7 @@ class _Loader:
         def on_batch(position: int, header: BatchHeader) -> None:
             marker = apply_stored(producers, segment, position, header)
             if marker is not None:
-                apply_marker(producers, segment, header, header.base_offset, marker)
+                replay_marker(producers, segment, header, header.base_offset, marker)
             self._note_epoch(header)
             self._last_epoch = header.leader_epoch
 

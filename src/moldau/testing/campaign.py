@@ -16,14 +16,14 @@ import time
 from collections.abc import Iterator, Sequence
 from multiprocessing import get_context
 
-from moldau.testing.simulated_cluster import Outcome, SimulatedCluster
+from moldau.testing.simulated_cluster import SimulatedCluster, SimulationOutcome
 
 _SEEDS_PER_CHUNK = 5
 _SECONDS_BETWEEN_LINES = 5.0
 _EVENTS_SHOWN = 40
 
 
-def run_seed(seed: int) -> Outcome:
+def run_seed(seed: int) -> SimulationOutcome:
     return SimulatedCluster(seed=seed).run()
 
 
@@ -53,7 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run_all(seeds: range, jobs: int) -> Iterator[Outcome]:
+def _run_all(seeds: range, jobs: int) -> Iterator[SimulationOutcome]:
     if jobs == 1 or len(seeds) == 1:
         yield from map(run_seed, seeds)
         return
@@ -78,7 +78,7 @@ class _Progress:
         self._acknowledged = 0
         self._began = self._said = time.monotonic()
 
-    def count(self, outcome: Outcome) -> None:
+    def count(self, outcome: SimulationOutcome) -> None:
         self._done += 1
         self._failed += bool(outcome.violations)
         self._virtual_seconds += outcome.virtual_seconds

@@ -1,7 +1,7 @@
 """What a simulated coordination service and its clients say to each other, and how it travels.
 
-A `Stream` carries messages one way, in order: late by the delay of its link, held while the link is
-cut, gone when the connection is broken. Values only; who means what is in
+A `StoreStream` carries messages one way, in order: late by the delay of its link, held while the
+link is cut, gone when the connection is broken. Values only; who means what is in
 `simulated_coordination`.
 """
 
@@ -14,7 +14,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from moldau.clock import Clock
 from moldau.coordination.port import CoordinationError, Node
-from moldau.coordination.tree import Outcome, TreeOperation
+from moldau.coordination.tree import TreeOperation, TreeOutcome
 from moldau.coordination.watches import WatchKind
 
 M = TypeVar("M")
@@ -95,7 +95,7 @@ class Expired:
 Result = (
     Sequence[Node | None]
     | Sequence[str]
-    | Sequence[Outcome]
+    | Sequence[TreeOutcome]
     | CoordinationError
     | ValueError
     | None
@@ -103,7 +103,7 @@ Result = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class StoreAnswer:
     number: int
     result: Result
     seen: int
@@ -117,10 +117,10 @@ class Told:
     seen: int
 
 
-ToClient = Welcome | Expired | Answer | Told
+ToClient = Welcome | Expired | StoreAnswer | Told
 
 
-class Links(Protocol):
+class StoreLinks(Protocol):
     """The ways between hosts, as they are at the moment: `MemoryNetwork`."""
 
     def is_cut(self, source: str, target: str) -> bool: ...
@@ -130,12 +130,12 @@ class Links(Protocol):
     def when_healed(self, callback: Callable[[], None]) -> None: ...
 
 
-class Stream(Generic[M]):
+class StoreStream(Generic[M]):
     """One direction of a connection."""
 
     def __init__(
         self,
-        links: Links,
+        links: StoreLinks,
         source: str,
         target: str,
         *,

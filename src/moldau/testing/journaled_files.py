@@ -54,7 +54,7 @@ class Journal:
         os.close(self._descriptor)
 
 
-class Step(NamedTuple):
+class JournalStep(NamedTuple):
     """See `Journal`."""
 
     name: str
@@ -62,7 +62,7 @@ class Step(NamedTuple):
     data: bytes
 
 
-def read_journal(path: Path) -> Iterator[Step]:
+def read_journal(path: Path) -> Iterator[JournalStep]:
     """What a kill has cut off at the end never happened."""
     with path.open("rb") as file:
         while (line := file.readline()).endswith(b"\n"):
@@ -70,7 +70,7 @@ def read_journal(path: Path) -> Iterator[Step]:
             data = file.read(size)
             if len(data) < size:
                 return
-            yield Step(name, operands, data)
+            yield JournalStep(name, operands, data)
 
 
 class JournaledFile:
@@ -227,7 +227,7 @@ class PowerSwitch:
 class _Replay:
     """Does on files in memory what was noted of real ones."""
 
-    def __init__(self, steps: list[Step], files: MemoryFiles) -> None:
+    def __init__(self, steps: list[JournalStep], files: MemoryFiles) -> None:
         self._files = files
         self._opened: dict[int, MemoryFile] = {}
         self._process = 0
@@ -235,7 +235,7 @@ class _Replay:
         for step in steps:
             self._take(step)
 
-    def _take(self, step: Step) -> None:
+    def _take(self, step: JournalStep) -> None:
         files, operands = self._files, step.operands
         match step.name:
             case "process":
@@ -252,7 +252,7 @@ class _Replay:
             case "make_folder" | "remove" | "remove_folder" | "rename":
                 getattr(files, step.name)(*map(Path, operands))
 
-    def _change(self, step: Step) -> None:
+    def _change(self, step: JournalStep) -> None:
         number, operand = step.operands
         if step.name == "write":
             self._opened[number].write_at(operand, step.data)
@@ -265,7 +265,7 @@ class _Replay:
         return (self._process, sync) in self._ended
 
 
-def _find_ended_syncs(steps: list[Step]) -> set[tuple[int, int]]:
+def _find_ended_syncs(steps: list[JournalStep]) -> set[tuple[int, int]]:
     """By the process, counted from one, and the number that it gave to the sync."""
     process, ended = 0, set()
     for step in steps:

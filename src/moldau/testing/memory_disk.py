@@ -132,7 +132,7 @@ class Folder:
 Node = Content | Folder
 
 
-class Change(NamedTuple):
+class DiskChange(NamedTuple):
     """A name in a folder gets another meaning, or none."""
 
     folder: Folder
@@ -146,9 +146,9 @@ class Disk:
     def __init__(self) -> None:
         self.root = Folder()
         # In the order in which they happened; the changes of one tuple are one atomic step.
-        self._unsynced: list[tuple[Change, ...]] = []
+        self._unsynced: list[tuple[DiskChange, ...]] = []
 
-    def change(self, *changes: Change) -> None:
+    def change(self, *changes: DiskChange) -> None:
         """Make these changes as one step."""
         for change in changes:
             _apply(change, change.folder.entries)
@@ -157,8 +157,8 @@ class Disk:
     def sync_folder(self, folder: Folder) -> None:
         """Make the folder's changes durable, and those of others that have to come before them."""
         folders = {id(folder)}
-        kept: list[tuple[Change, ...]] = []
-        durable: list[tuple[Change, ...]] = []
+        kept: list[tuple[DiskChange, ...]] = []
+        durable: list[tuple[DiskChange, ...]] = []
         for step in reversed(self._unsynced):
             if any(id(change.folder) in folders for change in step):
                 folders.update(id(change.folder) for change in step)
@@ -215,12 +215,12 @@ def _walk(folder: Folder) -> Iterator[Folder]:
             yield from _walk(node)
 
 
-def _sync_step(step: tuple[Change, ...]) -> None:
+def _sync_step(step: tuple[DiskChange, ...]) -> None:
     for change in step:
         _apply(change, change.folder.synced_entries)
 
 
-def _apply(change: Change, entries: dict[str, Node]) -> None:
+def _apply(change: DiskChange, entries: dict[str, Node]) -> None:
     if change.node is None:
         entries.pop(change.name, None)
     else:

@@ -28,7 +28,7 @@ from typing import Final, Literal, NamedTuple
 from moldau.clock import Clock
 from moldau.storage.files import Buffer
 from moldau.testing.manual_clock import ManualClock
-from moldau.testing.memory_disk import Change, Content, Disk, Folder, Node
+from moldau.testing.memory_disk import Content, Disk, DiskChange, Folder, Node
 from moldau.testing.seeded_faults import Fault, FaultTable
 
 FileOperation = Literal[
@@ -170,7 +170,7 @@ class MemoryFiles:
             if not create:
                 raise _error(errno.ENOENT, path)
             node = Content(self.now_ms())
-            self._disk.change(Change(self._require_folder(path.parent), path.name, node))
+            self._disk.change(DiskChange(self._require_folder(path.parent), path.name, node))
         if isinstance(node, Folder):
             raise _error(errno.EISDIR, path)
         return node
@@ -205,7 +205,7 @@ class MemoryFiles:
         if isinstance(found, Folder):
             return found
         made = Folder()
-        self._disk.change(Change(folder, name, made))
+        self._disk.change(DiskChange(folder, name, made))
         return made
 
     def rename(self, source: Path, target: Path) -> None:
@@ -220,7 +220,7 @@ class MemoryFiles:
                 raise _error(errno.EINVAL, target)
             _check_replaceable(node, replaced, target)
             self._disk.change(
-                Change(old_folder, source.name, None), Change(new_folder, target.name, node)
+                DiskChange(old_folder, source.name, None), DiskChange(new_folder, target.name, node)
             )
 
     def remove(self, path: Path) -> None:
@@ -230,7 +230,7 @@ class MemoryFiles:
             if isinstance(node, Folder):
                 raise _error(errno.EISDIR, path)
             if node is not None:
-                self._disk.change(Change(self._require_folder(path.parent), path.name, None))
+                self._disk.change(DiskChange(self._require_folder(path.parent), path.name, None))
 
     def remove_folder(self, path: Path) -> None:
         with self.guard:
@@ -245,7 +245,7 @@ class MemoryFiles:
                 else:
                     self.remove(path / name)
             self.meet("remove", path)
-            self._disk.change(Change(self._require_folder(path.parent), path.name, None))
+            self._disk.change(DiskChange(self._require_folder(path.parent), path.name, None))
 
     def modified_ms(self, path: Path) -> int:
         with self.guard:

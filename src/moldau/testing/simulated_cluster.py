@@ -66,10 +66,10 @@ from moldau.testing.simulated_machine import (
     SimulatedMachine,
     World,
 )
-from moldau.testing.simulated_members import GroupMember
+from moldau.testing.simulated_members import SimulatedMember
 from moldau.testing.simulated_operator import OperationFamily
 from moldau.testing.simulated_pipeline import PipelinedProducer
-from moldau.testing.simulated_wire import Address, SimulatedWire
+from moldau.testing.simulated_wire import BrokerAddress, SimulatedWire
 from moldau.testing.virtual_loop import (
     ProcessClock,
     SimulatedProcess,
@@ -128,7 +128,7 @@ class SimulationFailure(AssertionError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class SimulationOutcome:
     """What a run was."""
 
     seed: int
@@ -261,7 +261,7 @@ class SimulatedCluster:
 
     # Running
 
-    def run(self, story: Story | None = None) -> Outcome:
+    def run(self, story: Story | None = None) -> SimulationOutcome:
         """Play the story (the seed's own without one), then look at everything."""
         logger = logging.getLogger("moldau")
         propagates = logger.propagate
@@ -290,11 +290,11 @@ class SimulatedCluster:
         self._tasks.clear()
         self.world.close()
 
-    def _outcome(self) -> Outcome:
+    def _outcome(self) -> SimulationOutcome:
         loop = self.world.loop
         starts = (error for each in self.machines.values() for error in each.failures)
         faults = dict.fromkeys((*self._capture.errors, *loop.failures, *starts))
-        return Outcome(
+        return SimulationOutcome(
             seed=self.seed,
             brokers=len(self.broker_ids),
             schedule=tuple(map(str, self.plan)),
@@ -366,7 +366,7 @@ class SimulatedCluster:
         for number in range(self.habits.group_members):
             member = f"{name}-{number}"
             self._add(
-                GroupMember(
+                SimulatedMember(
                     member,
                     self.open_wire(member),
                     self.history,
@@ -530,7 +530,9 @@ class SimulatedCluster:
         process = SimulatedProcess(name, self.world.loop)
         self.world.story.kept.append(process)
         clock = ProcessClock(self.world.loop, process, start_ms=self.world.clock.now_ms())
-        addresses = {each.broker_id: Address(each.host, PORT) for each in self.machines.values()}
+        addresses = {
+            each.broker_id: BrokerAddress(each.host, PORT) for each in self.machines.values()
+        }
         host = self.world.network.host("clients")
         return SimulatedWire(name, host, clock, addresses, timeout_seconds=_REQUEST_SECONDS)
 

@@ -35,25 +35,25 @@ from moldau.coordination.tree import (
     Draft,
     EndSession,
     Entry,
-    Outcome,
     Tree,
     TreeOperation,
+    TreeOutcome,
     parent_of,
 )
 from moldau.coordination.watches import WatchKind
 from moldau.testing.coordination_messages import (
     AddWatch,
-    Answer,
     Bye,
     Expired,
     Hello,
-    Links,
     Ping,
     ReadChildren,
     ReadNodes,
     RemoveWatch,
     Result,
-    Stream,
+    StoreAnswer,
+    StoreLinks,
+    StoreStream,
     ToClient,
     Told,
     ToService,
@@ -131,14 +131,14 @@ class ServiceConnection:
         self._clock = clock
         self._on_broken = on_broken
         links = service.links
-        self.to_service: Stream[ToService] = Stream(
+        self.to_service: StoreStream[ToService] = StoreStream(
             links,
             host,
             service.host,
             reader_clock=service.clock,
             deliver=lambda message: service.receive(self, message),
         )
-        self.to_client: Stream[ToClient] = Stream(
+        self.to_client: StoreStream[ToClient] = StoreStream(
             links, service.host, host, reader_clock=clock, deliver=deliver
         )
 
@@ -164,7 +164,7 @@ class CoordinationService:
 
     def __init__(
         self,
-        links: Links,
+        links: StoreLinks,
         clock: Clock,
         *,
         host: str = DEFAULT_HOST,
@@ -382,7 +382,7 @@ class CoordinationService:
                 )
             case Bye():
                 self._end(session)
-                answer = Answer(number=message.number, result=None, seen=0)
+                answer = StoreAnswer(number=message.number, result=None, seen=0)
                 session.connection.to_client.send(answer)
             case AddWatch():
                 session.watches[message.place] = None
@@ -398,7 +398,7 @@ class CoordinationService:
     ) -> None:
         """What was written is answered when the server knows of it, and so is a heartbeat."""
         change = session.server.applied if is_read else self._change
-        answer = Answer(number=number, result=result, seen=change)
+        answer = StoreAnswer(number=number, result=result, seen=change)
         session.backlog.appendleft(_Pending(change, answer))
 
     def _try(self, session_id: int, operations: Sequence[TreeOperation]) -> Result:
@@ -407,7 +407,7 @@ class CoordinationService:
         except CoordinationError as error:
             return error
 
-    def _write(self, session_id: int, operations: Sequence[TreeOperation]) -> list[Outcome]:
+    def _write(self, session_id: int, operations: Sequence[TreeOperation]) -> list[TreeOutcome]:
         draft = Draft(self.tree, self.clock.now_ms())
         outcomes = draft.perform(operations, session_id)
         self._commit(draft.changed, draft.last_id)

@@ -46,7 +46,7 @@ _LATE_POSITION: Final = 0
 _FENCED: Final = (ErrorCode.unknown_member_id, ErrorCode.illegal_generation)
 
 
-class GroupMember(Client):
+class SimulatedMember(Client):
     """One member; all of a group share a `GroupHistory`."""
 
     def __init__(

@@ -2,7 +2,7 @@
 
 It keeps the rules of a client of ZooKeeper: a heartbeat every sixth of the time-out; a connection
 without a word for two thirds of it is given up, and with it every request under way, whose outcome
-is then unknown (`ConnectionLostError`); the next connection takes the session up again. That the
+is then unknown (`StoreLostError`); the next connection takes the session up again. That the
 session is over it learns from the service alone. The lease lasts for 60 % of the time-out after
 the sending of the last heartbeat that was confirmed.
 """
@@ -19,13 +19,13 @@ from typing import Final, NamedTuple, TypeVar, cast
 from moldau.clock import Clock, Timer
 from moldau.coordination.port import (
     ANY_VERSION,
-    ConnectionLostError,
     Create,
     Delete,
     Node,
     Operation,
     SessionExpiredError,
     SetData,
+    StoreLostError,
     Watch,
 )
 from moldau.coordination.tree import (
@@ -33,14 +33,13 @@ from moldau.coordination.tree import (
     DeleteTree,
     EndSession,
     EnsureParents,
-    Outcome,
     TreeOperation,
+    TreeOutcome,
     check_path,
 )
 from moldau.coordination.watches import WatchKind
 from moldau.testing.coordination_messages import (
     AddWatch,
-    Answer,
     Bye,
     Expired,
     Hello,
@@ -49,6 +48,7 @@ from moldau.testing.coordination_messages import (
     ReadNodes,
     RemoveWatch,
     Result,
+    StoreAnswer,
     ToClient,
     Told,
     ToService,
@@ -136,7 +136,7 @@ class SimulatedSession:
         self._begin()
         if not await self._wait_until_connected(patience_seconds):
             self._stop()
-            raise ConnectionLostError("the coordination service does not answer")
+            raise StoreLostError("the coordination service does not answer")
 
     async def renew(self) -> None:
         if self._is_closed:
@@ -149,7 +149,7 @@ class SimulatedSession:
         if not await self._wait_until_connected(self._timeout_seconds):
             self._give_up_connection()
             self._lose()
-            raise ConnectionLostError("the coordination service does not answer")
+            raise StoreLostError("the coordination service does not answer")
         for watch in [each for watches in self._watches.values() for each in watches]:
             self._clock.call_later(0, watch.call)
 
@@ -159,7 +159,7 @@ class SimulatedSession:
         try:
             if not self.is_lost:
                 number = next(self._numbers)
-                with contextlib.suppress(ConnectionLostError, SessionExpiredError):
+                with contextlib.suppress(StoreLostError, SessionExpiredError):
                     await self._ask(number, Bye(number=number))
         finally:
             self._stop()
@@ -251,7 +251,7 @@ class SimulatedSession:
         ]
         for entry in late:
             self._waiting.remove(entry)
-            _fail(entry[1].answer, ConnectionLostError("there is no connection"))
+            _fail(entry[1].answer, StoreLostError("there is no connection"))
 
     def _give_up_connection(self) -> None:
         self._is_connected = False
@@ -261,7 +261,7 @@ class SimulatedSession:
             self._connection = None
         asked, self._asked = self._asked, {}
         for request in asked.values():
-            _fail(request.answer, ConnectionLostError("the connection was lost on the way"))
+            _fail(request.answer, StoreLostError("the connection was lost on the way"))
 
     def _on_broken(self) -> None:
         if self._connection is not None and self._connection.is_broken:
@@ -285,7 +285,7 @@ class SimulatedSession:
                 self._on_welcome(message)
             case Expired():
                 self._lose_and_tell()
-            case Answer():
+            case StoreAnswer():
                 self._seen = max(self._seen, message.seen)
                 self._on_answer(message)
             case Told():
@@ -312,7 +312,7 @@ class SimulatedSession:
         for callback in self._on_end:
             self._clock.call_later(0, callback)
 
-    def _on_answer(self, answer: Answer) -> None:
+    def _on_answer(self, answer: StoreAnswer) -> None:
         sent_at = self._pings.pop(answer.number, None)
         if sent_at is not None:
             self._extend_lease(sent_at)
@@ -345,13 +345,13 @@ class SimulatedSession:
             self._asked[number] = request
             self._connection.to_service.send(request.message)
 
-    async def _submit(self, operations: Sequence[TreeOperation]) -> Sequence[Outcome]:
+    async def _submit(self, operations: Sequence[TreeOperation]) -> Sequence[TreeOutcome]:
         self.require_alive()
         for operation in operations:
             _check_operation(operation)
         number = next(self._numbers)
         result = await self._ask(number, Write(number=number, operations=tuple(operations)))
-        return cast("Sequence[Outcome]", result)
+        return cast("Sequence[TreeOutcome]", result)
 
     async def get(self, path: str) -> Node | None:
         return (await self.get_many((path,)))[0]
@@ -422,7 +422,7 @@ class SimulatedSession:
 async def open_session(
     service: CoordinationService, *, host: str, clock: Clock, timeout_seconds: float
 ) -> AsyncIterator[SimulatedSession]:
-    """A session that lasts as long as the block; raises `ConnectionLostError` without a service."""
+    """A session that lasts as long as the block; raises `StoreLostError` without a service."""
     session = SimulatedSession(service, host, clock, timeout_seconds)
     await session.open(_OPENING_PATIENCE * timeout_seconds)
     try:

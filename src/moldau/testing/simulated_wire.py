@@ -40,7 +40,7 @@ class Leader(NamedTuple):
     epoch: int
 
 
-class Address(NamedTuple):
+class BrokerAddress(NamedTuple):
     host: str
     port: int
 
@@ -60,7 +60,7 @@ class SimulatedWire:
         name: str,
         network: MemoryHost,
         clock: Clock,
-        addresses: Mapping[int, Address],
+        addresses: Mapping[int, BrokerAddress],
         *,
         timeout_seconds: float,
     ) -> None:

@@ -42,7 +42,7 @@ class SessionRequest(NamedTuple):
 _NOTHING: Final[dict[SessionKey, None]] = {}
 
 
-class FetchSession:
+class FetchSessionHandler:
     """The session with one broker. Requests and answers alternate.
 
     A request costs what changed since the one before it, whatever the session holds.

@@ -37,7 +37,7 @@ from moldau.testing import ManualClock, MemoryFiles
 from moldau.wire.apis import FETCH
 from moldau.wire.fetch_exchange import FetchAnswer, encode_fetch_request, parse_fetch_answer
 from moldau.wire.fetch_frame import FetchPartition, FetchRequest
-from moldau.wire.fetch_session import FetchSession, TopicKey
+from moldau.wire.fetch_session import FetchSessionHandler, TopicKey
 from moldau.wire.headers import RequestHeader, read_response_header
 from moldau.workers import InlineWorkers
 
@@ -202,7 +202,7 @@ class Reader:
     def __init__(self, replica_id: int, broker_epoch: int) -> None:
         self.replica_id = replica_id
         self.broker_epoch = broker_epoch
-        self.session = FetchSession()
+        self.session = FetchSessionHandler()
         self.offsets = dict.fromkeys(PARTITIONS, 0)
         self.starts = dict.fromkeys(PARTITIONS, 0)
         self.epochs = dict.fromkeys(PARTITIONS, 0)

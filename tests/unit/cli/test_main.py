@@ -12,16 +12,16 @@ import typer
 
 from moldau import __version__
 from moldau.cli import main
-from moldau.cli.lazy import Command, Group, LazyCommands
+from moldau.cli.lazy import Command, LazyCommands, LazyGroup
 from moldau.errors import ClusterUnreachableError, InvariantViolation, UnknownTopicError
 
 NOBODY = "127.0.0.1:1"
 
 
-def all_commands(commands: dict[str, Command | Group]) -> list[list[str]]:
+def all_commands(commands: dict[str, Command | LazyGroup]) -> list[list[str]]:
     found = []
     for name, one in commands.items():
-        if isinstance(one, Group):
+        if isinstance(one, LazyGroup):
             found += [[name, *rest] for rest in all_commands(dict(one.commands))]
         else:
             found.append([name])

@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from moldau.cli.reassign.plan_file import read_plan, to_document
-from moldau.cli.reassign.progress import Progress, progress_of, remove_throttle, set_throttle
+from moldau.cli.reassign.progress import MoveProgress, progress_of, remove_throttle, set_throttle
 from moldau.client.admin_values import (
     ClusterDescription,
     ConfigChange,
@@ -85,11 +85,11 @@ def test_progress_is_told_for_each_partition() -> None:
     placement = {CLICKS_0: (2,), CLICKS_1: (2, 1)}
     moving = {CLICKS_1: Reassignment(replicas=(2, 1), adding_replicas=(2,), removing_replicas=(1,))}
     unknown = TopicPartition("other", 0)
-    assert progress_of(CLICKS_0, (2,), placement, moving) is Progress.COMPLETE
-    assert progress_of(CLICKS_0, (3,), placement, moving) is Progress.NOT_BEGUN
-    assert progress_of(CLICKS_1, (2,), placement, moving) is Progress.MOVING
-    assert progress_of(CLICKS_1, (3,), placement, moving) is Progress.NOT_BEGUN
-    assert progress_of(unknown, (3,), placement, moving) is Progress.MISSING
+    assert progress_of(CLICKS_0, (2,), placement, moving) is MoveProgress.COMPLETE
+    assert progress_of(CLICKS_0, (3,), placement, moving) is MoveProgress.NOT_BEGUN
+    assert progress_of(CLICKS_1, (2,), placement, moving) is MoveProgress.MOVING
+    assert progress_of(CLICKS_1, (3,), placement, moving) is MoveProgress.NOT_BEGUN
+    assert progress_of(unknown, (3,), placement, moving) is MoveProgress.MISSING
 
 
 def test_a_throttle_is_set_for_all_that_take_part_and_removed_everywhere() -> None:

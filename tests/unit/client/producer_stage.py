@@ -16,7 +16,12 @@ from moldau.errors import ErrorCode, KafkaError
 from moldau.records.batch_header import BatchHeader, read_header
 from moldau.records.batch_reader import records_of
 from moldau.records.record import Record
-from moldau.storage.rules.producer_sequences import Duplicate, ProducerEntry, apply_batch, check
+from moldau.storage.rules.producer_sequences import (
+    Duplicate,
+    ProducerEntry,
+    apply_batch,
+    check_sequence,
+)
 
 PRODUCE, METADATA, INIT_PRODUCER_ID = 0, 3, 22
 TOPIC = "rivers"
@@ -123,7 +128,7 @@ class ProducerStage(Stage):
     def _append(self, partition: int, batch: bytes, header: BatchHeader) -> int:
         entry = self._entries.get((partition, header.producer_id))
         if header.has_producer:
-            found = check(entry, header)
+            found = check_sequence(entry, header)
             if isinstance(found, Duplicate):
                 return found.first_offset
         log = self.logs.setdefault(partition, [])

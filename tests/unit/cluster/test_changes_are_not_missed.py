@@ -11,7 +11,7 @@ from moldau.cluster.metadata_reader import MetadataReader
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.config.operations import ConfigChange
-from moldau.coordination.port import ConnectionLostError
+from moldau.coordination.port import StoreLostError
 from moldau.testing.manual_clock import SkewedClock, wait_until_idle
 
 from .stage import Stage, play
@@ -56,7 +56,7 @@ def test_a_notified_change_whose_reading_fails_is_read_later() -> None:
         async def fail_once(paths: list[str]) -> object:
             if any(path.startswith("/config/topics/") for path in paths) and not failures:
                 failures.append(paths[0])
-                raise ConnectionLostError("nobody answers")
+                raise StoreLostError("nobody answers")
             return await original(paths)
 
         other.session.get_many = fail_once  # type: ignore[method-assign, assignment]

@@ -13,10 +13,10 @@ from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.config.operations import ConfigChange, ConfigOperation
 from moldau.coordination.port import (
     BadVersionError,
-    ConnectionLostError,
     Coordination,
     Node,
     Operation,
+    StoreLostError,
 )
 from moldau.errors import (
     InvalidConfigError,
@@ -592,7 +592,7 @@ def test_a_store_that_cannot_be_written_is_a_time_out_to_the_client(
         broker = await stage.join_and_lead(1)
 
         async def fail(operations: object) -> None:
-            raise ConnectionLostError("the disk is full")
+            raise StoreLostError("the disk is full")
 
         monkeypatch.setattr(broker.session, "transact", fail)
         with pytest.raises(RequestTimedOutError, match="the disk is full"):

@@ -17,7 +17,7 @@ from moldau.cluster.rules.metadata_image import NO_TOPIC_ID
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.cluster.rules.unclean_recovery import LogEnd
 from moldau.config.operations import ConfigChange
-from moldau.coordination.port import ConnectionLostError, Operation
+from moldau.coordination.port import Operation, StoreLostError
 from moldau.errors import (
     ElectionNotNeededError,
     EligibleLeadersNotAvailableError,
@@ -189,7 +189,7 @@ def test_a_claim_whose_answer_was_lost_is_found_again(monkeypatch: pytest.Monkey
         async def transact(operations: Sequence[Operation]) -> Sequence[str]:
             await original(operations)
             monkeypatch.setattr(one.session, "transact", original)
-            raise ConnectionLostError("nobody answers")
+            raise StoreLostError("nobody answers")
 
         monkeypatch.setattr(one.session, "transact", transact)
         await one.serve()

@@ -13,7 +13,7 @@ from moldau.cluster.metadata_publisher import RETRY_SECONDS
 from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.config.operations import ConfigChange
-from moldau.coordination.port import ConnectionLostError, Create, Node
+from moldau.coordination.port import Create, Node, StoreLostError
 from moldau.model import BrokerId
 from moldau.testing.manual_clock import wait_until_idle
 
@@ -263,7 +263,7 @@ def test_a_store_that_does_not_answer_is_asked_again(
 
         async def flaky(path: str) -> object:
             if next(failures, False):
-                raise ConnectionLostError("no answer")
+                raise StoreLostError("no answer")
             return await original(path)
 
         monkeypatch.setattr(other.session, "children", flaky)

@@ -15,7 +15,7 @@ from moldau.cluster import layout
 from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.metadata_image import PartitionState
 from moldau.cluster.rules.topic_creation import TopicSpec
-from moldau.coordination.port import ConnectionLostError, Operation, SessionExpiredError
+from moldau.coordination.port import Operation, SessionExpiredError, StoreLostError
 from moldau.errors import InvariantViolation, NotControllerError
 from moldau.model import BrokerId, LeaderEpoch
 from moldau.testing.manual_clock import wait_until_idle
@@ -78,7 +78,7 @@ def losing_answers(
             if arrives:
                 with contextlib.suppress(Exception):
                     await original(operations)
-            raise ConnectionLostError("nobody answers")
+            raise StoreLostError("nobody answers")
         return await original(operations)
 
     monkeypatch.setattr(member.session, "transact", transact)

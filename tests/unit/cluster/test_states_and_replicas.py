@@ -19,7 +19,7 @@ from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.reassignment import is_moving, plan_redirection
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.cluster.state_writer import RETRY_SECONDS
-from moldau.coordination.port import ConnectionLostError, Node, Operation
+from moldau.coordination.port import Node, Operation, StoreLostError
 from moldau.errors import InvariantViolation
 from moldau.model import BrokerId, LeaderEpoch, TopicPartition
 from moldau.testing.manual_clock import wait_until_idle
@@ -155,7 +155,7 @@ def test_a_move_whose_answer_was_lost_is_known_under_its_true_version(is_heard_o
             paths = await transact(operations)
             if answers:
                 answers.clear()
-                raise ConnectionLostError("nobody answers")
+                raise StoreLostError("nobody answers")
             return paths
 
         one.session.transact = lose_the_answer  # type: ignore[method-assign]

@@ -5,7 +5,7 @@ import pytest
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.current import CurrentBrokerOptions
 from moldau.config.describe import describe_broker
-from moldau.config.resolve import Source
+from moldau.config.resolve import OptionSource
 from moldau.config.static import load_properties
 from moldau.config.topic_options import TopicOptions
 from moldau.config.unknown import find_unknown
@@ -218,6 +218,6 @@ def test_a_dynamic_name_that_nobody_declares_is_taken_as_kafka_takes_it() -> Non
     options = BrokerOptions.resolve({}, {"max.conections": "1"}, {"some.plugin.password": "x"})
     strange = describe_broker(options)[-2:]
     assert [(one.name, one.value, one.source) for one in strange] == [
-        ("some.plugin.password", None, Source.DYNAMIC_DEFAULT_BROKER),
-        ("max.conections", None, Source.DYNAMIC_BROKER),
+        ("some.plugin.password", None, OptionSource.DYNAMIC_DEFAULT_BROKER),
+        ("max.conections", None, OptionSource.DYNAMIC_BROKER),
     ]

@@ -10,7 +10,7 @@ from moldau.config.describe import (
 )
 from moldau.config.kinds import PASSWORD, OptionType
 from moldau.config.option import optional
-from moldau.config.resolve import Source
+from moldau.config.resolve import OptionSource
 from moldau.config.topic_options import TopicOptions
 
 BROKER = BrokerOptions.resolve({})
@@ -38,13 +38,15 @@ def test_a_default_comes_from_the_broker_option_behind_it() -> None:
         name="segment.bytes",
         value="1073741824",
         is_default=True,
-        source=Source.DEFAULT,
+        source=OptionSource.DEFAULT,
         read_only=False,
         sensitive=False,
         type=OptionType.INT,
         documentation=TopicOptions.segment_bytes.documentation,
         synonyms=(
-            OptionSynonym(name="log.segment.bytes", value="1073741824", source=Source.DEFAULT),
+            OptionSynonym(
+                name="log.segment.bytes", value="1073741824", source=OptionSource.DEFAULT
+            ),
         ),
     )
 
@@ -54,14 +56,14 @@ def test_the_chain_has_every_level_that_was_set() -> None:
     options = BrokerOptions.resolve({name: "3000000"}, {name: "5000000"}, {name: "4000000"})
     described = topic({"segment.bytes": "6000000"}, "segment.bytes", options)
     assert described.value == "6000000"
-    assert described.source is Source.TOPIC_CONFIG
+    assert described.source is OptionSource.TOPIC_CONFIG
     assert not described.is_default
     assert [(one.name, one.value, one.source) for one in described.synonyms] == [
-        ("segment.bytes", "6000000", Source.TOPIC_CONFIG),
-        (name, "5000000", Source.DYNAMIC_BROKER),
-        (name, "4000000", Source.DYNAMIC_DEFAULT_BROKER),
-        (name, "3000000", Source.STATIC_BROKER),
-        (name, "1073741824", Source.DEFAULT),
+        ("segment.bytes", "6000000", OptionSource.TOPIC_CONFIG),
+        (name, "5000000", OptionSource.DYNAMIC_BROKER),
+        (name, "4000000", OptionSource.DYNAMIC_DEFAULT_BROKER),
+        (name, "3000000", OptionSource.STATIC_BROKER),
+        (name, "1073741824", OptionSource.DEFAULT),
     ]
 
 
@@ -69,7 +71,7 @@ def test_a_coarser_synonym_shows_in_its_own_unit_and_counts_in_the_options() -> 
     options = BrokerOptions.resolve({"log.retention.hours": "1"})
     for described in (topic({}, "retention.ms", options), broker(options, "log.retention.ms")):
         assert described.value == "3600000"
-        assert described.source is Source.STATIC_BROKER
+        assert described.source is OptionSource.STATIC_BROKER
         assert [(one.name, one.value) for one in described.synonyms] == [
             ("log.retention.hours", "1"),
             ("log.retention.hours", "168"),
@@ -81,7 +83,7 @@ def test_an_option_without_a_broker_option_has_only_the_topics_own_setting() -> 
     assert topic({}, name).value == ""
     assert topic({}, name).synonyms == ()
     assert topic({}, name).is_default
-    assert [one.source for one in topic({name: "*"}, name).synonyms] == [Source.TOPIC_CONFIG]
+    assert [one.source for one in topic({name: "*"}, name).synonyms] == [OptionSource.TOPIC_CONFIG]
 
 
 def test_values_show_tidied_but_in_the_given_order() -> None:
@@ -102,9 +104,9 @@ def test_a_broker_shows_every_option_with_its_source() -> None:
     options = BrokerOptions.resolve({"num.partitions": "3"}, {"max.connections": "9"})
     assert len(describe_broker(options)) == len(BrokerOptions.declarations())
     partitions, connections = broker(options, "num.partitions"), broker(options, "max.connections")
-    assert (partitions.value, partitions.source) == ("3", Source.STATIC_BROKER)
+    assert (partitions.value, partitions.source) == ("3", OptionSource.STATIC_BROKER)
     assert partitions.read_only
-    assert (connections.value, connections.source) == ("9", Source.DYNAMIC_BROKER)
+    assert (connections.value, connections.source) == ("9", OptionSource.DYNAMIC_BROKER)
     assert not connections.read_only
 
 
@@ -120,12 +122,14 @@ def test_a_password_is_never_told() -> None:
     described = broker(options, "keystore.password")
     assert described.sensitive
     assert described.value is None
-    assert [(one.value, one.source) for one in described.synonyms] == [(None, Source.STATIC_BROKER)]
+    assert [(one.value, one.source) for one in described.synonyms] == [
+        (None, OptionSource.STATIC_BROKER)
+    ]
 
 
 def test_the_default_of_all_brokers_shows_only_what_is_set() -> None:
     strange, described = describe_broker_defaults({"max.connections": " 9", "from.a.plugin": "1"})
     assert (strange.name, strange.value, strange.sensitive) == ("from.a.plugin", None, True)
     assert (described.name, described.value) == ("max.connections", "9")
-    assert described.source is Source.DYNAMIC_DEFAULT_BROKER
+    assert described.source is OptionSource.DYNAMIC_DEFAULT_BROKER
     assert not described.is_default

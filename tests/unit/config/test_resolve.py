@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from moldau.config.broker_options import BrokerOptions
-from moldau.config.resolve import Layers, Source, settings_of
+from moldau.config.resolve import Layers, OptionSource, settings_of
 from moldau.config.static import load_properties, load_settings
 from moldau.errors import ConfigurationError
 
@@ -49,11 +49,11 @@ def test_the_settings_of_an_option_come_strongest_first() -> None:
     )
     declared = BrokerOptions.declarations()["log.roll.ms"]
     assert [(one.name, one.text, one.source) for one in settings_of(declared, layers)] == [
-        ("log.roll.ms", "1", Source.DYNAMIC_BROKER),
-        ("log.roll.ms", "2", Source.DYNAMIC_DEFAULT_BROKER),
-        ("log.roll.hours", "5", Source.DYNAMIC_DEFAULT_BROKER),
-        ("log.roll.ms", "3", Source.STATIC_BROKER),
-        ("log.roll.hours", "4", Source.STATIC_BROKER),
+        ("log.roll.ms", "1", OptionSource.DYNAMIC_BROKER),
+        ("log.roll.ms", "2", OptionSource.DYNAMIC_DEFAULT_BROKER),
+        ("log.roll.hours", "5", OptionSource.DYNAMIC_DEFAULT_BROKER),
+        ("log.roll.ms", "3", OptionSource.STATIC_BROKER),
+        ("log.roll.hours", "4", OptionSource.STATIC_BROKER),
     ]
 
 

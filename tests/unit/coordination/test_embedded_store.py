@@ -13,10 +13,10 @@ import pytest
 
 from moldau.coordination.embedded import FILE_NAME, MEMORY, EmbeddedStore
 from moldau.coordination.port import (
-    ConnectionLostError,
     Create,
     NodeExistsError,
     SessionExpiredError,
+    StoreLostError,
 )
 from moldau.errors import StartupError
 from moldau.testing.manual_clock import ManualClock, wait_until_idle
@@ -296,11 +296,11 @@ def test_a_failed_commit_changes_nothing_and_is_told_to_every_caller() -> None:
         store = await open_store(MEMORY, workers)
         session = store.session()
         await session.create("/before")
-        workers.failure = ConnectionLostError("the disk is full")
+        workers.failure = StoreLostError("the disk is full")
         results = await asyncio.gather(
             session.create("/a"), session.set("/before", b"1"), return_exceptions=True
         )
-        assert [type(result) for result in results] == [ConnectionLostError] * 2
+        assert [type(result) for result in results] == [StoreLostError] * 2
         assert await session.children("/") == ["before"]
         workers.failure = None
         await session.create("/a")
@@ -316,7 +316,7 @@ def test_a_database_that_cannot_be_written_says_so(tmp_path: Path) -> None:
         session = store.session()
         await session.create("/a")
         store._database._connection.execute("PRAGMA query_only = ON")
-        with pytest.raises(ConnectionLostError, match=r"coordination\.db cannot be written"):
+        with pytest.raises(StoreLostError, match=r"coordination\.db cannot be written"):
             await session.create("/b")
         assert await session.get("/b") is None
         store._database._connection.execute("PRAGMA query_only = OFF")
@@ -337,11 +337,11 @@ def test_a_session_ends_even_when_the_disk_fails() -> None:
         await wait_until_idle()
         one.expire()
         late = asyncio.ensure_future(other.create("/b"))
-        workers.failure = ConnectionLostError("the disk is full")
+        workers.failure = StoreLostError("the disk is full")
         workers.let_go()
-        with pytest.raises(ConnectionLostError):
+        with pytest.raises(StoreLostError):
             await write
-        with pytest.raises(ConnectionLostError):
+        with pytest.raises(StoreLostError):
             await late
         assert await other.get("/mine") is None
         workers.failure = None
@@ -385,7 +385,7 @@ def test_a_cancelled_writer_leaves_nobody_waiting() -> None:
         await wait_until_idle()
         await store._tasks.close()
         for write in (first, second):
-            with pytest.raises(ConnectionLostError):
+            with pytest.raises(StoreLostError):
                 await write
         workers.let_go()
         await store.close()

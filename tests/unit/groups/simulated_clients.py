@@ -15,15 +15,15 @@ from moldau.groups.rules.events import (
     Abandon,
     AppendFailed,
     Event,
+    GroupTimer,
     Heartbeat,
     Join,
     Leave,
     LeavingMember,
     Sync,
-    Timer,
     TimerFired,
 )
-from moldau.groups.rules.group_states import LOGGED_MOVES, GroupState
+from moldau.groups.rules.group_states import LOGGED_MOVES, ClassicGroupState
 from moldau.groups.rules.groups import Groups
 from moldau.groups.rules.invariants import check_group, check_timers
 from moldau.groups.rules.limits import GroupLimits
@@ -137,7 +137,7 @@ class Simulation:
         self.clients: list[Client] = []
         self.log: list[Record] = []
         self.now_ms = 1_000_000
-        self.timers: dict[Timer, int] = {}
+        self.timers: dict[GroupTimer, int] = {}
         self.writes_fail = False
         self._requests = itertools.count(1)
         self._waiting: dict[int, Client] = {}
@@ -255,7 +255,7 @@ class Simulation:
     def _apply(self, record: Record) -> None:
         """Only the moves that the table allows."""
         group = self.groups.find(GROUP)
-        former = GroupState.EMPTY if group is None else group.state
+        former = ClassicGroupState.EMPTY if group is None else group.state
         self.groups.apply(record)
         if group is not None and isinstance(record, GroupRecord):
             assert group.state in LOGGED_MOVES[former], f"{former} to {group.state}"

@@ -14,12 +14,12 @@ from moldau.groups.rules.events import (
     DeleteGroup,
     DeleteOffsets,
     ExpireOffsets,
+    GroupTimer,
+    GroupTimerKind,
     Join,
     Leave,
     LeavingMember,
-    Timer,
     TimerFired,
-    TimerKind,
 )
 from moldau.groups.rules.groups import Groups
 from moldau.groups.rules.limits import GroupLimits
@@ -125,7 +125,7 @@ def test_a_newcomer_that_never_comes_back_leaves_nothing() -> None:
     machine = groups()
     outcome = machine.handle(JOIN, NOW_MS, 1)
     assert [one.answer.error for one in outcome.replies] == [ErrorCode.member_id_required]
-    session = Timer(TimerKind.SESSION, "g", "new-1")
+    session = GroupTimer(GroupTimerKind.SESSION, "g", "new-1")
     assert outcome.effects == [Arm(session, 10_000)]
     assert len(machine) == 1
 
@@ -147,7 +147,7 @@ def test_deleting_a_group_forgets_its_pending_members() -> None:
     play(machine, machine.handle(commit(), NOW_MS, 1))
     machine.handle(JOIN, NOW_MS, 2)
     outcome = play(machine, machine.handle(DeleteGroup(group_id="g"), NOW_MS, 3))
-    assert Disarm(Timer(TimerKind.SESSION, "g", "new-1")) in outcome.effects
+    assert Disarm(GroupTimer(GroupTimerKind.SESSION, "g", "new-1")) in outcome.effects
     assert machine.find("g") is None
 
 
@@ -261,8 +261,8 @@ def test_what_could_not_be_logged_of_an_empty_group_changes_nothing() -> None:
 
 
 def test_timers_of_groups_that_have_gone_do_nothing() -> None:
-    for kind in TimerKind:
-        outcome = groups().handle(TimerFired(timer=Timer(kind, "g", "a")), NOW_MS)
+    for kind in GroupTimerKind:
+        outcome = groups().handle(TimerFired(timer=GroupTimer(kind, "g", "a")), NOW_MS)
         assert (outcome.replies, outcome.records, outcome.effects) == ([], [], [])
 
 
@@ -270,6 +270,6 @@ def test_members_that_came_with_the_log_have_to_give_signs_of_life() -> None:
     machine = groups()
     machine.apply(generation("a", "b"))
     assert machine.begin().effects == [
-        Arm(Timer(TimerKind.SESSION, "g", "a"), 10_000),
-        Arm(Timer(TimerKind.SESSION, "g", "b"), 10_000),
+        Arm(GroupTimer(GroupTimerKind.SESSION, "g", "a"), 10_000),
+        Arm(GroupTimer(GroupTimerKind.SESSION, "g", "b"), 10_000),
     ]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from simulated_clients import GROUP, Simulation
 
 from moldau.errors import ErrorCode
-from moldau.groups.rules.group_states import GroupState
+from moldau.groups.rules.group_states import ClassicGroupState
 from moldau.groups.rules.limits import GroupLimits
 
 CLIENTS = 4
@@ -69,10 +69,10 @@ def assert_settled(simulation: Simulation) -> None:
     alive = simulation.alive()
     group = simulation.groups.find(GROUP)
     if not alive:
-        assert group is None or group.state is GroupState.EMPTY
+        assert group is None or group.state is ClassicGroupState.EMPTY
         return
     assert group is not None
-    assert group.state is GroupState.STABLE
+    assert group.state is ClassicGroupState.STABLE
     assert {member.member_id for member in group.members} == {one.member_id for one in alive}
     for client in alive:
         assert client.generation == group.generation

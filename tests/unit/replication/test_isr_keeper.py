@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.metadata_image import MetadataImage, PartitionState, TopicState
-from moldau.coordination.port import ConnectionLostError, SessionExpiredError
+from moldau.coordination.port import SessionExpiredError, StoreLostError
 from moldau.replication.isr_keeper import IsrKeeper
 from replication.replica_bench import CLICKS, TOPIC_ID, Bench, run_story
 from replication.test_partition import fetch
@@ -34,7 +34,7 @@ class Store:
         return []
 
     async def read_broker_epochs(self, brokers: Collection[int]) -> dict[int, int]:
-        if isinstance(self.failure, ConnectionLostError):
+        if isinstance(self.failure, StoreLostError):
             raise self.failure
         known = self.bench.broker_epochs if self.epochs is None else self.epochs
         return {broker: known[broker] for broker in brokers if broker in known}
@@ -159,7 +159,7 @@ def test_while_nobody_knows_what_became_of_a_proposal_both_sets_count():
 
 def test_a_store_that_does_not_answer_leaves_the_set_as_it_is():
     async def story(bench: Bench, kept: Kept) -> None:
-        kept.store.failure = ConnectionLostError("lost")
+        kept.store.failure = StoreLostError("lost")
         fetch(bench, 1, 2, 0)
         await bench.clock.advance(0.01)
         bench.replicas[1].produce(b"a")

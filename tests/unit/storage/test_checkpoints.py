@@ -11,7 +11,7 @@ from moldau.model import TopicPartition
 from moldau.storage.checkpoints import (
     decode_offsets,
     encode_offsets,
-    read_offsets,
+    read_offset_checkpoint,
     write_offsets,
 )
 from moldau.storage.files import RealFiles
@@ -61,6 +61,6 @@ def test_a_checkpoint_goes_through_a_file(tmp_path):
     path = tmp_path / "recovery-point-offset-checkpoint"
     offsets = {TopicPartition("clicks", 3): 12}
 
-    assert read_offsets(RealFiles(), path) == {}
+    assert read_offset_checkpoint(RealFiles(), path) == {}
     write_offsets(RealFiles(), path, offsets)
-    assert read_offsets(RealFiles(), path) == offsets
+    assert read_offset_checkpoint(RealFiles(), path) == offsets

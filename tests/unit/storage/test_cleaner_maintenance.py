@@ -12,7 +12,7 @@ from test_maintenance import run
 
 from moldau.config.broker_options import BrokerOptions
 from moldau.model import Offset, TopicPartition
-from moldau.storage.checkpoints import read_offsets
+from moldau.storage.checkpoints import read_offset_checkpoint
 from moldau.storage.cleaner import Cleaner
 from moldau.storage.log import Log
 from moldau.storage.log_store import LogStore
@@ -57,7 +57,7 @@ def test_the_checkpoint_is_read_at_the_next_start():
         await again.delete_log(CLICKS)
         new = await again.create_log(CLICKS, TOPIC_ID, DEFAULTS)
         assert new.cleaned_offset == 0
-        assert read_offsets(bench.files, CHECKPOINT) == {}
+        assert read_offset_checkpoint(bench.files, CHECKPOINT) == {}
         await again.close()
 
     asyncio.run(main())

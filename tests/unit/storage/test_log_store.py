@@ -16,7 +16,7 @@ from log_bench import DEFAULTS, START_MS, batch_of, offsets_of, read_all
 from moldau.config.broker_options import BrokerOptions
 from moldau.errors import StartupError, StorageError
 from moldau.model import BrokerId, Offset, TopicId, TopicPartition
-from moldau.storage.checkpoints import read_offsets
+from moldau.storage.checkpoints import read_offset_checkpoint
 from moldau.storage.files import Files, RealFiles
 from moldau.storage.log import Log
 from moldau.storage.log_store import LogStore
@@ -392,7 +392,9 @@ def test_a_log_made_again_does_not_inherit_the_start_offset_of_the_deleted_one()
         append(log, 10)
         log.advance_start(8)
         await store.write_checkpoints(store.directories[0])
-        assert read_offsets(bench.files, DATA / "log-start-offset-checkpoint") == {CLICKS: 8}
+        assert read_offset_checkpoint(bench.files, DATA / "log-start-offset-checkpoint") == {
+            CLICKS: 8
+        }
         await store.delete_log(CLICKS)
         append(await store.create_log(CLICKS, TOPIC_ID, DEFAULTS), 2)
         bench.files.crash_process()

@@ -9,7 +9,7 @@ import pytest
 from log_bench import DEFAULTS, START_MS, batch_of
 from test_log_store import CLICKS, DATA, TOPIC_ID, Bench
 
-from moldau.storage.checkpoints import read_offsets
+from moldau.storage.checkpoints import read_offset_checkpoint
 from moldau.storage.log import Log
 from moldau.storage.log_store import LogStore
 
@@ -92,7 +92,9 @@ def test_retention_goes_by_the_high_watermarks_it_is_given():
         task = asyncio.create_task(store.maintain(lambda: {CLICKS: 2}))
         await bench.clock.advance(301)
         assert log.log_start_offset == 2
-        assert read_offsets(bench.files, DATA / "replication-offset-checkpoint") == {CLICKS: 2}
+        assert read_offset_checkpoint(bench.files, DATA / "replication-offset-checkpoint") == {
+            CLICKS: 2
+        }
         task.cancel()
         await store.close()
 
@@ -105,7 +107,7 @@ def test_recovery_points_are_written_down():
         await log.flush()
         await bench.clock.advance(61)
         path = DATA / "recovery-point-offset-checkpoint"
-        assert read_offsets(bench.files, path) == {CLICKS: 1}
+        assert read_offset_checkpoint(bench.files, path) == {CLICKS: 1}
 
     run(story)
 
@@ -115,7 +117,9 @@ def test_a_start_offset_that_was_moved_is_written_down_at_once():
         append(bench, log, count=5)
         log.advance_start(3)
         await bench.clock.advance(0)
-        assert read_offsets(bench.files, DATA / "log-start-offset-checkpoint") == {CLICKS: 3}
+        assert read_offset_checkpoint(bench.files, DATA / "log-start-offset-checkpoint") == {
+            CLICKS: 3
+        }
 
     run(story)
 

@@ -15,7 +15,7 @@ from test_log_store import CLICKS, DATA, TOPIC_ID, VIEWS, Bench, append
 
 from conftest import a_memory_bench
 from moldau.errors import StorageError
-from moldau.storage.checkpoints import read_offsets
+from moldau.storage.checkpoints import read_offset_checkpoint
 from moldau.storage.cleaner import Cleaner
 from moldau.storage.log import Log
 from moldau.storage.log_store import LogStore
@@ -72,7 +72,7 @@ def test_a_settled_truncation_is_on_disk_with_its_checkpoints():
         await store.write_checkpoints(store.directories[0])
         await store.prepare_truncation(log, 4)
         points = DATA / "recovery-point-offset-checkpoint"
-        assert read_offsets(bench.files, points) == {CLICKS: 4}
+        assert read_offset_checkpoint(bench.files, points) == {CLICKS: 4}
         log.truncate_to(4)
         await store.settle(log)
         bench.files.lose_power()
@@ -172,7 +172,7 @@ def test_what_is_appended_after_a_loss_is_not_covered_by_an_older_recovery_point
         bench.files.replace(path, bench.files.read(path)[: len(batch_of(2)[0])])
         await bench.open()
         points = DATA / "recovery-point-offset-checkpoint"
-        assert read_offsets(bench.files, points) == {CLICKS: 2}
+        assert read_offset_checkpoint(bench.files, points) == {CLICKS: 2}
 
     in_a_store(story)
 

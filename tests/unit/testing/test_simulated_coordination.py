@@ -11,8 +11,8 @@ import pytest
 
 from moldau.coordination.port import (
     BadVersionError,
-    ConnectionLostError,
     SessionExpiredError,
+    StoreLostError,
 )
 from moldau.testing.memory_network import MemoryNetwork
 from moldau.testing.simulated_coordination import CoordinationService
@@ -145,7 +145,7 @@ def test_a_write_whose_answer_is_lost_has_happened_and_the_caller_cannot_know() 
         session = await stage.connect("one")
         await session.create("/a")
         stage.network.cut(stage.service.host, "one", one_way=True)
-        with pytest.raises(ConnectionLostError):
+        with pytest.raises(StoreLostError):
             await session.set("/a", b"1", version=0)
         stage.network.heal(stage.service.host, "one")
         with pytest.raises(BadVersionError):
@@ -163,7 +163,7 @@ def test_a_dropped_connection_loses_what_is_under_way_and_the_session_goes_on() 
         writing = asyncio.ensure_future(session.create("/a", ephemeral=True))
         await asyncio.sleep(0)
         stage.service.drop("one")
-        with pytest.raises(ConnectionLostError):
+        with pytest.raises(StoreLostError):
             await writing
         assert await other.get("/a") is None
         former = session.session_id
@@ -199,7 +199,7 @@ def test_a_request_of_a_former_connection_is_not_done_after_the_client_came_back
         session = await stage.connect("one")
         await session.create("/a")
         stage.network.cut("one", stage.service.host, one_way=True)
-        with pytest.raises(ConnectionLostError):
+        with pytest.raises(StoreLostError):
             await session.set("/a", b"late", version=0)
         stage.heal("one")
         await session.get("/")  # over the next connection
@@ -260,7 +260,7 @@ def test_a_session_of_a_server_that_lags_reads_what_it_has_written() -> None:
 def test_a_service_that_cannot_be_reached_fails_the_opening() -> None:
     async def story(stage: Stage) -> None:
         stage.network.isolate(stage.service.host)
-        with pytest.raises(ConnectionLostError):
+        with pytest.raises(StoreLostError):
             await stage.connect("one")
 
     play(story)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from moldau.broker.fetch_session import Terms
 from moldau.broker.fetch_sessions import FetchSessions
 from moldau.wire.fetch_frame import FetchPartition
-from moldau.wire.fetch_session import FetchSession, SessionRequest, TopicKey, Wanted
+from moldau.wire.fetch_session import FetchSessionHandler, SessionRequest, TopicKey, Wanted
 
 CLICKS = TopicKey("clicks", UUID(int=1))
 
@@ -24,7 +24,7 @@ def wanted(**offsets: int) -> Wanted:
     return {(CLICKS, int(name[1:])): row(int(name[1:]), at) for name, at in offsets.items()}
 
 
-def ask(session: FetchSession, wanted: Wanted) -> SessionRequest:
+def ask(session: FetchSessionHandler, wanted: Wanted) -> SessionRequest:
     session.want_only(wanted)
     return session.next_request()
 
@@ -38,13 +38,13 @@ def forgotten(request: SessionRequest) -> list[int]:
 
 
 def test_the_first_request_names_everything_and_asks_for_a_session() -> None:
-    request = ask(FetchSession(), wanted(p0=1, p1=2))
+    request = ask(FetchSessionHandler(), wanted(p0=1, p1=2))
     assert (request.session_id, request.epoch) == (0, 0)
     assert named(request) == {0: 1, 1: 2}
 
 
 def test_later_requests_name_what_has_changed() -> None:
-    session = FetchSession()
+    session = FetchSessionHandler()
     ask(session, wanted(p0=1, p1=2, p2=3))
     session.answered(77)
     request = ask(session, wanted(p0=1, p1=5, p3=0))
@@ -56,7 +56,7 @@ def test_later_requests_name_what_has_changed() -> None:
 
 
 def test_without_a_session_every_request_names_everything() -> None:
-    session = FetchSession()
+    session = FetchSessionHandler()
     for _ in range(2):
         request = ask(session, wanted(p0=1))
         assert (request.session_id, request.epoch, named(request)) == (0, 0, {0: 1})
@@ -64,7 +64,7 @@ def test_without_a_session_every_request_names_everything() -> None:
 
 
 def test_after_a_failure_a_new_session_takes_the_place_of_the_old_one() -> None:
-    session = FetchSession()
+    session = FetchSessionHandler()
     ask(session, wanted(p0=1))
     session.answered(77)
     session.start_over()
@@ -75,7 +75,7 @@ def test_after_a_failure_a_new_session_takes_the_place_of_the_old_one() -> None:
 
 
 def test_a_topic_that_was_made_anew_is_another_one() -> None:
-    session = FetchSession()
+    session = FetchSessionHandler()
     ask(session, wanted(p0=1))
     session.answered(77)
     anew = TopicKey("clicks", UUID(int=2))
@@ -91,7 +91,7 @@ def test_a_topic_that_was_made_anew_is_another_one() -> None:
 def test_the_broker_knows_at_all_times_what_is_wanted(
     steps: list[dict[int, int]], losses: list[bool]
 ) -> None:
-    session = FetchSession()
+    session = FetchSessionHandler()
     ids = iter(range(1, 100))
     sessions = FetchSessions(lambda: 10, lambda: next(ids))
     for offsets, is_lost in zip(steps, losses, strict=False):
@@ -117,7 +117,7 @@ def test_the_broker_knows_at_all_times_what_is_wanted(
 
 
 def test_what_is_wanted_as_before_is_not_said_again() -> None:
-    session = FetchSession()
+    session = FetchSessionHandler()
     ask(session, wanted(p0=1, p1=2))
     session.answered(77)
     session.want((CLICKS, 0), row(0, 1))
@@ -128,7 +128,7 @@ def test_what_is_wanted_as_before_is_not_said_again() -> None:
 
 
 def test_what_was_dropped_and_is_wanted_again_is_named_and_not_forgotten() -> None:
-    session = FetchSession()
+    session = FetchSessionHandler()
     ask(session, wanted(p0=1, p1=2))
     session.answered(77)
     session.drop((CLICKS, 0))

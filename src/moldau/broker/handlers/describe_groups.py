@@ -14,8 +14,8 @@ from moldau.broker.api import serves
 from moldau.broker.group_requests import respond, settled
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
-from moldau.groups.rules.answers import DescribedMember, GroupDescription
-from moldau.groups.rules.group_states import GroupState
+from moldau.groups.rules.answers import DescribedGroup, DescribedMember
+from moldau.groups.rules.group_states import ClassicGroupState
 from moldau.groups.shard import Eventually
 from moldau.wire.apis import DESCRIBE_GROUPS
 
@@ -40,24 +40,24 @@ async def handle(request: DescribeGroupsRequest, context: RequestContext) -> dic
 def _describe(group_id: str, context: RequestContext) -> Eventually[dict[str, object]]:
     groups = context.services.groups
 
-    def shape(found: GroupDescription | None) -> dict[str, object]:
+    def shape(found: DescribedGroup | None) -> dict[str, object]:
         if found is not None:
             return _shape(found)
         if context.version < _FIRST_WITH_NOT_FOUND:
-            return _shape(GroupDescription(group_id=group_id))
+            return _shape(DescribedGroup(group_id=group_id))
         return refuse(ErrorCode.group_id_not_found, f"there is no group {group_id!r}")
 
     def refuse(error: ErrorCode, sentence: str | None = None) -> dict[str, object]:
         # Kafka leaves the state out where it does not know it, and names it where it does.
         is_dead = error is ErrorCode.group_id_not_found
-        values = _shape(GroupDescription(group_id=group_id))
-        state = GroupState.DEAD.value if is_dead else ""
+        values = _shape(DescribedGroup(group_id=group_id))
+        state = ClassicGroupState.DEAD.value if is_dead else ""
         return {**values, "error_code": error, "error_message": sentence, "group_state": state}
 
     return respond(lambda: groups.describe_group(group_id), shape, refuse)
 
 
-def _shape(group: GroupDescription) -> dict[str, object]:
+def _shape(group: DescribedGroup) -> dict[str, object]:
     return {
         "error_code": ErrorCode.none,
         "error_message": None,

@@ -22,7 +22,7 @@ _LEADERS = "leader.replication.throttled.replicas"
 _FOLLOWERS = "follower.replication.throttled.replicas"
 
 
-class Progress(Enum):
+class MoveProgress(Enum):
     """Of one partition."""
 
     COMPLETE = "complete"
@@ -50,12 +50,12 @@ def progress_of(
     target: tuple[int, ...],
     placement: Placement,
     moving: Mapping[TopicPartition, Reassignment],
-) -> Progress:
+) -> MoveProgress:
     if key not in placement:
-        return Progress.MISSING
+        return MoveProgress.MISSING
     if key in moving:
-        return Progress.MOVING if moving[key].target == target else Progress.NOT_BEGUN
-    return Progress.COMPLETE if placement[key] == target else Progress.NOT_BEGUN
+        return MoveProgress.MOVING if moving[key].target == target else MoveProgress.NOT_BEGUN
+    return MoveProgress.COMPLETE if placement[key] == target else MoveProgress.NOT_BEGUN
 
 
 async def set_throttle(

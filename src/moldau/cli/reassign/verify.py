@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from moldau.cli.reassign.plan_file import Plan
-    from moldau.cli.reassign.progress import Progress
+    from moldau.cli.reassign.progress import MoveProgress
     from moldau.client.admin import AsyncAdmin
     from moldau.model import TopicPartition
 
@@ -32,7 +32,7 @@ def verify(
     """
     from moldau.cli.output import Column, print_document, print_table
     from moldau.cli.reassign.plan_file import read_plan
-    from moldau.cli.reassign.progress import Progress
+    from moldau.cli.reassign.progress import MoveProgress
     from moldau.cli.session import with_admin
 
     wanted = read_plan(plan)
@@ -48,15 +48,15 @@ def verify(
         columns = Column("topic"), Column("partition", True), Column("progress")
         rows = [(key.topic, str(key.partition), one.value) for key, one in found.items()]
         print_table(columns, rows)
-    if any(progress is not Progress.COMPLETE for progress in found.values()):
+    if any(progress is not MoveProgress.COMPLETE for progress in found.values()):
         raise typer.Exit(1)
 
 
 async def _verify(
     admin: AsyncAdmin, plan: Plan, keep_throttle: bool
-) -> Mapping[TopicPartition, Progress]:
+) -> Mapping[TopicPartition, MoveProgress]:
     from moldau.cli.reassign.progress import (
-        Progress,
+        MoveProgress,
         progress_of,
         read_placement,
         remove_throttle,
@@ -65,6 +65,6 @@ async def _verify(
     moving = await admin.list_partition_reassignments(sorted(plan))
     placement = await read_placement(admin, {key.topic for key in plan})
     found = {key: progress_of(key, plan[key], placement, moving) for key in sorted(plan)}
-    if not keep_throttle and all(one is Progress.COMPLETE for one in found.values()):
+    if not keep_throttle and all(one is MoveProgress.COMPLETE for one in found.values()):
         await remove_throttle(admin, plan, placement)
     return found

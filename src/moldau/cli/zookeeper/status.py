@@ -38,7 +38,7 @@ def status(
         ),
     ] = None,
     nodes: Annotated[
-        int, typer.Option(min=1, max=MAX_NODES, metavar="N", help="How many ports to ask.")
+        int, typer.Option(min=1, max=MAX_NODES, metavar="N", help="How many ports to ask_server.")
     ] = 1,
     as_json: AsJson = False,
 ) -> None:
@@ -78,10 +78,10 @@ def _pids(ensemble: ZookeeperEnsemble) -> dict[int, int | None]:
 
 
 def _describe(port: int, pid: int | None) -> dict[str, str | int | None]:
-    from moldau.coordination.zookeeper_server import HOST, ask
+    from moldau.coordination.zookeeper_server import HOST, ask_server
 
     facts: dict[str, str | int | None] = dict.fromkeys(_FACTS.values())
-    for line in (ask(port, "srvr") or "").splitlines():
+    for line in (ask_server(port, "srvr") or "").splitlines():
         name, _, value = line.partition(": ")
         if name in _FACTS:
             facts[_FACTS[name]] = int(value) if value.isdecimal() else value

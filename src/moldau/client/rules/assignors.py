@@ -12,7 +12,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final, NamedTuple, Protocol
 
-from moldau.client.rules.group_protocol import Reader, Subscription, encode_partitions
+from moldau.client.rules.group_protocol import FieldReader, Subscription, encode_partitions
 from moldau.client.rules.sticky_assignment import Claim, assign_sticky
 from moldau.errors import ConfigurationError, MalformedFrameError
 from moldau.model import TopicPartition
@@ -153,7 +153,7 @@ def _had(subscription: Subscription) -> tuple[tuple[TopicPartition, ...], int | 
     """Partitions and generation in the user data of the sticky assignor; none if unreadable."""
     if not subscription.user_data:
         return (), None
-    reader = Reader(subscription.user_data)
+    reader = FieldReader(subscription.user_data)
     try:
         partitions = reader.partitions()
         # The first version of the schema ends here.

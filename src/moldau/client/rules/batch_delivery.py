@@ -16,7 +16,7 @@ from typing import Generic, NamedTuple
 from moldau.client.rules.accumulator import Accumulator, FindLeader, HasSlot, SendPlan
 from moldau.client.rules.backoff import Backoff, Chance
 from moldau.client.rules.producer_batches import P, ProducerBatch
-from moldau.client.rules.verdicts import RetryPolicy, Step, Verdict, judge, leaves_doubt
+from moldau.client.rules.verdicts import NextStep, RetryPolicy, Verdict, judge, leaves_doubt
 from moldau.errors import (
     BatchTooLargeError,
     DeliveryTimeoutError,
@@ -100,7 +100,7 @@ class BatchDelivery(Generic[P]):
             queue.demand_restart()
         result: AnswerResult[P] = AnswerResult(refresh_metadata=verdict.refresh_metadata)
         if batch.is_abandoned:
-            queue.settle(batch, is_confirmed=verdict.step is Step.CONFIRM)
+            queue.settle(batch, is_confirmed=verdict.step is NextStep.CONFIRM)
             self.accumulator.maybe_idle(queue)
         else:
             self._follow(verdict, batch, answer, now, result)
@@ -116,20 +116,20 @@ class BatchDelivery(Generic[P]):
     ) -> None:
         queue = self.accumulator.queue_of(batch.partition)
         match verdict.step:
-            case Step.RETRY:
+            case NextStep.RETRY:
                 delay = self._backoff.delay_seconds(batch.attempts - 1, self._chance)
                 queue.put_back(batch, now + delay)
                 return
-            case Step.DIVIDE:
+            case NextStep.DIVIDE:
                 result.finished.append(self._divide(batch))
                 return
-            case Step.CONFIRM:
+            case NextStep.CONFIRM:
                 outcome: Delivered | NotDelivered = Delivered(
                     answer.base_offset, answer.log_append_time_ms
                 )
-            case Step.REFUSE:
+            case NextStep.REFUSE:
                 outcome = NotDelivered(_explain(batch, answer.error), answer.record_faults)
-        queue.settle(batch, is_confirmed=verdict.step is Step.CONFIRM)
+        queue.settle(batch, is_confirmed=verdict.step is NextStep.CONFIRM)
         self.accumulator.finish(batch)
         result.finished.append(Finished(batch, outcome))
 

@@ -67,7 +67,7 @@ def encode_subscription(subscription: Subscription, version: int = LAST_VERSION)
 
 def decode_subscription(data: bytes) -> Subscription:
     """Raises MalformedFrameError when the bytes are no subscription."""
-    reader = Reader(data)
+    reader = FieldReader(data)
     version = reader.int16()
     topics = tuple(reader.string() for _ in range(reader.count()))
     user_data = reader.nullable_bytes()
@@ -87,7 +87,7 @@ def decode_assignment(data: bytes) -> Assignment:
     """Nothing at all is an empty assignment: leaders leave members out that get none."""
     if not data:
         return Assignment()
-    reader = Reader(data)
+    reader = FieldReader(data)
     reader.int16()
     return Assignment(reader.partitions(), reader.nullable_bytes())
 
@@ -112,7 +112,7 @@ def _nullable_bytes(data: bytes | None) -> bytes:
     return _NULL_BYTES if data is None else _INT32.pack(len(data)) + data
 
 
-class Reader:
+class FieldReader:
     """Reads fields one after the other; raises MalformedFrameError past the end."""
 
     def __init__(self, data: bytes) -> None:

@@ -60,7 +60,7 @@ _IN_DOUBT = (
 )
 
 
-class Step(Enum):
+class NextStep(Enum):
     """What becomes of the batch."""
 
     CONFIRM = 1
@@ -72,7 +72,7 @@ class Step(Enum):
 class Verdict(NamedTuple):
     """What becomes of the batch, and what has to happen beside it."""
 
-    step: Step
+    step: NextStep
     refresh_metadata: bool = False
     restart_numbers: bool = False
 
@@ -92,17 +92,17 @@ def judge(
 ) -> Verdict:
     """`is_oldest` when every batch before it has come to its end; no error is a confirmation."""
     if error is None or isinstance(error, DuplicateSequenceError):
-        return Verdict(Step.CONFIRM)
+        return Verdict(NextStep.CONFIRM)
     if isinstance(error, _TOO_LARGE) and len(batch) > 1 and not batch.is_in_doubt:
         # One in doubt is not divided: the broker would not recognise its halves.
-        return Verdict(Step.DIVIDE)
+        return Verdict(NextStep.DIVIDE)
     refresh = isinstance(error, _STALE_METADATA)
     if policy.is_idempotent and isinstance(error, _LOST_COUNT):
         may_retry = batch.attempts <= policy.retries
-        return Verdict(Step.RETRY if may_retry else Step.REFUSE, restart_numbers=is_oldest)
+        return Verdict(NextStep.RETRY if may_retry else NextStep.REFUSE, restart_numbers=is_oldest)
     if batch.attempts <= policy.retries and _may_pass(error, policy):
-        return Verdict(Step.RETRY, refresh_metadata=refresh)
-    return Verdict(Step.REFUSE, refresh_metadata=refresh)
+        return Verdict(NextStep.RETRY, refresh_metadata=refresh)
+    return Verdict(NextStep.REFUSE, refresh_metadata=refresh)
 
 
 def leaves_doubt(error: MoldauError | None) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from moldau.errors import ErrorCode
-from moldau.groups.rules.group_states import GroupState
+from moldau.groups.rules.group_states import ClassicGroupState
 from moldau.model.protocol_numbers import NO_GENERATION
 
 
@@ -107,11 +107,11 @@ class DescribedMember:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupDescription:
+class DescribedGroup:
     """A group as DescribeGroups shows it. One that is not there is DEAD."""
 
     group_id: str
-    state: GroupState = GroupState.DEAD
+    state: ClassicGroupState = ClassicGroupState.DEAD
     protocol_type: str = ""
     protocol: str = ""
     members: tuple[DescribedMember, ...] = ()
@@ -122,4 +122,4 @@ class ListedGroup(NamedTuple):
 
     group_id: str
     protocol_type: str
-    state: GroupState
+    state: ClassicGroupState

@@ -11,8 +11,8 @@ from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import PartitionsAnswer
 from moldau.groups.rules.events import CommitOffsets, DeleteOffsets
 from moldau.groups.rules.group import Group
-from moldau.groups.rules.group_states import GroupState
-from moldau.groups.rules.membership import find_fault
+from moldau.groups.rules.group_states import ClassicGroupState
+from moldau.groups.rules.membership import find_member_fault
 from moldau.groups.rules.outcome import Outcome, Turn
 from moldau.groups.rules.records import OffsetRecord
 from moldau.groups.rules.subscription import CONSUMER_PROTOCOL_TYPE
@@ -44,16 +44,16 @@ def _find_commit_fault(group: Group | None, event: CommitOffsets) -> ErrorCode |
         if event.unknown_group_is_known:
             return ErrorCode.group_id_not_found
         return ErrorCode.illegal_generation
-    if event.generation < 0 and group.state is GroupState.EMPTY:
+    if event.generation < 0 and group.state is ClassicGroupState.EMPTY:
         return None
     if event.generation < 0 and not event.member_id and event.instance_id is None:
         return ErrorCode.unknown_member_id  # it is no member, and the group has some
-    fault = find_fault(group, event.member_id, event.instance_id)
+    fault = find_member_fault(group, event.member_id, event.instance_id)
     if fault is not None:
         return fault
     if event.generation != group.generation:
         return ErrorCode.illegal_generation
-    if group.state is GroupState.COMPLETING_REBALANCE:
+    if group.state is ClassicGroupState.COMPLETING_REBALANCE:
         # Its generation has begun, but it cannot know yet what it has been given to read.
         return ErrorCode.rebalance_in_progress
     return None
@@ -74,7 +74,7 @@ def delete_offsets(group: Group | None, event: DeleteOffsets, turn: Turn) -> Non
     if group is None:
         turn.answer(PartitionsAnswer(error=ErrorCode.group_id_not_found))
         return
-    if group.state is not GroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+    if group.state is not ClassicGroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         # Whose topics are not known: any of them may be in use.
         turn.answer(PartitionsAnswer(error=ErrorCode.non_empty_group))
         return

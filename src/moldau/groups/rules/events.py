@@ -110,7 +110,7 @@ class Abandon:
     request: int
 
 
-class TimerKind(Enum):
+class GroupTimerKind(Enum):
     """What a group waits for."""
 
     JOIN = "join"
@@ -123,10 +123,10 @@ class TimerKind(Enum):
     """A sign of life of one member."""
 
 
-class Timer(NamedTuple):
+class GroupTimer(NamedTuple):
     """The name of a timer: one of each kind per group, one session per member."""
 
-    kind: TimerKind
+    kind: GroupTimerKind
     group_id: str
     member_id: str = ""
 
@@ -135,7 +135,7 @@ class Timer(NamedTuple):
 class TimerFired:
     """The time is over."""
 
-    timer: Timer
+    timer: GroupTimer
 
     @property
     def group_id(self) -> str:

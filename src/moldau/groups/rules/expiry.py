@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from moldau.groups.rules.group import Group
-from moldau.groups.rules.group_states import GroupState
+from moldau.groups.rules.group_states import ClassicGroupState
 from moldau.groups.rules.records import CommittedOffset
 from moldau.groups.rules.subscription import CONSUMER_PROTOCOL_TYPE
 from moldau.model.protocol_numbers import NO_TIMESTAMP
@@ -39,10 +39,10 @@ def _age_rule(group: Group) -> AgeFrom | None:
     """From when on positions age; None where they do not."""
     if not group.protocol_type:
         return _since_commit
-    if group.state is GroupState.EMPTY:
+    if group.state is ClassicGroupState.EMPTY:
         since_ms = NO_TIMESTAMP if group.stored is None else group.stored.state_timestamp_ms
         return _since_commit if since_ms == NO_TIMESTAMP else lambda _: since_ms
-    if group.state is GroupState.STABLE and group.protocol_type == CONSUMER_PROTOCOL_TYPE:
+    if group.state is ClassicGroupState.STABLE and group.protocol_type == CONSUMER_PROTOCOL_TYPE:
         return _since_commit
     return None
 

@@ -24,15 +24,15 @@ from collections.abc import Mapping
 
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import (
+    DescribedGroup,
     DescribedMember,
-    GroupDescription,
     JoinAnswer,
     JoinedMember,
     ListedGroup,
     SyncAnswer,
 )
-from moldau.groups.rules.events import Timer, TimerKind
-from moldau.groups.rules.group_states import GroupState, check_move
+from moldau.groups.rules.events import GroupTimer, GroupTimerKind
+from moldau.groups.rules.group_states import ClassicGroupState, check_move
 from moldau.groups.rules.members import Member, Members
 from moldau.groups.rules.offsets import OffsetTable
 from moldau.groups.rules.outcome import Outcome, Turn
@@ -49,7 +49,7 @@ class Group:
         self.stored: GroupMetadata | None = None  # None: nobody was ever in a generation
         self.offsets = OffsetTable()
         # Soft
-        self.state = GroupState.EMPTY
+        self.state = ClassicGroupState.EMPTY
         self.generation = 0
         self.protocol_type = ""
         self.protocol: str | None = None
@@ -79,7 +79,7 @@ class Group:
         self.subscribed_topics = find_subscribed_topics(
             self.protocol_type, (member.subscription for member in metadata.members)
         )
-        self.state = GroupState.STABLE if metadata.members else GroupState.EMPTY
+        self.state = ClassicGroupState.STABLE if metadata.members else ClassicGroupState.EMPTY
 
     @property
     def is_vacant(self) -> bool:
@@ -88,7 +88,7 @@ class Group:
             self.stored is None
             and not self.offsets
             and not self.pending
-            and self.state is GroupState.EMPTY
+            and self.state is ClassicGroupState.EMPTY
         )
 
     def is_subscribed_to(self, topic: str) -> bool:
@@ -105,7 +105,7 @@ class Group:
 
     def rebalance(self, reason: str, turn: Turn) -> None:
         """Have everyone join again; if that is already going on, see whether it is over."""
-        if self.state is GroupState.PREPARING_REBALANCE:
+        if self.state is ClassicGroupState.PREPARING_REBALANCE:
             if not self.is_first_rebalance and self.all_have_joined:
                 self._complete_join(turn)
             return
@@ -113,18 +113,18 @@ class Group:
         outcome.tell(
             self.group_id, f"preparing to rebalance from generation {self.generation}: {reason}"
         )
-        if self.state is GroupState.COMPLETING_REBALANCE:
+        if self.state is ClassicGroupState.COMPLETING_REBALANCE:
             self._refuse_syncs(ErrorCode.rebalance_in_progress, outcome)
-        outcome.disarm(self._timer(TimerKind.SYNC))
+        outcome.disarm(self._timer(GroupTimerKind.SYNC))
         self.unsynced.clear()
-        self.is_first_rebalance = self.state is GroupState.EMPTY
-        self._move(GroupState.PREPARING_REBALANCE)
+        self.is_first_rebalance = self.state is ClassicGroupState.EMPTY
+        self._move(ClassicGroupState.PREPARING_REBALANCE)
         if self.is_first_rebalance:
             self._await_company(turn)
         elif self.all_have_joined:
             self._complete_join(turn)
         else:
-            outcome.arm(self._timer(TimerKind.JOIN), self.members.rebalance_timeout_ms)
+            outcome.arm(self._timer(GroupTimerKind.JOIN), self.members.rebalance_timeout_ms)
 
     def _await_company(self, turn: Turn) -> None:
         delay_ms = turn.limits.initial_rebalance_delay_ms
@@ -133,23 +133,23 @@ class Group:
             return
         self.has_grown = False
         self.wait_left_ms = max(self.members.rebalance_timeout_ms - delay_ms, 0)
-        turn.outcome.arm(self._timer(TimerKind.JOIN), delay_ms)
+        turn.outcome.arm(self._timer(GroupTimerKind.JOIN), delay_ms)
 
     def join_time_is_over(self, turn: Turn) -> None:
-        if self.state is not GroupState.PREPARING_REBALANCE:
+        if self.state is not ClassicGroupState.PREPARING_REBALANCE:
             return
         if self.is_first_rebalance and self.has_grown and self.wait_left_ms:
             delay_ms = min(turn.limits.initial_rebalance_delay_ms, self.wait_left_ms)
             self.has_grown = False
             self.wait_left_ms -= delay_ms
-            turn.outcome.arm(self._timer(TimerKind.JOIN), delay_ms)
+            turn.outcome.arm(self._timer(GroupTimerKind.JOIN), delay_ms)
             return
         self._complete_join(turn)
 
     def _complete_join(self, turn: Turn) -> None:
         """Go on with those who have joined. Static members that have not come back are kept."""
         outcome = turn.outcome
-        outcome.disarm(self._timer(TimerKind.JOIN))
+        outcome.disarm(self._timer(GroupTimerKind.JOIN))
         for member in self.members:
             if not member.has_joined and member.instance_id is None:
                 outcome.tell(self.group_id, f"{member.member_id} has not joined again in time")
@@ -159,7 +159,7 @@ class Group:
         elif self._elect_leader():
             self._begin_generation(outcome)
         else:
-            outcome.arm(self._timer(TimerKind.JOIN), self.members.rebalance_timeout_ms)
+            outcome.arm(self._timer(GroupTimerKind.JOIN), self.members.rebalance_timeout_ms)
 
     def _begin_generation(self, outcome: Outcome) -> None:
         self.generation += 1
@@ -167,12 +167,12 @@ class Group:
         self.subscribed_topics = find_subscribed_topics(
             self.protocol_type, self.members.subscriptions(self.protocol)
         )
-        self._move(GroupState.COMPLETING_REBALANCE)
+        self._move(ClassicGroupState.COMPLETING_REBALANCE)
         for member in self.members:
             self.unsynced.add(member.member_id)
             self.answer_join(member, self.describe_generation(member), outcome)
             self.await_sign_of_life(member, outcome)
-        outcome.arm(self._timer(TimerKind.SYNC), self.members.rebalance_timeout_ms)
+        outcome.arm(self._timer(GroupTimerKind.SYNC), self.members.rebalance_timeout_ms)
 
     def _next_empty_generation(self, now_ms: int) -> GroupRecord:
         metadata = GroupMetadata(
@@ -222,7 +222,9 @@ class Group:
         if self.members:
             self.rebalance("the log could not be written", turn)
         else:
-            self.state = GroupState.EMPTY  # the log's last members are unknown, and will expire
+            self.state = (
+                ClassicGroupState.EMPTY
+            )  # the log's last members are unknown, and will expire
 
     # Members
 
@@ -259,16 +261,16 @@ class Group:
     def await_sign_of_life(self, member: Member, outcome: Outcome) -> None:
         outcome.arm(self.session_timer(member.member_id), member.session_timeout_ms)
 
-    def session_timer(self, member_id: str) -> Timer:
-        return Timer(TimerKind.SESSION, self.group_id, member_id)
+    def session_timer(self, member_id: str) -> GroupTimer:
+        return GroupTimer(GroupTimerKind.SESSION, self.group_id, member_id)
 
-    def _timer(self, kind: TimerKind) -> Timer:
-        return Timer(kind, self.group_id)
+    def _timer(self, kind: GroupTimerKind) -> GroupTimer:
+        return GroupTimer(kind, self.group_id)
 
     def sync_is_over(self, outcome: Outcome) -> None:
-        outcome.disarm(self._timer(TimerKind.SYNC))
+        outcome.disarm(self._timer(GroupTimerKind.SYNC))
 
-    def _move(self, state: GroupState) -> None:
+    def _move(self, state: ClassicGroupState) -> None:
         check_move(self.group_id, self.state, state)
         self.state = state
 
@@ -297,10 +299,10 @@ class Group:
             protocol_type=self.protocol_type, protocol=self.protocol, assignment=assignment
         )
 
-    def describe(self) -> GroupDescription:
+    def describe(self) -> DescribedGroup:
         """What members said is shown while the group is stable; otherwise only who is in."""
-        protocol = self.protocol if self.state is GroupState.STABLE else None
-        return GroupDescription(
+        protocol = self.protocol if self.state is ClassicGroupState.STABLE else None
+        return DescribedGroup(
             group_id=self.group_id,
             state=self.state,
             protocol_type=self.protocol_type,

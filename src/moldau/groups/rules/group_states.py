@@ -27,7 +27,7 @@ from typing import Final
 from moldau.errors import InvariantViolation
 
 
-class GroupState(Enum):
+class ClassicGroupState(Enum):
     """Where a group is; the value is Kafka's word for it."""
 
     EMPTY = "Empty"
@@ -68,26 +68,26 @@ class GroupState(Enum):
     is not there."""
 
 
-MOVES: Final[dict[GroupState, frozenset[GroupState]]] = {
-    GroupState.EMPTY: frozenset({GroupState.PREPARING_REBALANCE}),
-    GroupState.PREPARING_REBALANCE: frozenset({GroupState.COMPLETING_REBALANCE}),
-    GroupState.COMPLETING_REBALANCE: frozenset({GroupState.PREPARING_REBALANCE}),
-    GroupState.STABLE: frozenset({GroupState.PREPARING_REBALANCE}),
-    GroupState.DEAD: frozenset(),
+MOVES: Final[dict[ClassicGroupState, frozenset[ClassicGroupState]]] = {
+    ClassicGroupState.EMPTY: frozenset({ClassicGroupState.PREPARING_REBALANCE}),
+    ClassicGroupState.PREPARING_REBALANCE: frozenset({ClassicGroupState.COMPLETING_REBALANCE}),
+    ClassicGroupState.COMPLETING_REBALANCE: frozenset({ClassicGroupState.PREPARING_REBALANCE}),
+    ClassicGroupState.STABLE: frozenset({ClassicGroupState.PREPARING_REBALANCE}),
+    ClassicGroupState.DEAD: frozenset(),
 }
 """By a request or a timer."""
 
-LOGGED_MOVES: Final[dict[GroupState, frozenset[GroupState]]] = {
-    GroupState.EMPTY: frozenset({GroupState.DEAD}),
-    GroupState.PREPARING_REBALANCE: frozenset({GroupState.EMPTY}),
-    GroupState.COMPLETING_REBALANCE: frozenset({GroupState.STABLE}),
-    GroupState.STABLE: frozenset({GroupState.STABLE}),
-    GroupState.DEAD: frozenset(),
+LOGGED_MOVES: Final[dict[ClassicGroupState, frozenset[ClassicGroupState]]] = {
+    ClassicGroupState.EMPTY: frozenset({ClassicGroupState.DEAD}),
+    ClassicGroupState.PREPARING_REBALANCE: frozenset({ClassicGroupState.EMPTY}),
+    ClassicGroupState.COMPLETING_REBALANCE: frozenset({ClassicGroupState.STABLE}),
+    ClassicGroupState.STABLE: frozenset({ClassicGroupState.STABLE}),
+    ClassicGroupState.DEAD: frozenset(),
 }
 """By a record, while the group is served. Loading starts from nothing and follows the log; there
 the rebalance between two records is not seen."""
 
 
-def check_move(group_id: str, former: GroupState, new: GroupState) -> None:
+def check_move(group_id: str, former: ClassicGroupState, new: ClassicGroupState) -> None:
     if new not in MOVES[former]:
         raise InvariantViolation(f"group {group_id!r} cannot move from {former} to {new}")

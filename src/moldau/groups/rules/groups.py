@@ -16,7 +16,7 @@ from moldau.errors import ErrorCode
 from moldau.groups.rules import commits, membership
 from moldau.groups.rules.answers import (
     CodeAnswer,
-    GroupDescription,
+    DescribedGroup,
     JoinAnswer,
     LeaveAnswer,
     LeftMember,
@@ -33,17 +33,17 @@ from moldau.groups.rules.events import (
     DeleteTopics,
     Event,
     ExpireOffsets,
+    GroupTimer,
+    GroupTimerKind,
     Heartbeat,
     Join,
     Leave,
     Sync,
-    Timer,
     TimerFired,
-    TimerKind,
 )
 from moldau.groups.rules.expiry import find_expired
 from moldau.groups.rules.group import Group
-from moldau.groups.rules.group_states import GroupState
+from moldau.groups.rules.group_states import ClassicGroupState
 from moldau.groups.rules.joining import Joining
 from moldau.groups.rules.limits import GroupLimits
 from moldau.groups.rules.outcome import Outcome, Turn
@@ -103,9 +103,9 @@ class Groups:
             ended, group = group, Group(group_id)
             group.offsets = ended.offsets
             self._groups[group_id] = group
-            ended.state = GroupState.DEAD
+            ended.state = ClassicGroupState.DEAD
             return
-        group.state = GroupState.DEAD
+        group.state = ClassicGroupState.DEAD
         del self._groups[group_id]
 
     def _find_or_make(self, group_id: str) -> Group:
@@ -116,7 +116,7 @@ class Groups:
 
     def _drop_if_vacant(self, group: Group) -> None:
         if group.is_vacant:
-            group.state = GroupState.DEAD
+            group.state = ClassicGroupState.DEAD
             self._groups.pop(group.group_id, None)
 
     def begin(self) -> Outcome:
@@ -183,7 +183,7 @@ class Groups:
             case TimerFired():
                 _time_is_over(group, event.timer, turn)
             case AppendFailed():
-                if group.state is not GroupState.EMPTY:
+                if group.state is not ClassicGroupState.EMPTY:
                     group.start_over(turn)
             case DeleteGroup():
                 _delete(group, turn)
@@ -194,7 +194,7 @@ class Groups:
 
     # Questions
 
-    def describe(self, group_id: str) -> GroupDescription | None:
+    def describe(self, group_id: str) -> DescribedGroup | None:
         group = self._groups.get(group_id)
         return None if group is None else group.describe()
 
@@ -231,18 +231,18 @@ def _answer_without_group(event: Event, turn: Turn) -> None:
             pass  # what came too late for a group that has gone
 
 
-def _time_is_over(group: Group, timer: Timer, turn: Turn) -> None:
+def _time_is_over(group: Group, timer: GroupTimer, turn: Turn) -> None:
     match timer.kind:
-        case TimerKind.JOIN:
+        case GroupTimerKind.JOIN:
             group.join_time_is_over(turn)
-        case TimerKind.SYNC:
+        case GroupTimerKind.SYNC:
             membership.sync_time_is_over(group, turn)
-        case TimerKind.SESSION:
+        case GroupTimerKind.SESSION:
             membership.session_is_over(group, timer.member_id, turn)
 
 
 def _delete(group: Group, turn: Turn) -> None:
-    if group.state is not GroupState.EMPTY:
+    if group.state is not ClassicGroupState.EMPTY:
         turn.answer(CodeAnswer(error=ErrorCode.non_empty_group))
         return
     for member_id in sorted(group.pending):
@@ -255,7 +255,7 @@ def _delete(group: Group, turn: Turn) -> None:
 def _expire(group: Group, turn: Turn) -> None:
     expired = find_expired(group, turn.limits.offsets_retention_ms, turn.now_ms)
     _forget(group, expired, turn.outcome)
-    is_unused = group.state is GroupState.EMPTY and not group.pending
+    is_unused = group.state is ClassicGroupState.EMPTY and not group.pending
     if is_unused and len(expired) == sum(1 for _ in group.offsets):
         turn.outcome.records.append(GroupRecord(group.group_id, None))
 

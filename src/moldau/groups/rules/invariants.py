@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from moldau.errors import InvariantViolation
-from moldau.groups.rules.events import Timer, TimerKind
+from moldau.groups.rules.events import GroupTimer, GroupTimerKind
 from moldau.groups.rules.group import Group
-from moldau.groups.rules.group_states import GroupState
+from moldau.groups.rules.group_states import ClassicGroupState
 
 
 def check_group(group: Group) -> None:
@@ -20,18 +20,18 @@ def check_group(group: Group) -> None:
         raise InvariantViolation(f"{group!r}: {fault}")
 
 
-def check_timers(group: Group, armed: Collection[Timer]) -> None:
+def check_timers(group: Group, armed: Collection[GroupTimer]) -> None:
     """Raise `InvariantViolation` when something is waited for without an end, or for no reason."""
     timers = {timer for timer in armed if timer.group_id == group.group_id}
-    wanted = {Timer(TimerKind.SESSION, group.group_id, one) for one in group.pending}
-    optional: set[Timer] = set()
+    wanted = {GroupTimer(GroupTimerKind.SESSION, group.group_id, one) for one in group.pending}
+    optional: set[GroupTimer] = set()
     for member in group.members:
-        timer = Timer(TimerKind.SESSION, group.group_id, member.member_id)
+        timer = GroupTimer(GroupTimerKind.SESSION, group.group_id, member.member_id)
         (optional if member.is_waiting else wanted).add(timer)
     if group.state is _PREPARING:
-        wanted.add(Timer(TimerKind.JOIN, group.group_id))
+        wanted.add(GroupTimer(GroupTimerKind.JOIN, group.group_id))
     if group.unsynced:
-        wanted.add(Timer(TimerKind.SYNC, group.group_id))
+        wanted.add(GroupTimer(GroupTimerKind.SYNC, group.group_id))
     if not wanted <= timers <= wanted | optional:
         raise InvariantViolation(f"GRP-7: {group!r} has {sorted(map(str, timers ^ wanted))}")
 
@@ -40,7 +40,7 @@ def _find_fault(group: Group) -> str | None:
     ids = {member.member_id for member in group.members}
     if (group.leader in ids) != bool(ids):
         return f"GRP-1: the leader {group.leader!r} is not one of {sorted(ids)}"
-    if group.state is GroupState.STABLE:
+    if group.state is ClassicGroupState.STABLE:
         stored = group.stored
         if stored is None or stored.generation != group.generation:
             return "GRP-2: it is stable in a generation that is not logged"
@@ -48,23 +48,26 @@ def _find_fault(group: Group) -> str | None:
             one.member_id: one.assignment for one in group.members
         }:
             return "GRP-2: its members or assignments are not those that were logged"
-    if (group.state is GroupState.EMPTY) == bool(ids) and group.state is not _PREPARING:
+    if (group.state is ClassicGroupState.EMPTY) == bool(ids) and group.state is not _PREPARING:
         return f"GRP-3: it is {group.state.value} with members {sorted(ids)}"
     return _find_parking_fault(group, ids)
 
 
-_PREPARING = GroupState.PREPARING_REBALANCE
+_PREPARING = ClassicGroupState.PREPARING_REBALANCE
 
 
 def _find_parking_fault(group: Group, ids: set[str]) -> str | None:
     for member in group.members:
         if member.join_request is not None and group.state is not _PREPARING:
             return f"GRP-4: {member!r} waits to join outside of a rebalance"
-        if member.sync_request is not None and group.state is not GroupState.COMPLETING_REBALANCE:
+        if (
+            member.sync_request is not None
+            and group.state is not ClassicGroupState.COMPLETING_REBALANCE
+        ):
             return f"GRP-4: {member!r} waits for an assignment that nobody makes"
     if group.pending & ids:
         return f"GRP-5: {sorted(group.pending & ids)} are expected, and in"
-    if group.unsynced and group.state in (_PREPARING, GroupState.EMPTY):
+    if group.unsynced and group.state in (_PREPARING, ClassicGroupState.EMPTY):
         return f"GRP-5: {sorted(group.unsynced)} are to sync with nothing"
     if not group.unsynced <= ids:
         return f"GRP-5: {sorted(group.unsynced - ids)} are to sync, and not in"

@@ -17,9 +17,9 @@ from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import JoinAnswer, SyncAnswer
 from moldau.groups.rules.events import UNKNOWN_MEMBER, Join
 from moldau.groups.rules.group import Group
-from moldau.groups.rules.group_states import GroupState
+from moldau.groups.rules.group_states import ClassicGroupState
 from moldau.groups.rules.members import Member
-from moldau.groups.rules.membership import find_fault
+from moldau.groups.rules.membership import find_member_fault
 from moldau.groups.rules.outcome import Turn
 
 
@@ -45,7 +45,7 @@ class Joining:
         elif event.member_id in group.pending:
             self._join_as_pending()
         else:
-            fault = find_fault(group, event.member_id, event.instance_id)
+            fault = find_member_fault(group, event.member_id, event.instance_id)
             member = group.members.find(event.member_id)
             if fault is not None or member is None:
                 self._refuse(fault or ErrorCode.unknown_member_id, event.member_id)
@@ -58,15 +58,15 @@ class Joining:
         group, member_id, max_size = self._group, self._event.member_id, self._turn.limits.max_size
         member = group.members.find(member_id)
         match group.state:
-            case GroupState.EMPTY | GroupState.DEAD:
+            case ClassicGroupState.EMPTY | ClassicGroupState.DEAD:
                 return True
-            case GroupState.PREPARING_REBALANCE:
+            case ClassicGroupState.PREPARING_REBALANCE:
                 # By those who have joined: so the last ones to come are turned away, also when
                 # the limit was lowered while the group was larger.
                 if member is not None and member.has_joined:
                     return True
                 return group.members.joined_count < max_size
-            case GroupState.COMPLETING_REBALANCE | GroupState.STABLE:
+            case ClassicGroupState.COMPLETING_REBALANCE | ClassicGroupState.STABLE:
                 return member is not None or len(group.members) < max_size
 
     def _turn_away(self) -> None:
@@ -78,12 +78,12 @@ class Joining:
             group.pending.discard(member_id)
             self._outcome.disarm(group.session_timer(member_id))
         self._refuse(ErrorCode.group_max_size_reached, UNKNOWN_MEMBER)
-        if group.state is GroupState.PREPARING_REBALANCE:
+        if group.state is ClassicGroupState.PREPARING_REBALANCE:
             self._rebalance("")  # perhaps it was the last one that was awaited
 
     def _speaks_our_language(self) -> bool:
         group, event = self._group, self._event
-        if group.state is GroupState.EMPTY:
+        if group.state is ClassicGroupState.EMPTY:
             return bool(event.protocol_type and event.protocols)
         return event.protocol_type == group.protocol_type and group.members.supports_any(
             one.name for one in event.protocols
@@ -139,12 +139,12 @@ class Joining:
         is_changed = member.protocols != self._event.protocols
         is_leader = member.member_id == group.leader
         match group.state:
-            case GroupState.PREPARING_REBALANCE:
+            case ClassicGroupState.PREPARING_REBALANCE:
                 self._park(member)
                 self._rebalance("")
-            case GroupState.COMPLETING_REBALANCE if not is_changed:
+            case ClassicGroupState.COMPLETING_REBALANCE if not is_changed:
                 self._repeat_generation(member)  # the answer to its first join was lost
-            case GroupState.STABLE if not is_changed and not is_leader:
+            case ClassicGroupState.STABLE if not is_changed and not is_leader:
                 self._repeat_generation(member)
             case _:
                 # A leader joins again because something changed that only it has noticed, such as
@@ -172,7 +172,7 @@ class Joining:
         self._rename(member)
         self._park(member)
         group.await_sign_of_life(member, outcome)
-        if group.state is not GroupState.STABLE:
+        if group.state is not ClassicGroupState.STABLE:
             self._rebalance(f"static member {member.instance_id} is back")
         elif group.protocol != group.members.select_protocol():
             self._rebalance(f"static member {member.instance_id} is back with other protocols")

@@ -15,12 +15,12 @@ from moldau.groups.rules.events import (
     Sync,
 )
 from moldau.groups.rules.group import Group
-from moldau.groups.rules.group_states import GroupState
+from moldau.groups.rules.group_states import ClassicGroupState
 from moldau.groups.rules.members import Member
 from moldau.groups.rules.outcome import Outcome, Turn
 
 
-def find_fault(group: Group, member_id: str, instance_id: str | None) -> ErrorCode | None:
+def find_member_fault(group: Group, member_id: str, instance_id: str | None) -> ErrorCode | None:
     """What is wrong with somebody who says that it is this member."""
     if instance_id is not None:
         known = group.members.find_static(instance_id)
@@ -39,9 +39,9 @@ def sync(group: Group, event: Sync, turn: Turn) -> None:
     member = group.members.find(event.member_id)
     if fault is not None or member is None:
         turn.answer(SyncAnswer(error=fault or ErrorCode.unknown_member_id))
-    elif group.state is GroupState.PREPARING_REBALANCE:
+    elif group.state is ClassicGroupState.PREPARING_REBALANCE:
         turn.answer(SyncAnswer(error=ErrorCode.rebalance_in_progress))
-    elif group.state is GroupState.COMPLETING_REBALANCE:
+    elif group.state is ClassicGroupState.COMPLETING_REBALANCE:
         _note_sync(group, member, turn.outcome)
         # A request of it that waits already is let go.
         group.answer_sync(member, SyncAnswer(error=ErrorCode.rebalance_in_progress), turn.outcome)
@@ -54,7 +54,7 @@ def sync(group: Group, event: Sync, turn: Turn) -> None:
 
 
 def _find_sync_fault(group: Group, event: Sync) -> ErrorCode | None:
-    fault = find_fault(group, event.member_id, event.instance_id)
+    fault = find_member_fault(group, event.member_id, event.instance_id)
     if fault is not None:
         return fault
     if event.generation != group.generation:
@@ -74,7 +74,7 @@ def _note_sync(group: Group, member: Member, outcome: Outcome) -> None:
 
 def sync_time_is_over(group: Group, turn: Turn) -> None:
     """Whoever joined and never asked for its assignment is not working: go on without it."""
-    if group.state not in (GroupState.COMPLETING_REBALANCE, GroupState.STABLE):
+    if group.state not in (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE):
         return
     late = [member for member in group.members if member.member_id in group.unsynced]
     for member in late:
@@ -88,14 +88,14 @@ def sync_time_is_over(group: Group, turn: Turn) -> None:
 
 
 def heartbeat(group: Group, event: Heartbeat, turn: Turn) -> None:
-    error = find_fault(group, event.member_id, event.instance_id)
+    error = find_member_fault(group, event.member_id, event.instance_id)
     member = group.members.find(event.member_id)
     if error is None and member is not None:
         if event.generation != group.generation:
             error = ErrorCode.illegal_generation
         else:
             group.await_sign_of_life(member, turn.outcome)
-            if group.state is GroupState.PREPARING_REBALANCE:
+            if group.state is ClassicGroupState.PREPARING_REBALANCE:
                 error = ErrorCode.rebalance_in_progress
     turn.answer(CodeAnswer(error=error or ErrorCode.none))
 
@@ -156,7 +156,7 @@ def _leave_one(group: Group, leaving: LeavingMember, outcome: Outcome) -> LeftMe
 def _find_leaving(group: Group, leaving: LeavingMember) -> Member | ErrorCode:
     if leaving.member_id == UNKNOWN_MEMBER and leaving.instance_id is not None:
         return group.members.find_static(leaving.instance_id) or ErrorCode.unknown_member_id
-    fault = find_fault(group, leaving.member_id, leaving.instance_id)
+    fault = find_member_fault(group, leaving.member_id, leaving.instance_id)
     if fault is not None:
         return fault
     return group.members.find(leaving.member_id) or ErrorCode.unknown_member_id
@@ -170,11 +170,11 @@ def _names_of(answers: tuple[LeftMember, ...]) -> Iterator[str]:
 
 def _lose(group: Group, reason: str, turn: Turn) -> None:
     """A member is gone."""
-    if group.state is not GroupState.EMPTY:
+    if group.state is not ClassicGroupState.EMPTY:
         group.rebalance(reason, turn)
 
 
 def _go_on_without(group: Group, reason: str, turn: Turn) -> None:
     """Somebody is gone who was not a member yet: that may end a wait, but begins nothing."""
-    if group.state is GroupState.PREPARING_REBALANCE:
+    if group.state is ClassicGroupState.PREPARING_REBALANCE:
         group.rebalance(reason, turn)

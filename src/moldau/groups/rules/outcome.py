@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple, TypeAlias
 
 from moldau.groups.rules.answers import Answer
-from moldau.groups.rules.events import Timer
+from moldau.groups.rules.events import GroupTimer
 from moldau.groups.rules.limits import GroupLimits
 from moldau.groups.rules.records import GroupRecord, Record
 
@@ -24,14 +24,14 @@ class Reply(NamedTuple):
 class Arm(NamedTuple):
     """Start a timer, or start it anew."""
 
-    timer: Timer
+    timer: GroupTimer
     delay_ms: int
 
 
 class Disarm(NamedTuple):
     """Stop a timer, if it runs."""
 
-    timer: Timer
+    timer: GroupTimer
 
 
 class Tell(NamedTuple):
@@ -57,10 +57,10 @@ class Outcome:
     def reply(self, request: int, answer: Answer) -> None:
         self.replies.append(Reply(request, answer))
 
-    def arm(self, timer: Timer, delay_ms: int) -> None:
+    def arm(self, timer: GroupTimer, delay_ms: int) -> None:
         self.effects.append(Arm(timer, delay_ms))
 
-    def disarm(self, timer: Timer) -> None:
+    def disarm(self, timer: GroupTimer) -> None:
         self.effects.append(Disarm(timer))
 
     def tell(self, group_id: str, sentence: str) -> None:

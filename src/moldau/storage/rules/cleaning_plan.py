@@ -106,7 +106,7 @@ def is_due(cleanable: Cleanable, min_cleanable_dirty_ratio: float) -> bool:
     return cleanable.is_overdue or cleanable.dirty_ratio > min_cleanable_dirty_ratio
 
 
-def explain(cleanable: Cleanable, terms: CleaningTerms) -> str:
+def explain_cleaning(cleanable: Cleanable, terms: CleaningTerms) -> str:
     """Why a log that is due is due."""
     if cleanable.dirty_ratio > terms.min_cleanable_dirty_ratio:
         return (

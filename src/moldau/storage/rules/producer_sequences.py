@@ -91,7 +91,7 @@ class Accepted:
 ACCEPTED: Final = Accepted()
 
 
-def check(entry: ProducerEntry | None, header: BatchHeader) -> Duplicate | Accepted:
+def check_sequence(entry: ProducerEntry | None, header: BatchHeader) -> Duplicate | Accepted:
     """Decide on a client's batch that carries a producer id; raise when it must be refused."""
     if entry is None:
         return ACCEPTED

@@ -36,7 +36,12 @@ from moldau.errors import (
 from moldau.model import TopicPartition
 from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import BatchHeader, read_header
-from moldau.storage.rules.producer_sequences import Duplicate, ProducerEntry, apply_batch, check
+from moldau.storage.rules.producer_sequences import (
+    Duplicate,
+    ProducerEntry,
+    apply_batch,
+    check_sequence,
+)
 
 PARTITION = TopicPartition("rivers", 0)
 OTHER_PARTITION = TopicPartition("rivers", 1)
@@ -83,7 +88,7 @@ class PartitionLog:
             raise BatchTooLargeError("too large")
         header = shipment.header
         if header.has_producer:
-            found = check(self.entries.get(header.producer_id), header)
+            found = check_sequence(self.entries.get(header.producer_id), header)
             if isinstance(found, Duplicate):
                 return found.first_offset
         offset = len(self.numbers)

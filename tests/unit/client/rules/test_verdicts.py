@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from moldau.client.rules.producer_batches import ProducerBatch
-from moldau.client.rules.verdicts import RetryPolicy, Step, Verdict, judge, leaves_doubt
+from moldau.client.rules.verdicts import NextStep, RetryPolicy, Verdict, judge, leaves_doubt
 from moldau.errors import (
     BatchTooLargeError,
     BrokerUnreachableError,
@@ -50,11 +50,11 @@ def verdict_on(
 
 
 def test_no_error_is_a_confirmation() -> None:
-    assert verdict_on(None) == Verdict(Step.CONFIRM)
+    assert verdict_on(None) == Verdict(NextStep.CONFIRM)
 
 
 def test_what_the_broker_has_already_is_confirmed() -> None:
-    assert verdict_on(DuplicateSequenceError()) == Verdict(Step.CONFIRM)
+    assert verdict_on(DuplicateSequenceError()) == Verdict(NextStep.CONFIRM)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_what_the_broker_has_already_is_confirmed() -> None:
     ],
 )
 def test_a_stale_view_of_the_cluster_is_renewed_before_the_next_attempt(error: MoldauError) -> None:
-    assert verdict_on(error) == Verdict(Step.RETRY, refresh_metadata=True)
+    assert verdict_on(error) == Verdict(NextStep.RETRY, refresh_metadata=True)
 
 
 @pytest.mark.parametrize(
@@ -83,14 +83,14 @@ def test_a_stale_view_of_the_cluster_is_renewed_before_the_next_attempt(error: M
     ],
 )
 def test_a_weakness_of_the_cluster_is_waited_for(error: MoldauError) -> None:
-    assert verdict_on(error) == Verdict(Step.RETRY)
+    assert verdict_on(error) == Verdict(NextStep.RETRY)
 
 
 @pytest.mark.parametrize(
     "error", [InvalidRecordError(), InvalidTopicError(), KafkaError(), UnsupportedByBrokerError()]
 )
 def test_what_does_not_pass_is_refused(error: MoldauError) -> None:
-    assert verdict_on(error) == Verdict(Step.REFUSE)
+    assert verdict_on(error) == Verdict(NextStep.REFUSE)
 
 
 def test_retries_come_to_an_end() -> None:
@@ -99,7 +99,7 @@ def test_retries_come_to_an_end() -> None:
         judge(batch_of(attempts=attempts), NotLeaderError(), is_oldest=True, policy=policy).step
         for attempts in (1, 2, 3)
     ]
-    assert steps == [Step.RETRY, Step.RETRY, Step.REFUSE]
+    assert steps == [NextStep.RETRY, NextStep.RETRY, NextStep.REFUSE]
 
 
 @pytest.mark.parametrize(
@@ -108,27 +108,27 @@ def test_retries_come_to_an_end() -> None:
 def test_a_batch_out_of_order_comes_again_with_new_numbers_only_if_none_is_before_it(
     error: MoldauError,
 ) -> None:
-    assert verdict_on(error, is_oldest=False) == Verdict(Step.RETRY)
-    assert verdict_on(error, is_oldest=True) == Verdict(Step.RETRY, restart_numbers=True)
+    assert verdict_on(error, is_oldest=False) == Verdict(NextStep.RETRY)
+    assert verdict_on(error, is_oldest=True) == Verdict(NextStep.RETRY, restart_numbers=True)
 
 
 def test_without_idempotence_nothing_is_out_of_order() -> None:
     policy = RetryPolicy(retries=10, is_idempotent=False)
-    assert verdict_on(OutOfOrderSequenceError(), policy=policy) == Verdict(Step.REFUSE)
+    assert verdict_on(OutOfOrderSequenceError(), policy=policy) == Verdict(NextStep.REFUSE)
 
 
 @pytest.mark.parametrize("error", [BatchTooLargeError(), RecordListTooLargeError()])
 def test_a_batch_that_is_too_large_is_divided_down_to_one_record(error: MoldauError) -> None:
-    assert verdict_on(error) == Verdict(Step.DIVIDE)
+    assert verdict_on(error) == Verdict(NextStep.DIVIDE)
     single = judge(batch_of(1), error, is_oldest=True, policy=PATIENT)
-    assert single == Verdict(Step.REFUSE)
+    assert single == Verdict(NextStep.REFUSE)
 
 
 def test_a_batch_that_may_be_in_the_log_is_not_divided() -> None:
     batch = batch_of(2, attempts=2)
     batch.is_in_doubt = True
     verdict = judge(batch, BatchTooLargeError(), is_oldest=True, policy=PATIENT)
-    assert verdict == Verdict(Step.REFUSE)
+    assert verdict == Verdict(NextStep.REFUSE)
 
 
 @pytest.mark.parametrize(
@@ -150,6 +150,6 @@ def test_some_failures_leave_doubt(error: MoldauError | None, in_doubt: bool) ->
 
 def test_without_answers_only_what_never_left_is_sent_again() -> None:
     policy = RetryPolicy(retries=10, is_idempotent=False, retries_lost_requests=False)
-    assert verdict_on(BrokerUnreachableError(), policy=policy).step is Step.RETRY
-    assert verdict_on(ConnectionLostError(), policy=policy).step is Step.REFUSE
-    assert verdict_on(NoAnswerError(), policy=policy).step is Step.REFUSE
+    assert verdict_on(BrokerUnreachableError(), policy=policy).step is NextStep.RETRY
+    assert verdict_on(ConnectionLostError(), policy=policy).step is NextStep.REFUSE
+    assert verdict_on(NoAnswerError(), policy=policy).step is NextStep.REFUSE

@@ -5,7 +5,7 @@ from moldau.storage.rules.cleaning_plan import (
     CleaningTerms,
     DirtyLog,
     DirtySegment,
-    explain,
+    explain_cleaning,
     find_dirtiest,
     find_first_dirty_offset,
     group_segments,
@@ -135,8 +135,8 @@ def test_memory_is_turned_into_a_number_of_keys():
 
 def test_a_log_is_due_for_its_dirt_or_for_its_age():
     dirty = Cleanable(0, 30, 100, 300, False)
-    assert explain(dirty, TERMS) == "min.cleanable.dirty.ratio 0.5: 0.75 of it was dirty"
+    assert explain_cleaning(dirty, TERMS) == "min.cleanable.dirty.ratio 0.5: 0.75 of it was dirty"
     old = Cleanable(0, 30, 900, 100, True)
-    assert explain(old, TERMS._replace(max_compaction_lag_ms=10)) == (
+    assert explain_cleaning(old, TERMS._replace(max_compaction_lag_ms=10)) == (
         "max.compaction.lag.ms 10: a dirty record was older"
     )

@@ -23,8 +23,8 @@ from moldau.storage.rules.producer_sequences import (
     RememberedBatch,
     apply_batch,
     apply_marker,
-    check,
     check_marker,
+    check_sequence,
     is_expired,
     next_sequence,
 )
@@ -68,24 +68,24 @@ def entry_after(*headers: BatchHeader) -> ProducerEntry:
 
 @pytest.mark.parametrize("sequence", [0, 1, 17, MAX_SEQUENCE])
 def test_an_unknown_producer_may_start_anywhere(sequence):
-    assert check(None, a_header(sequence)) is ACCEPTED
+    assert check_sequence(None, a_header(sequence)) is ACCEPTED
 
 
 def test_the_next_sequence_is_accepted():
-    assert check(entry_after(a_header(0, count=10)), a_header(10)) is ACCEPTED
+    assert check_sequence(entry_after(a_header(0, count=10)), a_header(10)) is ACCEPTED
 
 
 @pytest.mark.parametrize("sequence", [9, 11, 0, MAX_SEQUENCE])
 def test_a_gap_or_an_overlap_is_out_of_order(sequence):
     with pytest.raises(OutOfOrderSequenceError):
-        check(entry_after(a_header(0, count=10)), a_header(sequence))
+        check_sequence(entry_after(a_header(0, count=10)), a_header(sequence))
 
 
 def test_a_repeated_batch_is_answered_with_its_first_offsets():
     entry = entry_after(*(a_header(10 * i, count=10, timestamp_ms=i) for i in range(5)))
 
     for i in range(5):
-        found = check(entry, a_header(10 * i, count=10))
+        found = check_sequence(entry, a_header(10 * i, count=10))
         assert found == Duplicate(100 + 10 * i, 109 + 10 * i, i)
 
 
@@ -93,14 +93,14 @@ def test_only_the_last_five_batches_are_remembered():
     entry = entry_after(*(a_header(i) for i in range(6)))
 
     assert len(entry.batches) == 5
-    assert check(entry, a_header(1)) == Duplicate(101, 101, 1000)
+    assert check_sequence(entry, a_header(1)) == Duplicate(101, 101, 1000)
     with pytest.raises(OutOfOrderSequenceError):
-        check(entry, a_header(0))
+        check_sequence(entry, a_header(0))
 
 
 def test_a_batch_that_only_begins_like_a_remembered_one_is_out_of_order():
     with pytest.raises(OutOfOrderSequenceError):
-        check(entry_after(a_header(0, count=10)), a_header(0, count=9))
+        check_sequence(entry_after(a_header(0, count=10)), a_header(0, count=9))
 
 
 def test_sequences_wrap_to_zero():
@@ -108,7 +108,7 @@ def test_sequences_wrap_to_zero():
 
     assert entry.last_sequence == MAX_SEQUENCE
     assert next_sequence(MAX_SEQUENCE) == 0
-    assert check(entry, a_header(0)) is ACCEPTED
+    assert check_sequence(entry, a_header(0)) is ACCEPTED
 
 
 def test_a_batch_that_wraps_inside_is_recognised_when_it_comes_again():
@@ -117,16 +117,16 @@ def test_a_batch_that_wraps_inside_is_recognised_when_it_comes_again():
 
     assert entry.last_sequence == 2
     assert entry.batches[-1].first_sequence == MAX_SEQUENCE - 1
-    assert check(entry, wrapping) == Duplicate(101, 105, 1000)
-    assert check(entry, a_header(3)) is ACCEPTED
+    assert check_sequence(entry, wrapping) == Duplicate(101, 105, 1000)
+    assert check_sequence(entry, a_header(3)) is ACCEPTED
 
 
 def test_a_new_epoch_starts_at_zero_and_forgets_the_batches():
     entry = entry_after(a_header(0), a_header(1))
 
-    assert check(entry, a_header(0, epoch=1)) is ACCEPTED
+    assert check_sequence(entry, a_header(0, epoch=1)) is ACCEPTED
     with pytest.raises(OutOfOrderSequenceError):
-        check(entry, a_header(2, epoch=1))
+        check_sequence(entry, a_header(2, epoch=1))
     assert len(apply_batch(entry, a_header(0, epoch=1), 102).batches) == 1
 
 
@@ -134,7 +134,7 @@ def test_an_older_epoch_is_fenced_even_with_a_batch_that_was_seen():
     entry = entry_after(a_header(0), a_header(0, epoch=1))
 
     with pytest.raises(InvalidProducerEpochError):
-        check(entry, a_header(0, epoch=0))
+        check_sequence(entry, a_header(0, epoch=0))
 
 
 def test_refusing_changes_nothing():
@@ -142,7 +142,7 @@ def test_refusing_changes_nothing():
     before = tuple(entry)
 
     with pytest.raises(OutOfOrderSequenceError):
-        check(entry, a_header(7))
+        check_sequence(entry, a_header(7))
     assert tuple(entry) == before
 
 
@@ -155,9 +155,9 @@ def test_the_first_transactional_batch_opens_the_transaction():
 def test_inside_a_transaction_other_batches_are_refused():
     entry = entry_after(a_header(0, transactional=True))
 
-    assert check(entry, a_header(1, transactional=True)) is ACCEPTED
+    assert check_sequence(entry, a_header(1, transactional=True)) is ACCEPTED
     with pytest.raises(InvalidTxnStateError):
-        check(entry, a_header(1))
+        check_sequence(entry, a_header(1))
 
 
 COMMIT = EndTransactionMarker(ControlType.COMMIT, 3)
@@ -171,7 +171,7 @@ def test_a_marker_ends_the_transaction_and_keeps_the_sequence():
     assert ended.transaction_first_offset is None
     assert ended.coordinator_epoch == 3
     assert ended.last_timestamp_ms == 2000
-    assert check(ended, a_header(1)) is ACCEPTED
+    assert check_sequence(ended, a_header(1)) is ACCEPTED
 
 
 def test_a_marker_of_a_new_epoch_starts_the_sequence_anew():
@@ -180,11 +180,11 @@ def test_a_marker_of_a_new_epoch_starts_the_sequence_anew():
     ended = apply_marker(entry, a_header(-1, epoch=1), COMMIT)
 
     assert ended.batches == ()
-    assert check(ended, a_header(0, epoch=1)) is ACCEPTED
+    assert check_sequence(ended, a_header(0, epoch=1)) is ACCEPTED
     with pytest.raises(OutOfOrderSequenceError):
-        check(ended, a_header(1, epoch=1))
+        check_sequence(ended, a_header(1, epoch=1))
     with pytest.raises(InvalidProducerEpochError):
-        check(ended, a_header(1, epoch=0))
+        check_sequence(ended, a_header(1, epoch=0))
 
 
 def test_a_marker_may_be_the_first_thing_heard_of_a_producer():
@@ -248,7 +248,7 @@ class NaiveProducer:
 
 def outcome_of(entry: ProducerEntry | None, header: BatchHeader) -> object:
     try:
-        found = check(entry, header)
+        found = check_sequence(entry, header)
     except KafkaError as error:
         return type(error)
     return found if isinstance(found, Duplicate) else "accepted"

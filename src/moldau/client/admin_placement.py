@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _FIRST_WITH_TYPE = 1  # ElectLeaders: before it, elections are of preferred leaders
 
 
-class LeadershipAdmin(AdminPart):
+class PlacementAdmin(AdminPart):
     """What `AsyncAdmin` does about who leads and holds partitions."""
 
     async def elect_leaders(

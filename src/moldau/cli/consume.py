@@ -78,6 +78,7 @@ def consume(
     from moldau.cli.consume_start import choose_start
     from moldau.cli.log_lines import warnings_shown
     from moldau.cli.record_format import parse_format
+    from moldau.cli.session import garbage_collected_rarely
 
     if group is not None and (partition or offset is not None or timestamp is not None):
         raise typer.BadParameter(
@@ -95,5 +96,5 @@ def consume(
         idle_seconds=None if timeout_ms is None else timeout_ms / 1000,
         until_end=until_end,
     )
-    with warnings_shown():
+    with warnings_shown(), garbage_collected_rarely():
         asyncio.run(consume_records(bootstrap, consumption))

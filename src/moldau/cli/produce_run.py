@@ -18,7 +18,7 @@ from moldau.cli.log_lines import warnings_shown
 from moldau.cli.output import note, print_document
 from moldau.cli.pace import Pace
 from moldau.cli.progress import Progress
-from moldau.cli.session import CLIENT_ID, with_client
+from moldau.cli.session import CLIENT_ID, garbage_collected_rarely, with_client
 from moldau.client.blocking_producer import Producer
 from moldau.client.record_futures import ManyFuture
 from moldau.client.rules.cluster_metadata import TopicMetadata
@@ -59,7 +59,7 @@ def run_production(production: Production) -> None:
     if production.partition is not None:
         _require_partition(topic, production.partition)
     account = Account()
-    with warnings_shown():
+    with warnings_shown(), garbage_collected_rarely():
         producer = _make_producer(production)
         try:
             _Input(producer, account, production).send()

@@ -24,6 +24,8 @@ from moldau.replication.partition import PartitionRead
 from moldau.wire.fetch_frame import FetchPartition
 from moldau.wire.fetch_session import LAST_EPOCH, NO_SESSION
 
+_FEW_HOLES = 32
+
 TopicReference = str | UUID
 """A topic as the client names it: by name up to version 12, by id from 13 on."""
 
@@ -119,6 +121,7 @@ class FetchSession:
     """See the module. `news` is a part of `partitions`; both belong to the event loop."""
 
     __slots__ = (
+        "_holes",
         "_next_turn",
         "_note_idle",
         "asked_at",
@@ -141,6 +144,7 @@ class FetchSession:
         self.terms = Terms()
         self.asked_at = float("-inf")  # monotonic seconds
         self._next_turn = 0
+        self._holes = 0  # in `news`: a dict that was large takes as long to walk when it is empty
         self._note_idle = note_idle
 
     @property
@@ -217,6 +221,10 @@ class FetchSession:
         """A look has found nothing more to say; whatever happens next is marked."""
         partition.has_news = False
         self.news.pop(partition, None)
+        self._holes += 1
+        if self._holes > max(_FEW_HOLES, len(self.news)):
+            self.news = dict(self.news)
+            self._holes = 0
 
     def wake(self) -> None:
         for wait in self.waits:

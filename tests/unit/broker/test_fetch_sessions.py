@@ -1,6 +1,7 @@
 """Fetch sessions: what a client is told, and when it is told that its session is gone."""
 
 from itertools import count
+from sys import getsizeof
 
 import pytest
 
@@ -137,3 +138,14 @@ def test_after_an_error_everything_is_told_again():
     partition.forget_told()
 
     assert partition.tell(read())
+
+
+def test_news_that_were_many_take_no_more_room_than_those_that_are_few():
+    """A dictionary does not shrink by itself, and is walked from end to end in every round."""
+    session = session_of(*range(5000))
+
+    for partition in session.in_turn()[1:]:
+        session.rest(partition)
+
+    assert [one.request.partition for one in session.in_turn()] == [0]
+    assert getsizeof(session.news) < 1 << 12

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Awaitable, Collection, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from moldau.client.broker_errors import error_for
@@ -180,10 +180,10 @@ class Coordinator:
 
     def join(self, asked: Join) -> None:
         _cancel(self._heartbeat)  # its answer means nothing any more, nor does its failure
-        self._request = self._spawn(self._request_place(self._join(asked)))
+        self._request = self._spawn(self._request_place(lambda: self._join(asked)))
 
     def sync(self, asked: Sync) -> None:
-        self._request = self._spawn(self._request_place(self._sync(asked)))
+        self._request = self._spawn(self._request_place(lambda: self._sync(asked)))
 
     def heartbeat(self, asked: SendHeartbeat) -> None:
         self._heartbeat = self._spawn(self._beat(asked))
@@ -197,9 +197,9 @@ class Coordinator:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         return self._tasks.spawn(f"member of {self._group_id}", work)
 
-    async def _request_place(self, work: Awaitable[None]) -> None:
+    async def _request_place(self, ask: Callable[[], Awaitable[None]]) -> None:
         try:
-            await work
+            await ask()
         except (KafkaError, ClientError) as error:
             await self._own_link.note_failure(error)
             with self._turns as machine:

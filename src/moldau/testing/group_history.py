@@ -4,7 +4,7 @@
   generation than it was told before (GRP-6).
 - A commit of a generation is refused as soon as somebody owns something in a later one (GRP-6).
 - A committed position does not go back: whoever owns a partition goes on from what the last owner
-  has committed (GRP-8).
+  has committed, gets every record in its order, and leaves none out (GRP-8).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ class GroupHistory:
         self._report = report
         self._generations: dict[int, _Generation] = {}
         self._positions: dict[TopicPartition, int] = {}  # the highest that was told of
+        self._seen_ends: dict[TopicPartition, int] = {}  # behind what any member was given
 
     def see_assignment(
         self, generation: int, member_id: str, partitions: Sequence[TopicPartition]
@@ -83,6 +84,23 @@ class GroupHistory:
                 "shown",
             )
         self._positions[partition] = max(self._positions.get(partition, -1), position)
+
+    def see_record(self, partition: TopicPartition, offset: int, expected: int | None) -> None:
+        """A member was given a record; `expected` is None for its first of a partition."""
+        end = self._seen_ends.get(partition, 0)
+        if expected is not None and offset != expected:
+            self._report(
+                "GRP-8",
+                f"a member of {self.name} was given {offset} of {partition} where {expected} is "
+                "next",
+            )
+        elif offset > end:
+            self._report(
+                "GRP-8",
+                f"a member of {self.name} begins at {offset} of {partition}, and nobody was given "
+                f"{end}",
+            )
+        self._seen_ends[partition] = max(end, offset + 1)
 
     def position(self, partition: TopicPartition) -> int:
         """The highest that any member was told of."""

@@ -48,6 +48,7 @@ from moldau.testing.cluster_watermarks import ClusterWatermarks
 from moldau.testing.committed_positions import CommittedPositions
 from moldau.testing.fault_plan import FaultKind, PlannedFault, draw_plan
 from moldau.testing.group_history import GroupHistory
+from moldau.testing.memory_network import MemoryHost
 from moldau.testing.operation_plan import PlannedOperation
 from moldau.testing.replica_logs import find_log_end, list_logs, read_log
 from moldau.testing.simulated_clients import (
@@ -363,6 +364,8 @@ class SimulatedCluster:
     def _begin_group(self, name: str) -> None:
         """Members that share the partitions; some seeds have none."""
         group = GroupHistory(name, self.history.report)
+        assignor = self._random(name).choice(("range", "cooperative-sticky"))
+        hosts = ",".join(f"{each.host}:{PORT}" for each in self.machines.values())
         for number in range(self.habits.group_members):
             member = f"{name}-{number}"
             self._add(
@@ -372,7 +375,10 @@ class SimulatedCluster:
                     self.history,
                     self._random(member),
                     group=group,
-                    partitions=tuple(self.partitions),
+                    topic=TOPIC,
+                    assignor=assignor,
+                    bootstrap=hosts,
+                    make_process=self._open_process,
                     positions=self.positions,
                 )
             )
@@ -526,14 +532,17 @@ class SimulatedCluster:
     def _random(self, name: str) -> Random:
         return self.world.streams.stream(f"client {name}")
 
-    def open_wire(self, name: str) -> SimulatedWire:
+    def _open_process(self, name: str) -> tuple[SimulatedProcess, ProcessClock, MemoryHost]:
         process = SimulatedProcess(name, self.world.loop)
         self.world.story.kept.append(process)
         clock = ProcessClock(self.world.loop, process, start_ms=self.world.clock.now_ms())
+        return process, clock, self.world.network.host("clients")
+
+    def open_wire(self, name: str) -> SimulatedWire:
+        _, clock, host = self._open_process(name)
         addresses = {
             each.broker_id: BrokerAddress(each.host, PORT) for each in self.machines.values()
         }
-        host = self.world.network.host("clients")
         return SimulatedWire(name, host, clock, addresses, timeout_seconds=_REQUEST_SECONDS)
 
     def _producer(self, name: str, partition: TopicPartition, acks: int) -> Producer:

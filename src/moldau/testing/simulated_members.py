@@ -1,53 +1,95 @@
-"""Members of a group in a simulated cluster: they join, share partitions, commit, crash and return.
+"""Members of a group in a simulated cluster: the shipped `AsyncConsumer`, each in its own process.
 
-The classic protocol, as every consumer speaks it. The leader of a generation deals the partitions
-out in turn; each owner goes on from the committed position and commits the next ones under its
-generation. Now and then a member is silent for a while, as if it had crashed or slept, and comes
-back: under its old id, which it may have lost, or as somebody new. `group_history` knows what must
-not be.
+They share the partitions, read, commit, and go on from what was committed. Now and then one
+crashes, is frozen and comes back to what others have meanwhile, or leaves and another one joins;
+and commits of a former generation arrive late. `group_history` knows what must not be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Final, cast
 
-from moldau.errors import ErrorCode
+from moldau.client.consumer import AsyncConsumer
+from moldau.client.rules.consumer_instructions import Identity
+from moldau.client.rules.consumer_record import ConsumerRecord
+from moldau.errors import ClientError, KafkaError
 from moldau.model import TopicPartition
+from moldau.model.protocol_numbers import NO_GENERATION
 from moldau.testing.cluster_history import ClusterHistory
 from moldau.testing.group_history import GroupHistory
+from moldau.testing.memory_network import MemoryHost
 from moldau.testing.simulated_clients import (
     FIND_COORDINATOR,
     OFFSET_COMMIT,
-    OFFSET_FETCH,
     Client,
     PositionBook,
 )
 from moldau.testing.simulated_wire import SimulatedWire, UnansweredError
+from moldau.testing.virtual_loop import ProcessClock, SimulatedProcess
 
 if TYPE_CHECKING:
     from kio.schema.find_coordinator.v3.response import FindCoordinatorResponse
-    from kio.schema.heartbeat.v3.response import HeartbeatResponse
-    from kio.schema.join_group.v5.response import JoinGroupResponse
     from kio.schema.offset_commit.v8.response import OffsetCommitResponse
-    from kio.schema.offset_fetch.v7.response import OffsetFetchResponse
-    from kio.schema.sync_group.v3.response import SyncGroupResponse
 
 SESSION_MS: Final = 1_000
-_JOIN: Final = (11, 5)
-_HEARTBEAT: Final = (12, 3)
-_SYNC: Final = (14, 3)
-_SILENCE_SHARE: Final = 0.04  # of the turns
-_LATE_SHARE: Final = 0.1  # of the turns, too
-_LONGEST_SILENCE_SECONDS: Final = 2.5
-
+_POLL_SECONDS: Final = 0.4
+_SHORTEST_LIFE_SECONDS: Final = 1.0
+_LONGEST_LIFE_SECONDS: Final = 5.0
+_LONGEST_FREEZE_SECONDS: Final = 2.5
+_CLOSE_SECONDS: Final = 5.0
+_LATE_SHARE: Final = 0.3  # of the naps
 _LATE_POSITION: Final = 0
-_FENCED: Final = (ErrorCode.unknown_member_id, ErrorCode.illegal_generation)
+
+MakeProcess = Callable[[str], tuple[SimulatedProcess, ProcessClock, MemoryHost]]
+
+
+class _Program:
+    """What runs in a member's process: a consumer, and a loop around `poll`."""
+
+    def __init__(
+        self,
+        member: SimulatedMember,
+        process: SimulatedProcess,
+        consumer: AsyncConsumer,
+        *,
+        commits: bool,
+    ) -> None:
+        self.process = process
+        self.is_ending = False
+        self._member = member
+        self._consumer = consumer
+        self._commits = commits  # by hand, else the consumer does
+        self.task = process.spawn(self._run())
+
+    async def _run(self) -> None:
+        consumer, member = self._consumer, self._member
+        while not self.is_ending:
+            try:
+                for record in await consumer.poll(_POLL_SECONDS):
+                    member.see(record)
+                if self._commits:
+                    await self._commit()
+            except (KafkaError, ClientError):
+                continue  # an unreachable cluster at the beginning, a commit in a rebalance
+            if not _is_outside(consumer):
+                member.progress += 1
+        try:
+            await consumer.close(_CLOSE_SECONDS)
+        except (KafkaError, ClientError):
+            return
+
+    async def _commit(self) -> None:
+        consumer = self._consumer
+        given = {one: await consumer.position(one) for one in sorted(consumer.assignment)}
+        if given:
+            await self._member.commit(consumer, given)
 
 
 class SimulatedMember(Client):
-    """One member; all of a group share a `GroupHistory`."""
+    """One place in a group, and the consumers that have it one after the other."""
 
     def __init__(
         self,
@@ -57,201 +99,165 @@ class SimulatedMember(Client):
         random: Random,
         *,
         group: GroupHistory,
-        partitions: Sequence[TopicPartition],
+        topic: str,
+        assignor: str,
+        bootstrap: str,
+        make_process: MakeProcess,
         positions: PositionBook,
     ) -> None:
         super().__init__(name, wire, history, random)
         self._group = group
-        self._partitions = partitions
+        self._topic = topic
+        self._assignor = assignor
+        self._bootstrap = bootstrap
+        self._make_process = make_process
         self._book = positions
-        self._coordinator = -1
-        self._member_id = ""
-        self._generation = -1
-        self._owned: dict[TopicPartition, int] = {}  # with the position to commit next
-        # As whom it owned what, and in which generation: now, and before that.
-        self._last: tuple[str, int, TopicPartition] | None = None
-        self._former: tuple[str, int, TopicPartition] | None = None
+        self._life = 0
+        self._next: dict[TopicPartition, int | None] = {}  # None: not known yet
+        self._at_least: dict[TopicPartition, int] = {}  # committed as it was assigned
+        # As whom it owned what: now, and in the generation before that.
+        self._last: tuple[Identity, TopicPartition] | None = None
+        self._former: tuple[Identity, TopicPartition] | None = None
 
     async def run(self) -> None:
-        while not self.is_stopping:
-            if self._coordinator < 0:
-                await self._find_coordinator()
-            elif self._generation < 0:
-                if not await self._join():
-                    await self._pause()
-            else:
-                await self._work()
-
-    async def _find_coordinator(self) -> None:
-        await self._pause()
-        values: dict[str, object] = {"key": self._group.name, "key_type": 0}
-        answer = cast("FindCoordinatorResponse", await self._ask_any(FIND_COORDINATOR, values))
-        self._coordinator = answer.node_id if answer.error_code.value == 0 else -1
-
-    async def _ask(self, api: tuple[int, int], values: dict[str, object]) -> object | None:
-        """Ask the coordinator; None when nobody answers."""
+        program = self._begin()
         try:
-            return await self._wire.call(
-                self._coordinator, *api, {"group_id": self._group.name, **values}
-            )
-        except UnansweredError:
-            self._coordinator = -1
-            return None
+            while not self.is_stopping:
+                await self._sleep(_SHORTEST_LIFE_SECONDS, _LONGEST_LIFE_SECONDS)
+                program = await self._befall(program)
+            program.is_ending = True
+            await asyncio.wait((program.task,))
+            program.task.result()
+        except asyncio.CancelledError:
+            program.process.kill()
+            raise
 
-    def _heed(self, error_code: ErrorCode) -> None:
-        """What an error says about the membership."""
-        if error_code in _FENCED:
-            self._member_id, self._generation = "", -1
-        elif error_code is ErrorCode.rebalance_in_progress:
-            self._generation = -1
-        else:
-            self._coordinator = -1
+    async def _befall(self, program: _Program) -> _Program:
+        """Something happens to the process, or nothing does."""
+        chance = self._random.random()
+        if chance < 0.15:
+            program.process.kill()
+            return self._begin()
+        if chance < 0.4:
+            program.process.pause()
+            await self._sleep(0.2, _LONGEST_FREEZE_SECONDS)
+            program.process.resume()
+        elif chance < 0.5:
+            program.is_ending = True
+            await asyncio.wait((program.task,))
+            program.task.result()
+            return self._begin()
+        return program
 
-    # A generation
+    async def _sleep(self, shortest: float, longest: float) -> None:
+        """Short naps, so that the end is not waited for."""
+        left = self._random.uniform(shortest, longest)
+        while left > 0 and not self.is_stopping:
+            await self._wire.clock.sleep(min(left, 0.5))
+            left -= 0.5
+            if self._former is not None and self._random.random() < _LATE_SHARE:
+                await self._commit_late(*self._former)
 
-    async def _join(self) -> bool:
-        self._owned.clear()
-        values: dict[str, object] = {
-            "session_timeout": SESSION_MS,
-            "rebalance_timeout": SESSION_MS,
-            "member_id": self._member_id,
-            "group_instance_id": None,
-            "protocol_type": "consumer",
-            "protocols": [{"name": "in turn", "metadata": b""}],
-        }
-        answer = cast("JoinGroupResponse | None", await self._ask(_JOIN, values))
-        if answer is None:
-            return False
-        if answer.error_code is ErrorCode.member_id_required:
-            self._member_id = answer.member_id
-            return False
-        if answer.error_code is not ErrorCode.none:
-            self._heed(answer.error_code)
-            return False
-        self._member_id = answer.member_id
-        members = [each.member_id for each in answer.members]
-        return await self._sync(answer.generation_id, members)
+    def _begin(self) -> _Program:
+        self._life += 1
+        self._next.clear()
+        process, clock, host = self._make_process(f"{self.name}.{self._life}")
+        by_hand = self._random.random() < 0.5
+        identity: list[AsyncConsumer] = []
 
-    async def _sync(self, generation: int, members: Sequence[str]) -> bool:
-        """`members` is known to the leader alone, who deals out."""
-        values: dict[str, object] = {
-            "generation_id": generation,
-            "member_id": self._member_id,
-            "group_instance_id": None,
-            "assignments": [
-                {"member_id": member, "assignment": self._share_of(number, len(members))}
-                for number, member in enumerate(members)
-            ],
-        }
-        answer = cast("SyncGroupResponse | None", await self._ask(_SYNC, values))
-        if answer is None:
-            return False
-        if answer.error_code is not ErrorCode.none:
-            self._heed(answer.error_code)
-            return False
-        owned = [self._partitions[number] for number in answer.assignment]
-        self._group.see_assignment(generation, self._member_id, owned)
-        if self._last is not None and self._last[1] < generation:
+        def see_assigned(partitions: frozenset[TopicPartition]) -> None:
+            self._see_assigned(identity[0], partitions)
+
+        consumer = AsyncConsumer(
+            self._bootstrap,
+            group=self._group.name,
+            topics=[self._topic],
+            commit="manual" if by_hand else "after",
+            assignors=[self._assignor],
+            on_assigned=see_assigned,
+            network=host,
+            clock=clock,
+            random=Random(self._random.random()),  # noqa: S311 of the seed
+            auto_offset_reset="earliest",
+            session_timeout_ms=SESSION_MS,
+            heartbeat_interval_ms=SESSION_MS // 4,
+            max_poll_interval_ms=2 * SESSION_MS,
+            auto_commit_interval_ms=300,
+            request_timeout_ms=1_500,
+            metadata_max_age_ms=3_000,
+            fetch_max_wait_ms=300,
+        )
+        identity.append(consumer)
+        return _Program(self, process, consumer, commits=by_hand)
+
+    # What it is told
+
+    def _see_assigned(self, consumer: AsyncConsumer, partitions: frozenset[TopicPartition]) -> None:
+        identity = _identity_of(consumer)
+        self._group.see_assignment(
+            identity.generation_id, identity.member_id, sorted(consumer.assignment)
+        )
+        if self._last is not None and self._last[0].generation_id < identity.generation_id:
             self._former = self._last
-        if owned:
-            self._last = self._member_id, generation, owned[0]
-        for partition in owned:
-            position = await self._read_position(partition)
-            if position is None:
-                return False
-            self._owned[partition] = position + 1
-        self._generation = generation
-        return True
+        self._last = identity, min(partitions)
+        for partition in partitions:
+            self._next[partition] = None
+            self._at_least[partition] = self._group.position(partition)
 
-    def _share_of(self, number: int, count: int) -> bytes:
-        return bytes(range(number, len(self._partitions), count))
+    def see(self, record: ConsumerRecord) -> None:
+        partition = TopicPartition(record.topic, record.partition)
+        self._history.see(partition, record.offset, bytes(record.value or b""))
+        expected = self._next.get(partition)
+        if expected is None:
+            # It begins at what is committed now, be that more than it was when it was assigned.
+            self._group.see_position(partition, record.offset, self._at_least[partition])
+        self._group.see_record(partition, record.offset, expected)
+        self._next[partition] = record.offset + 1
 
-    async def _read_position(self, partition: TopicPartition) -> int | None:
-        at_least = self._group.position(partition)
-        topic = {"name": partition.topic, "partition_indexes": [partition.partition]}
-        values: dict[str, object] = {"topics": [topic], "require_stable": False}
-        answer = cast("OffsetFetchResponse | None", await self._ask(OFFSET_FETCH, values))
-        if answer is None:
-            return None
-        found = None if answer.error_code.value else answer.topics[0].partitions[0]
-        if found is None or found.error_code.value:
-            self._coordinator = -1
-            return None
-        self._group.see_position(partition, found.committed_offset, at_least)
-        self._book.require(self._group.name, partition, found.committed_offset, "shown")
-        return max(found.committed_offset, 0)
-
-    # Work
-
-    async def _work(self) -> None:
-        turn = self._random.random()
-        if turn < _SILENCE_SHARE:
-            await self._be_silent()
-        elif turn < _SILENCE_SHARE + _LATE_SHARE and self._former is not None:
-            await self._commit_late(*self._former)
-        elif turn < 0.5 or not self._owned:
-            await self._beat()
-        else:
-            await self._commit(self._random.choice(sorted(self._owned)))
-        await self._wire.clock.sleep(self._random.uniform(0.05, SESSION_MS / 4000))
-
-    async def _be_silent(self) -> None:
-        """As if crashed, or asleep."""
-        await self._wire.clock.sleep(self._random.uniform(0.2, _LONGEST_SILENCE_SECONDS))
-        if self._random.random() < 0.5:
-            self._member_id, self._generation = "", -1  # another process in its place
-
-    async def _beat(self) -> None:
-        values: dict[str, object] = {
-            "generation_id": self._generation,
-            "member_id": self._member_id,
-            "group_instance_id": None,
-        }
-        answer = cast("HeartbeatResponse | None", await self._ask(_HEARTBEAT, values))
-        if answer is None:
-            return
-        if answer.error_code is not ErrorCode.none:
-            self._heed(answer.error_code)
-        else:
-            self.progress += 1
-
-    async def _commit(self, partition: TopicPartition) -> None:
-        position = self._owned[partition]
-        code = await self._ask_to_commit(self._member_id, self._generation, partition, position)
-        if code is ErrorCode.none:
-            self._owned[partition] = position + 1
-            self.progress += 1
-        elif code is not None:
-            self._heed(code)
-
-    async def _commit_late(
-        self, member_id: str, generation: int, partition: TopicPartition
-    ) -> None:
-        """As a thread would that has slept through a rebalance: nobody must take it."""
-        await self._ask_to_commit(member_id, generation, partition, _LATE_POSITION)
-
-    async def _ask_to_commit(
-        self, member_id: str, generation: int, partition: TopicPartition, position: int
-    ) -> ErrorCode | None:
-        """Returns None when nobody answers."""
+    async def commit(self, consumer: AsyncConsumer, given: dict[TopicPartition, int]) -> None:
         newest = self._group.newest_generation
+        before = _identity_of(consumer).generation_id
+        await consumer.commit(given)
+        generation = max(before, _identity_of(consumer).generation_id)
+        for partition, position in given.items():
+            self._group.accept_commit(generation, newest, partition, position)
+            self._book.require(self._group.name, partition, position, "committed")
+
+    async def _commit_late(self, identity: Identity, partition: TopicPartition) -> None:
+        """As a request would that was long under way: nobody must take it."""
+        name, newest = self._group.name, self._group.newest_generation
+        found = cast(
+            "FindCoordinatorResponse",
+            await self._ask_any(FIND_COORDINATOR, {"key": name, "key_type": 0}),
+        )
         row = {
             "partition_index": partition.partition,
-            "committed_offset": position,
+            "committed_offset": _LATE_POSITION,
             "committed_leader_epoch": -1,
             "committed_metadata": "",
         }
-        values: dict[str, object] = {
-            "generation_id_or_member_epoch": generation,
-            "member_id": member_id,
+        values = {
+            "group_id": name,
+            "generation_id_or_member_epoch": identity.generation_id,
+            "member_id": identity.member_id,
             "group_instance_id": None,
             "topics": [{"name": partition.topic, "partitions": [row]}],
         }
-        answer = cast("OffsetCommitResponse | None", await self._ask(OFFSET_COMMIT, values))
-        if answer is None:
-            return None
-        code = answer.topics[0].partitions[0].error_code
-        if code is ErrorCode.none:
-            self._group.accept_commit(generation, newest, partition, position)
-            self._book.require(self._group.name, partition, position, "committed")
-        return code
+        if found.error_code.value or found.node_id < 0:
+            return
+        try:
+            answer = await self._wire.call(found.node_id, *OFFSET_COMMIT, values)
+        except UnansweredError:
+            return
+        code = cast("OffsetCommitResponse", answer).topics[0].partitions[0].error_code
+        if code.value == 0:
+            self._group.accept_commit(identity.generation_id, newest, partition, _LATE_POSITION)
+
+
+def _is_outside(consumer: AsyncConsumer) -> bool:
+    return _identity_of(consumer).generation_id == NO_GENERATION
+
+
+def _identity_of(consumer: AsyncConsumer) -> Identity:
+    """As whom it commits; users have no need to know."""
+    return consumer._core._machine.require_membership().identity

@@ -194,4 +194,7 @@ class ClusterCleanup:
         self.told.check_start(TRIMMED, machine.host, start, held.log.size_bytes)
         values = values_of(read_log(machine.files, DATA_FOLDER, TRIMMED))
         self._history.check_final_log(TRIMMED, machine.host, values, start)
-        self._history.check_order(TRIMMED, values.values())
+        # A replica that begins behind a deleted batch knows nothing of its producer, and takes the
+        # batch once more if it is sent again, as Kafka's do: only what is left is in order.
+        left = (value for offset, value in values.items() if offset >= start)
+        self._history.check_order(TRIMMED, left)

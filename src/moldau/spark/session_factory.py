@@ -164,12 +164,17 @@ def _java_version(java: str) -> int | None:
 
 
 def stop_quietly(spark: SparkSession) -> None:
-    """End a session and its Java. PySpark's listener for accumulators takes the end of Java for a
-    failure and prints a traceback that means nothing to anybody."""
+    """End a session and its Java."""
+    hush_accumulators(spark)
+    spark.stop()
+
+
+def hush_accumulators(spark: SparkSession) -> None:
+    """PySpark's listener for accumulators takes the end of a connection for a failure, and prints a
+    traceback that means nothing to anybody."""
     server = getattr(spark.sparkContext, "_accumulatorServer", None)
     if server is not None:
         server.handle_error = lambda request, client_address: None
-    spark.stop()
 
 
 def _require_pyspark() -> type[SparkSession]:

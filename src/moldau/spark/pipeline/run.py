@@ -82,7 +82,7 @@ class Watcher(Protocol):
 
 def open_session(pipeline: Pipeline, options: RunOptions) -> SparkSession:
     """A Spark session with the settings of the pipeline."""
-    from moldau.spark.session_factory import session
+    from moldau.spark.session_factory import hush_accumulators, session
 
     # Said once for every session, about things that no pipeline uses.
     warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
@@ -90,7 +90,9 @@ def open_session(pipeline: Pipeline, options: RunOptions) -> SparkSession:
         logging.getLogger(name).disabled = True
     conf: dict[str, object] = {"spark.log.level": "WARN", **_settings(pipeline, options)}
     name = f"moldau pipeline {pipeline.name}"
-    return session(options.master, app_name=name, log_file=options.log_file, **conf)
+    made = session(options.master, app_name=name, log_file=options.log_file, **conf)
+    hush_accumulators(made)
+    return made
 
 
 def _settings(pipeline: Pipeline, options: RunOptions) -> dict[str, str]:

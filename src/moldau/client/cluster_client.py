@@ -19,9 +19,8 @@ from moldau.client.connection_pool import ConnectionPool
 from moldau.client.connections import BrokerConnection, ConnectionSettings
 from moldau.client.metadata import MetadataCache
 from moldau.client.rules.addresses import parse_bootstrap
-from moldau.client.rules.backoff import Backoff
 from moldau.client.rules.cluster_metadata import TopicMetadata
-from moldau.client.rules.retries import may_retry
+from moldau.client.rules.retries import Backoff, may_retry
 from moldau.clock import Clock, SystemClock, finish_within
 from moldau.errors import ClientError, KafkaError, MoldauError
 from moldau.model import TopicPartition

@@ -5,7 +5,7 @@ from __future__ import annotations
 from moldau import __version__
 from moldau.client.cluster_client import ClientSettings
 from moldau.client.connections import ConnectionSettings
-from moldau.client.rules.backoff import Backoff
+from moldau.client.rules.retries import Backoff
 from moldau.config.client_options import ClientOptions
 
 

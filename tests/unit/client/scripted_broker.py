@@ -14,7 +14,7 @@ from uuid import UUID
 
 from moldau.client.cluster_client import ClientSettings, ClusterClient
 from moldau.client.connections import ConnectionSettings
-from moldau.client.rules.backoff import Backoff
+from moldau.client.rules.retries import Backoff
 from moldau.net.port import Connection
 from moldau.testing.manual_clock import ManualClock
 from moldau.testing.memory_network import MemoryNetwork

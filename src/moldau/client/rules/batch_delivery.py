@@ -14,8 +14,8 @@ from types import MappingProxyType
 from typing import Generic, NamedTuple
 
 from moldau.client.rules.accumulator import Accumulator, FindLeader, HasSlot, SendPlan
-from moldau.client.rules.backoff import Backoff, Chance
 from moldau.client.rules.producer_batches import P, ProducerBatch
+from moldau.client.rules.retries import Backoff, Chance
 from moldau.client.rules.verdicts import NextStep, RetryPolicy, Verdict, judge, leaves_doubt
 from moldau.errors import (
     BatchTooLargeError,

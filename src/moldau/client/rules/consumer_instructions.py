@@ -11,8 +11,8 @@ from enum import Enum
 from typing import NamedTuple, TypeAlias
 
 from moldau.client.group_values import GroupOffset
-from moldau.client.rules.backoff import Backoff, Chance
 from moldau.client.rules.cluster_metadata import ClusterMetadata
+from moldau.client.rules.retries import Backoff, Chance
 from moldau.errors import ClientError, KafkaError
 from moldau.model import TopicPartition
 from moldau.wire.fetch_session import Wanted

@@ -27,7 +27,6 @@ from typing import Final
 
 from moldau.client.group_values import GroupOffset
 from moldau.client.rules.assignors import Assignor
-from moldau.client.rules.backoff import Backoff, Chance
 from moldau.client.rules.cluster_metadata import ClusterMetadata
 from moldau.client.rules.commits import CommitMode, Commits
 from moldau.client.rules.consumer_instructions import (
@@ -49,6 +48,7 @@ from moldau.client.rules.look_ups import EpochEnd, LookUps
 from moldau.client.rules.membership import Membership, MembershipSettings
 from moldau.client.rules.positions import PartitionTable
 from moldau.client.rules.readers import Reader, Readers
+from moldau.client.rules.retries import Backoff, Chance
 from moldau.client.rules.subscribed_topics import SubscribedTopics
 from moldau.client.rules.subscription import TopicSelection
 from moldau.config.client_consumer_options import ConsumerOptions

@@ -7,7 +7,6 @@ from typing import Any, TypeVar
 
 from moldau.client.rules.addresses import Address
 from moldau.client.rules.assignors import Assignor, require_assignor
-from moldau.client.rules.backoff import Backoff
 from moldau.client.rules.cluster_metadata import (
     Broker,
     ClusterMetadata,
@@ -32,6 +31,7 @@ from moldau.client.rules.delivery import Decoding, Position
 from moldau.client.rules.group_protocol import Assignment, encode_assignment
 from moldau.client.rules.hand_over import Event
 from moldau.client.rules.membership import Joined, Membership
+from moldau.client.rules.retries import Backoff
 from moldau.client.rules.subscription import subscribe_to
 from moldau.config.client_consumer_options import ConsumerOptions
 from moldau.model import TopicPartition

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from moldau.client.rules.accumulator import Accumulator, BatchLimits
-from moldau.client.rules.backoff import Backoff
 from moldau.client.rules.batch_delivery import (
     BatchDelivery,
     Delivered,
@@ -22,6 +21,7 @@ from moldau.client.rules.batch_delivery import (
     PartitionAnswer,
 )
 from moldau.client.rules.producer_batches import ProducerBatch
+from moldau.client.rules.retries import Backoff
 from moldau.client.rules.sequences import ProducerIdentity
 from moldau.client.rules.verdicts import RetryPolicy
 from moldau.errors import (

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from support.broker_process import NOTHING
 
-PATIENCE_SECONDS = 240
+PATIENCE_SECONDS = 600
 """Starting Spark takes long on a busy machine, and so does a first batch."""
 _LOG = "log.txt"
 

@@ -40,6 +40,7 @@ class FetchSessions:
         self._draw_id = draw_id  # a positive number, hard to guess
         self._note_idle = note_idle
         self._sessions: dict[int, FetchSession] = {}  # least recently used first
+        self._of_followers: dict[int, int] = {}  # the session that each opened last
         self._consumers: _Watching = {}
         self._followers: _Watching = {}
 
@@ -54,14 +55,22 @@ class FetchSessions:
 
     # Opening and closing
 
-    def open(self, now_ms: int) -> FetchSession | None:
-        """A new session, or None when the cache is full of busy ones."""
+    def open(self, now_ms: int, replica_id: int = -1) -> FetchSession | None:
+        """A new session, or None when the cache is full of busy ones.
+
+        A follower has one. It does not know those whose first answer it has not waited for, and so
+        cannot close them.
+        """
+        if replica_id >= 0:
+            self.close(self._of_followers.pop(replica_id, NO_SESSION))
         if len(self._sessions) >= self._max_sessions() and not self._evict_stale(now_ms):
             return None
         session_id = self._draw_id()
         while session_id in self._sessions or session_id == NO_SESSION:
             session_id = self._draw_id()
         session = self._sessions[session_id] = FetchSession(session_id, now_ms, self._note_idle)
+        if replica_id >= 0:
+            self._of_followers[replica_id] = session_id
         return session
 
     def open_for_one(self, now_ms: int) -> FetchSession:

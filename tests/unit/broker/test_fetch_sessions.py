@@ -149,3 +149,16 @@ def test_news_that_were_many_take_no_more_room_than_those_that_are_few():
 
     assert [one.request.partition for one in session.in_turn()] == [0]
     assert getsizeof(session.news) < 1 << 12
+
+
+def test_a_follower_has_one_session():
+    """It does not know those whose first answer it has not waited for."""
+    cache = sessions()
+    cache.open(0, 2)
+    other, consumer = cache.open(0, 3), cache.open(0)
+
+    last = cache.open(0, 2)
+
+    assert len(cache) == 3
+    for session in (other, consumer, last):
+        assert cache.require(session.id, 1, 0) is session

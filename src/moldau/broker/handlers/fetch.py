@@ -175,7 +175,7 @@ def _plan(request: FetchRequest, context: RequestContext) -> _Plan:
         if request.session_id != NO_SESSION:
             sessions.close(request.session_id)
         if epoch == INITIAL_EPOCH and request.topics:
-            session = sessions.open(now_ms)
+            session = sessions.open(now_ms, request.replica_id)
         if session is None:
             session = sessions.open_for_one(now_ms)
     gone = session.begin_round(

@@ -71,7 +71,7 @@ class _Program:
                 for record in await consumer.poll(_POLL_SECONDS):
                     member.see(record)
                 if self._commits:
-                    await self._commit()
+                    await member.commit(consumer)
             except (KafkaError, ClientError):
                 continue  # an unreachable cluster at the beginning, a commit in a rebalance
             if not _is_outside(consumer):
@@ -80,12 +80,6 @@ class _Program:
             await consumer.close(_CLOSE_SECONDS)
         except (KafkaError, ClientError):
             return
-
-    async def _commit(self) -> None:
-        consumer = self._consumer
-        given = {one: await consumer.position(one) for one in sorted(consumer.assignment)}
-        if given:
-            await self._member.commit(consumer, given)
 
 
 class SimulatedMember(Client):
@@ -214,7 +208,14 @@ class SimulatedMember(Client):
         self._group.see_record(partition, record.offset, expected)
         self._next[partition] = record.offset + 1
 
-    async def commit(self, consumer: AsyncConsumer, given: dict[TopicPartition, int]) -> None:
+    async def commit(self, consumer: AsyncConsumer) -> None:
+        given = {
+            one: next_offset
+            for one in sorted(consumer.assignment)
+            if (next_offset := self._next.get(one)) is not None
+        }
+        if not given:
+            return
         newest = self._group.newest_generation
         before = _identity_of(consumer).generation_id
         await consumer.commit(given)

@@ -26,7 +26,7 @@ from moldau.client.rules.consumer_instructions import (
 )
 from moldau.client.rules.delivery import Position
 from moldau.client.rules.group_errors import Reaction, react_to
-from moldau.client.rules.positions import PartitionTable
+from moldau.client.rules.positions import AssignedPartition, PartitionTable
 from moldau.errors import (
     CommitFailedError,
     ConfigurationError,
@@ -74,6 +74,7 @@ class _Commit:
         "deadline",
         "member_id",
         "offsets",
+        "owned",
         "rebalance_deadline",
         "timeout_seconds",
     )
@@ -87,6 +88,7 @@ class _Commit:
         self.deadline = now + timeout_seconds
         self.rebalance_deadline = 0.0  # from when its turn comes
         self.member_id: str | None = None  # who began it
+        self.owned: dict[TopicPartition, AssignedPartition | None] = {}  # as it began
         self.attempt = 0
 
 
@@ -164,6 +166,7 @@ class Commits:
             first = self._waiting[0]
             first.rebalance_deadline = self._turn.now + _REBALANCE_SECONDS
             first.member_id = None if self.identity is None else self.identity.member_id
+            first.owned = {partition: self._table.find(partition) for partition in first.offsets}
             if first.offsets and self._send(first):
                 return
             if first.offsets:
@@ -214,7 +217,10 @@ class Commits:
         return (
             self.identity is not None
             and self.identity.member_id == commit.member_id
-            and commit.offsets.keys() <= self._table.partitions
+            # What has gone and come back, others may have committed meanwhile.
+            and all(
+                one is not None and self._table.find(p) is one for p, one in commit.owned.items()
+            )
             and self._turn.now < commit.rebalance_deadline
         )
 

@@ -101,6 +101,16 @@ def test_partitions_of_others_are_not_waited_for() -> None:
     assert isinstance(story.take_one(FinishCommit).failure, CommitFailedError)
 
 
+def test_a_partition_that_has_gone_and_come_back_is_not_waited_for() -> None:
+    story = joined()
+    commit(story, 1, FIVE)
+    story.take_one(SendCommit)
+    story.happen(lambda machine: machine.holdings.release(frozenset({ZERO})))
+    story.happen(lambda machine: machine.holdings.adopt({ZERO}))
+    fail(story, ErrorCode.rebalance_in_progress)
+    assert isinstance(story.take_one(FinishCommit).failure, CommitFailedError)
+
+
 def test_a_member_that_is_lost_between_two_attempts_does_not_try_again() -> None:
     story = joined()
     commit(story, 1, FIVE)

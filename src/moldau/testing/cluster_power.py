@@ -5,6 +5,10 @@ the disks kept is not: of all logs of those who were in sync or eligible, the be
 of its last record and its end, leads when the cluster is back, without anybody's help (ELR-4). The
 history forgets what was promised behind the end of that log, and nothing else.
 
+A machine that is back before the sessions of the others have ended sees them leave one by one, as
+if each had failed alone. Whoever leaves while enough stay is not waited for, as KIP-966 has it;
+then only what every disk kept is promised.
+
 Clients end in the middle of what they do, as if they were on the same machines, and others come
 when the power is back: an idempotent producer whose last records are gone cannot go on.
 """
@@ -24,6 +28,7 @@ from moldau.testing.simulated_machine import DATA_FOLDER, SimulatedMachine, Worl
 SHARE: Final = 0.1
 """Of the seeds."""
 _GOES_AGAIN_SHARE: Final = 0.5
+_BACK_EARLY_SHARE: Final = 0.3
 _LONGEST_SECONDS: Final = 3.0
 """From the first machine that is back to the last one, and from there to the end of it."""
 
@@ -47,11 +52,12 @@ async def lose_all_power(cluster: PoweredCluster, random: Random) -> None:
 
     Now and then the first one is away again when the last one comes, and has to be waited for.
     """
-    switch_off(cluster)
+    is_back_early = random.random() < _BACK_EARLY_SHARE
+    switch_off(cluster, one_by_one=is_back_early)
     first, *others = random.sample(list(cluster.machines.values()), len(cluster.machines))
     await cluster.sleep(random.uniform(0.1, 1.0))
-    goes_again = random.random() < _GOES_AGAIN_SHARE
-    if goes_again:
+    goes_again = not is_back_early and random.random() < _GOES_AGAIN_SHARE
+    if not is_back_early:
         await _wait_for(cluster, lambda: not cluster.observer.registered)
     first.start()
     if goes_again:
@@ -76,7 +82,8 @@ async def _wait_for(cluster: PoweredCluster, condition: Callable[[], bool]) -> N
         await cluster.sleep(0.1)
 
 
-def switch_off(cluster: PoweredCluster) -> None:
+def switch_off(cluster: PoweredCluster, *, one_by_one: bool = False) -> None:
+    """All at once; `one_by_one` is how those who are back early will see the others leave."""
     cluster.world.log.note("fault: power loss of all")
     cluster.dismiss_clients()
     observer = cluster.observer
@@ -86,17 +93,17 @@ def switch_off(cluster: PoweredCluster) -> None:
         cluster.world.service.drop(machine.host)  # nothing arrives later that was on its way
         machine.lose_power()
     for partition in sorted(observer.states):
-        end_offset = best_log_end(cluster.machines, observer.last_known(partition), partition)
+        ends = log_ends(cluster.machines, observer.last_known(partition), partition)
+        _, end_offset = (min if one_by_one else max)(ends, default=(-1, 0))
         cluster.world.log.note(f"{partition}: the disks kept it up to {end_offset}")
         cluster.history.forgive_after(partition, end_offset)
 
 
-def best_log_end(
+def log_ends(
     machines: Mapping[int, SimulatedMachine], replicas: tuple[int, ...], partition: TopicPartition
-) -> int:
-    """Where the log ends that has the most, of these."""
-    logs = (read_log(machines[each].files, DATA_FOLDER, partition) for each in replicas)
-    return max(map(_log_end, logs), default=(-1, 0))[1]
+) -> list[tuple[int, int]]:
+    """The last epoch and the end of the log of each."""
+    return [_log_end(read_log(machines[each].files, DATA_FOLDER, partition)) for each in replicas]
 
 
 def _log_end(batches: list[StoredBatch]) -> tuple[int, int]:

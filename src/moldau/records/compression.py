@@ -10,8 +10,9 @@ was measured), except the LZ4 frame compressor, see `_compress_lz4`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
+from itertools import islice
 
 import cramjam
 
@@ -30,6 +31,7 @@ __all__ = [
     "compress",
     "decompress",
     "expect_bytes",
+    "first_snappy_sizes",
     "snappy_blocks",
 ]
 
@@ -85,7 +87,7 @@ def compress(codec: Codec, data: Buffer, level: int | None = None) -> bytes:
 def expect_bytes(codec: Codec, data: Buffer) -> int:
     """What the records of a batch most likely unfold to, by what they say of themselves.
 
-    Nobody vouches for it. Snappy's is the truth or an error; the others may turn out larger.
+    Nobody vouches for it: they may turn out larger. Costs less than a millisecond, whatever it is.
     """
     match codec:
         case Codec.NONE:
@@ -93,7 +95,7 @@ def expect_bytes(codec: Codec, data: Buffer) -> int:
         case Codec.GZIP:
             return _expect_gzip(data)
         case Codec.SNAPPY:
-            return sum(_snappy_sizes(snappy_blocks(data)))
+            return _expect_snappy(data)
         case Codec.LZ4:
             return _guess(data)
         case Codec.ZSTD:
@@ -112,9 +114,9 @@ def decompress(codec: Codec, data: Buffer, limit_bytes: int) -> Buffer:
             expected = _expect_gzip(data)
             return _decompress_bounded(cramjam.gzip.decompress_into, data, expected, limit_bytes)
         case Codec.SNAPPY:
-            return _decompress_snappy_blocks(snappy_blocks(data), limit_bytes)
+            return _decompress_snappy_blocks(list(snappy_blocks(data)), limit_bytes)
         case Codec.LZ4:
-            _refuse_linked_blocks(data)
+            _require_kafka_frame(memoryview(data))
             expected = _guess(data)
             return _decompress_bounded(cramjam.lz4.decompress_into, data, expected, limit_bytes)
         case Codec.ZSTD:
@@ -221,6 +223,10 @@ _LZ4_FRAME_START = bytes.fromhex("04224d18 60 40 82")
 _LZ4_FRAME_END = bytes(4)
 _LZ4_MAGIC = _LZ4_FRAME_START[:4]
 _LZ4_FLAGS_AT = 4
+_LZ4_DICTIONARY_FLAG = 0x01
+_LZ4_CONTENT_CHECKSUM_FLAG = 0x04
+_LZ4_CONTENT_SIZE_FLAG = 0x08
+_LZ4_BLOCK_CHECKSUM_FLAG = 0x10
 _LZ4_INDEPENDENT_BLOCKS_FLAG = 0x20
 _LZ4_STORED_FLAG = 1 << 31
 _LZ4_BLOCK_LENGTH = struct.Struct("<I")
@@ -259,13 +265,30 @@ def _compress_lz4_fast(data: Buffer) -> bytes:
     return bytes(frame)
 
 
-def _refuse_linked_blocks(data: Buffer) -> None:
-    """What Kafka's `Lz4BlockInputStream` refuses; once stored, no Java consumer would get past."""
-    start = bytes(data[: _LZ4_FLAGS_AT + 1])
-    if len(start) <= _LZ4_FLAGS_AT or not start.startswith(_LZ4_MAGIC):
-        return
-    if not start[_LZ4_FLAGS_AT] & _LZ4_INDEPENDENT_BLOCKS_FLAG:
+def _require_kafka_frame(view: memoryview) -> None:
+    """Refuse what Kafka's `Lz4BlockInputStream` does not read: linked blocks, and whatever is not
+    one frame; once stored, no Java consumer would get past. A frame that is cut short is left to
+    the decoder."""
+    if len(view) < len(_LZ4_FRAME_START) or view[: len(_LZ4_MAGIC)] != _LZ4_MAGIC:
+        raise BadCompressionError("the records do not decompress: they are no lz4 frame")
+    flags = view[_LZ4_FLAGS_AT]
+    if not flags & _LZ4_INDEPENDENT_BLOCKS_FLAG:
         raise BadCompressionError("the records do not decompress: the lz4 blocks are linked")
+    position = len(_LZ4_FRAME_START)
+    position += 8 if flags & _LZ4_CONTENT_SIZE_FLAG else 0
+    position += 4 if flags & _LZ4_DICTIONARY_FLAG else 0
+    checksum_bytes = 4 if flags & _LZ4_BLOCK_CHECKSUM_FLAG else 0
+    while position + _LZ4_BLOCK_LENGTH.size <= len(view):
+        length = _LZ4_BLOCK_LENGTH.unpack_from(view, position)[0] & ~_LZ4_STORED_FLAG
+        position += _LZ4_BLOCK_LENGTH.size
+        if not length:
+            position += 4 if flags & _LZ4_CONTENT_CHECKSUM_FLAG else 0
+            if position < len(view):
+                raise BadCompressionError(
+                    "the records do not decompress: there is something behind the lz4 frame"
+                )
+            return
+        position += length + checksum_bytes
 
 
 # --- snappy: blocks in the framing of the xerial library, which Kafka inherited ---------------
@@ -275,6 +298,7 @@ _XERIAL_VERSIONS = struct.pack(">ii", 1, 1)
 _XERIAL_HEADER_BYTES = len(_XERIAL_MAGIC) + len(_XERIAL_VERSIONS)
 _XERIAL_BLOCK_BYTES = 32 * 1024
 _XERIAL_LENGTH = struct.Struct(">i")
+_MOST_SNAPPY_BLOCKS = 512
 
 
 def _compress_xerial(data: Buffer) -> bytes:
@@ -287,14 +311,28 @@ def _compress_xerial(data: Buffer) -> bytes:
     return bytes(framed)
 
 
-def snappy_blocks(data: Buffer) -> list[memoryview]:
+def snappy_blocks(data: Buffer) -> Iterator[memoryview]:
     """Xerial framing, or one raw block, which some producers send."""
     view = memoryview(data)
-    return _xerial_blocks(view) if view[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC else [view]
+    return _xerial_blocks(view) if view[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC else iter((view,))
 
 
-def _xerial_blocks(view: memoryview) -> list[memoryview]:
-    blocks = []
+def first_snappy_sizes(data: Buffer) -> tuple[list[int], bool]:
+    """What the first blocks say that they unfold to, and whether these are all.
+
+    A megabyte may hold two hundred thousand blocks: asking all of them holds up the event loop.
+    """
+    first = list(islice(snappy_blocks(data), _MOST_SNAPPY_BLOCKS + 1))
+    return _snappy_sizes(first), len(first) <= _MOST_SNAPPY_BLOCKS
+
+
+def _expect_snappy(data: Buffer) -> int:
+    """Of very many blocks, what they would hold if a producer like Kafka's had written them."""
+    sizes, are_all = first_snappy_sizes(data)
+    return sum(sizes) if are_all else max(sum(sizes), len(sizes) * _XERIAL_BLOCK_BYTES)
+
+
+def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
     position = _XERIAL_HEADER_BYTES
     if len(view) < position:
         raise BadCompressionError("the records do not decompress: the snappy header is cut short")
@@ -304,18 +342,17 @@ def _xerial_blocks(view: memoryview) -> list[memoryview]:
         position = start + length
         if length < 0 or position > len(view):
             raise BadCompressionError("the records do not decompress: a snappy block is cut short")
-        blocks.append(view[start:position])
-    return blocks
+        yield view[start:position]
 
 
-def _snappy_sizes(blocks: list[memoryview]) -> list[int]:
+def _snappy_sizes(blocks: Sequence[memoryview]) -> list[int]:
     try:
         return [cramjam.snappy.decompress_raw_len(block) for block in blocks]
     except cramjam.DecompressionError as error:
         raise BadCompressionError(f"the records do not decompress: {error}") from None
 
 
-def _decompress_snappy_blocks(blocks: list[memoryview], limit_bytes: int) -> Buffer:
+def _decompress_snappy_blocks(blocks: Sequence[memoryview], limit_bytes: int) -> Buffer:
     """Every block states its size, so the limit is checked before anything is allocated."""
     sizes = _snappy_sizes(blocks)
     total = sum(sizes)

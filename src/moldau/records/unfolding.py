@@ -6,10 +6,11 @@
 |---|---|---|
 | gzip | `PIECE_BYTES` | zlib stops where it is told to, and goes on from there |
 | LZ4 | 4 MiB | a block says how large it may be; Kafka's blocks are independent of each other |
-| snappy | 64 times the block as it came | no element of it yields more; xerial's hold 32 KiB |
+| snappy | 4 MiB | a block says how large it is; xerial's hold 32 KiB |
 
 Zstd cannot be taken in pieces: cramjam's decoder does a whole frame at a time. So can neither an
-LZ4 frame with a checksum or a size of its whole content. `can_unfold` says so, and such a batch is
+LZ4 frame with a checksum or a size of its whole content, nor a snappy block that is larger, such as
+producers write that do without xerial's framing. `can_unfold` says so, and such a batch is
 unpacked as a whole, one at a time (`replication.unpacking`). A rule.
 """
 
@@ -24,9 +25,10 @@ import cramjam
 
 from moldau.errors import BadCompressionError, DecompressionLimitError
 from moldau.records.batch_header import Buffer
-from moldau.records.compression import Codec, snappy_blocks
+from moldau.records.compression import Codec, first_snappy_sizes, snappy_blocks
 
 PIECE_BYTES: Final = 256 * 1024
+LARGEST_PIECE_BYTES: Final = 4 << 20
 
 _FED_BYTES: Final = 16 * 1024
 _GZIP_FORMAT: Final = 31  # of zlib's window bits: a gzip header, and any window
@@ -37,7 +39,8 @@ _LZ4_FLAGS_AT: Final = 4
 _LZ4_SIZES_AT: Final = 5
 _LZ4_KNOWN_FLAGS: Final = 0x60  # version 1, independent blocks
 _LZ4_BLOCK_CHECKSUM_FLAG: Final = 0x10
-_LZ4_BLOCK_BYTES: Final = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
+_LZ4_BLOCK_BYTES: Final = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: LARGEST_PIECE_BYTES}
+_LZ4_RATIO: Final = 255
 _LZ4_STORED_FLAG: Final = 1 << 31
 _LZ4_END: Final = bytes(4)
 _LENGTH: Final = struct.Struct("<I")
@@ -46,8 +49,10 @@ _LENGTH: Final = struct.Struct("<I")
 def can_unfold(codec: Codec, data: Buffer) -> bool:
     """Whether the records can be had in pieces."""
     match codec:
-        case Codec.GZIP | Codec.SNAPPY:
+        case Codec.GZIP:
             return True
+        case Codec.SNAPPY:
+            return _is_snappy_in_pieces(data)
         case Codec.LZ4:
             return _is_plain_lz4(bytes(data[:_LZ4_HEADER_BYTES]))
         case _:
@@ -55,7 +60,10 @@ def can_unfold(codec: Codec, data: Buffer) -> bool:
 
 
 def unfold(codec: Codec, data: Buffer, limit_bytes: int) -> Iterator[Buffer]:
-    """The records in pieces; `DecompressionLimitError` when there are more than `limit_bytes`."""
+    """The records in pieces, each of which is good until the next one is asked for.
+
+    `DecompressionLimitError` when there are more than `limit_bytes`.
+    """
     match codec:
         case Codec.GZIP:
             pieces = _unfold_gzip(memoryview(data))
@@ -103,12 +111,21 @@ def _unfold_gzip(data: memoryview) -> Iterator[Buffer]:
         raise _damage("it is cut short")
 
 
+def _is_snappy_in_pieces(data: Buffer) -> bool:
+    try:
+        return max(first_snappy_sizes(data)[0], default=0) <= LARGEST_PIECE_BYTES
+    except BadCompressionError:
+        return True  # unfolding it says so
+
+
 def _unfold_snappy(data: Buffer) -> Iterator[Buffer]:
     try:
         for block in snappy_blocks(data):
             size = cramjam.snappy.decompress_raw_len(block)
             if size > len(block) * _SNAPPY_RATIO:
                 raise _damage(f"{len(block)} bytes of snappy claim to be {size}")
+            if size > LARGEST_PIECE_BYTES:  # `can_unfold` looks at the first blocks only
+                raise _damage(f"a snappy block of {size} bytes follows very many small ones")
             output = bytearray(size)
             cramjam.snappy.decompress_raw_into(block, output)
             yield output
@@ -124,12 +141,39 @@ def _is_plain_lz4(header: bytes) -> bool:
 
 
 def _unfold_lz4(data: memoryview) -> Iterator[Buffer]:
-    """Each block as a frame of its own: the decoder checks header, size and checksum."""
+    """Blocks together as a frame of their own: the decoder checks header, sizes and checksums.
+
+    As many as fit for certain: a decoder for each would cost a hostile frame of tiny blocks a
+    hundred times what it costs an honest one.
+    """
     header = bytes(data[:_LZ4_HEADER_BYTES])
     if not _is_plain_lz4(header):
         raise ValueError("such a frame cannot be unfolded")
     largest = _LZ4_BLOCK_BYTES[header[_LZ4_SIZES_AT] >> 4]
-    checksum_bytes = 4 if header[_LZ4_FLAGS_AT] & _LZ4_BLOCK_CHECKSUM_FLAG else 0
+    output = bytearray(max(largest, PIECE_BYTES))
+    first, room = _LZ4_HEADER_BYTES, len(output)
+    last = first
+    for end, most in _lz4_blocks(data, largest, header[_LZ4_FLAGS_AT]):
+        if most > room:
+            yield _decompress_lz4(header, data[first:last], output)
+            first, room = last, len(output)
+        last = end
+        room -= most
+    if first < last:
+        yield _decompress_lz4(header, data[first:last], output)
+
+
+def _decompress_lz4(header: bytes, blocks: memoryview, output: bytearray) -> memoryview:
+    try:
+        frame = b"".join((header, blocks, _LZ4_END))
+        return memoryview(output)[: cramjam.lz4.decompress_into(frame, output)]
+    except cramjam.DecompressionError as error:
+        raise _damage(error) from None
+
+
+def _lz4_blocks(data: memoryview, largest: int, flags: int) -> Iterator[tuple[int, int]]:
+    """Where each block ends, and the most that it can unfold to."""
+    checksum_bytes = 4 if flags & _LZ4_BLOCK_CHECKSUM_FLAG else 0
     position = _LZ4_HEADER_BYTES
     while True:
         start = position + _LENGTH.size
@@ -140,14 +184,7 @@ def _unfold_lz4(data: memoryview) -> Iterator[Buffer]:
             if start < len(data):
                 raise _damage("there is something behind the lz4 frame")
             return
-        end = start + length + checksum_bytes
-        if end > len(data) or length > largest:
+        position = start + length + checksum_bytes
+        if position > len(data) or length > largest:
             raise _damage("an lz4 block is cut short or too large")
-        output = bytearray(largest)
-        try:
-            frame = b"".join((header, data[position:end], _LZ4_END))
-            written = cramjam.lz4.decompress_into(frame, output)
-        except cramjam.DecompressionError as error:
-            raise _damage(error) from None
-        yield memoryview(output)[:written]
-        position = end
+        yield position, min(length * _LZ4_RATIO, largest)

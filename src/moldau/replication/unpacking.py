@@ -18,12 +18,13 @@ from typing import Final, TypeVar
 
 from moldau.clock import Clock
 from moldau.errors import DecompressionLimitError, RequestTimedOutError
+from moldau.records.unfolding import LARGEST_PIECE_BYTES
 from moldau.tasks import finish_first
 from moldau.workers import Workers
 
 T = TypeVar("T")
 
-SMALL_BYTES: Final = 4 << 20
+SMALL_BYTES: Final = LARGEST_PIECE_BYTES
 SMALL_AT_ONCE: Final = 8
 PATIENCE_SECONDS: Final = 30.0
 GROWTH: Final = 4

@@ -5,6 +5,7 @@ import gzip
 import os
 import random
 import resource
+import struct
 import sys
 import zlib
 
@@ -133,6 +134,32 @@ def test_lz4_blocks_are_independent_since_java_refuses_linked_ones(level: int | 
     assert flags >> 6 == 1
     assert flags & 0b0010_0000
     assert not flags & 0b0000_0100, "a content checksum, which some readers cannot skip"
+
+
+@pytest.mark.parametrize("has_checksums", [False, True])
+def test_what_is_not_one_lz4_frame_is_refused_as_no_java_consumer_reads_on(
+    has_checksums: bool,
+) -> None:
+    compressor = cramjam.lz4.Compressor(content_checksum=has_checksums, block_linked=False)
+    compressor.compress(TEXT)
+    frame = bytes(compressor.finish())
+    skippable = struct.pack("<II", 0x184D2A50, 3) + b"abc"
+
+    assert decompress(Codec.LZ4, frame, len(TEXT)) == TEXT
+    for packed in (frame + frame, frame + skippable, skippable + frame, frame + bytes(4)):
+        with pytest.raises(BadCompressionError, match="lz4 frame"):
+            decompress(Codec.LZ4, packed, 2 * len(TEXT))
+
+
+def test_of_very_many_snappy_blocks_only_the_first_are_asked() -> None:
+    """Asking two hundred thousand of them, in a megabyte, would hold up the event loop."""
+    block = struct.pack(">i", 2) + b"\x00\x00"
+    packed = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1) + block * 600
+
+    assert expect_bytes(Codec.SNAPPY, packed) > 512 * 1024  # nothing to unfold where it came in
+    assert expect_bytes(Codec.SNAPPY, packed + b"damage") == expect_bytes(Codec.SNAPPY, packed)
+    with pytest.raises(BadCompressionError):
+        expect_bytes(Codec.SNAPPY, packed[: 16 + 6 * 10] + b"damage")
 
 
 def test_linked_lz4_blocks_are_refused_as_kafka_does() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from moldau.errors import BadCompressionError, DecompressionLimitError
 from moldau.records.compression import Codec, compress
-from moldau.records.unfolding import PIECE_BYTES, can_unfold, unfold
+from moldau.records.unfolding import LARGEST_PIECE_BYTES, PIECE_BYTES, can_unfold, unfold
 
 STREAMED = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
 LIMIT = 64 << 20
@@ -101,6 +101,55 @@ def test_an_lz4_block_is_no_larger_than_its_frame_allows() -> None:
     struct.pack_into("<I", packed, 7, (64 << 10) + 1)
     with pytest.raises(BadCompressionError):
         whole(Codec.LZ4, bytes(packed) + bytes(70_000))
+
+
+LARGE_BLOCKS = bytes.fromhex("04224d18 60 70 73")
+
+
+@pytest.mark.parametrize("value", [b"x", b"x" * 100])
+def test_tiny_lz4_blocks_are_unfolded_many_at_a_time(value: bytes) -> None:
+    """A decoder for blocks of 4 MiB, for each byte of a frame, would be busy for minutes."""
+    stored = struct.pack("<I", len(value) | 1 << 31) + value
+    packed = bytes(cramjam.lz4.compress_block(value, store_size=False))
+    blocks = (stored + struct.pack("<I", len(packed)) + packed) * 5_000
+    frame = LARGE_BLOCKS + blocks + bytes(4)
+    assert can_unfold(Codec.LZ4, frame)
+    sizes = [len(piece) for piece in unfold(Codec.LZ4, frame, LIMIT)]
+    assert sum(sizes) == 10_000 * len(value)
+    assert len(sizes) < 100
+    assert whole(Codec.LZ4, frame) == value * 10_000
+
+
+@given(
+    sizes=st.lists(st.sampled_from((1, 40, 5_000, 64 << 10)), min_size=1, max_size=20),
+    seed=st.integers(0, 1000),
+)
+def test_lz4_blocks_of_any_size_come_back_in_order(sizes: list[int], seed: int) -> None:
+    random_source = random.Random(seed)
+    frame, records = bytearray(compress(Codec.LZ4, b"")[:-4]), b""
+    for size in sizes:
+        value = random_source.randbytes(1) * size
+        packed = bytes(cramjam.lz4.compress_block(value, store_size=False))
+        frame += struct.pack("<I", len(packed)) + packed
+        records += value
+    frame += bytes(4)
+    assert whole(Codec.LZ4, bytes(frame)) == records
+    assert max(len(piece) for piece in unfold(Codec.LZ4, bytes(frame), LIMIT)) <= PIECE_BYTES
+
+
+def test_a_large_snappy_block_is_left_to_others() -> None:
+    """Eight of these at a time would be many times what streams may hold."""
+    small = bytes(cramjam.snappy.compress_raw(bytes(LARGEST_PIECE_BYTES)))
+    large = bytes(cramjam.snappy.compress_raw(bytes(LARGEST_PIECE_BYTES + 1)))
+    head = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
+    assert can_unfold(Codec.SNAPPY, small)
+    assert not can_unfold(Codec.SNAPPY, large)
+    framed = b"".join(struct.pack(">i", len(one)) + one for one in (small, large))
+    assert not can_unfold(Codec.SNAPPY, head + framed)
+    late = (struct.pack(">i", 1) + b"\x00") * 1000 + framed
+    assert can_unfold(Codec.SNAPPY, head + late)
+    with pytest.raises(BadCompressionError, match="follows"):
+        whole(Codec.SNAPPY, head + late)
 
 
 def test_nothing_may_follow_an_lz4_frame() -> None:

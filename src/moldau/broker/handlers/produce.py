@@ -12,7 +12,8 @@ A partition that is led elsewhere is answered with its leader, from v10 on.
 The answer to a batch that is refused for some of its records names each of them (v8), as Kafka
 does; only the first one of a batch with more than 100,000 records, with damage, or that unfolds to
 more than 4 MiB. Records whose timestamps are out of range are not named where finding them would
-hold up the event loop (a large compressed batch).
+hold up the event loop (a large compressed batch). A batch that claims LogAppendTime is refused by
+its header: only the first record is named where it is compressed or claims more than it can hold.
 
 Differences from Kafka: transactional batches are refused until transactions are served
 (INVALID_TXN_STATE). The topics in which the broker keeps its own state take no records from

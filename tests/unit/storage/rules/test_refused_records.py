@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,13 @@ from moldau.model.protocol_numbers import NO_TIMESTAMP
 from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import HEADER_BYTES, read_header
 from moldau.records.compression import Codec
-from moldau.storage.rules.append_checks import AppendLimits, check_batch, check_records
+from moldau.records.crc import seal
+from moldau.storage.rules.append_checks import (
+    QUICK_RECORDS,
+    AppendLimits,
+    check_batch,
+    check_records,
+)
 from moldau.storage.rules.refused_records import (
     MOST_RECORDS,
     TimestampRange,
@@ -114,3 +122,16 @@ def test_a_line_shows_the_first_ones() -> None:
     assert summarize(tuple((n, "no") for n in range(5))) == (
         "record 0: no; record 1: no; record 2: no; and 2 more records"
     )
+
+
+@pytest.mark.parametrize("claimed", [4, QUICK_RECORDS, MOST_RECORDS, 2**31 - 1])
+def test_a_batch_cannot_claim_records_to_have_them_named(claimed: int) -> None:
+    """An answer for each record that 61 bytes announce would be a thousand times the request."""
+    batch = build_batch([(NOW_MS, b"", b"", ())] * 3, log_append_time_ms=NOW_MS)
+    struct.pack_into(">i", batch, 57, claimed)
+    struct.pack_into(">i", batch, 23, claimed - 1)
+    seal(batch)
+
+    with pytest.raises(InvalidTimestampError) as caught:
+        check_batch(memoryview(batch), LIMITS, NOW_MS)
+    assert indexes(caught.value) == [0]

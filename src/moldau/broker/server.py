@@ -25,6 +25,7 @@ from moldau.broker.adoption import adopt_topics, check_adoption, tell_unconfirme
 from moldau.broker.control_plane import ControlPlane, connect_control_plane, random_uuid
 from moldau.broker.dispatch import DispatchTable, RequestPump
 from moldau.broker.duties import Duties
+from moldau.broker.encoded_topics import EncodedTopics
 from moldau.broker.fetch_sessions import FetchSessions
 from moldau.broker.handlers import HANDLERS
 from moldau.broker.membership import ClusterMembership
@@ -271,6 +272,7 @@ class Broker:
             waiting_room=waiting_room,
             leader_quota=replication.leader_quota,
             fetch_sessions=fetch_sessions,
+            encoded_topics=EncodedTopics(),
             apis=self._table.apis,
         )
         stack.push_async_exit(_unless_discarded(self._supervisor.close))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from moldau.broker.api import ServedApi
+from moldau.broker.encoded_topics import EncodedTopics
 from moldau.broker.fetch_sessions import FetchSessions
 from moldau.broker.topic_maker import TopicMaker
 from moldau.broker.waiting_room import WaitingRoom
@@ -43,6 +44,7 @@ class Services:
     waiting_room: WaitingRoom
     leader_quota: ReplicationQuota
     fetch_sessions: FetchSessions
+    encoded_topics: EncodedTopics
     apis: Callable[[], tuple[ServedApi, ...]]
 
     @property

@@ -57,19 +57,18 @@ def partition_values(
 
 
 def topic_values(topic: TopicState, image: MetadataImage) -> TopicValues:
-    return {
-        "error_code": ErrorCode.none,
-        "name": topic.name,
-        "topic_id": topic.topic_id,
-        "is_internal": topic.name in INTERNAL_TOPICS,
-        "partitions": [
-            partition_values(number, state, image.brokers)
-            for number, state in enumerate(topic.partitions)
-        ],
-    }
+    values = bare_topic_values(topic.name, topic.topic_id)
+    values["partitions"] = [
+        partition_values(number, state, image.brokers)
+        for number, state in enumerate(topic.partitions)
+    ]
+    return values
 
 
-def missing_topic_values(name: str | None, topic_id: object, error: ErrorCode) -> TopicValues:
+def bare_topic_values(
+    name: str | None, topic_id: object, error: ErrorCode = ErrorCode.none
+) -> TopicValues:
+    """A topic without partitions, or none at all."""
     return {
         "error_code": error,
         "name": name,

@@ -50,6 +50,13 @@ def layout_of(entity_class: type[Entity]) -> tuple[FieldLayout, ...]:
     return tuple(_layout_of_field(field) for field in fields(entity_class))
 
 
+@cache
+def element_class_of(entity_class: type[Entity], array: str) -> type[Entity]:
+    """The class of the structures in an array of a message or structure."""
+    (found,) = (field.structure for field in layout_of(entity_class) if field.name == array)
+    return cast("type[Entity]", found)
+
+
 def _layout_of_field(field: Field[Any]) -> FieldLayout:
     inner, is_nullable = _without_none(field.type)
     is_array = get_origin(inner) is tuple

@@ -24,7 +24,7 @@ bytes are bounded by `socket.request.max.bytes` alone, as in Kafka: a large assi
 one element."""
 
 if TYPE_CHECKING:
-    from kio.static.protocol import Payload
+    from kio.static.protocol import Entity, Payload
 
 
 def parse_request(api_key: int, version: int, frame: memoryview, position: int) -> Payload:
@@ -55,8 +55,8 @@ def parse(
         raise MalformedFrameError(f"{message_class.__name__}: {error}") from error
 
 
-def encode_body(entity: Payload) -> bytes:
-    """A message without length and header."""
+def encode_body(entity: Entity) -> bytes:
+    """A message without length and header, or a structure of one."""
     parts: list[bytes] = []
     writer_of(type(entity))(entity, parts)
     return b"".join(parts)

@@ -4,12 +4,14 @@ Every version of every message has its own classes in kio. Handlers think in the
 words and give plain values: mappings for structures, sequences for arrays, milliseconds for times.
 `fit` builds the classes of the version that was asked for. What an older version cannot say is
 dropped only where the handler has listed it; anything else that would be lost, or is missing, is a
-ShapeError: a bug in the handler. A rule.
+ShapeError: a bug in the handler. An array may also be given as the encoded bytes of its elements. A
+rule.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import Any, Final, TypeVar
@@ -35,6 +37,14 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 _NO_TIME: Final = -1
 _ZERO_UUID: Final = UUID(int=0)
 _ERROR_CODES: Final[dict[int, ErrorCode]] = {code.value: code for code in ErrorCode}
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedArray:
+    """An array whose elements, structures or strings, are bytes already: in the version of the
+    message around it."""
+
+    elements: Sequence[bytes]
 
 
 def fit(message_class: type[T], values: Values, droppable: frozenset[str] = NOTHING_DROPPABLE) -> T:
@@ -99,10 +109,13 @@ def _element_converter_of(field: FieldLayout) -> Convert | None:
 
 
 def _array_converter(name: str, convert: Convert | None) -> Convert:
-    def to_tuple(value: Iterable[Any] | None, droppable: frozenset[str]) -> object:
+    def to_tuple(value: Any, droppable: frozenset[str]) -> object:
         # The usual types first: to ask for a Mapping takes longer than the rest.
-        if value is None or (type(value) not in _USUAL and isinstance(value, _NO_SEQUENCES)):
-            raise ShapeError(f"{name} has to be a sequence, not {value!r}")
+        if type(value) not in _USUAL:
+            if isinstance(value, EncodedArray):
+                return value
+            if value is None or isinstance(value, _NO_SEQUENCES):
+                raise ShapeError(f"{name} has to be a sequence, not {value!r}")
         if convert is None:
             return tuple(value)
         return tuple([convert(element, droppable) for element in value])

@@ -26,7 +26,7 @@ from moldau.wire.primitives import (
     encode_uuid,
     encode_varint,
 )
-from moldau.wire.shape import millis
+from moldau.wire.shape import EncodedArray, millis
 
 Write = Callable[[Any, list[bytes]], None]
 """Adds the bytes of a value to a list."""
@@ -121,9 +121,13 @@ def _array_write(field: FieldLayout, is_flexible: bool) -> Write:
     write = writer_of(field.structure) if field.structure else None
     write = write or _primitive_write(field.kafka_type, is_flexible)
 
-    def write_array(values: tuple[Any, ...] | None, parts: list[bytes]) -> None:
+    def write_array(values: tuple[Any, ...] | EncodedArray | None, parts: list[bytes]) -> None:
         if values is None:
             parts.append(encode_count(-1))
+            return
+        if isinstance(values, EncodedArray):
+            parts.append(encode_count(len(values.elements)))
+            parts += values.elements
             return
         parts.append(encode_count(len(values)))
         for value in values:

@@ -14,6 +14,7 @@ from moldau.errors import MalformedFrameError
 from moldau.wire import messages as messages_module
 from moldau.wire.guard import Edits, apply_edits, walker_of
 from moldau.wire.headers import read_request_header
+from moldau.wire.layout import element_class_of, layout_of
 from moldau.wire.messages import (
     MAX_REQUEST_ELEMENTS,
     encode_body,
@@ -24,7 +25,7 @@ from moldau.wire.messages import (
     parse_response,
 )
 from moldau.wire.primitives import encode_varint
-from moldau.wire.shape import fit
+from moldau.wire.shape import EncodedArray, fit
 from moldau.wire.versions import reader_of, request_class, response_class
 
 from .strategies import HOSTILE, SERVED_APIS, damaged, messages, versions_of, written_by_kio
@@ -64,6 +65,22 @@ def test_a_message_is_written_byte_for_byte_as_kio_writes_it(
 ) -> None:
     message = data.draw(_classes_of(api_key).flatmap(messages))
     assert encode_body(message) == written_by_kio(message)
+
+
+@served_apis
+@settings(max_examples=20)
+@given(data=st.data())
+def test_arrays_that_are_encoded_already_make_the_same_message(
+    api_key: int, data: st.DataObject
+) -> None:
+    message = data.draw(messages(data.draw(_classes_of(api_key))))
+    values: dict[str, object] = {}
+    for field in layout_of(type(message)):
+        value = values[field.name] = getattr(message, field.name)
+        if field.structure is not None and field.is_array and field.tag is None and value:
+            assert element_class_of(type(message), field.name) is field.structure
+            values[field.name] = EncodedArray([encode_body(element) for element in value])
+    assert encode_body(type(message)(**values)) == encode_body(message)
 
 
 @served_apis

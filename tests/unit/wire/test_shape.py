@@ -14,7 +14,7 @@ from kio.static.protocol import Entity
 
 from moldau.errors import InvariantViolation, ShapeError
 from moldau.wire.layout import layout_of
-from moldau.wire.shape import fit, millis
+from moldau.wire.shape import EncodedArray, fit, millis
 from moldau.wire.versions import request_class, response_class
 
 from .strategies import SERVED_APIS, long_millis, messages, versions_of
@@ -189,3 +189,9 @@ def test_millis_undoes_what_fit_and_kio_do_to_times(value: int) -> None:
 
 def test_millis_of_no_time_is_minus_one() -> None:
     assert millis(None) == -1
+
+
+def test_an_array_may_be_given_as_the_bytes_of_its_elements() -> None:
+    encoded = EncodedArray([b"one", b"two"])
+    values = {"throttle_time": 0, "responses": encoded}
+    assert fit(response_class(PRODUCE, 9), values).responses is encoded  # type: ignore[attr-defined]

@@ -17,6 +17,7 @@ from moldau.broker.api import serves
 from moldau.broker.config_resources import BrokerResource, TopicResource, require_resource
 from moldau.broker.request_context import RequestContext
 from moldau.broker.services import Services
+from moldau.broker.slices import Slices, answered_class, encode_array
 from moldau.config.describe import (
     DescribedOption,
     describe_broker,
@@ -33,14 +34,21 @@ if TYPE_CHECKING:
 API = serves(DESCRIBE_CONFIGS, droppable=("config_type", "documentation"))
 
 
-def handle(request: DescribeConfigsRequest, context: RequestContext) -> dict[str, object]:
+_RESOURCES_AT_ONCE = 5
+"""Before others have the loop: a topic has some thirty options."""
+
+
+async def handle(request: DescribeConfigsRequest, context: RequestContext) -> dict[str, object]:
     documented = getattr(request, "include_documentation", False)
+    results = (
+        _describe(wanted, request.include_synonyms, documented, context.services)
+        for wanted in request.resources
+    )
+    result_class = answered_class(API, context.version, "results")
+    slices = Slices(_RESOURCES_AT_ONCE)
     return {
         "throttle_time": 0,
-        "results": [
-            _describe(wanted, request.include_synonyms, documented, context.services)
-            for wanted in request.resources
-        ],
+        "results": await encode_array(result_class, results, API, slices),
     }
 
 

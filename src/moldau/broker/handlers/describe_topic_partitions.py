@@ -11,11 +11,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
 from moldau.broker.request_context import RequestContext
-from moldau.broker.topic_metadata import (
-    TopicValues,
-    missing_topic_values,
-    topic_values,
-)
+from moldau.broker.topic_metadata import TopicValues, bare_topic_values, topic_values
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import ErrorCode
 from moldau.model.topic_names import find_name_fault
@@ -58,7 +54,7 @@ def _describe(name: str, image: MetadataImage) -> TopicValues:
     if topic is not None:
         return topic_values(topic, image)
     illegal = find_name_fault(name) is not None
-    return missing_topic_values(
+    return bare_topic_values(
         name,
         None,
         ErrorCode.invalid_topic_exception if illegal else ErrorCode.unknown_topic_or_partition,

@@ -8,6 +8,9 @@ cluster id; v3 throttle time; v4 says whether topics may be made; v5 offline rep
 epoch; v8 authorized operations; v9 flexible; v10 topic ids; v12 asks by topic id; v13 a top-level
 error.
 
+What is said about a topic is the same for every client and encoded once (`broker.encoded_topics`).
+Correlation ids differ, and the addresses of brokers, which are those of the listener asked.
+
 Differences from Kafka: a topic made by this request is answered at once with its leader, where
 Kafka answers LEADER_NOT_AVAILABLE first and lets the client ask again.
 """
@@ -21,17 +24,14 @@ from uuid import UUID
 
 from moldau.broker.api import serves
 from moldau.broker.request_context import RequestContext
-from moldau.broker.topic_metadata import (
-    TopicValues,
-    missing_topic_values,
-    reachable_endpoints,
-    topic_values,
-)
-from moldau.cluster.rules.metadata_image import MetadataImage
+from moldau.broker.slices import answered_class, encode_element
+from moldau.broker.topic_metadata import bare_topic_values, reachable_endpoints
+from moldau.cluster.rules.metadata_image import MetadataImage, TopicState
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.errors import ErrorCode, KafkaError, TopicExistsError
 from moldau.model.topic_names import INTERNAL_TOPICS, find_name_fault
 from moldau.wire.apis import METADATA
+from moldau.wire.shape import EncodedArray
 
 if TYPE_CHECKING:
     from kio.schema.metadata.v12 import MetadataRequest
@@ -74,7 +74,7 @@ async def handle(request: MetadataRequest, context: RequestContext) -> dict[str,
         ],
         "cluster_id": image.cluster_id,
         "controller_id": image.controller_id,
-        "topics": _answer_topics(wanted, image),
+        "topics": await _answer_topics(wanted, image, context),
     }
     if context.version >= 13:
         values["error_code"] = ErrorCode.none
@@ -82,30 +82,51 @@ async def handle(request: MetadataRequest, context: RequestContext) -> dict[str,
 
 
 def _wanted_topics(request: MetadataRequest, version: int) -> list[Wanted] | None:
-    """None means all topics; version 0 could not say null and used an empty list."""
+    """None means all topics; version 0 could not say null and used an empty list. Each topic once,
+    as in Kafka: naming a large one ten thousand times makes no larger answer."""
     if request.topics is None or (version == 0 and not request.topics):
         return None
-    return [(topic.name, getattr(topic, "topic_id", None)) for topic in request.topics]
+    return list(
+        dict.fromkeys(
+            (topic.name, getattr(topic, "topic_id", None) if topic.name is None else None)
+            for topic in request.topics
+        )
+    )
 
 
-def _answer_topics(wanted: list[Wanted] | None, image: MetadataImage) -> list[TopicValues]:
+async def _answer_topics(
+    wanted: list[Wanted] | None, image: MetadataImage, context: RequestContext
+) -> EncodedArray:
+    encode = context.services.encoded_topics.encode
     if wanted is None:
-        return [topic_values(topic, image) for topic in image.topics.values()]
-    return [_answer_topic(name, topic_id, image) for name, topic_id in wanted]
+        return EncodedArray(await encode(image.topics.values(), image, API, context.version))
+    found = [_find_topic(name, topic_id, image) for name, topic_id in wanted]
+    known = await encode([topic for topic in found if topic], image, API, context.version)
+    encoded = iter(known)
+    return EncodedArray(
+        [
+            next(encoded) if topic else _answer_missing(name, topic_id, context.version)
+            for (name, topic_id), topic in zip(wanted, found, strict=True)
+        ]
+    )
 
 
-def _answer_topic(name: str | None, topic_id: UUID | None, image: MetadataImage) -> TopicValues:
+def _find_topic(name: str | None, topic_id: UUID | None, image: MetadataImage) -> TopicState | None:
     if name is None and topic_id is not None:
-        topic = image.topics_by_id.get(topic_id)
-        missing = ErrorCode.unknown_topic_id
+        return image.topics_by_id.get(topic_id)
+    return image.topics.get(name or "")
+
+
+def _answer_missing(name: str | None, topic_id: UUID | None, version: int) -> bytes:
+    """Not kept: anybody may ask for any name."""
+    if name is None and topic_id is not None:
+        error = ErrorCode.unknown_topic_id
+    elif find_name_fault(name or "") is not None:
+        error = ErrorCode.invalid_topic_exception
     else:
-        topic = image.topics.get(name or "")
-        missing = ErrorCode.unknown_topic_or_partition
-        if topic is None and find_name_fault(name or "") is not None:
-            missing = ErrorCode.invalid_topic_exception
-    if topic is None:
-        return missing_topic_values(name, topic_id, missing)
-    return topic_values(topic, image)
+        error = ErrorCode.unknown_topic_or_partition
+    values = bare_topic_values(name, topic_id, error)
+    return encode_element(answered_class(API, version, "topics"), values, API)
 
 
 async def _create_missing(names: Iterable[str], context: RequestContext) -> None:

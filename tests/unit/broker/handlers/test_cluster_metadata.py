@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
+
+from kio.index import load_request_schema
 
 from broker.cluster_stage import Cluster, Machine, play
 from moldau.errors import ErrorCode
 from moldau.testing.manual_clock import wait_until_idle
+from moldau.wire.layout import layout_of
 
 METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER = 3, 10, 60
 LISTENER = "PLAINTEXT"
@@ -49,6 +53,41 @@ def test_every_broker_knows_all_of_them_and_the_controller() -> None:
             assert [one.broker_id for one in described.brokers] == [1, 2, 3]
 
     play(story)
+
+
+def test_every_version_tells_all_topics_or_those_asked_for_each_of_them_once() -> None:
+    async def story(cluster: Cluster) -> None:
+        one, _ = await cluster.start(1, 2)
+        await cluster.create(one, "clicks", [1, 2], [2, 1])
+        await cluster.create(one, "orders", [2])
+        for version in range(14):
+            request_class = load_request_schema(METADATA, version)
+            known = {field.name for field in layout_of(request_class)}
+            asked = {name: False for name in known if name != "topics"}
+            everything = await cluster.ask(
+                one, METADATA, version, topics=None if version else [], **asked
+            )
+            assert [topic.name for topic in everything.topics] == ["clicks", "orders"]
+            names = ("orders", "missing", "clicks", "orders", "a b", "orders")
+            topics = [{"name": name} for name in names]
+            if version >= 10:
+                topics = [{"name": name, "topic_id": None} for name in names]
+            named = await cluster.ask(one, METADATA, version, topics=topics, **asked)
+            orders, missing, clicks, illegal = named.topics
+            assert [clicks, orders] == list(everything.topics)
+            assert missing.error_code is ErrorCode.unknown_topic_or_partition
+            assert illegal.error_code is ErrorCode.invalid_topic_exception
+            assert [(row.partition_index, row.leader_id) for row in clicks.partitions] == [
+                (0, 1),
+                (1, 2),
+            ]
+            if version >= 12:
+                by_id = [{"name": None, "topic_id": id_} for id_ in (clicks.topic_id, UUID(int=7))]
+                found = await cluster.ask(one, METADATA, version, topics=by_id, **asked)
+                assert found.topics[0] == clicks
+                assert found.topics[1].error_code is ErrorCode.unknown_topic_id
+
+    play(story, auto_create_topics_enable="false")
 
 
 def test_replicas_that_are_offline_and_leaders_that_are_missing_are_told() -> None:

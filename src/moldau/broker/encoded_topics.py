@@ -1,0 +1,95 @@
+"""What Metadata says about topics, as bytes that are kept while it is true.
+
+A client refreshes its metadata every few minutes, and all of them do when a leader changes; the
+answer is the same for each. What it says about a topic depends on the topic's state, on which
+brokers are alive and on the version of the answer, and on nothing of the asker. Images share the
+states that did not change, so a change costs the encoding of the topics it is about. A shell: it
+belongs to the loop and gives it to others between slices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from moldau.broker.api import ServedApi
+from moldau.broker.slices import Slices, answered_class, encode_array, encode_element
+from moldau.broker.topic_metadata import bare_topic_values, partition_values
+from moldau.cluster.rules.metadata_image import MetadataImage, TopicState
+from moldau.model import BrokerId
+
+VERSIONS_KEPT: Final = 4
+"""The last ones that were asked for: clients of one fleet speak two or three. About 50 bytes for
+each partition and version."""
+
+PARTITIONS_AT_ONCE: Final = 200
+"""Are encoded before others have the loop: two milliseconds."""
+
+
+class _Encoded(NamedTuple):
+    state: TopicState  # that the bytes say; of another image it may be another one
+    body: bytes
+
+
+class EncodedTopics:
+    """The topics of the current image for the versions that were asked for last."""
+
+    def __init__(self) -> None:
+        self._alive: frozenset[BrokerId] = frozenset()  # everything kept was encoded with these
+        self._current: Mapping[str, TopicState] = {}  # everything kept is one of these
+        self._versions: dict[int, dict[str, _Encoded]] = {}  # the last asked at the end
+
+    async def encode(
+        self, topics: Iterable[TopicState], image: MetadataImage, api: ServedApi, version: int
+    ) -> list[bytes]:
+        """The elements of the answer for these topics of the image, which is the current one."""
+        kept = self._kept_for(image, version)
+        encoder = _Encoder(image, api, version)
+        bodies = []
+        for topic in topics:
+            encoded = kept.get(topic.name)
+            if encoded is None or encoded.state is not topic:
+                encoded = kept[topic.name] = _Encoded(topic, await encoder.encode(topic))
+            bodies.append(encoded.body)
+        return bodies
+
+    def _kept_for(self, image: MetadataImage, version: int) -> dict[str, _Encoded]:
+        """Forgets what is not true any more. The dictionaries are replaced, not changed: an answer
+        that is still being encoded from the image before fills the former one."""
+        if self._alive != image.brokers.keys():
+            self._alive = frozenset(image.brokers)
+            self._versions = {}
+        if self._current is not image.topics:
+            self._current = image.topics
+            self._versions = {
+                known: _still_true(kept, image) for known, kept in self._versions.items()
+            }
+        kept = self._versions[version] = self._versions.pop(version, {})
+        if len(self._versions) > VERSIONS_KEPT:
+            del self._versions[next(iter(self._versions))]
+        return kept
+
+
+def _still_true(kept: Mapping[str, _Encoded], image: MetadataImage) -> dict[str, _Encoded]:
+    topics = image.topics
+    return {name: encoded for name, encoded in kept.items() if topics.get(name) is encoded.state}
+
+
+class _Encoder:
+    """Encodes topics for one answer."""
+
+    def __init__(self, image: MetadataImage, api: ServedApi, version: int) -> None:
+        self._alive = image.brokers
+        self._api = api
+        self._topic_class = answered_class(api, version, "topics")
+        self._partition_class = answered_class(api, version, "topics", "partitions")
+        self._slices = Slices(PARTITIONS_AT_ONCE)
+
+    async def encode(self, topic: TopicState) -> bytes:
+        rows = (
+            partition_values(number, state, self._alive)
+            for number, state in enumerate(topic.partitions)
+        )
+        partitions = await encode_array(self._partition_class, rows, self._api, self._slices)
+        values = {**bare_topic_values(topic.name, topic.topic_id), "partitions": partitions}
+        return encode_element(self._topic_class, values, self._api)

@@ -7,7 +7,7 @@ them. The work is `ConsumerCore`'s.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from random import Random
@@ -121,27 +121,35 @@ class AsyncRecords:
     async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
         """Record after record; waits for more, until the consumer is closed."""
         self._require_records_here()
-        core, delivery = self._core, self._reader.delivery
-        limit = core.options.max_poll_records
+        core = self._core
         while True:
+            core.require_outside()
             try:
-                await self._come_in(FOREVER_SECONDS)
+                async with self._polling:
+                    run = await self._next_run()
             except ClosedClientError:
                 return
-            await self._unpack_elsewhere()
-            run = delivery.next_run()
             if run is None:
                 continue
-            if core.commits_before:
-                try:
-                    await core.commit_before_giving(delivery.positions_after(limit))
-                except CommitFailedError:
-                    continue  # somebody else will get them
-                run = islice(run, limit)
             for record in run:
                 yield record
                 if core.attention:
                     break
+
+    async def _next_run(self) -> Iterator[ConsumerRecord] | None:
+        """Some records, committed already if that comes first; None to look again."""
+        core, delivery = self._core, self._reader.delivery
+        await self._come_in(FOREVER_SECONDS)
+        await self._unpack_elsewhere()
+        run = delivery.next_run()
+        if run is None or not core.commits_before:
+            return run
+        limit = core.options.max_poll_records
+        try:
+            await core.commit_before_giving(delivery.positions_after(limit))
+        except CommitFailedError:
+            return None  # somebody else will get them
+        return islice(run, limit)
 
     def _require_records_here(self) -> None:
         if self._has_streams:

@@ -36,6 +36,7 @@ from moldau.client.rules.group_errors import Reaction, react_to
 from moldau.client.rules.group_protocol import PROTOCOL_TYPE
 from moldau.client.rules.membership import Joined, MembershipSettings
 from moldau.client.user_calls import Turns
+from moldau.clock import finish_within
 from moldau.errors import ClientError, ErrorCode, KafkaError, OperationTimeoutError
 from moldau.model import TopicPartition
 from moldau.model.protocol_numbers import NO_LEADER_EPOCH, NO_OFFSET
@@ -362,8 +363,20 @@ class Coordinator:
         """What the group has committed; asks again while the coordinator moves or loads."""
         if not partitions:
             return {}
-        clock = self._client.clock
-        deadline = clock.monotonic() + timeout_seconds
+        failures: list[Failure] = []  # the last one
+        try:
+            return await finish_within(
+                self._ask_for_committed(partitions, failures), self._client.clock, timeout_seconds
+            )
+        except TimeoutError:
+            reason = f": {failures[-1]}" if failures else ""
+            raise OperationTimeoutError(
+                f"could not look up committed offsets within {timeout_seconds:g} seconds{reason}"
+            ) from None
+
+    async def _ask_for_committed(
+        self, partitions: Collection[TopicPartition], failures: list[Failure]
+    ) -> Mapping[TopicPartition, GroupOffset | None]:
         attempt = 0
         while True:
             try:
@@ -372,13 +385,8 @@ class Coordinator:
                 reaction = await self._link.note_failure(error)
                 if reaction is Reaction.STOP:
                     raise
-                delay = self._client.backoff_seconds(attempt)
-                if clock.monotonic() + delay > deadline:
-                    raise OperationTimeoutError(
-                        f"could not look up committed offsets within {timeout_seconds:g} seconds: "
-                        f"{error}"
-                    ) from error
-            await clock.sleep(delay)
+                failures[:] = [error]
+            await self._client.clock.sleep(self._client.backoff_seconds(attempt))
             attempt += 1
 
     async def _fetch_committed(

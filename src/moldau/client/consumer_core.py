@@ -342,21 +342,35 @@ class ConsumerCore:
 
     async def commit(self, offsets: Offsets | None, timeout_seconds: float | None) -> None:
         wanted = self.given_offsets() if offsets is None else offsets
+        epochs = self.table.find_epochs(wanted)
         await self._commit(wanted, timeout_seconds)
-        # What the program commits it has dealt with: nothing may commit less later.
+        # What the program commits it has dealt with: nothing may commit less later, unless the
+        # position was moved meanwhile.
         self.table.advance_at_least(
-            {p: Position(at.offset, at.leader_epoch) for p, at in wanted.items()}
+            {
+                partition: Position(wanted[partition].offset, wanted[partition].leader_epoch)
+                for partition, epoch in self.table.find_epochs(wanted).items()
+                if epochs.get(partition) == epoch
+            }
         )
 
     async def _commit(self, offsets: Offsets, timeout_seconds: float | None = None) -> None:
         commits = self._machine.require_commits()
+        if timeout_seconds is None:
+            timeout_seconds = self.options.default_api_timeout_ms / 1000
         commit_id = next(self._commit_ids)
         done = self._commits[commit_id] = asyncio.get_running_loop().create_future()
+        # A single request may take longer than the program waits.
+        too_late = OperationTimeoutError(f"could not commit within {timeout_seconds:g} seconds")
+        timer = self.clock.call_later(
+            timeout_seconds, lambda: self._finish_commit(commit_id, too_late)
+        )
         try:
             with self._turns:
                 commits.commit(commit_id, offsets, timeout_seconds)
             await done
         finally:
+            timer.cancel()
             del self._commits[commit_id]
 
     def _finish_commit(self, commit_id: int, failure: Exception | None) -> None:

@@ -116,15 +116,16 @@ class Fetching:
                     machine.fetched(fetch, answer)
 
     def _tell_of_refusals(self, fetch: Fetch, answer: FetchAnswer) -> None:
+        if not self._outages and not any(
+            row.error_code for topic in answer.topics for row in topic.partitions
+        ):
+            return
         now = self._client.clock.monotonic()
+        names = {one.topic_id: one.name for one, _ in fetch.wanted}
         for topic in answer.topics:
+            name = topic.name or names.get(topic.topic_id, "")
             for row in topic.partitions:
-                if not row.error_code and not self._outages:
-                    continue
-                names = {one.topic_id: one.name for one, _ in fetch.wanted}
-                partition = TopicPartition(
-                    topic.name or names.get(topic.topic_id, ""), row.partition
-                )
+                partition = TopicPartition(name, row.partition)
                 code = read_code(row.error_code)
                 if not row.error_code:
                     self._outages.on_success(partition, now)

@@ -13,7 +13,7 @@ from client.consumer_stage import ConsumerStage, read, values
 from client.group_worker import COOPERATIVE, Worker, settle
 from moldau.client.consumer import AsyncConsumer
 from moldau.client.group_values import GroupState
-from moldau.errors import CommitFailedError, KafkaError
+from moldau.errors import CommitFailedError, KafkaError, OperationTimeoutError
 from moldau.model import TopicPartition
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -387,6 +387,79 @@ def test_partitions_assigned_by_hand_can_be_committed_too() -> None:
             async with stage.consumer(group="g") as consumer:
                 consumer.assign([ZERO])
                 assert values(await read(consumer, 2)) == expected
+
+    stage.play(story)
+
+
+def test_a_consumer_can_commit_before_anything_else() -> None:
+    stage = ConsumerStage()
+
+    async def story() -> None:
+        await stage.create_topic("t")
+        async with stage.consumer(group="g") as consumer:
+            await consumer.commit({ZERO: 7})
+        assert await stage.committed("g") == {ZERO: 7}
+
+    stage.play(story)
+
+
+def test_a_coordinator_that_says_nothing_is_waited_for_as_long_as_the_program_says() -> None:
+    stage = ConsumerStage()
+
+    async def story() -> None:
+        await stage.create_topic("t")
+        async with stage.consumer(group="g", default_api_timeout_ms=3000) as consumer:
+            await consumer.commit({ZERO: 7})
+            stage.network.cut("c1", "broker")
+            began = stage.clock.monotonic()
+            with pytest.raises(OperationTimeoutError):
+                await consumer.commit({ZERO: 8}, timeout_seconds=2.0)
+            assert stage.clock.monotonic() - began == pytest.approx(2.0)
+            with pytest.raises(OperationTimeoutError):
+                await consumer.committed([ZERO])
+            assert stage.clock.monotonic() - began == pytest.approx(5.0)
+            stage.network.heal("c1", "broker")
+            await consumer.commit({ZERO: 9}, timeout_seconds=120.0)
+        assert await stage.committed("g") == {ZERO: 9}
+
+    stage.play(story)
+
+
+def test_a_commit_that_is_confirmed_after_a_seek_does_not_move_the_position() -> None:
+    stage = ConsumerStage()
+
+    async def story() -> None:
+        await stage.create_topic("t")
+        await stage.produce("t", range(6))
+        async with stage.consumer(topics="t", group="g", commit="manual") as consumer:
+            await read(consumer, 4)
+            committing = asyncio.create_task(consumer.commit())
+            await asyncio.sleep(0)  # it is under way
+            consumer.seek(ZERO, 1)
+            await committing
+            assert await consumer.position(ZERO) == 1
+        assert await stage.committed("g") == {ZERO: 4}
+
+    stage.play(story)
+
+
+def test_what_failed_after_its_partition_was_paused_is_seen_again() -> None:
+    stage = ConsumerStage()
+
+    async def story() -> None:
+        await stage.create_topic("t")
+        await stage.produce("t", range(5))
+
+        async def fail() -> None:
+            async with stage.consumer(topics="t", group="g") as consumer:
+                async for record in consumer:
+                    if record.offset == 3:
+                        consumer.pause(ZERO)
+                        raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            await fail()
+        assert await stage.committed("g") == {ZERO: 3}
 
     stage.play(story)
 

@@ -199,7 +199,7 @@ def test_an_error_of_the_program_is_not_hidden_by_one_of_its_listeners() -> None
     stage.play(story)
 
 
-@pytest.mark.parametrize("name", ["poll", "poll_batches", "close", "unsubscribe"])
+@pytest.mark.parametrize("name", ["poll", "poll_batches", "iterate", "close", "unsubscribe"])
 def test_a_listener_that_would_wait_for_itself_is_refused(name: str) -> None:
     stage = ConsumerStage()
 
@@ -208,7 +208,10 @@ def test_a_listener_that_would_wait_for_itself_is_refused(name: str) -> None:
         consumer: AsyncConsumer
 
         async def go_wrong(partitions: frozenset[TopicPartition]) -> None:
-            await getattr(consumer, name)()
+            if name == "iterate":
+                await anext(aiter(consumer))
+            else:
+                await getattr(consumer, name)()
 
         consumer = stage.consumer(topics="t", group="g", on_assigned=go_wrong)
         with pytest.raises(ConfigurationError, match="function for rebalances"):

@@ -3,8 +3,10 @@
 Commits of one consumer follow each other, so that an older one never overwrites a newer one. A
 commit is tried again while the coordinator moves or loads. A cooperative member keeps partitions
 through a rebalance: while they are its own, a commit that came in the middle of one is made good
-when it is over. Without an identity, the member has lost its place: nothing is sent, since a
-coordinator without members would take it for a commit from outside, however old it is.
+when it is over. What a member has to commit nobody else commits, nor the same consumer as another
+member, nor for partitions that have left it: others may have committed more meanwhile. Without an
+identity, the member has lost its place: nothing is sent, since a coordinator without members would
+take it for a commit from outside, however old it is.
 """
 
 from __future__ import annotations
@@ -35,10 +37,13 @@ from moldau.errors import (
     OperationTimeoutError,
 )
 from moldau.model import TopicPartition
+from moldau.model.protocol_numbers import NO_GENERATION
 
 _REBALANCES: Final = (Reaction.REJOIN, Reaction.START_OVER)
 _REBALANCE_SECONDS: Final = 5.0
 """How long a commit waits for a rebalance to be over."""
+
+_NO_MEMBER: Final = "it is no member now, or has other partitions than when it asked for this"
 
 AUTOMATIC: Final = 0
 """The id of commits that the program did not ask for; their failures are logged."""
@@ -69,10 +74,10 @@ class _Commit:
     """One commit, from the first attempt to the last."""
 
     __slots__ = (
+        "asker",
         "attempt",
         "commit_id",
         "deadline",
-        "member_id",
         "offsets",
         "owned",
         "rebalance_deadline",
@@ -80,15 +85,22 @@ class _Commit:
     )
 
     def __init__(
-        self, commit_id: int, offsets: Offsets, now: float, timeout_seconds: float
+        self,
+        commit_id: int,
+        offsets: Offsets,
+        *,
+        asker: Identity | None,
+        owned: Mapping[TopicPartition, AssignedPartition | None],
+        now: float,
+        timeout_seconds: float,
     ) -> None:
         self.commit_id = commit_id
         self.offsets = offsets
+        self.asker = asker  # as whom the consumer asked for it
+        self.owned = owned  # what it had of the partitions then
         self.timeout_seconds = timeout_seconds
         self.deadline = now + timeout_seconds
         self.rebalance_deadline = 0.0  # from when its turn comes
-        self.member_id: str | None = None  # who began it
-        self.owned: dict[TopicPartition, AssignedPartition | None] = {}  # as it began
         self.attempt = 0
 
 
@@ -121,6 +133,11 @@ class Commits:
         return self.mode is not CommitMode.MANUAL
 
     @property
+    def is_busy(self) -> bool:
+        """Whether a commit is under way."""
+        return bool(self._waiting)
+
+    @property
     def has_automatic(self) -> bool:
         """Whether a commit is under way, or waits, that the program did not ask for."""
         return any(commit.commit_id == AUTOMATIC for commit in self._waiting)
@@ -142,8 +159,18 @@ class Commits:
 
     def commit(self, commit_id: int, offsets: Offsets, timeout_seconds: float | None) -> None:
         """Commit these; `FinishCommit` tells how it went."""
-        timeout = self._timeout_seconds if timeout_seconds is None else timeout_seconds
-        self._waiting.append(_Commit(commit_id, offsets, self._turn.now, timeout))
+        self._waiting.append(
+            _Commit(
+                commit_id,
+                offsets,
+                asker=self.identity,
+                owned={partition: self._table.find(partition) for partition in offsets},
+                now=self._turn.now,
+                timeout_seconds=(
+                    self._timeout_seconds if timeout_seconds is None else timeout_seconds
+                ),
+            )
+        )
         if len(self._waiting) == 1:
             self._begin_next()
 
@@ -165,20 +192,27 @@ class Commits:
         while self._waiting:
             first = self._waiting[0]
             first.rebalance_deadline = self._turn.now + _REBALANCE_SECONDS
-            first.member_id = None if self.identity is None else self.identity.member_id
-            first.owned = {partition: self._table.find(partition) for partition in first.offsets}
             if first.offsets and self._send(first):
                 return
-            if first.offsets:
-                self._finish(self._gone("it is no member now"))
-            else:
-                self._finish(None)
+            self._finish(self._gone(_NO_MEMBER) if first.offsets else None)
 
     def _send(self, commit: _Commit) -> bool:
-        if self.identity is None:
+        if self.identity is None or not self._is_its_own(commit, self.identity):
             return False
         self._turn.instruct(SendCommit(commit.offsets, self.identity))
         return True
+
+    def _is_its_own(self, commit: _Commit, identity: Identity) -> bool:
+        """Whether nobody else may have committed the partitions since it was asked for."""
+        asker = commit.asker
+        if asker is None:
+            return False
+        if asker.generation_id == NO_GENERATION:  # assigned by hand: the group has no say in it
+            return True
+        return identity.member_id == asker.member_id and all(
+            one is None or self._table.find(partition) is one
+            for partition, one in commit.owned.items()
+        )
 
     # Ends
 
@@ -216,18 +250,15 @@ class Commits:
         """Whether the rebalance may pass, and leave the partitions to this member."""
         return (
             self.identity is not None
-            and self.identity.member_id == commit.member_id
-            # What has gone and come back, others may have committed meanwhile.
-            and all(
-                one is not None and self._table.find(p) is one for p, one in commit.owned.items()
-            )
+            and self._is_its_own(commit, self.identity)
+            and None not in commit.owned.values()
             and self._turn.now < commit.rebalance_deadline
         )
 
     def on_retry(self) -> None:
         """The pause before another attempt is over."""
         if self._waiting and not self._send(self._waiting[0]):
-            self._finish(self._gone("it is no member now"))
+            self._finish(self._gone(_NO_MEMBER))
             self._begin_next()
 
     def _finish(self, failure: Failure | None) -> None:

@@ -114,6 +114,8 @@ class ConsumerMachine:
                 topics=self.topics,
                 holdings=self.holdings,
             )
+        if self.commits is not None and self.membership is not None:
+            self.commits.identity = self._find_identity(self.membership)
 
     # Turns
 
@@ -162,7 +164,6 @@ class ConsumerMachine:
             or self._turn.failures
             or self._fatal is not None
             or self.readers.has_void
-            or self.table.has_failed
         )
 
     @property
@@ -225,7 +226,11 @@ class ConsumerMachine:
         if not self.topics.selection.is_empty:
             raise ConfigurationError("topics are subscribed to; unsubscribe first")
         wanted = frozenset(TopicPartition(*one) for one in partitions)
-        self.holdings.release(self.table.partitions - wanted)
+        gone = self.table.partitions - wanted
+        if self.commits is not None and self.commits.is_automatic:
+            given = self.readers.given_positions()
+            self.commits.commit_positions({p: at for p, at in given.items() if p in gone})
+        self.holdings.release(gone)
         self.holdings.adopt(wanted - self.table.partitions)
         self.topics.is_wanted = True
         self._is_interrupted = True
@@ -288,7 +293,7 @@ class ConsumerMachine:
     def serve(self, reader: Reader) -> None:
         """All calls were made: raise what the program has to know, or give it records."""
         self.raise_failures()
-        self._look_at_failed_partitions()
+        self._look_at_failed_partitions(reader)
         if self.commits is not None:
             self.commits.commit_if_due()
         self.want_positions()
@@ -310,10 +315,10 @@ class ConsumerMachine:
     def raise_later(self, failure: Exception) -> None:
         self._turn.raise_later(failure)
 
-    def _look_at_failed_partitions(self) -> None:
+    def _look_at_failed_partitions(self, reader: Reader) -> None:
         for state in self.table.failed:
             failure = state.failure
-            if failure is None or not state.is_read_up:
+            if failure is None or not state.is_read_up or state.partition not in reader.partitions:
                 continue
             self.plan.is_due = True
             if not isinstance(failure, OffsetOutOfRangeError):
@@ -321,6 +326,7 @@ class ConsumerMachine:
                 raise failure
             self.table.lose_offset(state.partition, state.epoch, state.fetch_offset)
             self.plan.forget((state.partition,))
+            reader.delivery.drop((state.partition,))  # knows the old position still
 
     # The program's functions
 
@@ -468,10 +474,10 @@ class ConsumerMachine:
         if self._leave_reason is None:
             return False
         if not membership.is_running:
-            if commits.has_automatic:
+            if commits.is_busy:
                 return False
             self.left()
-        elif self.holdings.is_changing:
+        elif self.holdings.is_changing or commits.is_busy:  # with what the program asked for
             return False
         elif len(self.table):
             self.holdings.give_up(self.table.partitions, is_lost=membership.is_lost)

@@ -240,10 +240,10 @@ class Delivery:
 
     def find_failed(self) -> Mapping[TopicPartition, Position]:
         """Where the program was before what was given last: to be asked before `settle`."""
-        if not self._is_iterating:
+        if not self._is_iterating or self._run is None:
             return dict(self._began)
-        last = None if self._run is None else self._run.last_given
-        if self._run is None or last is None:
+        last = self._run.last_given
+        if last is None:
             return {}
         return {self._run.chunk.partition: Position(last.offset, last.leader_epoch)}
 
@@ -272,6 +272,7 @@ class Delivery:
         """Give nothing of exactly these for now; what there is of them stays."""
         self._paused = partitions
         if self._run is not None and self._run.chunk.partition in partitions:
+            self._began = dict(self.find_failed())  # the program may be at work on that
             self._retire_run()
 
     @property

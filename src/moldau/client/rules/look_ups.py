@@ -74,11 +74,14 @@ class LookUps:
 
     def _choose_timestamps(self, states: list[AssignedPartition]) -> dict[TopicPartition, int]:
         chosen: dict[TopicPartition, int] = {}
+        failure: NoOffsetError | None = None
         for state in states:
             try:
                 chosen[state.partition] = self._table.choose_timestamp(state, self._turn.now_ms)
             except NoOffsetError as error:
-                self._turn.raise_later(error)
+                failure = failure or error
+        if failure is not None:  # one for all: who hears of it may put all of them right
+            self._turn.raise_later(failure)
         return chosen
 
     # Answers

@@ -138,6 +138,10 @@ class PartitionTable:
         """Behind all that the program has dealt with for sure."""
         return {state.partition: state.position for state in self if state.position is not None}
 
+    def find_epochs(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Of those that are assigned: another one after each move of the position."""
+        return {p: self._states[p].epoch for p in partitions if p in self._states}
+
     @property
     def has_unready(self) -> bool:
         """Whether a partition waits for a position."""

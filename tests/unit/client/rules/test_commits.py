@@ -11,6 +11,7 @@ from moldau.client.rules.commits import CommitMode
 from moldau.client.rules.consumer_instructions import (
     Fetch,
     FinishCommit,
+    Leave,
     SendCommit,
     SendHeartbeat,
     TimerKind,
@@ -151,3 +152,80 @@ def test_offsets_are_committed_when_it_is_time_and_only_what_has_moved() -> None
     story.now += 1.5
     story.come_in()
     assert not story.take(SendCommit)
+
+
+def lose_and_come_back(story: Story) -> None:
+    """The group forgets the member, whose partitions others read, and it joins again."""
+    beat_due = story.membership._heart
+    story.now += 3.0
+    story.happen(lambda machine: machine.require_membership().on_heartbeat_due(beat_due))
+    beat = story.take_one(SendHeartbeat)
+    forgotten = error_for(ErrorCode.unknown_member_id, None)
+    story.happen(
+        lambda machine: machine.require_membership().heartbeat_failed(beat.heart, forgotten)
+    )
+    story.come_in()
+    story.go_on()
+    story.answer_join(generation_id=7, member_id="n")
+    story.answer_sync(ZERO, ONE)
+
+
+def test_a_commit_that_waits_for_a_coordinator_is_not_made_by_a_member_that_came_back() -> None:
+    story = joined()
+    commit(story, 1, FIVE)
+    story.take_one(SendCommit)
+    fail(story, ErrorCode.not_coordinator)
+    lose_and_come_back(story)
+    story.happen(lambda machine: machine.require_commits().on_retry())
+    assert not story.take(SendCommit)  # others may have committed more meanwhile
+    assert isinstance(story.take_one(FinishCommit).failure, CommitFailedError)
+
+
+def test_a_commit_that_waits_for_its_turn_is_not_made_for_a_partition_that_has_gone() -> None:
+    story = joined()
+    commit(story, 1, {ONE: GroupOffset(offset=5)})
+    commit(story, 2, FIVE)
+    story.take_one(SendCommit)
+    story.happen(lambda machine: machine.holdings.release(frozenset({ZERO})))
+    succeed(story)
+    assert not story.take(SendCommit)
+    first, second = story.take(FinishCommit)
+    assert first == FinishCommit(1, None)
+    assert isinstance(second.failure, CommitFailedError)
+
+
+def test_without_a_membership_commits_wait_for_their_turn_whatever_is_read_by_then() -> None:
+    story = Story()
+    story.happen(lambda machine: machine.assign([ZERO, ONE]))
+    commit(story, 1, {ONE: GroupOffset(offset=5)})
+    commit(story, 2, FIVE)
+    story.take_one(SendCommit)
+    story.happen(lambda machine: machine.assign([ONE]))
+    succeed(story)
+    assert story.take_one(SendCommit).offsets == FIVE
+
+
+def test_what_was_read_of_a_partition_that_is_not_assigned_any_more_is_committed() -> None:
+    story = Story()
+    story.happen(lambda machine: machine.assign([ZERO, ONE]))
+    story.come_in()
+    story.refresh()
+    story.answer_look_ups()
+    story.answer_fetch(story.take_one(Fetch), p0=batch(0, 3))
+    assert story.poll() == [0, 1, 2]
+    story.happen(lambda machine: machine.assign([ONE]))
+    sent = story.take_one(SendCommit)
+    assert sent.offsets == {ZERO: GroupOffset(offset=3, leader_epoch=0)}
+
+
+def test_a_member_leaves_when_the_commits_that_the_program_asked_for_have_ended() -> None:
+    story = Story(commit_mode=CommitMode.MANUAL)
+    story.join(ZERO)
+    commit(story, 1, FIVE)
+    story.take_one(SendCommit)
+    story.happen(lambda machine: machine.close(has_failed=False))
+    story.happen(lambda machine: machine.leave("the consumer was closed"))
+    assert not story.take(Leave)
+    succeed(story)
+    assert story.take_one(FinishCommit) == FinishCommit(1, None)
+    assert story.take(Leave)

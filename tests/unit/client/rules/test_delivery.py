@@ -321,3 +321,14 @@ def test_what_was_decoded_elsewhere_does_not_count_after_a_seek() -> None:
     made.drop([ZERO])
     made.add([chunk(large, start=10)])
     assert made.take(1)[0].offset == 10
+
+
+def test_a_record_of_an_iteration_that_failed_after_a_pause_has_failed() -> None:
+    made = delivery(chunk(batch(0, 3)))
+    run = made.next_run()
+    assert run is not None
+    assert [next(run).offset, next(run).offset] == [0, 1]
+    made.pause(frozenset({ZERO}))
+    assert made.find_failed() == {ZERO: (1, 5)}
+    assert made.settle() == {ZERO: (2, 5)}
+    assert made.find_failed() == {}

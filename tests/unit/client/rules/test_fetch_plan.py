@@ -167,3 +167,27 @@ class TestNewLeader:
         story.happen(lambda m: m.validated(asked, [EpochEnd(ZERO, 1, Position(2, 0))]))
         with pytest.raises(LogTruncatedError):
             story.come_in()
+
+
+def test_after_an_offset_was_gone_what_was_read_before_it_says_nothing_of_the_position() -> None:
+    story = assigned(1)
+    story.answer_fetch(story.take_one(Fetch), p0=batch(0, 3))
+    assert story.poll(limit=3) == [0, 1, 2]
+    for offset in (40, 90):  # a second time as well
+        story.answer_fetch(story.take_one(Fetch), p0=ErrorCode.offset_out_of_range.value)
+        assert story.poll() == []
+        story.answer_look_ups(offset)
+        assert story.poll() == []
+        assert story.machine.readers.position(ZERO) == Position(offset)
+        assert story.machine.table.settled_positions == {ZERO: Position(offset)}
+
+
+def test_a_failure_behind_records_does_not_call_the_program_away_from_them() -> None:
+    story = assigned(1)
+    story.answer_fetch(story.take_one(Fetch), p0=batch(0, 3))
+    assert story.poll(limit=1) == [0]
+    story.answer_fetch(story.take_one(Fetch), p0=ErrorCode.topic_authorization_failed.value)
+    assert not story.machine.attention
+    assert story.poll() == [1, 2]
+    with pytest.raises(KafkaError):
+        story.poll()

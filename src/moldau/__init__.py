@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # as `typing` has it, without the import: Ctrl-C in it showed a traceback
 if TYPE_CHECKING:
     from moldau.client.admin import AsyncAdmin
     from moldau.client.admin_values import NewTopic
@@ -74,11 +73,15 @@ _HOMES = {
 }
 
 
+_ROOMS = ("errors", "spark", "testing")
+"""`import moldau` is enough for `moldau.testing.broker()` and `except moldau.errors.KafkaError`."""
+
+
 def __getattr__(name: str) -> object:
     """Load a name when it is asked for: the broker and the command line do not need them."""
     from importlib import import_module
 
-    if name in ("spark", "testing"):  # `import moldau` is enough for `moldau.testing.broker()`
+    if name in _ROOMS:
         return import_module(f"moldau.{name}")
     home = _HOMES.get(name)
     if home is None:
@@ -90,4 +93,4 @@ def __getattr__(name: str) -> object:
 
 def __dir__() -> list[str]:
     """What there is, also before it was asked for."""
-    return sorted({*globals(), *__all__, "__version__", "spark", "testing"})
+    return sorted({*__all__, *_ROOMS, *(name for name in globals() if name.startswith("__"))})

@@ -178,6 +178,8 @@ def test_produce_that_is_told_to_end_while_the_broker_is_away_says_what_was_not_
     producing.write("two")
     producing.wait_until_says("trying again")
     producing.process.send_signal(signal.SIGTERM)
+    producing.wait_until_says("moldau: not all is confirmed; waiting ")
+    producing.process.send_signal(signal.SIGTERM)
     assert producing.process.wait(PATIENCE) == 143
     assert "1 record sent to clicks" in producing.err
     assert "not confirmed: 1 record" in producing.err

@@ -11,6 +11,7 @@ import logging
 import resource
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from pathlib import Path
 
 from moldau.broker.ports import Ports
@@ -29,6 +30,13 @@ _log = logging.getLogger(__name__)
 
 _UNPACKING_THREADS = 4
 """Apart from `background.threads`: a flush does not wait for a batch that is slow to unpack."""
+
+_SILENT_SECONDS = 2.0
+"""How long ZooKeeper may take to answer before the wait is mentioned."""
+
+
+class _StoppedError(Exception):
+    """The broker was told to stop while it waited for its coordination store."""
 
 
 def real_ports(clock: Clock | None = None, options: BrokerOptions | None = None) -> Ports:
@@ -83,26 +91,69 @@ async def zookeeper_coordination(
         credential=options.zookeeper_auth_credential,
         protects_nodes=options.zookeeper_set_acl,
     )
-    session = await ZookeeperSession.open(settings, clock=clock, workers=workers)
+    timeout = settings.connection_timeout_seconds
+    waiting = clock.call_later(
+        _SILENT_SECONDS,
+        lambda: _log.warning(
+            "ZooKeeper at %s has not answered yet; the broker waits for it, %g seconds at most",
+            ", ".join(settings.servers),
+            timeout,
+        ),
+    )
+    try:
+        session = await ZookeeperSession.open(settings, clock=clock, workers=workers)
+    finally:
+        waiting.cancel()
     try:
         yield session
     finally:
         await session.close()
 
 
+@contextlib.asynccontextmanager
+async def _unless_stopping(
+    stopping: asyncio.Event, store: AbstractAsyncContextManager[Coordination]
+) -> AsyncIterator[Coordination]:
+    """The store, or `_StoppedError` when the broker is told to stop before the store answers."""
+    async with contextlib.AsyncExitStack() as stack:
+        entering = asyncio.ensure_future(stack.enter_async_context(store))
+        told = asyncio.ensure_future(stopping.wait())
+        try:
+            await asyncio.wait((entering, told), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            told.cancel()
+            if not entering.done():
+                entering.cancel()
+                await asyncio.wait((entering,))
+        if entering.cancelled():
+            raise _StoppedError
+        yield await entering
+
+
 async def run_broker(
     static: Mapping[str, str], on_ready: Callable[[Broker], None], ports: Ports | None = None
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C, then stop cleanly; on this machine, or on other ports."""
+    """Serve until SIGTERM or Ctrl-C, then stop cleanly; on this machine, or on other ports.
+
+    Nobody has to wait for a ZooKeeper that is away in order to stop. Logs are recovered to the end
+    all the same: a folder is not left while threads write into it.
+    """
     _raise_open_files_limit()
     ports = ports or real_ports(options=BrokerOptions.resolve(static))
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in stop_signals():
         loop.add_signal_handler(number, stopping.set)
+
+    def open_coordination(folder: Path) -> AbstractAsyncContextManager[Coordination]:
+        return _unless_stopping(stopping, ports.open_coordination(folder))
+
     try:
-        broker = Broker(static, ports)
-        await broker.start()
+        broker = Broker(static, replace(ports, open_coordination=open_coordination))
+        try:
+            await broker.start()
+        except _StoppedError:
+            return
         try:
             on_ready(broker)
             await _wait_until_told(stopping, broker)

@@ -31,6 +31,8 @@ _MAX_LINE_BYTES = 100 * 1024 * 1024
 _MAX_BLOCK_MS = 10 * 60 * 1000
 _LAST_SECONDS = 10.0
 """How long what was read may take to be sent, once the command is to end."""
+_SILENT_SECONDS = 1.0
+"""How much of that passes before the wait is mentioned."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,9 +160,8 @@ class _Input:
                 self._show_progress()
             self._finish()
         except (KeyboardInterrupt, MoldauError):
-            # What was read is sent, if that is possible soon; a second Ctrl-C ends this, too.
             with contextlib.suppress(TimeoutError):
-                self._producer.flush(_LAST_SECONDS)
+                self._finish_soon()
             raise
         finally:
             self._progress.clear()
@@ -194,6 +195,18 @@ class _Input:
         """Wait until all is taken."""
         self._producer.flush()
         self._account.count()
+
+    def _finish_soon(self) -> None:
+        """What was read is sent, if that is possible soon; a second Ctrl-C ends this, too."""
+        try:
+            self._producer.flush(_SILENT_SECONDS)
+        except TimeoutError:
+            self._progress.clear()
+            rest = _LAST_SECONDS - _SILENT_SECONDS
+            note(
+                f"moldau: not all is confirmed; waiting {rest:g} seconds more (Ctrl-C: not at all)"
+            )
+            self._producer.flush(rest)
 
     def _show_progress(self) -> None:
         self._account.count()

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from moldau.config.static import Static, given, load_properties, load_settings
+from moldau.errors import ConfigurationError
 
 
 def gather_settings(
@@ -36,7 +37,15 @@ def gather_settings(
 
 def _to_listener(address: str) -> str:
     """HOST:PORT is a plain-text listener; a whole listener may be given as well."""
-    return address if "://" in address else f"PLAINTEXT://{address}"
+    if "://" in address:
+        return address
+    _, colon, port = address.rpartition(":")
+    if not colon or not port.isdecimal():
+        raise ConfigurationError(
+            f"--listen {address} is not of the form HOST:PORT; one looks like 127.0.0.1:9092, "
+            "or [::1]:9092"
+        )
+    return f"PLAINTEXT://{address}"
 
 
 def _read(config: Path) -> str:

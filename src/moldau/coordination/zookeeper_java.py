@@ -33,7 +33,8 @@ def find_jars() -> list[Path]:
     if folder is None:
         raise StartupError(
             "ZooKeeper's own server comes with PySpark, which is not installed: "
-            "`pip install 'moldau[spark]'`, or name servers that you have with --zookeeper"
+            "`pip install 'moldau[spark]'`, or start brokers on servers that you have: "
+            "`moldau start --zookeeper HOST:PORT,...`"
         )
     jars = []
     for pattern in _JARS:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -35,6 +37,23 @@ def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixtur
     assert shown.startswith(f"Usage: moldau {' '.join(command)} ")
     assert len(shown.splitlines()[2].strip()) > 10
     assert max(map(len, shown.splitlines())) <= 80
+    assert not re.search(r"[a-z]_[a-z]", shown), "a name of the code in a text for people"
+
+
+@pytest.mark.parametrize(
+    ("command", "usage"),
+    [
+        (["topics", "describe"], "[NAME...]"),
+        (["topics", "delete"], "{NAME...}"),
+        (["groups", "describe"], "[GROUP...]"),
+        (["log", "dump"], "{FILE...}"),
+    ],
+)
+def test_help_shows_what_can_be_several(
+    command: list[str], usage: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run([*command, "--help"]) == 0
+    assert capsys.readouterr().out.splitlines()[0].endswith(usage)
 
 
 def test_help_lists_every_command_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
@@ -290,6 +309,20 @@ def test_ctrl_c_while_the_command_is_loaded_shows_no_traceback() -> None:
     command = (sys.executable, "-c", _INTERRUPTED_WHILE_LOADING)
     done = subprocess.run(command, capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
+
+
+def test_nothing_is_loaded_before_ctrl_c_is_quiet_but_what_it_takes() -> None:
+    """The package itself loads nothing: Ctrl-C in it would show a traceback."""
+    done = python(
+        "import sys; before = {*sys.modules}; import moldau; print({*sys.modules} - before)"
+    )
+    assert ast.literal_eval(done.stdout) <= {"moldau", "__future__"}
+
+
+def test_errors_are_there_without_an_import_of_their_own() -> None:
+    assert (
+        python("import moldau; print(moldau.errors.KafkaError.__name__)").stdout == "KafkaError\n"
+    )
 
 
 _TERMINATED = """

@@ -47,6 +47,19 @@ def test_a_whole_listener_may_be_given() -> None:
     assert gather(listen="INSIDE://host:1")["listeners"] == "INSIDE://host:1"
 
 
+@pytest.mark.parametrize("address", ["9092", "127.0.0.1", "127.0.0.1:", "host:80x", "[::1]"])
+def test_what_is_no_address_is_told_in_the_words_of_the_flag(address: str) -> None:
+    with pytest.raises(ConfigurationError, match="is not of the form HOST:PORT") as failure:
+        gather(listen=address)
+    assert str(failure.value).startswith(f"--listen {address} ")
+    assert "PLAINTEXT" not in str(failure.value)
+
+
+@pytest.mark.parametrize("address", [":9092", "[::1]:9092", "localhost:0"])
+def test_addresses_may_have_brackets_or_no_host(address: str) -> None:
+    assert gather(listen=address)["listeners"] == f"PLAINTEXT://{address}"
+
+
 def test_a_value_remembers_where_it_stood(tmp_path: Path) -> None:
     config = tmp_path / "server.properties"
     config.write_text("# a comment\nbroker.id=1\n")

@@ -69,7 +69,8 @@ def test_a_list_in_the_place_of_a_text_of_addresses_is_refused(
 
 
 def test_what_there_is_shows_before_it_is_used() -> None:
-    assert {"Producer", "Consumer", "read_table", "testing", "spark"} <= set(dir(moldau))
+    assert {"Producer", "Consumer", "read_table", "errors", "testing", "spark"} <= set(dir(moldau))
+    assert not {"TYPE_CHECKING", "annotations"} & set(dir(moldau))
     assert {"broker", "cluster", "SimulatedCluster"} <= set(dir(moldau.testing))
 
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def describe(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="GROUP", help="The groups.", show_default="all"),
+        typer.Argument(metavar="GROUP...", help="The groups.", show_default="all"),
     ] = None,
     members: Annotated[
         bool, typer.Option("--members", help="Show members and what each reads.")

@@ -18,7 +18,7 @@ def dump(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="FILE",
+            metavar="FILE...",
             exists=True,
             dir_okay=False,
             help="Segments (.log) and what lies beside them: .index, .timeindex, .txnindex, "

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def describe(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME", help="The topics.", show_default="all but internal ones"),
+        typer.Argument(metavar="NAME...", help="The topics.", show_default="all but internal ones"),
     ] = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,

@@ -38,7 +38,7 @@ def status(
         ),
     ] = None,
     nodes: Annotated[
-        int, typer.Option(min=1, max=MAX_NODES, metavar="N", help="How many ports to ask_server.")
+        int, typer.Option(min=1, max=MAX_NODES, metavar="N", help="How many ports to ask.")
     ] = 1,
     as_json: AsJson = False,
 ) -> None:

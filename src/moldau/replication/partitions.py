@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -79,7 +79,8 @@ class Partitions:
         self.kept = KeptLogs(log_store)
         self.on_return: Callable[[str], None] | None = None  # told of topics to be judged
         self._judged: set[str] = set()  # and not applied since
-        self._image: MetadataImage | None = None
+        self._image: MetadataImage | None = None  # that is being applied, or was last
+        self._newest: MetadataImage | None = None  # that was published
         self._former_epochs: Mapping[TopicPartition, LeaderEpoch] = {}
         self._is_suspended = False
         self._resumed_version = -1  # of the image that was read when the present session began
@@ -178,9 +179,35 @@ class Partitions:
         self._has_begun = True
 
     def on_image(self, image: MetadataImage, changed_topics: Iterable[str]) -> None:
-        """A new image was published; it is applied by the task that runs `run`."""
+        """A new image was published; it is applied by the task that runs `run`.
+
+        What has gone is not served from now on, though it is still open: clients hear from the same
+        image that its name is another topic's.
+        """
+        changed = frozenset(changed_topics)
+        former = self._newest
+        self._note_newest(image)
         if not self._is_suspended:
-            self._waiting.put_nowait((image, frozenset(changed_topics)))
+            self._waiting.put_nowait((image, changed))
+            if former is not None:
+                self._suspend_gone(_find_gone(changed, former, image))
+
+    def _note_newest(self, image: MetadataImage) -> None:
+        if self._newest is None or image.version >= self._newest.version:
+            self._newest = image
+
+    def _suspend_gone(self, names: Collection[str]) -> None:
+        for key, partition in tuple(self._partitions.items()) if names else ():
+            if key.topic in names and self._has_gone(partition):
+                partition.suspend()
+                self._observer.on_change(key)
+
+    def _has_gone(self, partition: Partition) -> bool:
+        """Whether the newest image knows no such topic any more."""
+        if self._newest is None:
+            return False
+        topic = self._newest.topics.get(partition.topic_partition.topic)
+        return topic is None or not is_same_topic(partition.topic_id, topic.topic_id)
 
     def _apply_again(self, topic: str) -> None:
         """What could not be applied is tried with the image that is in force then."""
@@ -204,6 +231,7 @@ class Partitions:
     def resume(self, image: MetadataImage) -> None:
         """There is a session again, and this image was read in it."""
         self._is_suspended = False
+        self._note_newest(image)
         self._resumed_version = image.version
         self._waiting.put_nowait((image, frozenset(image.topics) | self._topics_here()))
 
@@ -229,6 +257,7 @@ class Partitions:
     async def apply(self, image: MetadataImage, changed_topics: Iterable[str]) -> None:
         """Make the replicas here what the image says of these topics."""
         former, self._image = self._image, image
+        self._note_newest(image)
         if former is not None and former.brokers is not image.brokers:
             self._forget_restarted(former)
         former_offline = frozenset(self._offline.items())
@@ -387,10 +416,9 @@ class Partitions:
         elif options is not None:
             partition.update_options(options)
         async with partition.truncating:  # nobody leads before a truncation is written down
-            is_gone = topic_partition not in self._partitions
-            if self._is_suspended or self._is_obsolete(image) or is_gone:
+            if not self._is_decided_by(image, partition) or not await self._settle(partition):
                 return
-            if not await self._settle(partition):
+            if not self._is_decided_by(image, partition):  # the disk took its time
                 return
             former = partition.state.replicas
             is_news = partition.apply_state(topic.partitions[number])
@@ -398,6 +426,12 @@ class Partitions:
         if is_news:
             self._follow(partition)
             self._observer.on_change(topic_partition)
+
+    def _is_decided_by(self, image: MetadataImage, partition: Partition) -> bool:
+        """Whether an image may say what a replica is; else a later one does, or none for now."""
+        is_open = self._partitions.get(partition.topic_partition) is partition
+        is_late = self._is_suspended or self._is_obsolete(image)
+        return is_open and not is_late and not self._has_gone(partition)
 
     async def _settle(self, partition: Partition) -> bool:
         """Whether no truncation is left that might come undone under what a leader appends."""
@@ -505,3 +539,13 @@ class Partitions:
     def high_watermarks(self) -> dict[TopicPartition, Offset]:
         """For the checkpoint."""
         return {key: partition.high_watermark for key, partition in self._partitions.items()}
+
+
+def _find_gone(names: Iterable[str], former: MetadataImage, image: MetadataImage) -> set[str]:
+    """The topics of one image that are not in the other, or are others under their names."""
+    return {
+        name
+        for name in names
+        if (known := former.topics.get(name)) is not None
+        and ((topic := image.topics.get(name)) is None or topic.topic_id != known.topic_id)
+    }

@@ -197,6 +197,20 @@ def test_an_image_that_is_being_applied_when_the_session_ends_makes_no_leader():
     play(story)
 
 
+def test_a_session_that_ends_while_a_truncation_is_written_down_makes_no_leader(monkeypatch):
+    async def story(stage: Stage) -> None:
+        await stage.apply(stage.image(2, 0))
+
+        async def settle(log: object) -> None:
+            stage.partitions.suspend()
+
+        monkeypatch.setattr(stage.store, "settle", settle)
+        await stage.apply(stage.image(1, 1))
+        assert not stage.clicks.is_leader
+
+    play(story)
+
+
 def test_an_image_of_a_former_session_makes_no_leader_in_the_next_one():
     async def story(stage: Stage) -> None:
         former = stage.image(1, 0)
@@ -349,7 +363,7 @@ def test_a_log_that_may_be_on_a_dead_disk_is_not_begun_anew_elsewhere():
         assert CLICKS not in stage.store.logs  # an empty log would lead, and others follow it
         with pytest.raises(StorageError):
             stage.partitions.require_leader("clicks", 0)
-        await stage.apply(MetadataImage(cluster_id="c", version=99))
+        await stage.apply(MetadataImage(cluster_id="c", version=3))
         await stage.apply(stage.image(1, 0, topic_id=SECOND))
         assert stage.clicks.is_leader
         assert told == [True]
@@ -478,5 +492,29 @@ def test_a_vanished_topic_with_its_log_on_a_dead_disk_is_not_begun_anew():
         await stage.apply(MetadataImage(cluster_id="c", version=50))
         await stage.apply(stage.image(1, 4))
         assert CLICKS not in stage.store.logs
+
+    play(story)
+
+
+def test_a_topic_that_has_gone_is_not_served_from_the_moment_in_which_clients_hear_of_it():
+    """Clients that ask by name would be given its records as those of the topic that came after
+    it, and lose what they write."""
+
+    async def story(stage: Stage) -> None:
+        first = stage.image(1, 0)
+        stage.partitions.on_image(first, ["clicks"])
+        await stage.apply(first)
+        later = stage.image(1, 0)
+        stage.partitions.on_image(later, ["clicks"])
+        second = stage.image(1, 0, topic_id=SECOND)
+        stage.partitions.on_image(second, ["clicks"])
+        for require in (stage.partitions.require_leader, stage.partitions.require_replica):
+            with pytest.raises(NotLeaderError):
+                require("clicks", 0)
+        await stage.apply(later)  # which was waiting, and has the state of the former topic
+        with pytest.raises(NotLeaderError):
+            stage.partitions.require_leader("clicks", 0)
+        await stage.apply(second)
+        assert stage.partitions.require_leader("clicks", 0).topic_id == SECOND
 
     play(story)

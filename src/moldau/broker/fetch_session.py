@@ -43,6 +43,7 @@ class Terms(NamedTuple):
     isolation_level: int = 0
     rack_id: str = ""
     reads_followers: bool = True
+    by_id: bool = True  # names topics so, from version 13 on
     selector: str | None = None
 
 
@@ -90,7 +91,9 @@ class SessionPartition:
         self.turn = turn  # those with lower ones are served before
         self.has_news = True
         self.watched_as: TopicPartition | None = None
-        self._told_high_watermark = -1  # -1: nothing yet, or an error, which is told every time
+        # -1: nothing yet; an error, which is told every time; or a divergence, whose reader goes back
+        # and uses nothing else of the answer.
+        self._told_high_watermark = -1
         self._told_log_start = -1
 
     def tell(self, read: PartitionRead) -> bool:
@@ -101,7 +104,7 @@ class SessionPartition:
             or read.log_start_offset != self._told_log_start
             or read.diverging_epoch is not None
         )
-        self._told_high_watermark = read.high_watermark
+        self._told_high_watermark = read.high_watermark if read.diverging_epoch is None else -1
         self._told_log_start = read.log_start_offset
         return news
 

@@ -1,10 +1,11 @@
 """Incremental fetch sessions (KIP-227): a client names its partitions once, then only changes.
 
 A session is made by a fetch with epoch 0, continued with epoch 1, 2, …, and ended by epoch -1, by
-eviction or with the process. Losing one is harmless: the client is told and starts over. The cache
-is bounded; when it is full, a session unused for two minutes makes room, otherwise the client is
-served without one. (Kafka also lets a larger session evict a smaller one; that only matters with a
-thousand sessions, and makes clients fall out of favour in turns.)
+eviction or with the process. Losing one is harmless: the client is told and starts over. Sessions
+unused for two minutes go when another one comes. The cache is bounded; when it is full of others,
+the client is served without one. (Kafka keeps unused ones until it is full, and then also lets a
+larger session evict a smaller one; that only matters with a thousand sessions, and makes clients
+fall out of favour in turns.)
 
 What happens to a partition is passed on to the sessions that watch it, and to the requests that
 wait there. An append costs one look into a dictionary when nobody watches.
@@ -63,7 +64,8 @@ class FetchSessions:
         """
         if replica_id >= 0:
             self.close(self._of_followers.pop(replica_id, NO_SESSION))
-        if len(self._sessions) >= self._max_sessions() and not self._evict_stale(now_ms):
+        self._evict_stale(now_ms)
+        if len(self._sessions) >= self._max_sessions():
             return None
         session_id = self._draw_id()
         while session_id in self._sessions or session_id == NO_SESSION:
@@ -77,12 +79,14 @@ class FetchSessions:
         """What serves a single request; call `unwatch` when it has waited."""
         return FetchSession(NO_SESSION, now_ms, self._note_idle)
 
-    def _evict_stale(self, now_ms: int) -> bool:
-        oldest = next(iter(self._sessions.values()), None)
-        if oldest is None or now_ms - oldest.last_used_ms < STALE_AFTER_MS:
-            return False
-        self.close(oldest.id)
-        return True
+    def _evict_stale(self, now_ms: int) -> None:
+        """Also while there is room: who was killed closes nothing, and every append would tell it
+        of records."""
+        for session in tuple(self._sessions.values()):
+            if now_ms - session.last_used_ms < STALE_AFTER_MS:
+                return
+            if not session.waits:
+                self.close(session.id)
 
     def require(self, session_id: int, epoch: int, now_ms: int) -> FetchSession:
         """The session for an incremental fetch, moved on to its next epoch."""

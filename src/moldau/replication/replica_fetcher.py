@@ -132,10 +132,11 @@ class ReplicaFetcher:
         return tuple(followed.partition for followed in self._followed.values())
 
     def add(self, partition: Partition) -> None:
-        """Copy this one too; one that is copied already is asked for again without a pause.
+        """Copy this one too; one that was put off is asked for again without a pause.
 
-        Where it is being asked for in this epoch nothing changes: on a long way, in-sync sets that
-        change more often than an answer needs would keep it from ever getting one.
+        Where it is asked for in this epoch nothing changes: on a long way, in-sync sets that change
+        more often than an answer needs would keep it from ever getting one. Nor is an answer thrown
+        away that is being used: its leader does not tell twice what is committed.
         """
         if self._is_asking_for(partition):
             return
@@ -149,8 +150,7 @@ class ReplicaFetcher:
             self._interruption = self._clock.call_later(_INTERRUPT_SECONDS, self._interrupt_late)
 
     def _is_asking_for(self, partition: Partition) -> bool:
-        key = (partition.topic_id, partition.topic_partition.partition)
-        asked = None if self._under_way is None else self._asked.get(key)
+        asked = self._asked.get((partition.topic_id, partition.topic_partition.partition))
         return (
             asked is not None
             and self._is_followed(asked.followed)

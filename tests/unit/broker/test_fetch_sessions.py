@@ -5,7 +5,7 @@ from sys import getsizeof
 
 import pytest
 
-from moldau.broker.fetch_session import FetchSession, Terms
+from moldau.broker.fetch_session import FetchSession, FetchWait, Terms
 from moldau.broker.fetch_sessions import STALE_AFTER_MS, FetchSessions
 from moldau.errors import FetchSessionNotFoundError, InvalidFetchSessionEpochError
 from moldau.replication.partition import PartitionRead
@@ -37,9 +37,9 @@ class Records:
         self.length = length
 
 
-def read(high_watermark=5, log_start=0, length=0):
+def read(high_watermark=5, log_start=0, length=0, diverging=None):
     records = Records(length) if length else None
-    return PartitionRead(records, high_watermark, high_watermark, log_start, None, None)
+    return PartitionRead(records, high_watermark, high_watermark, log_start, None, diverging)
 
 
 def test_epochs_count_up_from_one():
@@ -162,3 +162,26 @@ def test_a_follower_has_one_session():
     assert len(cache) == 3
     for session in (other, consumer, last):
         assert cache.require(session.id, 1, 0) is session
+
+
+def test_after_a_divergence_everything_is_told_again():
+    """A follower goes back, and uses nothing else of the answer: the high watermark, neither."""
+    partition = partition_of_session()
+    partition.tell(read(diverging=(0, 3)))
+
+    assert partition.tell(read())
+
+
+def test_sessions_that_nobody_uses_go_when_another_one_comes():
+    """Who was killed closes nothing, and would be told of records for ever."""
+    cache = sessions()
+    cache.open(0)
+    waiting, used = cache.open(0), cache.open(0)
+    waiting.waits[FetchWait(lambda: None, 1, hears_commits=True)] = None
+    cache.require(used.id, 1, STALE_AFTER_MS)
+
+    cache.open(STALE_AFTER_MS)
+
+    assert len(cache) == 3
+    assert cache.require(waiting.id, 1, STALE_AFTER_MS) is waiting
+    assert cache.require(used.id, 2, STALE_AFTER_MS) is used

@@ -259,7 +259,11 @@ class Bench:
 
     def follow_anew(self, follower: int) -> None:
         """As when a newer state of its partition was applied."""
-        self._fetchers[follower].add(self.replicas[follower].partition)
+        self.follow(follower, self.replicas[follower])
+
+    def follow(self, follower: int, replica: Replica) -> None:
+        """Have a follower that copies already copy this one."""
+        self._fetchers[follower].add(replica.partition)
 
     async def settle(self, seconds: float = 2.0) -> None:
         """Long enough for every follower to fetch a few times."""

@@ -2,12 +2,14 @@
 
 import errno
 
+from moldau.model import TopicPartition
+from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import stamp
 from moldau.replication.rules.leadership import SUSPICIOUS_REPEATS
 from moldau.testing.manual_clock import wait_until_idle
-from moldau.wire.fetch_exchange import FetchAnswer
+from moldau.wire.fetch_exchange import AnsweredPartition, AnsweredTopic, FetchAnswer
 from moldau.wire.fetch_frame import FetchRequest
-from replication.replica_bench import Bench, run_story
+from replication.replica_bench import TOPIC_ID, Bench, Replica, run_story
 
 
 def test_a_follower_copies_and_hears_what_is_committed():
@@ -452,5 +454,47 @@ def test_another_in_sync_set_does_not_take_back_what_is_being_asked_for():
             0,
             1,
         ]
+
+    run_story(story)
+
+
+def test_another_in_sync_set_does_not_throw_away_an_answer_that_is_being_used():
+    """The leader's session does not tell a second time how much is committed."""
+
+    async def story(bench: Bench) -> None:
+        _, follower = await bench.open(1, 2)
+        log = await follower.store.create_log(
+            TopicPartition("clicks", 1), TOPIC_ID, bench.topic_options
+        )
+        other = Replica(bench, 2, follower.files, follower.store, log)
+        for partition in (follower.partition, other.partition):
+            partition.apply_state(bench.state(1, 0))
+        batch = build_batch([(1, None, b"a", ())])
+        stamp(batch, 0, 0)
+        other.partition.append_as_follower(memoryview(batch))
+        link = bench.copy(2, 1)
+        bench.follow(2, other)
+        append = follower.partition.append_as_follower
+
+        def change_meanwhile(records: memoryview) -> None:
+            append(records)
+            bench.follow(2, other)
+
+        follower.partition.append_as_follower = change_meanwhile
+        rows = [
+            AnsweredPartition(0, 0, 0, 0, 0, (), -1, memoryview(batch)),
+            AnsweredPartition(1, 0, 1, 1, 0, (), -1, memoryview(b"")),
+        ]
+        answers = [FetchAnswer(0, 0, 7, [AnsweredTopic(None, TOPIC_ID, rows)])]
+
+        async def fetch(request: FetchRequest) -> FetchAnswer:
+            if not answers:
+                await bench.clock.sleep(10)
+            return answers.pop() if answers else FetchAnswer(0, 0, 7, [])
+
+        link.fetch = fetch
+        await wait_until_idle()
+        assert follower.values == [b"a"]
+        assert other.partition.high_watermark == 1
 
     run_story(story)

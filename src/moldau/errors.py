@@ -353,6 +353,12 @@ class InvalidFetchSessionEpochError(KafkaError):
     code = ErrorCode.invalid_fetch_session_epoch
 
 
+class FetchSessionTopicIdError(KafkaError):
+    """The fetch session was made with topic names and goes on with ids, or the other way round."""
+
+    code = ErrorCode.fetch_session_topic_id_error
+
+
 class StorageError(KafkaError):
     """The log directory failed and is offline."""
 

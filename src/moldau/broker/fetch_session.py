@@ -91,8 +91,8 @@ class SessionPartition:
         self.turn = turn  # those with lower ones are served before
         self.has_news = True
         self.watched_as: TopicPartition | None = None
-        # -1: nothing yet; an error, which is told every time; or a divergence, whose reader goes back
-        # and uses nothing else of the answer.
+        # -1: nothing yet; an error, which is told every time; or a divergence, whose reader goes
+        # back and uses nothing else of the answer.
         self._told_high_watermark = -1
         self._told_log_start = -1
 

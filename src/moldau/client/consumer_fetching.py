@@ -164,7 +164,7 @@ class Fetching:
 
     def _encode(self, version: int, session: FetchSessionHandler, fetch: Fetch) -> bytes:
         session.want_only(fetch.wanted)
-        named = session.next_request()
+        named = session.next_request(by_name=version <= _LAST_BY_NAME)
         settings = self._settings
         request = FetchRequest(
             replica_id=CONSUMER,

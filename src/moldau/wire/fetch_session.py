@@ -87,16 +87,26 @@ class FetchSessionHandler:
 
     # Requests and answers
 
-    def next_request(self) -> SessionRequest:
-        """Everything in a first request; later what is new, moved or no longer wanted."""
+    def next_request(self, *, by_name: bool = False) -> SessionRequest:
+        """Everything in a first request; later what is new, moved or no longer wanted.
+
+        `by_name` before version 13. To forget a topic that was made anew would be to forget the new
+        one, then: what is forgotten is so after what is wanted.
+        """
         if self._epoch == INITIAL_EPOCH:
             named, dropped = self._wanted, _NOTHING
         else:
             named = {key: self._wanted[key] for key in self._unsaid}
-            dropped = self._dropped
+            dropped = self._without_renewed() if by_name else self._dropped
         request = SessionRequest(self._id, self._epoch, _by_topic(named), _forget(dropped))
         self._unsaid, self._dropped = {}, {}
         return request
+
+    def _without_renewed(self) -> dict[SessionKey, None]:
+        if not self._dropped:
+            return _NOTHING
+        wanted = {(topic.name, index) for topic, index in self._wanted}
+        return {(topic, i): None for topic, i in self._dropped if (topic.name, i) not in wanted}
 
     def answered(self, session_id: int) -> None:
         self._id = session_id

@@ -137,3 +137,15 @@ def test_what_was_dropped_and_is_wanted_again_is_named_and_not_forgotten() -> No
     request = session.next_request()
     assert named(request) == {0: 1}
     assert forgotten(request) == [1]
+
+
+def test_a_topic_that_was_made_anew_is_not_forgotten_by_its_name() -> None:
+    """A broker forgets after it has taken up what is wanted; the new topic would be gone."""
+    session = FetchSessionHandler()
+    ask(session, wanted(p0=1, p1=2))
+    session.answered(77)
+    anew = TopicKey("clicks", UUID(int=2))
+    session.want_only({(anew, 0): row(0, 0)})
+    request = session.next_request(by_name=True)
+    assert named(request) == {0: 0}
+    assert forgotten(request) == [1]

@@ -36,7 +36,12 @@ from moldau.broker.fetch_session import (
     TopicReference,
 )
 from moldau.broker.request_context import RequestContext
-from moldau.errors import FetchSessionNotFoundError, KafkaError, UnknownTopicIdError
+from moldau.errors import (
+    FetchSessionNotFoundError,
+    FetchSessionTopicIdError,
+    KafkaError,
+    UnknownTopicIdError,
+)
 from moldau.model import BrokerId, TopicPartition
 from moldau.model.protocol_numbers import READ_COMMITTED
 from moldau.net.port import Chunk
@@ -58,6 +63,8 @@ API = serves(FETCH, by_hand=True)
 
 _FIRST_WITH_RACK = 11
 """From this version on a consumer can be sent to a follower, and so may read from one."""
+
+_FIRST_BY_ID = 13
 
 
 class _Plan(NamedTuple):
@@ -166,11 +173,15 @@ def _plan(request: FetchRequest, context: RequestContext) -> _Plan:
     now_ms = services.clock.now_ms()
     epoch = request.session_epoch
     is_incremental = epoch not in (FINAL_EPOCH, INITIAL_EPOCH)
+    by_id = context.version >= _FIRST_BY_ID
     session: FetchSession | None = None
     if is_incremental:
         session = sessions.require(request.session_id, epoch, now_ms)
         if session.terms.replica_id != request.replica_id:
             raise FetchSessionNotFoundError(f"session {session.id} belongs to another client")
+        if session.terms.by_id != by_id:
+            sessions.close(session.id)
+            raise FetchSessionTopicIdError(f"session {session.id} names topics another way")
     else:
         if request.session_id != NO_SESSION:
             sessions.close(request.session_id)
@@ -185,6 +196,7 @@ def _plan(request: FetchRequest, context: RequestContext) -> _Plan:
             request.isolation_level,
             request.rack_id,
             context.version >= _FIRST_WITH_RACK,
+            by_id,
             services.options.replica_selector_class,
         ),
         _wanted(request),

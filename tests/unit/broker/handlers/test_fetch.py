@@ -139,3 +139,13 @@ def test_a_session_is_made_on_request_and_asked_for_in_vain_when_it_is_forgotten
     assert ErrorCode(wrong.error_code) is ErrorCode.invalid_fetch_session_epoch
     strange = stage.ask(BY_NAME, session_id=1, epoch=1)
     assert ErrorCode(strange.error_code) is ErrorCode.fetch_session_id_not_found
+
+
+@pytest.mark.parametrize(("made", "used"), [(BY_NAME, BY_ID), (BY_ID, BY_NAME)])
+def test_a_session_names_topics_in_one_way(made: int, used: int) -> None:
+    """Else an answer would have to name a topic by what was never said of it."""
+    stage = Stage()
+    stage.ask(made, epoch=INITIAL_EPOCH)
+    answer = stage.ask(used, session_id=4711, epoch=1)
+    assert ErrorCode(answer.error_code) is ErrorCode.fetch_session_topic_id_error
+    assert len(stage.sessions) == 0

@@ -26,8 +26,8 @@ _NOTHING_IS_OBSOLETE = Edit(
 )
 _APPLY_WHILE_LOST = Edit(
     _PARTITIONS,
-    "if self._is_suspended or self._is_obsolete(image) or is_gone:",
-    "if self._is_obsolete(image) or is_gone:",
+    "        is_late = self._is_suspended or self._is_obsolete(image)\n",
+    "        is_late = self._is_obsolete(image)\n",
 )
 _APPLY_WHAT_WAITED = Edit(
     _PARTITIONS,
@@ -288,6 +288,22 @@ MUTANTS = (
         tests=(
             f"{_UNIT}/test_partitions.py::"
             "test_images_that_wait_when_the_session_ends_are_not_applied",
+        ),
+    ),
+    Mutant(
+        name="serve-a-topic-that-has-gone",
+        rule="REP-3",
+        breaks="a topic is served under a name that clients were told is another topic's",
+        edits=(
+            Edit(
+                _PARTITIONS,
+                "                self._suspend_gone(_find_gone(changed, former, image))\n",
+                "                pass\n",
+            ),
+        ),
+        tests=(
+            f"{_UNIT}/test_partitions.py::test_a_topic_that_has_gone_is_not_served_from_the_moment_"
+            "in_which_clients_hear_of_it",
         ),
     ),
     Mutant(

@@ -41,6 +41,21 @@ MUTANTS = (
         tests=(f"{_ENDS}[high-watermark]",),
     ),
     Mutant(
+        name="a-high-watermark-is-told-beside-a-divergence",
+        rule="ISR-4",
+        breaks="a follower that goes back never hears of what was committed meanwhile",
+        edits=(
+            Edit(
+                _SESSION,
+                "read.high_watermark if read.diverging_epoch is None else -1",
+                "read.high_watermark",
+            ),
+        ),
+        tests=(
+            "unit/broker/test_fetch_sessions.py::test_after_a_divergence_everything_is_told_again",
+        ),
+    ),
+    Mutant(
         name="an-election-is-no-news",
         rule="ISR-4",
         breaks="who is at rest does not hear of another epoch, in-sync set or log start",

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from moldau.records.batch_builder import build_batch
-from moldau.wire.apis import API_VERSIONS, FETCH, PRODUCE
+from moldau.wire.apis import API_VERSIONS, FETCH, METADATA, PRODUCE
 from moldau.wire.headers import request_prefix
 from moldau.wire.messages import encode_request
 from moldau.wire.shape import fit
@@ -25,6 +25,7 @@ _PRODUCE_VERSION = 11  # the newest that names topics instead of giving their id
 _FETCH_VERSION = 12
 _API_VERSIONS_VERSION = 3
 _CREATE_TOPICS_VERSION = 7
+_METADATA_VERSION = 12
 
 _TIMEOUT_MS = 30_000
 _LENGTH_AND_HEADER_BYTES = 9  # of a flexible answer
@@ -113,6 +114,17 @@ def api_versions() -> Prepared:
     values = {"client_software_name": "bench", "client_software_version": "1"}
     entity = fit(request_class(API_VERSIONS.key, _API_VERSIONS_VERSION), values)
     return Prepared(encode_request(entity, 1, CLIENT_ID), 8, 0)
+
+
+def metadata() -> Prepared:
+    """Of all topics. This version has no error of its own; the throttle time is in its place."""
+    values = {
+        "topics": None,
+        "allow_auto_topic_creation": False,
+        "include_topic_authorized_operations": False,
+    }
+    entity = fit(request_class(METADATA.key, _METADATA_VERSION), values)
+    return Prepared(encode_request(entity, 1, CLIENT_ID), _LENGTH_AND_HEADER_BYTES, 0)
 
 
 def create_topic(

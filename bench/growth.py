@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from random import Random
 
-from bench.frames import Batch, Prepared, fetch, make_batch, produce
+from bench.frames import Batch, Prepared, fetch, make_batch, metadata, produce
 from bench.measure import CPU_US_PER_REQUEST, Measured, least, measure, take_turns
 from bench.processes import ServerProcess, running_broker
 from bench.raw_client import RawClient
@@ -25,9 +25,12 @@ from bench.throughput import (
 
 GOAL_LOG = 1.05
 GOAL_PARTITIONS = 1.2
+GOAL_METADATA = 2.0
+"""Its answer is as large as there are partitions: 40 bytes for each are copied and sent."""
 _BATCH_BYTES = 128 * KIB
 _RECORD_BYTES = 1 * KIB
 _SMALL_LOG_BYTES = 32 << 20
+_METADATA = "Metadata of all topics"
 _HOT_BYTES = 32 << 20
 """What is read in order: the end of the log, which is in the page cache in both cases."""
 
@@ -133,7 +136,7 @@ def _run_partitions(scale: Scale, outcome: Outcome) -> None:
             outcome.goals.append(
                 Goal(
                     figure=f"cost of {name}, {scale.partitions:,} partitions on the broker",
-                    to_reach=GOAL_PARTITIONS,
+                    to_reach=GOAL_METADATA if name == _METADATA else GOAL_PARTITIONS,
                     measured=ratio,
                 )
             )
@@ -155,6 +158,7 @@ def _small_requests(
 
     # Fetches come first: their answers are alike only while the logs are empty.
     return {
+        _METADATA: rounds_of_requests(broker, client, metadata(), count // 6, 1),
         "fetch from one": rounds_of_requests(broker, client, fetches[0], count, PIPELINED),
         "fetch from all": to_all(fetches),
         "produce to one": rounds_of_requests(broker, client, produces[0], count, PIPELINED),

@@ -12,7 +12,6 @@ from moldau.cluster.rules.metadata_image import (
     Endpoint,
     MetadataImage,
     PartitionState,
-    TopicState,
 )
 from moldau.errors import ErrorCode
 from moldau.model import BrokerId
@@ -31,16 +30,6 @@ class PartitionValues(TypedDict):
     offline_replicas: list[BrokerId]
 
 
-class TopicValues(TypedDict):
-    """One topic in the words of Metadata."""
-
-    error_code: ErrorCode
-    name: str | None
-    topic_id: object
-    is_internal: bool
-    partitions: list[PartitionValues]
-
-
 def partition_values(
     number: int, state: PartitionState, alive: Collection[BrokerId]
 ) -> PartitionValues:
@@ -56,18 +45,9 @@ def partition_values(
     }
 
 
-def topic_values(topic: TopicState, image: MetadataImage) -> TopicValues:
-    values = bare_topic_values(topic.name, topic.topic_id)
-    values["partitions"] = [
-        partition_values(number, state, image.brokers)
-        for number, state in enumerate(topic.partitions)
-    ]
-    return values
-
-
 def bare_topic_values(
     name: str | None, topic_id: object, error: ErrorCode = ErrorCode.none
-) -> TopicValues:
+) -> dict[str, object]:
     """A topic without partitions, or none at all."""
     return {
         "error_code": error,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from moldau.broker.encoded_topics import PARTITIONS_AT_ONCE, VERSIONS_KEPT, EncodedTopics
 from moldau.broker.handlers.metadata import API
 from moldau.broker.slices import answered_class, encode_element
-from moldau.broker.topic_metadata import topic_values
+from moldau.broker.topic_metadata import bare_topic_values, partition_values
 from moldau.cluster.rules.metadata_image import (
     BrokerState,
     MetadataImage,
@@ -69,9 +69,17 @@ def _plain(image: MetadataImage, version: int) -> list[bytes]:
     """Without anything that is kept."""
     topic_class = answered_class(API, version, "topics")
     return [
-        encode_element(topic_class, topic_values(topic, image), API)
+        encode_element(topic_class, _topic_values(topic, image), API)
         for topic in image.topics.values()
     ]
+
+
+def _topic_values(topic: TopicState, image: MetadataImage) -> dict[str, object]:
+    rows = [
+        partition_values(number, state, image.brokers)
+        for number, state in enumerate(topic.partitions)
+    ]
+    return {**bare_topic_values(topic.name, topic.topic_id), "partitions": rows}
 
 
 async def _encode(encoded: EncodedTopics, image: MetadataImage, version: int) -> list[bytes]:

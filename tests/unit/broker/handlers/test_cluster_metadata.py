@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
@@ -12,7 +13,7 @@ from moldau.errors import ErrorCode
 from moldau.testing.manual_clock import wait_until_idle
 from moldau.wire.layout import layout_of
 
-METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER = 3, 10, 60
+METADATA, FIND_COORDINATOR, DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS = 3, 10, 60, 75
 LISTENER = "PLAINTEXT"
 
 
@@ -88,6 +89,78 @@ def test_every_version_tells_all_topics_or_those_asked_for_each_of_them_once() -
                 assert found.topics[1].error_code is ErrorCode.unknown_topic_id
 
     play(story, auto_create_topics_enable="false")
+
+
+async def pages(cluster: Cluster, machine: Machine, names: Sequence[str], limit: int) -> list[Any]:
+    """Every page, as a tool asks for them that follows the cursors."""
+    found: list[Any] = []
+    while not found or found[-1].next_cursor is not None:
+        cursor = found[-1].next_cursor if found else None
+        found.append(
+            await cluster.ask(
+                machine,
+                DESCRIBE_TOPIC_PARTITIONS,
+                0,
+                topics=[{"name": name} for name in names],
+                response_partition_limit=limit,
+                cursor=cursor
+                and {"topic_name": cursor.topic_name, "partition_index": cursor.partition_index},
+            )
+        )
+    return found
+
+
+def test_topics_are_described_in_pages_of_no_more_partitions_than_asked_for() -> None:
+    async def story(cluster: Cluster) -> None:
+        machine, _ = await cluster.start(1, 2)
+        counts = {"clicks": 5, "orders": 1, "visits": 3}
+        for name, count in counts.items():
+            await cluster.create(machine, name, *([1, 2],) * count)
+        everything = [(name, number) for name, count in counts.items() for number in range(count)]
+        for limit in range(1, 12):
+            found = await pages(cluster, machine, (), limit)
+            rows = [
+                [
+                    (topic.name, row.partition_index)
+                    for topic in page.topics
+                    for row in topic.partitions
+                ]
+                for page in found
+            ]
+            assert [row for page in rows for row in page] == everything
+            assert {len(page) for page in rows[:-1]} <= {limit}
+            assert len(rows[-1]) <= limit
+        (page,) = await pages(cluster, machine, ("visits", "a b", "missing"), 10)
+        assert [(topic.name, topic.error_code) for topic in page.topics] == [
+            ("a b", ErrorCode.invalid_topic_exception),
+            ("missing", ErrorCode.unknown_topic_or_partition),
+            ("visits", ErrorCode.none),
+        ]
+        for row in page.topics[2].partitions:
+            assert (row.leader_id, row.replica_nodes, row.offline_replicas) == (1, (1, 2), ())
+            assert (row.eligible_leader_replicas, row.last_known_elr) == ((), ())
+
+    play(story)
+
+
+def test_a_cursor_past_the_end_or_before_the_beginning_is_no_error() -> None:
+    async def story(cluster: Cluster) -> None:
+        (one,) = await cluster.start(1)
+        await cluster.create(one, "clicks", [1], [1])
+        for partition, numbers in ((-3, [0, 1]), (7, [])):
+            page = await cluster.ask(
+                one,
+                DESCRIBE_TOPIC_PARTITIONS,
+                0,
+                topics=[],
+                response_partition_limit=10,
+                cursor={"topic_name": "clicks", "partition_index": partition},
+            )
+            (topic,) = page.topics
+            assert [row.partition_index for row in topic.partitions] == numbers
+            assert page.next_cursor is None
+
+    play(story)
 
 
 def test_replicas_that_are_offline_and_leaders_that_are_missing_are_told() -> None:

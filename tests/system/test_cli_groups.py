@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
+import select
 import signal
 import subprocess
+import sys
+import termios
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -17,6 +21,7 @@ from support.command_line import PATIENCE, Cli, process
 from support.group_members import ConfluentMember, Member
 from support.rows import Row
 from support.topics import Topics, fresh_name
+from support.waiting import eventually
 
 HOUR_SECONDS = 3600
 
@@ -358,3 +363,29 @@ def test_a_reader_that_has_enough_leaves_the_group_in_order(
         assert consuming.wait(PATIENCE) == 141
     assert committed(cli, group) == {0: 10, 1: 5}
     assert cli("consume", topic, "--group", group, "--until-end") == "unread\n"
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_a_reader_that_stops_reading_keeps_nobody_from_leaving_the_group(
+    cli: Cli, bootstrap: str, topic: str, group: str
+) -> None:
+    arguments = consume(bootstrap, topic, group, "--from-beginning")
+    with process(*arguments, stdout=subprocess.PIPE) as consuming:
+        assert read_lines(consuming.stdout, 15) == OLD | NEW
+        many = [Row(None, b"%0100d" % number) for number in range(5000)]
+        confluent_client.produce(bootstrap, topic, many, partition=1)
+        assert consuming.stdout is not None
+        assert consuming.stdout.readline() == b"%0100d\n" % 0  # and the pipe is full soon
+        eventually(lambda: _is_full(consuming.stdout), "a full pipe")
+        consuming.send_signal(signal.SIGINT)
+        assert consuming.wait(PATIENCE) == 130
+    (described,) = cli.json("groups", "describe", group)
+    assert described["state"] == "Empty"
+    assert committed(cli, group)[1] < 5005  # what could not be printed is seen again
+
+
+def _is_full(pipe: IO[bytes] | None) -> bool:
+    assert pipe is not None
+    held = fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4)
+    size = fcntl.fcntl(pipe, fcntl.F_GETPIPE_SZ)
+    return int.from_bytes(held, sys.byteorder) > size - select.PIPE_BUF

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from moldau.client.admin_values import NewTopic
+from moldau.client.blocking import Admin
 from moldau.client.blocking_producer import Producer
 from support.broker_process import BrokerProcess, broker_process
 from support.command_line import PATIENCE, start_process, write_lines
@@ -104,6 +106,8 @@ def test_produce_says_that_a_killed_broker_is_away_and_when_it_is_back(
 def test_produce_says_that_a_stopped_broker_does_not_answer(
     running: BrokerProcess, commands: list[Command], tmp_path: Path
 ) -> None:
+    with Admin(running.bootstrap) as admin:  # whoever reads may be there before who writes
+        admin.create_topics([NewTopic(name="clicks")])
     producing = Command(tmp_path, "produce", "clicks", "--bootstrap", running.bootstrap, reads=True)
     commands.append(producing)
     producing.write("one")

@@ -7,9 +7,15 @@ end comes. Records that could not be printed are left for the next one.
 
 from __future__ import annotations
 
+import asyncio
+import os
+import stat
 import sys
+import threading
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from queue import SimpleQueue
 
 from moldau.cli.consume_start import AtBeginning, BeforeEnd, Start, go_to_start
 from moldau.cli.output import note
@@ -24,6 +30,8 @@ from moldau.model import TopicPartition
 
 _POLL_SECONDS = 1.0
 _POLL_RECORDS = 5000
+_LAST_SECONDS = 1.0
+"""How long a command that is to end waits for whoever reads what it prints."""
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -109,6 +117,74 @@ async def _with_ranges(
     return OffsetOutOfRangeError(f"{error} ({ranges})")
 
 
+class _Output:
+    """stdout. A pipe or a terminal may keep a writer waiting, so that a thread writes to those: the
+    consumer goes on meanwhile, as a member of its group, and hears of Ctrl-C.
+
+    The thread is a daemon, and uses the descriptor alone: a command can end while it waits.
+    """
+
+    def __init__(self) -> None:
+        self._descriptor = _find_descriptor_that_waits()
+        self._pieces: SimpleQueue[tuple[bytes, Future[None]]] = SimpleQueue()
+        if self._descriptor is not None:
+            writer = threading.Thread(
+                target=self._write_pieces, args=(self._descriptor,), name="stdout", daemon=True
+            )
+            writer.start()
+
+    async def write(self, data: bytes) -> None:
+        """Over when all is written."""
+        if self._descriptor is None:
+            out = sys.stdout.buffer
+            out.write(data)
+            out.flush()
+        else:
+            written: Future[None] = Future()
+            self._pieces.put((data, written))
+            try:
+                await asyncio.wrap_future(written)
+            except asyncio.CancelledError:
+                await self._finish_soon(written)
+
+    async def _finish_soon(self, written: Future[None]) -> None:
+        """The command is to end. What is printed by now, or in a moment, counts as printed: the
+        next one to wait is cancelled then."""
+        if not written.cancelled():
+            await asyncio.wait([asyncio.wrap_future(written)], timeout=_LAST_SECONDS)
+        if not written.done() or written.cancelled() or written.exception() is not None:
+            raise asyncio.CancelledError
+        task = asyncio.current_task()
+        if task is not None:
+            task.uncancel()
+            task.cancel()
+
+    def _write_pieces(self, descriptor: int) -> None:
+        while True:
+            data, written = self._pieces.get()
+            if not written.set_running_or_notify_cancel():
+                continue
+            left = memoryview(data)
+            try:
+                while left:
+                    left = left[os.write(descriptor, left) :]
+            except OSError as error:  # the reader has gone
+                written.set_exception(error)
+            else:
+                written.set_result(None)
+
+
+def _find_descriptor_that_waits() -> int | None:
+    """That of stdout, unless it is a file, or nothing of the system's."""
+    try:
+        descriptor = sys.stdout.fileno()
+    except (OSError, ValueError):
+        return None
+    mode = os.fstat(descriptor).st_mode
+    waits = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)
+    return descriptor if waits else None
+
+
 class Printing:
     """Prints what a consumer gives; `ends` is where to stop, if anywhere."""
 
@@ -119,6 +195,7 @@ class Printing:
         self._consumption = consumption
         self._ends = ends
         self._left = consumption.max_records
+        self._output = _Output()
         self._count = self._size_bytes = 0
         has_end = consumption.until_end or consumption.max_records is not None
         # Where the records are seen, they are progress enough.
@@ -139,7 +216,7 @@ class Printing:
             records = await self._consumer.poll(timeout_seconds, limit)
             if not records and idle_seconds is not None:
                 return
-            self._print(await self._cut(records))
+            await self._print(await self._cut(records))
 
     async def _is_at_end(self) -> bool:
         """Whether all partitions have been read to their ends.
@@ -183,11 +260,11 @@ class Printing:
             self._consumer.pause(partition)
         return [one for one in records if one.offset < passed.get(one[:2], one.offset + 1)]  # type: ignore[call-overload]
 
-    def _print(self, records: Sequence[ConsumerRecord]) -> None:
+    async def _print(self, records: Sequence[ConsumerRecord]) -> None:
+        if not records:
+            return
         text = self._consumption.formatter(records)
-        out = sys.stdout.buffer
-        out.write(text)
-        out.flush()
+        await self._output.write(text)
         self._count += len(records)
         self._size_bytes += len(text)
         if self._progress is not None:

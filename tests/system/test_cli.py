@@ -251,6 +251,17 @@ def test_a_topic_that_is_not_there_cannot_be_read(cli: Cli) -> None:
     assert "nowhere" not in cli("topics", "list")
 
 
+def test_an_election_where_there_is_no_partition_is_a_failure_and_nothing_else(
+    cli: Cli, topic: str
+) -> None:
+    cli("topics", "create", topic)
+    cli("elect", "preferred", f"{topic}-9", code=1)
+    assert f"there is no partition {topic}-9" in cli.err
+    assert "no election was needed" not in cli.err
+    cli("elect", "preferred", f"{topic}-0")
+    assert "no election was needed" in cli.err
+
+
 def test_a_record_that_is_too_large_is_refused(cli: Cli, topic: str, tmp_path: Path) -> None:
     cli("topics", "create", topic, "--config", "max.message.bytes=1000")
     file = write_lines(tmp_path, "fits", "x" * 5000)
@@ -339,6 +350,23 @@ def test_lines_typed_at_a_terminal_are_sent(shared: RunningBroker, cli: Cli, top
     os.close(ours)
     assert producing.returncode == 0
     assert b"1 record sent" in err
+
+
+@pytest.mark.usefixtures("ctrl_c")
+def test_ctrl_c_at_the_prompt_ends_its_line(shared: RunningBroker, cli: Cli, topic: str) -> None:
+    cli("topics", "create", topic)
+    ours, theirs = pty.openpty()
+    with process(
+        *("produce", topic, "--bootstrap", shared.bootstrap), stdin=theirs, stdout=theirs
+    ) as producing:
+        os.close(theirs)
+        read_until_prompt(ours)
+        producing.send_signal(signal.SIGINT)
+        _, err = producing.communicate(timeout=PATIENCE)
+        assert os.read(ours, 1000).endswith(b"\n")
+    os.close(ours)
+    assert producing.returncode == 130
+    assert err == f"0 records sent to {topic}\n".encode()
 
 
 def test_a_reader_that_has_enough_ends_consuming_quietly(

@@ -63,7 +63,7 @@ def elect(
         print_document({"elected": rows})
     elif elected:
         typer.echo(f"elected leaders of {', '.join(map(str, elected))}")
-    else:
+    elif all(isinstance(error, ElectionNotNeededError) for error in answers.values()):
         note("no election was needed")
     end_with(e for e in answers.values() if not isinstance(e, ElectionNotNeededError))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moldau.errors import (
-    BrokerUnreachableError,
+    ClusterUnreachableError,
     GroupNotEmptyError,
     GroupNotFoundError,
     InvariantViolation,
@@ -15,7 +15,7 @@ from moldau.errors import (
 
 _REMEDIES: tuple[tuple[type[MoldauError], str], ...] = (
     (
-        BrokerUnreachableError,
+        ClusterUnreachableError,
         "start one with `moldau start`, or name another with --bootstrap",
     ),
     (NoAnswerError, "see whether the broker is alive, then try again"),

@@ -142,7 +142,11 @@ class _Input:
         self._account = account
         self._production = production
         input_bytes = _input_bytes(production.file)
-        self._progress = Progress(input_bytes, has_end=input_bytes is not None)
+        self._progress = Progress(
+            input_bytes,
+            has_end=input_bytes is not None,
+            has_prompt=_is_typed(production.file),
+        )
         self._line_count = 0
         self._read_bytes = 0
         rate = production.records_per_second
@@ -218,10 +222,14 @@ def _open_input(file: Path | None) -> Iterator[Sequence[bytes]]:
     if file is not None:
         with file.open("rb", buffering=0) as stream:
             yield from read_lines(stream.fileno())
-    elif sys.stdin.isatty() and sys.stdout.isatty():
+    elif _is_typed(file):
         yield from _prompt_lines()
     else:
         yield from read_lines(sys.stdin.fileno())
+
+
+def _is_typed(file: Path | None) -> bool:
+    return file is None and sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def _prompt_lines() -> Iterator[Sequence[bytes]]:
@@ -231,8 +239,11 @@ def _prompt_lines() -> Iterator[Sequence[bytes]]:
     while True:
         try:
             line = input(_PROMPT)
-        except EOFError:
+        except (EOFError, KeyboardInterrupt) as end:
             sys.stdout.write("\n")
+            sys.stdout.flush()  # before what is said on stderr
+            if isinstance(end, KeyboardInterrupt):
+                raise
             return
         yield (line.encode(errors="surrogateescape"),)
         yield ()

@@ -18,13 +18,18 @@ _LOGGED_EVERY_SECONDS = 10.0
 class Progress:
     """Shows how many records have gone, how fast, and how much of the input is left."""
 
-    def __init__(self, total_bytes: int | None = None, *, has_end: bool) -> None:
-        """Of work without an end a log says nothing: it would grow for ever."""
+    def __init__(
+        self, total_bytes: int | None = None, *, has_end: bool, has_prompt: bool = False
+    ) -> None:
+        """Of work without an end a log says nothing: it would grow for ever. Nor is anything shown
+        where a person types at a prompt: it would stand in front of it."""
         self._total_bytes = total_bytes
         self._is_watched = sys.stderr.isatty()
         self._began = time.monotonic()
         self._next = math.inf
-        if self._is_watched:
+        if has_prompt:
+            pass
+        elif self._is_watched:
             self._next = self._began + _FIRST_AFTER_SECONDS  # short work shows nothing
         elif has_end:
             self._next = self._began + _LOGGED_EVERY_SECONDS

@@ -15,7 +15,12 @@ import typer
 from moldau import __version__
 from moldau.cli import main
 from moldau.cli.lazy import Command, LazyCommands, LazyGroup
-from moldau.errors import ClusterUnreachableError, InvariantViolation, UnknownTopicError
+from moldau.errors import (
+    BrokerUnreachableError,
+    ClusterUnreachableError,
+    InvariantViolation,
+    UnknownTopicError,
+)
 
 NOBODY = "127.0.0.1:1"
 
@@ -290,6 +295,13 @@ def test_the_sentence_about_an_unreachable_cluster_names_the_remedy() -> None:
     assert sentence is not None
     assert sentence.startswith("no broker answers at x:1; start one")
     assert explain(ValueError("a bug")) is None
+
+
+def test_a_broker_that_is_not_in_the_cluster_is_not_mended_by_another_address() -> None:
+    from moldau.cli.failures import explain
+
+    message = "broker 7 is not in the cluster's metadata"
+    assert explain(BrokerUnreachableError(message)) == message
 
 
 _INTERRUPTED_WHILE_LOADING = """

@@ -50,6 +50,16 @@ def test_long_work_is_shown_again_and_again_and_cleared(
     ]
 
 
+def test_beside_a_prompt_nothing_is_shown(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr("sys.stderr", terminal)
+    shown = Progress(has_end=False, has_prompt=True)
+    clock.now += 100
+    shown.show(1, 10)
+    shown.clear()
+    assert terminal.getvalue() == ""
+
+
 def test_short_work_shows_nothing(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = Terminal()
     monkeypatch.setattr("sys.stderr", terminal)

@@ -13,6 +13,7 @@ _PREFERRED = "moldau.cluster.rules.preferred_leaders"
 _CONTROLLERSHIP = "moldau.cluster.controllership"
 _WRITER = "moldau.cluster.state_writer"
 _MEMBERSHIP = "moldau.broker.membership"
+_ENCODED = "moldau.broker.encoded_topics"
 _RULES = "unit/cluster/rules"
 _UNIT = "unit/cluster"
 
@@ -444,6 +445,31 @@ MUTANTS = (
         edits=(_PUBLISH_WHAT_WAS_WRITTEN_OVER, _PUBLISH_WHAT_WAS_READ_EARLIER),
         tests=(
             f"{_UNIT}/test_state_writer.py::test_a_published_state_never_goes_back_to_an_older_one",
+        ),
+    ),
+    # What clients are told
+    Mutant(
+        name="tell-of-brokers-that-are-gone",
+        rule="metadata answers",
+        breaks="what was encoded is kept when a broker comes or goes",
+        edits=(Edit(_ENCODED, "if self._alive != image.brokers.keys():", "if not self._alive:"),),
+        tests=(
+            "unit/broker/test_encoded_topics.py"
+            "::test_a_broker_that_comes_or_goes_changes_what_is_said_of_every_topic",
+        ),
+    ),
+    Mutant(
+        name="tell-of-topics-as-they-were",
+        rule="metadata answers",
+        breaks="what was encoded is kept when a topic changes",
+        edits=(
+            Edit(
+                _ENCODED, "if encoded is None or encoded.state is not topic:", "if encoded is None:"
+            ),
+            Edit(_ENCODED, "if self._current is not image.topics:", "if not self._current:"),
+        ),
+        tests=(
+            "unit/broker/test_encoded_topics.py::test_a_change_costs_the_topics_that_it_is_about",
         ),
     ),
 )

@@ -200,6 +200,8 @@ class Partitions:
         for key, partition in tuple(self._partitions.items()) if names else ():
             if key.topic in names and self._has_gone(partition):
                 partition.suspend()
+                if self._fetchers is not None:
+                    self._fetchers.forget(key)
                 self._observer.on_change(key)
 
     def _has_gone(self, partition: Partition) -> bool:

@@ -518,3 +518,19 @@ def test_a_topic_that_has_gone_is_not_served_from_the_moment_in_which_clients_he
         assert stage.partitions.require_leader("clicks", 0).topic_id == SECOND
 
     play(story)
+
+
+def test_a_topic_that_has_gone_is_not_copied_any_more():
+    async def story(stage: Stage) -> None:
+        await stage.apply(stage.image(2, 0))
+        assert stage.fetchers.followed == {CLICKS: 2}
+        gone = MetadataImage(cluster_id="c", version=2)
+        stage.partitions.on_image(gone, ["clicks"])
+        assert stage.fetchers.followed == {}
+        with pytest.raises(NotLeaderError):
+            stage.partitions.require_replica("clicks", 0)
+        await stage.apply(gone)
+        with pytest.raises(UnknownTopicError):
+            stage.partitions.require_replica("clicks", 0)
+
+    play(story)

@@ -114,7 +114,8 @@ class LocalCluster:
                 say(f"starting ZooKeeper ({self.plan.zookeeper_nodes})")
                 self._start_zookeeper(remedy, had=len(nodes))
             if missing:
-                say(f"starting brokers {', '.join(str(broker.id) for broker in missing)}")
+                noun = "broker" if len(missing) == 1 else "brokers"
+                say(f"starting {noun} {', '.join(str(broker.id) for broker in missing)}")
             for broker in missing:
                 broker.launch(self.zookeeper.connect, settings)
             for broker in missing:

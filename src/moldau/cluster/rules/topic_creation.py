@@ -199,8 +199,8 @@ def _check_replication_factor(replication_factor: int, brokers: Sequence[BrokerR
         )
     if replication_factor > len(brokers):
         raise InvalidReplicationFactorError(
-            f"the replication factor is {replication_factor}, but only {len(brokers)} brokers "
-            "are alive"
+            f"the replication factor is {replication_factor}, but only "
+            + ("1 broker is alive" if len(brokers) == 1 else f"{len(brokers)} brokers are alive")
         )
 
 

@@ -141,6 +141,8 @@ def test_a_default_that_cannot_be_met_is_refused_as_well() -> None:
         plan(TopicSpec(name="t"), default_factor=4)
     with pytest.raises(InvalidReplicationFactorError, match="only 0 brokers"):
         plan(TopicSpec(name="t"), brokers=[])
+    with pytest.raises(InvalidReplicationFactorError, match="only 1 broker is alive"):
+        plan(TopicSpec(name="t", replication_factor=3), brokers=THREE[:1])
 
 
 def test_an_existing_topic_is_told_before_other_faults() -> None:

@@ -24,9 +24,11 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-KEPT_SECONDS: Final = 10.0
+KEPT_SECONDS: Final = 20.0
 """After a broker has read a notification it leaves it to the others for so long. Kafka keeps them
-for a quarter of an hour, and lists them all at each change."""
+for a quarter of an hour, and lists them all at each change. Longer than a session lasts (18 s by
+default): a broker that does not notice what it has missed is registered anew before, and reads
+everything."""
 
 PURGE_SECONDS: Final = 5.0
 """Between two deletions: each is one more change of the folder to everybody."""

@@ -17,6 +17,7 @@ from moldau.cli.main import run as run_command
 from moldau.errors import ConfigurationError
 from moldau.spark.pipeline.dropped_records import QueryTally
 from moldau.spark.pipeline.file import load_pipeline
+from moldau.spark.pipeline.plan_tracing import RecordTracer
 from moldau.spark.pipeline.rules.progress import SetAside
 from moldau.spark.pipeline.run import PipelineFailedError
 from moldau.spark.pipeline.status import read_status
@@ -163,6 +164,60 @@ def test_a_batch_that_is_repeated_after_a_crash_is_counted_once(
     assert set_aside(path, bootstrap)["feed"].late_records == 400
     written = moldau.read_table(dead, bootstrap=bootstrap).num_rows
     assert written == (400 if is_counted else 800)  # at least once
+
+
+NAMED = """
+[transforms.per_minute]
+sql = '''WITH shown AS (SELECT page, at FROM clicks WHERE page <> '/hidden')
+         SELECT window.start AS minute, page, count(*) AS clicks FROM shown
+         GROUP BY window(at, '1 minute'), page'''
+[sinks.feed]
+topic = "{feed}"
+output_mode = "update"
+"""
+
+
+def test_records_are_followed_through_what_with_has_named(
+    spark: SparkSession, bootstrap: str, topics: Topics, tmp_path: Path
+) -> None:
+    source, feed, dead = topics.create(), topics.create(), fresh_name("dead")
+    path = declare(tmp_path, source, NAMED.format(feed=feed), f'dead_letter = "{dead}"')
+    send(bootstrap, source, [click(1), click(30)])
+    run_file(spark, bootstrap, path)
+    late = [click(40), click(1), click(1), click(None), click(None, "/hidden"), click(1, "/hidden")]
+    send(bootstrap, source, late)
+    run_file(spark, bootstrap, path)
+    expected = SetAside(late_records=2, records_without_time=1, dead_letters=3)
+    assert set_aside(path, bootstrap)["feed"] == expected
+
+
+def test_a_plan_that_cannot_be_followed_ends_nothing_unless_dead_letters_would_be_missing(
+    spark: SparkSession,
+    bootstrap: str,
+    topics: Topics,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    source, feed, dead = topics.create(), topics.create(), fresh_name("dead")
+    path = declare(tmp_path, source, PER_MINUTE.format(feed=feed))
+    send(bootstrap, source, [click(0), click(30, hour=11)])
+    run_file(spark, bootstrap, path)
+    send(bootstrap, source, [*[click(1)] * 300, click(30, hour=11)])
+
+    def fail(*_: object) -> None:
+        raise TypeError("Spark has changed it")
+
+    monkeypatch.setattr(RecordTracer, "rows_at", fail)
+    found = run_file(spark, bootstrap, path).queries[0].set_aside
+    assert found == SetAside(untraced_rows=1, unsearched_batches=1)
+    assert counted(bootstrap, feed) == 3
+    assert "was not searched for late records: feed failed: Spark has changed it" in caplog.text
+
+    declare(tmp_path, source, PER_MINUTE.format(feed=feed), f'dead_letter = "{dead}"')
+    send(bootstrap, source, [click(1)])
+    with pytest.raises(PipelineFailedError, match="Spark has changed it"):
+        run_file(spark, bootstrap, path)
 
 
 SHAPES = """

@@ -3,15 +3,20 @@
 A shell, called in the driver after each batch is written and before Spark counts it as done: a
 batch whose drops are not in the tally is repeated. Reading it again costs something, so that is
 done only for a batch in which Spark has dropped something, or cannot say.
+
+A plan that cannot be followed does not end a pipeline whose results are right: such a batch is
+counted as one that was not searched. It does where records would miss in dead letters.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
+from py4j.protocol import Py4JNetworkError
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
@@ -26,14 +31,18 @@ from moldau.spark.pipeline.plan_tracing import (
     RecordTracer,
     find_late_places,
     find_timeless_places,
+    inline_names,
     read_facts,
 )
+from moldau.spark.pipeline.rules.failures import explain_failure, is_outage
 from moldau.spark.pipeline.rules.progress import SetAside, Tally, add_batch
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaObject
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+_log = logging.getLogger(__name__)
 
 _LATE = "the record came after the watermark had closed its window"
 _TIMELESS = "the record has no time, so that it belongs to no window"
@@ -90,13 +99,19 @@ class DropCounter:
     def require_traceable(self, spark: SparkSession, analyzed: JavaObject) -> None:
         """Raise ConfigurationError where what is dropped should be written to dead letters, and
         cannot be traced to records."""
-        places = self._find_places(analyzed, analyzed)
-        if self._dead and not all(map(RecordTracer(spark).can_trace, places)):
+        if not self._dead:
+            return
+        plan = inline_names(spark, analyzed)
+        if not all(map(RecordTracer(spark).can_trace, self._find_places(plan, plan))):
             raise ConfigurationError(
                 f"sources.{self._dead[0].name}.late: sink {self._query!r} makes rows in a way that "
                 "cannot be traced back to records, such as mapInPandas, so late records cannot be "
                 'written to dead letters; set late = "drop" to have such rows counted instead'
             )
+
+    def expect(self) -> None:
+        """A query is about to start: the one that was followed, if any, has ended."""
+        self._started.clear()
 
     def follow(self, query: StreamingQuery) -> StreamingQuery:
         """Look at this query, whose first batch may be under way."""
@@ -110,14 +125,28 @@ class DropCounter:
         if self._tally.counts(batch_id):
             return
         execution = self._require_query()._jsq.streamingQuery().lastExecution()
-        facts = read_facts(execution.executedPlan())
-        places = self._find_places(execution.analyzed(), execution.optimizedPlan())
-        hit = _choose_hit(places, facts, has_run=has_run)
+        facts: BatchFacts | None = None
+        try:
+            facts = read_facts(execution.executedPlan())
+            dropped = self._trace(spark, execution, facts, has_run=has_run)
+        except Py4JNetworkError:  # Spark is gone; the batch is repeated
+            raise
+        except Exception as fault:  # the plan has no public face: whatever Spark's next one does
+            if self._dead or is_outage(str(fault)):
+                raise
+            _log.warning(
+                "batch %d was not searched for late records: %s",
+                batch_id,
+                explain_failure(self._query, str(fault)),
+            )
+            rows = 0 if facts is None else facts.dropped_rows + facts.dropped_further_up
+            self._tally.add(batch_id, SetAside(untraced_rows=rows, unsearched_batches=1))
+            return
         found = SetAside(untraced_rows=facts.dropped_further_up)
-        if hit:
-            tracer = RecordTracer(spark)
-            found += self._set_aside(tracer, [one for one in hit if one.is_late], facts)
-            found += self._set_aside(tracer, [one for one in hit if not one.is_late], facts)
+        for is_late in (True, False):
+            found += self._set_aside(
+                [rows for place, rows in dropped if place.is_late is is_late], is_late
+            )
         if facts.dropped_rows and not (found.late_records or found.untraced_rows):
             found += SetAside(untraced_rows=facts.dropped_rows)
         self._tally.add(batch_id, found)
@@ -132,30 +161,35 @@ class DropCounter:
         late = find_late_places(optimized, self._output_mode)
         return [*late, *find_timeless_places(analyzed)]
 
-    def _set_aside(
-        self, tracer: RecordTracer, places: Sequence[DropPlace], facts: BatchFacts
-    ) -> SetAside:
-        """Read the batch again as far as these places, all of one kind, and see to what is dropped
-        there."""
-        traced: list[DataFrame] = []
-        untraced_rows = 0
-        for place in places:
+    def _trace(
+        self, spark: SparkSession, execution: JavaObject, facts: BatchFacts, *, has_run: bool
+    ) -> list[tuple[DropPlace, DataFrame]]:
+        """What is dropped in each place, as frames that read the batch again as far as there."""
+        analyzed = inline_names(spark, execution.analyzed())
+        places = self._find_places(analyzed, execution.optimizedPlan())
+        hit = _choose_hit(places, facts, has_run=has_run)
+        if not hit:
+            return []
+        tracer = RecordTracer(spark)
+        traced: list[tuple[DropPlace, DataFrame]] = []
+        for place in hit:
             rows = tracer.rows_at(place)
-            dropped = rows.filter(_is_dropped(rows, place, facts)).drop(TIME)
-            if "offset" in rows.columns:
-                traced.append(dropped)
-            else:
-                untraced_rows += dropped.count()
-        found = SetAside(untraced_rows=untraced_rows)
+            traced.append((place, rows.filter(_is_dropped(rows, place, facts)).drop(TIME)))
+        return traced
+
+    def _set_aside(self, dropped: Sequence[DataFrame], is_late: bool) -> SetAside:
+        """See to rows that are dropped for one reason, in one or more places."""
+        traced = [rows for rows in dropped if "offset" in rows.columns]
+        untraced = [rows for rows in dropped if "offset" not in rows.columns]
+        found = SetAside(untraced_rows=sum(rows.count() for rows in untraced))
         if not traced:
             return found
         together = reduce(lambda one, other: one.unionByName(other), traced)
         # A record may be dropped in several places, and from several windows in one of them.
         records = together.dropDuplicates(["topic", "partition", "offset"])
-        if places[0].is_late:
-            letters, count = self._see_to(records, _LATE)
+        letters, count = self._see_to(records, _LATE if is_late else _TIMELESS)
+        if is_late:
             return found + SetAside(late_records=count, dead_letters=letters)
-        letters, count = self._see_to(records, _TIMELESS)
         return found + SetAside(records_without_time=count, dead_letters=letters)
 
     def _see_to(self, records: DataFrame, reason: str) -> tuple[int, int]:

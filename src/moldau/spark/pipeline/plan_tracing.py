@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ _SESSION_WINDOW: Final = "spark.sessionWindow"
 _DROPPED: Final = "numRowsDroppedByWatermark"
 _EXPRESSIONS: Final = "org.apache.spark.sql.catalyst.expressions"
 _PLANS: Final = "org.apache.spark.sql.catalyst.plans.logical"
+_INLINE: Final = "org.apache.spark.sql.catalyst.optimizer.InlineCTE"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +75,17 @@ class BatchFacts:
 
 
 # Places
+
+
+def inline_names(spark: SparkSession, plan: JavaObject) -> JavaObject:
+    """An analyzed plan with what `WITH` has named put where the names are used, as Spark's
+    optimizer does: a part of the plan below such a name could not be read by itself."""
+    if not any(_kind(node) == "WithCTE" for node in _walk(plan)):
+        return plan
+    jvm = spark.sparkContext._jvm
+    (constructor,) = _find_java(jvm, "java.lang.Class").forName(_INLINE).getConstructors()
+    others = constructor.getParameterCount() - 1  # versions of Spark have added some
+    return _find_java(jvm, _INLINE)(True, *[False] * others).apply(plan)
 
 
 def find_late_places(plan: JavaObject, output_mode: str) -> list[DropPlace]:
@@ -294,10 +307,7 @@ class RecordTracer:
         return getattr(self._package(_PLANS), name)
 
     def _package(self, path: str) -> JavaObject:
-        found = self._jvm
-        for part in path.split("."):
-            found = getattr(found, part)
-        return found
+        return _find_java(self._jvm, path)
 
     def _seq(self, items: Sequence[JavaObject]) -> JavaObject:
         listed = self._package("java.util").ArrayList()
@@ -316,6 +326,11 @@ class _Traced:
 
 
 # Java's objects
+
+
+def _find_java(jvm: JavaObject, path: str) -> JavaObject:
+    """A package or class by its name."""
+    return reduce(getattr, path.split("."), jvm)
 
 
 def _walk(node: JavaObject) -> Iterator[JavaObject]:

@@ -172,5 +172,12 @@ class _Planner:
 def _followed(
     start: Callable[[], StreamingQuery], counter: DropCounter | None
 ) -> Callable[[], StreamingQuery]:
-    """Tell the counter of a query which one it is."""
-    return start if counter is None else lambda: counter.follow(start())
+    """Tell the counter of a query which one it is, each time that it is started."""
+    if counter is None:
+        return start
+
+    def start_followed() -> StreamingQuery:
+        counter.expect()
+        return counter.follow(start())
+
+    return start_followed

@@ -22,7 +22,7 @@ from moldau.spark.pipeline.cluster_watch import ClusterWatch
 from moldau.spark.pipeline.model import Pipeline
 from moldau.spark.pipeline.progress_files import RunReport, RunState, write_report
 from moldau.spark.pipeline.queries import PlannedQuery, plan_queries
-from moldau.spark.pipeline.rules.failures import explain_failure, is_outage
+from moldau.spark.pipeline.rules.failures import Loss, explain_failure, is_outage
 from moldau.spark.pipeline.rules.progress import (
     BatchReport,
     QueryProgress,
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 
 _LOOK_SECONDS = 0.5
 CLUSTER_SECONDS = 60.0
-"""How long a cluster may be away where a run is to have an end, or has not begun."""
+"""How long a cluster may be away where a run is to have an end, or has not begun; and how long a
+query of such a run may get nowhere though some broker answers."""
 _QUERY_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """Where PySpark dumps a stack before it raises what is wrong with a query, which is told here."""
 
@@ -181,6 +182,7 @@ class _Run:
         self._queries: dict[str, StreamingQuery] = {}
         self._progress: dict[str, QueryProgress] = {}
         self._planned: Sequence[PlannedQuery] = ()
+        self._losses: dict[str, Loss] = {}
 
     def run(self, planned: Sequence[PlannedQuery], stop: Event) -> RunReport:
         self._planned = planned
@@ -198,14 +200,17 @@ class _Run:
         return self._report("stopped" if stop.is_set() else "finished")
 
     def _start(self) -> None:
-        from pyspark.errors import PySparkException
-
         for one in self._planned:
             self._progress[one.name] = QueryProgress(name=one.name)
-            try:
-                self._queries[one.name] = one.start()
-            except PySparkException as fault:
-                raise PipelineFailedError(explain_failure(one.name, str(fault))) from fault
+            self._start_one(one)
+
+    def _start_one(self, one: PlannedQuery) -> None:
+        from pyspark.errors import PySparkException
+
+        try:
+            self._queries[one.name] = one.start()
+        except PySparkException as fault:
+            raise PipelineFailedError(explain_failure(one.name, str(fault))) from fault
 
     def _watch(self, stop: Event) -> None:
         """Until all queries have ended, one of them has failed, or somebody says stop."""
@@ -230,14 +235,24 @@ class _Run:
         if not faults:
             return False
         self._report("running")  # what they have done counts, before others take their place
-        for explained in faults.values():
+        for name, explained in faults.items():
+            self._require_hope(name, explained)
             self._watcher.say(f"{explained}; it begins again, where it was, when a broker answers")
         seconds = CLUSTER_SECONDS if self._options.once else None
         self._cluster.wait_until_answered(stop, seconds)
         for one in self._planned:
             if one.name in faults and not stop.is_set():
-                self._queries[one.name] = one.start()
+                self._start_one(one)
         return True
+
+    def _require_hope(self, name: str, explained: str) -> None:
+        """A run that is to have an end does not begin for ever again, without doing a batch."""
+        now = time.monotonic()
+        batch_id = self._progress[name].last_batch_id
+        loss = self._losses.get(name, Loss(batch_id, now)).again(batch_id, now)
+        self._losses[name] = loss
+        if self._options.once and now > loss.since_seconds + CLUSTER_SECONDS:
+            raise PipelineFailedError(explained)
 
     def _finish(self, stop: Event) -> None:
         self._stop_all()

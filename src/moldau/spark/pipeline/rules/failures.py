@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from typing import NamedTuple
 
 _RAISED = re.compile(r"^(?P<kind>[\w.]+(?:Error|Exception)): (?P<said>[^\n]+)", re.MULTILINE)
 _OWN_KIND = "moldau."
@@ -25,6 +26,17 @@ _OUTAGE = re.compile(
 def is_outage(text: str) -> bool:
     """Whether a query ended because its cluster did not answer for too long; that may pass."""
     return _OUTAGE.search(text) is not None
+
+
+class Loss(NamedTuple):
+    """A query that has lost its cluster, perhaps not for the first time, after some batch."""
+
+    batch_id: int
+    since_seconds: float
+
+    def again(self, batch_id: int, now_seconds: float) -> Loss:
+        """It is lost once more: for as long as before unless it has done something in between."""
+        return self if batch_id == self.batch_id else Loss(batch_id, now_seconds)
 
 
 def lost_its_disk(offline_replicas: Collection[int], brokers: Collection[int]) -> bool:

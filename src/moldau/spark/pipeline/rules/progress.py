@@ -26,6 +26,8 @@ class SetAside:
     """Input records whose time is null, so that they belong to no window."""
     untraced_rows: int = 0
     """Rows that Spark dropped as late and that cannot be traced to their records."""
+    unsearched_batches: int = 0
+    """Batches whose plan could not be followed: the figures above may lack records of theirs."""
     dead_letters: int = 0
     """Records written to a dead-letter topic: some of the above, and those that do not parse."""
 
@@ -213,6 +215,7 @@ _SET_ASIDE = {
     "late_records": "Input records that came after their window was closed, in all runs.",
     "records_without_time": "Input records without a time, which are in no window, in all runs.",
     "untraced_rows": "Rows dropped as late that cannot be traced to records, in all runs.",
+    "unsearched_batches": "Batches that could not be searched for dropped records, in all runs.",
     "dead_letters": "Records written to dead-letter topics, in all runs.",
 }
 

@@ -117,6 +117,7 @@ class ConsumerCore:
             chance=self.client.random.random,
             now=self.clock.monotonic(),
         )
+        self.commits_before = self._machine.commits_before
         self._turns = _Turns(self, self._machine)
         self._calls = UserCalls(self._machine, self._turns, listeners, self._on_listener_failure)
         self._start_shells(network, group_id)
@@ -161,10 +162,6 @@ class ConsumerCore:
     @property
     def topics(self) -> frozenset[str]:
         return self._machine.topics.names
-
-    @property
-    def commits_before(self) -> bool:
-        return self._machine.commits_before
 
     # Instructions
 

@@ -78,6 +78,7 @@ class ConsumerMachine:
         self.attention = True  # something waits for the program to come in
         self.is_closed = False
         self.has_left = False
+        self.commits_before = group_id is not None and commit_mode is CommitMode.BEFORE
         self._reads_committed = options.isolation_level == "read_committed"
         self._interval_seconds = options.auto_commit_interval_ms / 1000
         self._has_begun = False
@@ -213,11 +214,12 @@ class ConsumerMachine:
         if self.topics.selection.is_empty and len(self.table):
             raise ConfigurationError("partitions are assigned by hand; unsubscribe first")
         self.topics.select(selection)
+        unwanted: frozenset[TopicPartition] = frozenset()
         if not selection.is_pattern:
-            self.holdings.set_aside(
-                one for one in self.table.partitions if one.topic not in selection.names
-            )
+            unwanted = frozenset(p for p in self.table.partitions if p.topic not in selection.names)
             self._is_interrupted = True
+        self.holdings.set_aside(unwanted)
+        self.holdings.take_up(self.table.partitions - unwanted)
         if self.membership is not None:
             self.membership.request_join("the subscription has changed")
 
@@ -376,10 +378,6 @@ class ConsumerMachine:
         position = self.readers.position(partition)
         end = state.last_stable_offset if self._reads_committed else state.high_watermark
         return None if position is None or end < 0 else max(end - position.offset, 0)
-
-    @property
-    def commits_before(self) -> bool:
-        return self.commits is not None and self.commits.mode is CommitMode.BEFORE
 
     # Answers of the coordinator go to the parts that asked
 

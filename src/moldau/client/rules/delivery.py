@@ -262,8 +262,7 @@ class Delivery:
         """Forget what there is of these partitions."""
         if self._run is not None and self._run.chunk.partition in partitions:
             self._run = None
-        if any(chunk.partition in partitions for chunk in self._chunks):
-            self._chunks = deque(one for one in self._chunks if one.partition not in partitions)
+        self._drop_chunks(partitions)
         for partition in partitions:
             self._passed.pop(partition, None)
             self._began.pop(partition, None)
@@ -271,9 +270,21 @@ class Delivery:
     def pause(self, partitions: frozenset[TopicPartition]) -> None:
         """Give nothing of exactly these for now; what there is of them stays."""
         self._paused = partitions
+        self._interrupt_run(partitions)
+
+    def stop(self, partitions: Collection[TopicPartition]) -> None:
+        """Forget what would be given of these; what was given counts still."""
+        self._interrupt_run(partitions)
+        self._drop_chunks(partitions)
+
+    def _interrupt_run(self, partitions: Collection[TopicPartition]) -> None:
         if self._run is not None and self._run.chunk.partition in partitions:
             self._began = dict(self.find_failed())  # the program may be at work on that
             self._retire_run()
+
+    def _drop_chunks(self, partitions: Collection[TopicPartition]) -> None:
+        if any(chunk.partition in partitions for chunk in self._chunks):
+            self._chunks = deque(one for one in self._chunks if one.partition not in partitions)
 
     @property
     def has_more(self) -> bool:

@@ -102,6 +102,7 @@ class Holdings:
         self._commits = commits  # there are none without a group
         self._listened_to = frozenset(listened_to)
         self._coming: Call | None = None
+        self._aside: Partitions = frozenset()  # nobody wants these at the moment
 
     @property
     def is_changing(self) -> bool:
@@ -119,15 +120,31 @@ class Holdings:
         self._table.remove(partitions)
         self._readers.remove(partitions)
         self._plan.forget(partitions)
+        self._aside -= partitions
         if self._commits is not None:
             self._commits.forget(partitions)
 
     def set_aside(self, partitions: Iterable[TopicPartition]) -> None:
         """Nobody wants these any more; they leave with the next rebalance."""
         unwanted = frozenset(partitions)
+        self._aside |= unwanted
         self._table.hold(unwanted, is_held=True)
         self._plan.forget(unwanted)
-        self._readers.start_over(unwanted)
+        self._readers.stop(unwanted)
+
+    def take_up(self, partitions: Partitions) -> None:
+        """Go on with what was set aside of these, and has not begun to leave."""
+        going = frozenset() if self.hand_over is None else self.hand_over.partitions
+        wanted = (self._aside & partitions) - going
+        self._aside -= wanted
+        if self._coming is not None:
+            wanted -= self._coming.partitions  # those are held until the program was told
+        self._table.hold(wanted, is_held=False)
+        for partition in wanted:
+            position = self._readers.position(partition)
+            if position is not None:
+                self._table.fetch_again(partition, position)
+        self._plan.is_due = self._plan.wants_positions = True
 
     # Coming
 

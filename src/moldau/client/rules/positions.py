@@ -190,6 +190,13 @@ class PartitionTable:
         """What precedes this was fetched; the program has not seen it yet."""
         state.fetch_offset, state.fetch_epoch = end
 
+    def fetch_again(self, partition: TopicPartition, position: Position) -> None:
+        """What was fetched from here on was not given, and is void."""
+        state = self.require(partition)
+        state.epoch = self._take_epoch()
+        state.fetch_offset, state.fetch_epoch = position
+        self.clear_failure(state)
+
     def fail(self, state: AssignedPartition, failure: KafkaError) -> None:
         """The fetch at `fetch_offset` failed with what the program has to know."""
         state.failure = failure

@@ -99,6 +99,11 @@ class Readers:
         for reader in self._all:
             reader.delivery.pause(partitions)
 
+    def stop(self, partitions: Collection[TopicPartition]) -> None:
+        """Give nothing more of these; what was given counts still."""
+        for reader in self._all:
+            reader.delivery.stop(partitions)
+
     # What was given
 
     def position(self, partition: TopicPartition) -> Position | None:

@@ -174,3 +174,30 @@ def test_manual_commits_are_left_to_the_program() -> None:
     story.come_in()
     assert not story.take(SendCommit)
     assert story.take(Join)
+
+
+def test_what_was_read_of_a_topic_that_is_not_wanted_any_more_is_committed() -> None:
+    story = Story()
+    story.join(ZERO)
+    read_some(story)
+    story.subscribe("u")
+    story.come_in()
+    commit = story.take_one(SendCommit)
+    assert {p: at.offset for p, at in commit.offsets.items()} == {ZERO: 3}
+
+
+def test_a_topic_that_is_wanted_again_before_it_has_gone_is_read_on() -> None:
+    story = Story(assignor="cooperative-sticky")
+    story.join(ZERO)
+    story.answer_fetch(story.take_one(Fetch), p0=batch(0, 3))
+    assert story.poll(limit=2) == [0, 1]
+    rebalance(story)
+    story.subscribe("u")  # while the join is under way
+    story.subscribe("t")
+    story.answer_join(generation_id=2)
+    story.answer_sync(ZERO)
+    story.answer_join(generation_id=3)
+    story.answer_sync(ZERO)
+    story.answer_fetch(story.take_one(Fetch), p0=batch(3, 2))  # of before
+    (again,) = story.take_one(Fetch).wanted.values()
+    assert again.fetch_offset == 2  # what was fetched and not given is fetched again

@@ -36,9 +36,27 @@ def assert_holds(cluster: ClusterProcesses, topic: str, count: int) -> None:
 
 def log_sizes(cluster: ClusterProcesses, topic: str) -> list[int]:
     return [
-        sum(path.stat().st_size for path in cluster.segments(number, topic))
-        for number in cluster.brokers
+        sum(size_of(path) for path in cluster.segments(number, topic)) for number in cluster.brokers
     ]
+
+
+def size_of(segment: Path) -> int:
+    try:
+        return segment.stat().st_size
+    except FileNotFoundError:  # deleted since it was listed
+        return 0
+
+
+@contextlib.contextmanager
+def connected(connect: str) -> Iterator[KazooClient]:
+    client = KazooClient(connect)
+    try:
+        client.start(PATIENCE_SECONDS)
+        assert client.state == KazooState.CONNECTED
+        yield client
+    finally:
+        client.stop()
+        client.close()
 
 
 @contextlib.contextmanager
@@ -136,10 +154,10 @@ def test_nodes_are_removed_and_damaged_by_hand(folder: Path, zookeeper: Zookeepe
         "log.segment.delete.delay.ms": "1",
     }
     connect = zookeeper.fresh_connect()
-    with cluster_processes(folder, connect, settings=settings) as cluster:
-        client = KazooClient(connect)
-        client.start(PATIENCE_SECONDS)
-        assert client.state == KazooState.CONNECTED
+    with (
+        cluster_processes(folder, connect, settings=settings) as cluster,
+        connected(connect) as client,
+    ):
         topic = cluster.create_topic(config={"retention.ms": "-1"})
         produce(cluster.bootstrap, topic, rows(0))
 
@@ -175,5 +193,3 @@ def test_nodes_are_removed_and_damaged_by_hand(folder: Path, zookeeper: Zookeepe
         assert_holds(cluster, topic, RECORDS)
         produce(cluster.bootstrap, topic, rows(RECORDS))
         assert_holds(cluster, topic, 2 * RECORDS)
-        client.stop()
-        client.close()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import re
 import signal
@@ -13,6 +14,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -28,19 +30,33 @@ _WATCH = 'read line || kill -9 "$0"'
 _SIGNS_OF_A_BUG = ("Traceback (most recent call last)", "internal error", "Exception ignored")
 
 
+_FIRST_PORT = 12_000
+_PORT_SLICES = 8
+_PORTS_OF_A_SLICE = 2_500
+_ports_given: deque[int] = deque(maxlen=500)
+_random = random.SystemRandom()  # hypothesis seeds the other one, in each process alike
+
+
 def free_port() -> int:
     """A port that nobody listens on, outside the range from which connections get theirs.
 
     For brokers that come back on the same port: a client that tries in vain to reach a port of
-    that range can end up connected to itself, and takes the port away.
+    that range can end up connected to itself, and takes the port away. Each process of a test run
+    has ports of its own, and gives none twice in a row: between the choice and the start of a
+    server nobody else takes it.
     """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _PORT_SLICES
+    first = _FIRST_PORT + worker * _PORTS_OF_A_SLICE
     while True:
-        port = random.randrange(12_000, 32_000)
+        port = _random.randrange(first, first + _PORTS_OF_A_SLICE)
+        if port in _ports_given:
+            continue
         with contextlib.closing(socket.socket()) as probe:
             try:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
+            _ports_given.append(port)
             return port
 
 

@@ -38,6 +38,7 @@ TICK_MS = 500
 
 _PASSWORD_BYTES = 16
 _CLOSE_SESSION = -11
+_START_ATTEMPTS = 3
 
 
 class Zookeeper(ZookeeperEnsemble):
@@ -91,15 +92,28 @@ def running_ensemble(node_count: int, *, flushes: bool = False) -> Iterator[Zook
     """Servers of one's own. Killed processes lose nothing without flushes: the page cache stays."""
     require_zookeeper()
     options = ServerOptions(tick_ms=TICK_MS, flushes=flushes, ends_with_parent=True)
+    with contextlib.ExitStack() as stack:
+        for attempt in range(_START_ATTEMPTS):
+            servers = stack.enter_context(_made_ensemble(node_count, options))
+            try:
+                servers.start()
+                break
+            except StartupError:  # of another test run beside this one, one may have got a port
+                servers.kill()
+                if attempt + 1 == _START_ATTEMPTS:
+                    raise
+        yield servers
+
+
+@contextlib.contextmanager
+def _made_ensemble(node_count: int, options: ServerOptions) -> Iterator[Zookeeper]:
     with tempfile.TemporaryDirectory(prefix="moldau-zk-", ignore_cleanup_errors=True) as folder:
         ports = [
             NodePorts(client=free_port(), peer=free_port(), election=free_port())
             for _ in range(node_count)
         ]
-        made = ZookeeperEnsemble.make(Path(folder), ports, options)
-        servers = Zookeeper(made.nodes, options)
+        servers = Zookeeper(ZookeeperEnsemble.make(Path(folder), ports, options).nodes, options)
         try:
-            servers.start()
             yield servers
         finally:
             servers.kill()

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from moldau.client.broker_errors import error_for
@@ -87,12 +89,21 @@ class CoordinatorLink:
     """To the coordinator of one group, found when it is needed and again when it moves."""
 
     def __init__(
-        self, client: ClusterClient, group_id: str, *, own_network: Network | None = None
+        self,
+        client: ClusterClient,
+        group_id: str,
+        *,
+        own_network: Network | None = None,
+        longest_seconds: float = math.inf,
     ) -> None:
-        """`own_network` makes a connection of its own."""
+        """`own_network` makes a connection of its own, on which no answer may take longer."""
         self.group_id = group_id
         self._client = client
         self._own_network = own_network
+        connection = client.settings.connection
+        self._own_settings = replace(
+            connection, request_seconds=min(connection.request_seconds, longest_seconds)
+        )
         self._coordinator: Broker | None = None
         self._own_connection: BrokerConnection | None = None
         self._connecting = asyncio.Lock()
@@ -111,7 +122,7 @@ class CoordinatorLink:
         if connection is None or not connection.is_open:
             client = self._client
             connection = await open_connection(
-                network, client.clock, broker.address, client.settings.connection
+                network, client.clock, broker.address, self._own_settings
             )
             self._own_connection = connection
         return connection
@@ -169,7 +180,13 @@ class Coordinator:
         self._turns = turns
         self._read_committed = read_committed
         self._timeout_seconds = timeout_seconds
-        self._own_link = CoordinatorLink(client, group_id, own_network=network)
+        # Without an answer for a whole session, the coordinator has forgotten the member anyway.
+        self._own_link = CoordinatorLink(
+            client,
+            group_id,
+            own_network=network,
+            longest_seconds=settings.session_timeout_ms / 1000,
+        )
         self._link = CoordinatorLink(client, group_id)
         self._request: _Task = None  # JoinGroup or SyncGroup
         self._heartbeat: _Task = None

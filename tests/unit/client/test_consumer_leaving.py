@@ -219,3 +219,20 @@ def test_a_listener_that_would_wait_for_itself_is_refused(name: str) -> None:
         await consumer.close()
 
     stage.play(story)
+
+
+def test_who_ends_while_the_broker_is_silent_waits_no_longer_than_its_session() -> None:
+    stage = ConsumerStage()
+
+    async def story() -> None:
+        await stage.create_topic("t")
+        member = Worker(stage, enable_auto_commit=False, session_timeout_ms=6_000).start()
+        await settle(stage)
+        assert member.owned == [0]
+        stage.network.isolate("c1")
+        began = stage.clock.monotonic()
+        await member.stop()
+        assert stage.clock.monotonic() - began <= 6.5
+        stage.network.rejoin("c1")
+
+    stage.play(story)

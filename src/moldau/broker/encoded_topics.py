@@ -2,9 +2,9 @@
 
 A client refreshes its metadata every few minutes, and all of them do when a leader changes; the
 answer is the same for each. What it says about a topic depends on the topic's state, on which
-brokers are alive and on the version of the answer, and on nothing of the asker. Images share the
-states that did not change, so a change costs the encoding of the topics it is about. A shell: it
-belongs to the loop and gives it to others between slices.
+brokers are alive and on the wording of the answer, and on nothing else of the asker. Images share
+the states that did not change, so a change costs the encoding of the topics it is about. A shell:
+it belongs to the loop and gives it to others between slices.
 """
 
 from __future__ import annotations
@@ -13,17 +13,26 @@ from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from moldau.broker.api import ServedApi
+from moldau.broker.authorized_operations import TOPIC_OPERATIONS
 from moldau.broker.slices import Slices, answered_class, encode_array, encode_element
 from moldau.broker.topic_metadata import bare_topic_values, partition_values
 from moldau.cluster.rules.metadata_image import MetadataImage, TopicState
 from moldau.model import BrokerId
 
-VERSIONS_KEPT: Final = 4
+WORDINGS_KEPT: Final = 4
 """The last ones that were asked for: clients of one fleet speak two or three. About 50 bytes for
-each partition and version."""
+each partition and wording."""
 
 PARTITIONS_AT_ONCE: Final = 200
 """Are encoded before others have the loop: two milliseconds."""
+
+
+class Wording(NamedTuple):
+    """How a client wants to be answered."""
+
+    api: ServedApi
+    version: int
+    tells_operations: bool = False  # what the client may do with the topic
 
 
 class _Encoded(NamedTuple):
@@ -32,19 +41,19 @@ class _Encoded(NamedTuple):
 
 
 class EncodedTopics:
-    """The topics of the current image for the versions that were asked for last."""
+    """The topics of the current image in the wordings that were asked for last."""
 
     def __init__(self) -> None:
         self._alive: frozenset[BrokerId] = frozenset()  # everything kept was encoded with these
         self._current: Mapping[str, TopicState] = {}  # everything kept is one of these
-        self._versions: dict[int, dict[str, _Encoded]] = {}  # the last asked at the end
+        self._wordings: dict[Wording, dict[str, _Encoded]] = {}  # the last asked at the end
 
     async def encode(
-        self, topics: Iterable[TopicState], image: MetadataImage, api: ServedApi, version: int
+        self, topics: Iterable[TopicState], image: MetadataImage, wording: Wording
     ) -> list[bytes]:
         """The elements of the answer for these topics of the image, which is the current one."""
-        kept = self._kept_for(image, version)
-        encoder = _Encoder(image, api, version)
+        kept = self._kept_for(image, wording)
+        encoder = _Encoder(image, wording)
         bodies = []
         for topic in topics:
             encoded = kept.get(topic.name)
@@ -53,20 +62,20 @@ class EncodedTopics:
             bodies.append(encoded.body)
         return bodies
 
-    def _kept_for(self, image: MetadataImage, version: int) -> dict[str, _Encoded]:
+    def _kept_for(self, image: MetadataImage, wording: Wording) -> dict[str, _Encoded]:
         """Forgets what is not true any more. The dictionaries are replaced, not changed: an answer
         that is still being encoded from the image before fills the former one."""
         if self._alive != image.brokers.keys():
             self._alive = frozenset(image.brokers)
-            self._versions = {}
+            self._wordings = {}
         if self._current is not image.topics:
             self._current = image.topics
-            self._versions = {
-                known: _still_true(kept, image) for known, kept in self._versions.items()
+            self._wordings = {
+                known: _still_true(kept, image) for known, kept in self._wordings.items()
             }
-        kept = self._versions[version] = self._versions.pop(version, {})
-        if len(self._versions) > VERSIONS_KEPT:
-            del self._versions[next(iter(self._versions))]
+        kept = self._wordings[wording] = self._wordings.pop(wording, {})
+        if len(self._wordings) > WORDINGS_KEPT:
+            del self._wordings[next(iter(self._wordings))]
         return kept
 
 
@@ -78,7 +87,11 @@ def _still_true(kept: Mapping[str, _Encoded], image: MetadataImage) -> dict[str,
 class _Encoder:
     """Encodes topics for one answer."""
 
-    def __init__(self, image: MetadataImage, api: ServedApi, version: int) -> None:
+    def __init__(self, image: MetadataImage, wording: Wording) -> None:
+        api, version, tells_operations = wording
+        self._operations = (
+            {"topic_authorized_operations": TOPIC_OPERATIONS} if tells_operations else {}
+        )
         self._alive = image.brokers
         self._api = api
         self._topic_class = answered_class(api, version, "topics")
@@ -91,5 +104,9 @@ class _Encoder:
             for number, state in enumerate(topic.partitions)
         )
         partitions = await encode_array(self._partition_class, rows, self._api, self._slices)
-        values = {**bare_topic_values(topic.name, topic.topic_id), "partitions": partitions}
+        values = {
+            **bare_topic_values(topic.name, topic.topic_id),
+            **self._operations,
+            "partitions": partitions,
+        }
         return encode_element(self._topic_class, values, self._api)

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moldau.broker.encoded_topics import PARTITIONS_AT_ONCE, VERSIONS_KEPT, EncodedTopics
+from moldau.broker.encoded_topics import PARTITIONS_AT_ONCE, WORDINGS_KEPT, EncodedTopics, Wording
 from moldau.broker.handlers.metadata import API
 from moldau.broker.slices import answered_class, encode_element
 from moldau.broker.topic_metadata import bare_topic_values, partition_values
@@ -83,7 +83,7 @@ def _topic_values(topic: TopicState, image: MetadataImage) -> dict[str, object]:
 
 
 async def _encode(encoded: EncodedTopics, image: MetadataImage, version: int) -> list[bytes]:
-    return await encoded.encode(image.topics.values(), image, API, version)
+    return await encoded.encode(image.topics.values(), image, Wording(API, version))
 
 
 def _ask(encoded: EncodedTopics, image: MetadataImage, version: int) -> list[bytes]:
@@ -119,8 +119,8 @@ def test_what_is_kept_is_what_the_plain_encoder_gives(
         image = _changed(image, kind, what)
         for _ in range(2):
             assert _ask(encoded, image, version) == _plain(image, version)
-        assert len(encoded._versions) <= VERSIONS_KEPT
-        for kept in encoded._versions.values():
+        assert len(encoded._wordings) <= WORDINGS_KEPT
+        for kept in encoded._wordings.values():
             assert all(image.topics.get(name) is entry.state for name, entry in kept.items())
 
 
@@ -158,7 +158,7 @@ def test_versions_that_were_not_asked_for_lately_are_forgotten(image: MetadataIm
     encoded = EncodedTopics()
     for version in (*VERSIONS, 0, 1, 12, 0):
         _ask(encoded, image, version)
-    assert list(encoded._versions) == [13, 1, 12, 0]
+    assert [wording.version for wording in encoded._wordings] == [13, 1, 12, 0]
 
 
 def test_an_answer_under_way_is_of_its_own_image_and_harms_no_later_one(
@@ -193,7 +193,7 @@ def test_what_an_answer_under_way_encodes_late_is_not_kept_for_the_next_image(
         encoded = EncodedTopics()
         answer = asyncio.ensure_future(_encode(encoded, large, 12))
         await asyncio.sleep(0)  # its first slice is encoded
-        await encoded.encode([without.topics["clicks"]], without, API, 12)
+        await encoded.encode([without.topics["clicks"]], without, Wording(API, 12))
         assert await answer == _plain(large, 12)
         assert await _encode(encoded, without, 12) == _plain(without, 12)
 

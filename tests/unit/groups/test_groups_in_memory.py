@@ -226,6 +226,9 @@ def test_a_parked_join_whose_connection_closes_leaves_nothing_behind() -> None:
         assert (await worker.join(member_id=member_id)).generation_id == 2
         answer = await worker.ask(DESCRIBE_GROUPS, 4, groups=["g"], include_authorized_operations=0)
         assert [one.member_id for one in answer.groups[0].members] == [member_id]
+        assert answer.groups[0].authorized_operations == -(2**31)
+        answer = await worker.ask(DESCRIBE_GROUPS, 4, groups=["g"], include_authorized_operations=1)
+        assert answer.groups[0].authorized_operations == 3400
         await broker.stop()
 
     run(story)

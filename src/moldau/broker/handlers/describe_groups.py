@@ -2,8 +2,6 @@
 
 v1 throttle time; v2 the same; v3 authorized operations; v4 instance ids; v5 flexible; v6 a group
 that is not there is GROUP_ID_NOT_FOUND with a sentence. Before, it is a group in the state Dead.
-
-Authorized operations are not told, since nothing is authorized yet.
 """
 
 from __future__ import annotations
@@ -11,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
+from moldau.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
 from moldau.broker.group_requests import respond, settled
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
@@ -24,27 +23,36 @@ if TYPE_CHECKING:
 
 API = serves(
     DESCRIBE_GROUPS,
-    droppable=("throttle_time", "group_instance_id", "error_message"),
+    droppable=("throttle_time", "group_instance_id", "error_message", "authorized_operations"),
 )
 
 _FIRST_WITH_NOT_FOUND = 6
 
 
 async def handle(request: DescribeGroupsRequest, context: RequestContext) -> dict[str, object]:
+    is_asked = getattr(request, "include_authorized_operations", False)  # from version 3 on
+    operations = GROUP_OPERATIONS if is_asked else NOT_ASKED
     return {
         "throttle_time": 0,
-        "groups": [await settled(_describe(group_id, context)) for group_id in request.groups],
+        "groups": [
+            await settled(_describe(group_id, operations, context)) for group_id in request.groups
+        ],
     }
 
 
-def _describe(group_id: str, context: RequestContext) -> Eventually[dict[str, object]]:
+def _describe(
+    group_id: str, operations: int, context: RequestContext
+) -> Eventually[dict[str, object]]:
     groups = context.services.groups
 
     def shape(found: DescribedGroup | None) -> dict[str, object]:
         if found is not None:
-            return _shape(found)
+            return {**_shape(found), "authorized_operations": operations}
         if context.version < _FIRST_WITH_NOT_FOUND:
-            return _shape(DescribedGroup(group_id=group_id))
+            return {
+                **_shape(DescribedGroup(group_id=group_id)),
+                "authorized_operations": operations,
+            }
         return refuse(ErrorCode.group_id_not_found, f"there is no group {group_id!r}")
 
     def refuse(error: ErrorCode, sentence: str | None = None) -> dict[str, object]:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
+from moldau.broker.authorized_operations import TOPIC_OPERATIONS
 from moldau.broker.request_context import RequestContext
 from moldau.broker.slices import Slices, answered_class, encode_array
 from moldau.broker.topic_metadata import bare_topic_values, partition_values
@@ -65,6 +66,7 @@ async def _describe(
     return {
         **bare_topic_values(topic.name, topic.topic_id),
         "partitions": await encode_array(partition_class, rows, API, slices),
+        "topic_authorized_operations": TOPIC_OPERATIONS,
     }
 
 

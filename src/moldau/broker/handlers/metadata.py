@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from moldau.broker.api import serves
+from moldau.broker.authorized_operations import CLUSTER_OPERATIONS
+from moldau.broker.encoded_topics import Wording
 from moldau.broker.request_context import RequestContext
 from moldau.broker.slices import answered_class, encode_element
 from moldau.broker.topic_metadata import bare_topic_values, reachable_endpoints
@@ -74,10 +76,12 @@ async def handle(request: MetadataRequest, context: RequestContext) -> dict[str,
         ],
         "cluster_id": image.cluster_id,
         "controller_id": image.controller_id,
-        "topics": await _answer_topics(wanted, image, context),
+        "topics": await _answer_topics(wanted, image, request, context),
     }
     if context.version >= 13:
         values["error_code"] = ErrorCode.none
+    if getattr(request, "include_cluster_authorized_operations", False):  # versions 8 to 10
+        values["cluster_authorized_operations"] = CLUSTER_OPERATIONS
     return values
 
 
@@ -95,13 +99,22 @@ def _wanted_topics(request: MetadataRequest, version: int) -> list[Wanted] | Non
 
 
 async def _answer_topics(
-    wanted: list[Wanted] | None, image: MetadataImage, context: RequestContext
+    wanted: list[Wanted] | None,
+    image: MetadataImage,
+    request: MetadataRequest,
+    context: RequestContext,
 ) -> EncodedArray:
+    wording = Wording(
+        API,
+        context.version,
+        # From version 8 on.
+        tells_operations=getattr(request, "include_topic_authorized_operations", False),
+    )
     encode = context.services.encoded_topics.encode
     if wanted is None:
-        return EncodedArray(await encode(image.topics.values(), image, API, context.version))
+        return EncodedArray(await encode(image.topics.values(), image, wording))
     found = [_find_topic(name, topic_id, image) for name, topic_id in wanted]
-    known = await encode([topic for topic in found if topic], image, API, context.version)
+    known = await encode([topic for topic in found if topic], image, wording)
     encoded = iter(known)
     return EncodedArray(
         [

@@ -238,3 +238,40 @@ def test_with_zookeeper_the_topic_of_groups_has_three_replicas_unless_told_other
         assert {len(state.replicas) for state in partitions} == {3}
 
     play(story, zookeeper_connect="unused:2181", offsets_topic_num_partitions="2")
+
+
+def test_who_asks_what_it_may_do_hears_that_it_may_do_everything_and_others_hear_nothing() -> None:
+    """The numbers are Kafka's own without an authorizer."""
+
+    async def story(cluster: Cluster) -> None:
+        (one,) = await cluster.start(1)
+        await cluster.create(one, "clicks", [1])
+        for asks, of_topic, of_cluster in ((True, 3576, 8096), (False, -(2**31), -(2**31))) * 2:
+            answer = await cluster.ask(
+                one,
+                METADATA,
+                10,
+                topics=[{"name": "clicks", "topic_id": None}, {"name": "none", "topic_id": None}],
+                allow_auto_topic_creation=False,
+                include_cluster_authorized_operations=asks,
+                include_topic_authorized_operations=asks,
+            )
+            clicks, missing = answer.topics
+            assert clicks.topic_authorized_operations == of_topic
+            assert missing.topic_authorized_operations == -(2**31)
+            assert answer.cluster_authorized_operations == of_cluster
+            described = await cluster.ask(
+                one, DESCRIBE_CLUSTER, 0, include_cluster_authorized_operations=asks
+            )
+            assert described.cluster_authorized_operations == of_cluster
+        page = await cluster.ask(
+            one,
+            DESCRIBE_TOPIC_PARTITIONS,
+            0,
+            topics=[{"name": "clicks"}, {"name": "none"}],
+            response_partition_limit=10,
+            cursor=None,
+        )
+        assert [topic.topic_authorized_operations for topic in page.topics] == [3576, -(2**31)]
+
+    play(story)

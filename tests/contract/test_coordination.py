@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import math
+import socket
+import tempfile
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -30,6 +32,9 @@ from moldau.coordination.port import (
     SetData,
     StoreLostError,
 )
+from moldau.coordination.store_client import SocketConnector
+from moldau.coordination.store_server import StoreServer
+from moldau.coordination.store_session import StoreSession
 from moldau.coordination.zookeeper import ZookeeperSession
 from moldau.coordination.zookeeper_settings import ZookeeperSettings
 from moldau.testing.manual_clock import DEFAULT_START_MS, ManualClock
@@ -64,6 +69,44 @@ async def play_embedded(story: Story, location: Path | str, workers: Workers) ->
 
         async def connect() -> Session:
             return store.session()
+
+        await asyncio.wait_for(story(connect), PATIENCE)
+
+
+class ServedSession(StoreSession):
+    """A session with a server in the same process, which ends it when told to."""
+
+    def __init__(self, server: StoreServer, path: Path) -> None:
+        connector = SocketConnector(str(path), lambda: None)
+        super().__init__(connector, SystemClock(), timeout_seconds=10.0)
+        self._server = server
+
+    def expire(self) -> None:
+        """As if the server had said so."""
+        if not self.is_lost:
+            self._server.expire(self.session_id)
+            self._lose_and_tell()
+
+
+async def play_served(story: Story, folder: Path, workers: Workers) -> None:
+    path = folder / "store.sock"
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))
+    listener.listen()
+    async with AsyncExitStack() as cleanup:
+        cleanup.callback(workers.close)
+        clock = SystemClock()
+        store = await EmbeddedStore.open(folder / FILE_NAME, clock=clock, workers=workers)
+        cleanup.push_async_callback(store.close)
+        server = StoreServer(store, clock, listener)
+        cleanup.push_async_callback(server.close)
+        server.start()
+
+        async def connect() -> Session:
+            session = ServedSession(server, path)
+            await session.open(PATIENCE)
+            cleanup.push_async_callback(session.close)
+            return session
 
         await asyncio.wait_for(story(connect), PATIENCE)
 
@@ -104,13 +147,19 @@ async def play_simulated(story: Story) -> None:
         await asyncio.wait_for(story(connect), PATIENCE)
 
 
-@pytest.fixture(params=["embedded in memory", "embedded on disk", "simulated", "zookeeper"])
+IMPLEMENTATIONS = ("embedded in memory", "embedded on disk", "served", "simulated", "zookeeper")
+
+
+@pytest.fixture(params=IMPLEMENTATIONS)
 def play(request: pytest.FixtureRequest, tmp_path: Path) -> Play:
     def play_story(story: Story) -> None:
         if request.param == "embedded in memory":
             asyncio.run(play_embedded(story, MEMORY, InlineWorkers()))
         elif request.param == "embedded on disk":
             asyncio.run(play_embedded(story, tmp_path / FILE_NAME, ThreadWorkers(2)))
+        elif request.param == "served":
+            with tempfile.TemporaryDirectory(prefix="moldau-") as short:  # a socket's path is
+                asyncio.run(play_served(story, Path(short), ThreadWorkers(2)))
         elif request.param == "simulated":
             asyncio.run(play_simulated(story))
         else:

@@ -34,7 +34,6 @@ from moldau.coordination.port import (
     Watch,
 )
 from moldau.coordination.tree import (
-    ROOT,
     Change,
     DeleteTree,
     Draft,
@@ -44,7 +43,7 @@ from moldau.coordination.tree import (
     Tree,
     TreeOperation,
     TreeOutcome,
-    check_path,
+    check_operation,
     parent_of,
 )
 from moldau.coordination.watches import WatchKind, WatchTable
@@ -84,24 +83,42 @@ class _Request:
 class EmbeddedStore:
     """The store. One task at a time, the writer, changes the tree."""
 
-    def __init__(self, database: Database, tree: Tree, clock: Clock, workers: Workers) -> None:
+    def __init__(
+        self,
+        database: Database,
+        tree: Tree,
+        clock: Clock,
+        workers: Workers,
+        first_session_id: int = 1,
+    ) -> None:
         self._database = database
         self._tree = tree
         self._clock = clock
         self._workers = workers
         self._queue: list[_Request] = []
         self._writing = False
-        self._session_ids = count(1)
+        self._session_ids = count(first_session_id)
         self._tasks = TaskSupervisor(_report)
         self._written = asyncio.Event()  # set while no writer runs
         self._written.set()
         self.watches = WatchTable()
+        self.changes_made = 0  # transactions since the store was opened
 
     @classmethod
-    async def open(cls, location: Path | str, *, clock: Clock, workers: Workers) -> EmbeddedStore:
-        """Open or make the file, or `MEMORY`. Raises `StartupError` that says what to do."""
+    async def open(
+        cls,
+        location: Path | str,
+        *,
+        clock: Clock,
+        workers: Workers,
+        first_session_id: int = 1,
+    ) -> EmbeddedStore:
+        """Open or make the file, or `MEMORY`. Raises `StartupError` that says what to do.
+
+        Where sessions outlive a process (`store_server`), ids must not come again after a restart.
+        """
         database, tree = await workers.run(lambda: Database.open(location))
-        return cls(database, tree, clock, workers)
+        return cls(database, tree, clock, workers, first_session_id)
 
     def session(self) -> EmbeddedSession:
         return EmbeddedSession(self)
@@ -197,6 +214,7 @@ class EmbeddedStore:
         changes = draft.changes()
         self._tree.apply(draft.changed)
         self._tree.last_id = draft.last_id
+        self.changes_made += len(requests)
         for request in requests:
             request.resolve()
         for change in changes:
@@ -248,7 +266,7 @@ class EmbeddedSession:
         return self._store.children(path)
 
     async def transact(self, operations: Sequence[Operation]) -> Sequence[str]:
-        outcomes = await self._submit(operations)
+        outcomes = await self.submit(operations)
         return [outcome.path for outcome in outcomes]
 
     async def create(
@@ -262,17 +280,17 @@ class EmbeddedSession:
     ) -> str:
         create = Create(path=path, data=data, ephemeral=ephemeral, sequential=sequential)
         first = (EnsureParents(path=path),) if parents else ()
-        return (await self._submit((*first, create)))[-1].path
+        return (await self.submit((*first, create)))[-1].path
 
     async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
-        outcomes = await self._submit((SetData(path=path, data=data, version=version),))
+        outcomes = await self.submit((SetData(path=path, data=data, version=version),))
         return outcomes[0].version
 
     async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self._submit((Delete(path=path, version=version),))
+        await self.submit((Delete(path=path, version=version),))
 
     async def delete_tree(self, path: str) -> None:
-        await self._submit((DeleteTree(path=path),))
+        await self.submit((DeleteTree(path=path),))
 
     def watch_data(self, path: str, callback: Callable[[], None]) -> Watch:
         self.require_alive()
@@ -312,10 +330,11 @@ class EmbeddedSession:
         for callback in self._on_end:
             asyncio.get_running_loop().call_soon(callback)
 
-    async def _submit(self, operations: Sequence[TreeOperation]) -> list[TreeOutcome]:
+    async def submit(self, operations: Sequence[TreeOperation]) -> list[TreeOutcome]:
+        """All or nothing, in order, as `transact`."""
         self.require_alive()
         for operation in operations:
-            _check_operation(operation)
+            check_operation(operation)
         return await self._store.submit(self, operations)
 
     def require_alive(self) -> None:
@@ -329,14 +348,6 @@ def _request(session: EmbeddedSession, operations: Sequence[TreeOperation]) -> _
         operations=operations,
         answer=asyncio.get_running_loop().create_future(),
     )
-
-
-def _check_operation(operation: TreeOperation) -> None:
-    if isinstance(operation, EndSession):
-        return
-    check_path(operation.path)
-    if operation.path == ROOT and isinstance(operation, Delete | DeleteTree):
-        raise ValueError("the root cannot be deleted")
 
 
 def _report(name: str, error: BaseException) -> None:

@@ -90,6 +90,15 @@ def check_path(path: str) -> None:
         raise ValueError(f"{path!r} is not a path: it begins with '/' and has no empty name")
 
 
+def check_operation(operation: TreeOperation) -> None:
+    """As above: what no code of ours asks for."""
+    if isinstance(operation, EndSession):
+        return
+    check_path(operation.path)
+    if operation.path == ROOT and isinstance(operation, Delete | DeleteTree):
+        raise ValueError("the root cannot be deleted")
+
+
 class Base(Protocol):
     """What a draft lies upon."""
 

@@ -29,6 +29,24 @@ from typing import Final, NamedTuple, assert_never
 
 from moldau.clock import Clock
 from moldau.coordination.port import CoordinationError, Node
+from moldau.coordination.store_messages import (
+    AddWatch,
+    Bye,
+    Expired,
+    Hello,
+    Ping,
+    ReadChildren,
+    ReadNodes,
+    RemoveWatch,
+    Result,
+    StoreAnswer,
+    ToClient,
+    Told,
+    ToService,
+    WatchPlace,
+    Welcome,
+    Write,
+)
 from moldau.coordination.tree import (
     ROOT,
     Change,
@@ -41,26 +59,7 @@ from moldau.coordination.tree import (
     parent_of,
 )
 from moldau.coordination.watches import WatchKind
-from moldau.testing.coordination_messages import (
-    AddWatch,
-    Bye,
-    Expired,
-    Hello,
-    Ping,
-    ReadChildren,
-    ReadNodes,
-    RemoveWatch,
-    Result,
-    StoreAnswer,
-    StoreLinks,
-    StoreStream,
-    ToClient,
-    Told,
-    ToService,
-    WatchPlace,
-    Welcome,
-    Write,
-)
+from moldau.testing.store_streams import StoreLinks, StoreStream
 
 DEFAULT_HOST: Final = "coordination"
 _SERVERS: Final = 3
@@ -141,6 +140,9 @@ class ServiceConnection:
         self.to_client: StoreStream[ToClient] = StoreStream(
             links, service.host, host, reader_clock=clock, deliver=deliver
         )
+
+    def send(self, message: ToService) -> None:
+        self.to_service.send(message)
 
     def release(self) -> None:
         self.to_service.release()

@@ -1,0 +1,445 @@
+"""A session with a store that others share: one `Coordination` port, over a connection. A shell.
+
+It keeps the rules of a client of ZooKeeper: a heartbeat every sixth of the time-out; a connection
+without a word for two thirds of it is given up, and with it every request under way, whose outcome
+is then unknown (`StoreLostError`); the next connection takes the session up again. That the
+session is over it learns from the service, or from finding that there is no service any more. The
+lease lasts for 60 % of the time-out after the sending of the last heartbeat that was confirmed.
+
+Connections are handed in: `store_client` makes those of a Unix socket, and a simulation those of
+its own network, so that brokers of `moldau start --brokers` have the client that simulations try.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Final, NamedTuple, Protocol, TypeVar, cast
+
+from moldau.clock import Clock, Timer
+from moldau.coordination.port import (
+    ANY_VERSION,
+    Create,
+    Delete,
+    Node,
+    Operation,
+    SessionExpiredError,
+    SetData,
+    StoreLostError,
+    Watch,
+)
+from moldau.coordination.store_messages import (
+    AddWatch,
+    Bye,
+    Expired,
+    Hello,
+    Ping,
+    ReadChildren,
+    ReadNodes,
+    RemoveWatch,
+    Result,
+    StoreAnswer,
+    ToClient,
+    Told,
+    ToService,
+    WatchPlace,
+    Welcome,
+    Write,
+)
+from moldau.coordination.tree import (
+    DeleteTree,
+    EnsureParents,
+    TreeOperation,
+    TreeOutcome,
+    check_operation,
+)
+from moldau.coordination.watches import WatchKind
+
+T = TypeVar("T")
+
+_LEASE_SHARE: Final = 0.6
+_HEARTBEAT_SHARE: Final = 1 / 6
+_SILENCE_SHARE: Final = 2 / 3
+_CONNECTING_SHARE: Final = 1 / 3
+
+
+class StoreConnection(Protocol):
+    """A way to the service, until it is broken or given up."""
+
+    @property
+    def is_broken(self) -> bool: ...
+
+    def send(self, message: ToService) -> None:
+        """In order; nothing when it is broken."""
+        ...
+
+    def give_up(self) -> None:
+        """Nothing is delivered from now on."""
+        ...
+
+
+class StoreGoneError(Exception):
+    """There is no service any more, and with it every session has ended."""
+
+
+Connect = Callable[[Callable[[ToClient], None], Callable[[], None]], StoreConnection | None]
+"""Given what takes messages, and what is called when the connection breaks by itself.
+
+None when there is no connection to be had at the moment; raises `StoreGoneError`.
+"""
+
+
+class _Request(NamedTuple):
+    message: ToService
+    answer: asyncio.Future[Result]
+    asked_at: float
+
+
+class StoreWatch:
+    """One watch. It stays until it is cancelled or its client is closed."""
+
+    def __init__(
+        self, session: StoreSession, place: WatchPlace, callback: Callable[[], None]
+    ) -> None:
+        self.place = place
+        self._session = session
+        self._callback = callback
+        self._is_cancelled = False
+
+    def cancel(self) -> None:
+        if not self._is_cancelled:
+            self._is_cancelled = True
+            self._session.forget_watch(self)
+
+    def call(self) -> None:
+        if not self._is_cancelled and not self._session.is_lost:
+            self._callback()
+
+
+class StoreSession:
+    """The client; `open` before anything else. Owned by the loop of its clock."""
+
+    def __init__(
+        self, connect: Connect, clock: Clock, timeout_seconds: float, process_id: int = 0
+    ) -> None:
+        self.is_lost = False
+        self._make_connection = connect
+        self._clock = clock
+        self._timeout_seconds = timeout_seconds
+        self._process_id = process_id
+        self._session_id = 0
+        self._seen = 0
+        self._connection: StoreConnection | None = None
+        self._is_connected = False  # the service has welcomed this connection
+        self._connected = asyncio.Event()  # or the session is lost
+        self._heard_at = 0.0
+        self._hello_at = 0.0
+        self._lease_end = -math.inf
+        self._is_closed = False
+        self._numbers = count(1)
+        self._pings: dict[int, float] = {}  # sending times
+        self._asked: dict[int, _Request] = {}  # sent, by number
+        self._waiting: list[tuple[int, _Request]] = []  # for a connection
+        self._watches: dict[WatchPlace, list[StoreWatch]] = {}  # no empty lists
+        self._on_end: list[Callable[[], None]] = []
+        self._tick_timer: Timer | None = None
+
+    # The session
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    @property
+    def lease_end(self) -> float:
+        return self._lease_end
+
+    async def open(self, seconds: float) -> None:
+        self._begin()
+        if not await self._wait_until_connected(seconds):
+            self._stop()
+            raise StoreLostError("the coordination service does not answer")
+
+    async def renew(self) -> None:
+        if self._is_closed:
+            raise SessionExpiredError("the session was closed")
+        if not self.is_lost:
+            return
+        self.is_lost = False
+        self._session_id = 0
+        self._begin()
+        if not await self._wait_until_connected(self._timeout_seconds):
+            self._give_up_connection()
+            self._lose()
+            raise StoreLostError("the coordination service does not answer")
+        for watch in [each for watches in self._watches.values() for each in watches]:
+            self._clock.call_later(0, watch.call)
+
+    async def close(self) -> None:
+        if self._is_closed:
+            return
+        try:
+            if not self.is_lost:
+                number = next(self._numbers)
+                with contextlib.suppress(StoreLostError, SessionExpiredError):
+                    await self._ask(number, Bye(number=number))
+        finally:
+            self._stop()
+
+    def _stop(self) -> None:
+        self._is_closed = self.is_lost = True
+        self._lease_end = -math.inf
+        self._give_up_connection()
+        self._watches.clear()
+        self._fail_requests(SessionExpiredError("the session was closed"))
+
+    def on_session_end(self, callback: Callable[[], None]) -> None:
+        self._on_end.append(callback)
+
+    def _lose(self) -> None:
+        """The session is over."""
+        self.is_lost = True
+        self._lease_end = -math.inf
+        self._give_up_connection()
+        self._connected.set()
+        self._fail_requests(SessionExpiredError(f"session {self._session_id} has ended"))
+
+    def require_alive(self) -> None:
+        if self.is_lost:
+            raise SessionExpiredError(f"session {self._session_id} has ended")
+
+    # The connection
+
+    def _begin(self) -> None:
+        self._connect()
+        self._tick()
+
+    def _connect(self) -> None:
+        self._connected.clear()
+        self._hello_at = self._heard_at = self._clock.monotonic()
+        try:
+            self._connection = self._make_connection(self._receive, self._on_broken)
+        except StoreGoneError:
+            if self._session_id:
+                self._lose_and_tell()
+            else:
+                self._lose()  # before it began; who wanted it is waiting
+        if self._connection is not None:
+            hello = Hello(
+                session_id=self._session_id,
+                timeout_seconds=self._timeout_seconds,
+                watches=tuple(self._watches),
+                seen=self._seen,
+                process_id=self._process_id,
+            )
+            self._connection.send(hello)
+
+    async def _wait_until_connected(self, seconds: float) -> bool:
+        timer = self._clock.call_later(seconds, self._connected.set)
+        try:
+            await self._connected.wait()
+        finally:
+            timer.cancel()
+        return self._is_connected
+
+    def _tick(self) -> None:
+        """A heartbeat, or another attempt to connect; and requests that waited for too long."""
+        if self._is_closed or self.is_lost:
+            return
+        if self._tick_timer is not None:
+            self._tick_timer.cancel()
+        now = self._clock.monotonic()
+        silence = now - self._heard_at
+        share = _SILENCE_SHARE if self._is_connected else _CONNECTING_SHARE
+        if self._connection is None or silence >= share * self._timeout_seconds:
+            self._give_up_connection()
+            self._connect()
+        elif self._is_connected:
+            number = next(self._numbers)
+            self._pings[number] = now
+            self._connection.send(Ping(number=number))
+        self._end_waiting(now)
+        pause = self._timeout_seconds * _HEARTBEAT_SHARE
+        self._tick_timer = self._clock.call_later(pause, self._tick)
+
+    def _end_waiting(self, now: float) -> None:
+        late = [
+            entry
+            for entry in self._waiting
+            if now - entry[1].asked_at >= self._timeout_seconds * _CONNECTING_SHARE
+        ]
+        for entry in late:
+            self._waiting.remove(entry)
+            _fail(entry[1].answer, StoreLostError("there is no connection"))
+
+    def _give_up_connection(self) -> None:
+        self._is_connected = False
+        self._pings.clear()
+        if self._connection is not None:
+            self._connection.give_up()
+            self._connection = None
+        asked, self._asked = self._asked, {}
+        for request in asked.values():
+            _fail(request.answer, StoreLostError("the connection was lost on the way"))
+
+    def _on_broken(self) -> None:
+        if self._connection is not None and self._connection.is_broken:
+            self._give_up_connection()
+            self._tick()
+
+    def _fail_requests(self, error: SessionExpiredError) -> None:
+        waiting, self._waiting = self._waiting, []
+        for request in (*self._asked.values(), *(request for _, request in waiting)):
+            _fail(request.answer, error)
+        self._asked.clear()
+
+    # What arrives
+
+    def _receive(self, message: ToClient) -> None:
+        if self._connection is None or self.is_lost:
+            return
+        self._heard_at = self._clock.monotonic()
+        match message:
+            case Welcome():
+                self._on_welcome(message)
+            case Expired():
+                self._lose_and_tell()
+            case StoreAnswer():
+                self._seen = max(self._seen, message.seen)
+                self._on_answer(message)
+            case Told():
+                self._seen = max(self._seen, message.seen)
+                for watch in tuple(self._watches.get(message.place, ())):
+                    self._clock.call_later(0, watch.call)
+
+    def _on_welcome(self, welcome: Welcome) -> None:
+        self._session_id = welcome.session_id
+        self._is_connected = True
+        self._connected.set()
+        self._extend_lease(self._hello_at)
+        waiting, self._waiting = self._waiting, []
+        for number, request in waiting:
+            self._send(number, request)
+
+    def _lose_and_tell(self) -> None:
+        failures = [request.answer for request in self._asked.values()]
+        self._asked.clear()
+        error = SessionExpiredError(f"session {self._session_id} has ended")
+        for answer in failures:
+            _fail(answer, error)
+        self._lose()
+        for callback in self._on_end:
+            self._clock.call_later(0, callback)
+
+    def _on_answer(self, answer: StoreAnswer) -> None:
+        sent_at = self._pings.pop(answer.number, None)
+        if sent_at is not None:
+            self._extend_lease(sent_at)
+            return
+        request = self._asked.pop(answer.number, None)
+        if request is None or request.answer.done():
+            return
+        if isinstance(answer.result, Exception):
+            request.answer.set_exception(answer.result)
+        else:
+            request.answer.set_result(answer.result)
+
+    def _extend_lease(self, sent_at: float) -> None:
+        self._lease_end = max(self._lease_end, sent_at + _LEASE_SHARE * self._timeout_seconds)
+
+    # Requests
+
+    async def _ask(self, number: int, message: ToService) -> Result:
+        self.require_alive()
+        answer: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        request = _Request(message, answer, self._clock.monotonic())
+        if self._is_connected:
+            self._send(number, request)
+        else:
+            self._waiting.append((number, request))
+        return await answer
+
+    def _send(self, number: int, request: _Request) -> None:
+        if self._connection is not None and not request.answer.done():
+            self._asked[number] = request
+            self._connection.send(request.message)
+
+    async def _submit(self, operations: Sequence[TreeOperation]) -> Sequence[TreeOutcome]:
+        self.require_alive()
+        for operation in operations:
+            check_operation(operation)
+        number = next(self._numbers)
+        result = await self._ask(number, Write(number=number, operations=tuple(operations)))
+        return cast("Sequence[TreeOutcome]", result)
+
+    async def get(self, path: str) -> Node | None:
+        return (await self.get_many((path,)))[0]
+
+    async def get_many(self, paths: Sequence[str]) -> Sequence[Node | None]:
+        number = next(self._numbers)
+        result = await self._ask(number, ReadNodes(number=number, paths=tuple(paths)))
+        return cast("Sequence[Node | None]", result)
+
+    async def children(self, path: str) -> Sequence[str]:
+        number = next(self._numbers)
+        result = await self._ask(number, ReadChildren(number=number, path=path))
+        return cast("Sequence[str]", result)
+
+    async def transact(self, operations: Sequence[Operation]) -> Sequence[str]:
+        return [outcome.path for outcome in await self._submit(operations)]
+
+    async def create(
+        self,
+        path: str,
+        data: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        sequential: bool = False,
+        parents: bool = False,
+    ) -> str:
+        create = Create(path=path, data=data, ephemeral=ephemeral, sequential=sequential)
+        first = (EnsureParents(path=path),) if parents else ()
+        return (await self._submit((*first, create)))[-1].path
+
+    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
+        return (await self._submit((SetData(path=path, data=data, version=version),)))[0].version
+
+    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
+        await self._submit((Delete(path=path, version=version),))
+
+    async def delete_tree(self, path: str) -> None:
+        await self._submit((DeleteTree(path=path),))
+
+    # Watches
+
+    def watch_data(self, path: str, callback: Callable[[], None]) -> Watch:
+        return self._watch(WatchPlace(WatchKind.DATA, path), callback)
+
+    def watch_children(self, path: str, callback: Callable[[], None]) -> Watch:
+        return self._watch(WatchPlace(WatchKind.CHILDREN, path), callback)
+
+    def _watch(self, place: WatchPlace, callback: Callable[[], None]) -> Watch:
+        self.require_alive()
+        watch = StoreWatch(self, place, callback)
+        watches = self._watches.setdefault(place, [])
+        watches.append(watch)
+        if len(watches) == 1 and self._connection is not None:
+            self._connection.send(AddWatch(place=place))
+        return watch
+
+    def forget_watch(self, watch: StoreWatch) -> None:
+        watches = self._watches.get(watch.place, [])
+        if watch in watches:
+            watches.remove(watch)
+            if not watches:
+                del self._watches[watch.place]
+                if self._connection is not None:
+                    self._connection.send(RemoveWatch(place=watch.place))
+
+
+def _fail(answer: asyncio.Future[T], error: Exception) -> None:
+    if not answer.done():
+        answer.set_exception(error)

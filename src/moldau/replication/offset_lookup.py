@@ -20,7 +20,7 @@ from moldau.model.protocol_numbers import (
 from moldau.records.batch_reader import DEFAULT_LIMIT_BYTES
 from moldau.replication.unpacking import SMALL_BYTES, Unpacker
 from moldau.storage.log import Log
-from moldau.storage.log_reader import TimestampedOffset
+from moldau.storage.segment_search import TimestampedOffset
 
 EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
 

@@ -32,8 +32,8 @@ from moldau.replication.rules.truncation import (
 from moldau.replication.unpacking import Unpacker
 from moldau.storage.files import FileSlice
 from moldau.storage.log import AppendResult, Log
-from moldau.storage.log_reader import LogRead
 from moldau.storage.rules.epoch_cache import EpochEnd
+from moldau.storage.segment_search import LogRead
 
 _log = logging.getLogger(__name__)
 

@@ -26,7 +26,6 @@ from moldau.errors import CorruptBatchError, KafkaError, StorageError
 from moldau.model import Offset
 from moldau.records.batch_header import HEADER_BYTES, BatchHeader, read_header, read_size
 from moldau.storage.log import Log
-from moldau.storage.log_reader import find_aborted
 from moldau.storage.rules.cleaning_plan import (
     Cleanable,
     CleaningTerms,
@@ -43,6 +42,7 @@ from moldau.storage.rules.compaction import (
 )
 from moldau.storage.rules.file_names import CLEANED_SUFFIX, SWAP_SUFFIX
 from moldau.storage.segment import Segment
+from moldau.storage.segment_search import find_aborted
 
 T = TypeVar("T")
 

@@ -16,6 +16,24 @@ from moldau.storage.rules.checkpoint_format import decode_lines, encode_lines
 from moldau.storage.rules.epoch_cache import EpochCache, EpochStart
 
 
+class LeaderEpochs:
+    """The epochs of one log, and what its file says of them."""
+
+    __slots__ = ("cache", "stored")
+
+    def __init__(self, cache: EpochCache, stored: EpochCache) -> None:
+        self.cache = cache
+        self.stored = stored
+
+    def to_store(self, end_offset: int) -> EpochCache | None:
+        """What the file of a log that ends there should say; None when it does.
+
+        An epoch in which nothing was written yet begins anew with its leader.
+        """
+        epochs = self.cache.truncate_from_end(end_offset)
+        return None if epochs == self.stored else epochs
+
+
 def encode_epochs(entries: Sequence[EpochStart]) -> bytes:
     return encode_lines([f"{entry.epoch} {entry.start_offset}" for entry in entries])
 

@@ -6,9 +6,10 @@ who waits; that is the replication room. Whether a client's batch is sound was c
 comes here (`rules.append_checks`); sequences of producers are checked here, against the table that
 belongs to the log.
 
-A shell, owned by the event loop: a change of state has no `await` in its middle. What would block
+A shell, owned by the event loop: a change of state has no `await` in its middle. Where the batches
+lie is known to `local_log`, what would survive a power loss to `log_flush`. What would block
 (fsync, snapshots, removing files) runs in a worker. `find_offset_by_timestamp` and
-`max_timestamp_offset` may be called from a worker (`log_reader`).
+`max_timestamp_offset` may be called from a worker.
 
 Invariants (docs/invariants.md): offsets grow with every batch (LOG-1); log start offset <= log end
 offset, recovery point <= log end offset (LOG-2); the tuple of segments is replaced, never changed
@@ -34,17 +35,10 @@ from moldau.records.batch_header import (
     stamp,
 )
 from moldau.records.batch_reader import DEFAULT_LIMIT_BYTES
+from moldau.storage.leader_epoch_file import LeaderEpochs
+from moldau.storage.local_log import LocalLog
 from moldau.storage.log_directory import LogDirectory
 from moldau.storage.log_flush import LogFlush
-from moldau.storage.log_reader import (
-    LogRead,
-    LogReader,
-    TimestampedOffset,
-    find_aborted,
-    find_max_timestamp,
-    find_offset_by_timestamp,
-    segment_index,
-)
 from moldau.storage.producer_replay import read_marker, rebuild_producers, replay_marker
 from moldau.storage.producer_state import ProducerState
 from moldau.storage.replicated_batches import check_replicated
@@ -52,11 +46,17 @@ from moldau.storage.rules.append_checks import set_log_append_time
 from moldau.storage.rules.epoch_cache import EpochCache, EpochEnd
 from moldau.storage.rules.producer_sequences import Duplicate, ProducerEntry
 from moldau.storage.rules.retention import Deletion, LogFacts
-from moldau.storage.rules.roll import MAX_RELATIVE_OFFSET, jitter_bound_ms, limits_for, should_roll
+from moldau.storage.rules.roll import should_roll
 from moldau.storage.segment import Segment
 from moldau.storage.segment_retention import plan_deletion
+from moldau.storage.segment_search import (
+    LogRead,
+    TimestampedOffset,
+    find_aborted,
+    find_max_timestamp,
+    find_offset_by_timestamp,
+)
 from moldau.storage.snapshot_files import SnapshotFiles
-from moldau.storage.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
 from moldau.storage.transaction_index import AbortedTransaction
 
 _log = logging.getLogger(__name__)
@@ -104,28 +104,30 @@ class Log:
         self.folder = folder
         self.directory = directory
         self.log_start_offset = Offset(log_start_offset)
-        self.log_end_offset = Offset(log_end_offset)
-        self.is_closed = False
         self.producers = producers
-        self.epochs = epochs
-        self._snapshots = snapshots
-        self._has_aborted = has_aborted  # False: no segment has an index of aborted transactions
-        self._index_is_full = False
         self.cleaned_offset = Offset(0)  # compaction has been up to here
         self.on_start_moved: Callable[[], None] | None = None  # told when the log start has moved
         self.has_lost_its_end = False  # found when it was opened: batches that had been written
-        self._active = segments[-1]
-        self._reader = LogReader(segments)
-        self._flush = LogFlush(
-            self,
-            self._reader,
-            recovery_point,
-            snapshots,
-            stored_epochs,
-            is_durable=is_durable,
-            unflushed_from=self._active.base_offset if unflushed_from is None else unflushed_from,
+        self._snapshots = snapshots
+        self._has_aborted = has_aborted  # False: no segment has an index of aborted transactions
+        self._epochs = LeaderEpochs(epochs, stored_epochs)
+        self._local = LocalLog(
+            topic_partition,
+            folder,
+            directory,
+            options,
+            segments=segments,
+            end_offset=log_end_offset,
         )
-        self.update_options(options)
+        self.flushing = LogFlush(
+            self._local,
+            self._epochs,
+            snapshots,
+            recovery_point=recovery_point,
+            is_durable=is_durable,
+            unflushed_from=segments[-1].base_offset if unflushed_from is None else unflushed_from,
+        )
+        self._cache_options()
 
     def __repr__(self) -> str:
         return (
@@ -138,25 +140,38 @@ class Log:
     @property
     def segments(self) -> tuple[Segment, ...]:
         """Oldest first; the last one is appended to."""
-        return self._reader.segments
+        return self._local.segments
 
-    @segments.setter
-    def segments(self, segments: tuple[Segment, ...]) -> None:
-        self._reader.segments = segments
+    @property
+    def log_end_offset(self) -> Offset:
+        """The offset of the record that comes next."""
+        return self._local.end_offset
+
+    @property
+    def epochs(self) -> EpochCache:
+        return self._epochs.cache
+
+    @property
+    def options(self) -> TopicOptions:
+        return self._local.options
+
+    @property
+    def is_closed(self) -> bool:
+        return self._local.is_closed
 
     @property
     def size_bytes(self) -> int:
-        return sum(segment.size_bytes for segment in self.segments)
+        return self._local.size_bytes
 
     @property
     def recovery_point(self) -> Offset:
         """What is below it would survive a power loss; recovery begins here."""
-        return Offset(self._flush.recovery_point)
+        return Offset(self.flushing.recovery_point)
 
     @property
     def flush_is_due(self) -> bool:
         """Whether `flush.messages` asks for a flush before the last append is answered."""
-        return self.log_end_offset - self._flush.recovery_point >= self._flush_messages
+        return self.log_end_offset - self.flushing.recovery_point >= self._flush_messages
 
     @property
     def latest_epoch(self) -> int | None:
@@ -175,13 +190,14 @@ class Log:
 
     def update_options(self, options: TopicOptions) -> None:
         """Go on with other options; they hold from the next call on."""
-        self.options = options
-        self._log_append_time = options.message_timestamp_type == "LogAppendTime"
-        self._flush_messages = options.flush_messages
-        self._index_interval_bytes = options.index_interval_bytes
-        self._begin_segment()
-        if self._flush.dirty_since_ms is not None:
-            self._flush.begin_dirty(self._flush.dirty_since_ms)  # flush.ms may be shorter now
+        self._local.update_options(options)
+        self._cache_options()
+        if self.flushing.dirty_since_ms is not None:
+            self.flushing.begin_dirty(self.flushing.dirty_since_ms)  # flush.ms may be shorter now
+
+    def _cache_options(self) -> None:
+        self._log_append_time = self.options.message_timestamp_type == "LogAppendTime"
+        self._flush_messages = self.options.flush_messages
 
     # Appending
 
@@ -198,13 +214,14 @@ class Log:
         The buffer must not change until this returns. Raises what a producer did wrong, or
         `StorageError`; nothing has been appended then.
         """
-        if self.is_closed or self.directory.failure is not None:
-            raise self._refusal()
+        local, epochs = self._local, self._epochs
+        if local.is_closed or self.directory.failure is not None:
+            raise local.refusal()
         if header.producer_id >= 0:
             checked = self._check_producer(batch, header)
             if checked is not None:
                 return checked
-        base_offset = self.log_end_offset
+        base_offset = local.end_offset
         last_offset = base_offset + header.last_offset_delta
         log_append_time_ms = NO_TIMESTAMP
         if self._log_append_time:
@@ -213,8 +230,8 @@ class Log:
         # The last change of a batch's bytes (LOG-3).
         stamp(batch, base_offset, leader_epoch)
         self._write(batch, header, base_offset, now_ms)
-        if leader_epoch != self.epochs.latest_epoch:
-            self._begin_epoch(leader_epoch, base_offset)
+        if leader_epoch != epochs.cache.latest_epoch:
+            epochs.cache = epochs.cache.assign(leader_epoch, base_offset)
         return AppendResult(
             base_offset, last_offset, log_append_time_ms, self.log_start_offset, False
         )
@@ -226,24 +243,22 @@ class Log:
         `newest_epoch`. A batch that is cut short at the end of the records is left for the next
         fetch.
         """
-        if self.is_closed or self.directory.failure is not None:
-            raise self._refusal()
-        if not self._flush.is_settled:
+        self.require_usable()
+        if not self.flushing.is_settled:
             raise StorageError(f"a truncation of {self.topic_partition} is not on disk yet")
-        now_ms = self.directory.clock.now_ms()
-        end_offset = self.log_end_offset
-        batches = check_replicated(records, end_offset, self.topic_partition, newest_epoch)
+        epochs, now_ms = self._epochs, self.directory.clock.now_ms()
+        batches = check_replicated(records, self.log_end_offset, self.topic_partition, newest_epoch)
         for position, header in batches:
             size_bytes = header.batch_length + LOG_OVERHEAD_BYTES
             batch = records[position : position + size_bytes]
             self._write(batch, header, header.base_offset, now_ms)
-            if header.leader_epoch >= 0 and header.leader_epoch != self.epochs.latest_epoch:
-                self._begin_epoch(header.leader_epoch, header.base_offset)
+            if header.leader_epoch >= 0 and header.leader_epoch != epochs.cache.latest_epoch:
+                epochs.cache = epochs.cache.assign(header.leader_epoch, header.base_offset)
         return self.log_end_offset
 
     def begin_epoch(self, leader_epoch: int) -> None:
         """Note that a leader begins at the log's end, before it has written anything."""
-        self._begin_epoch(leader_epoch, self.log_end_offset)
+        self._epochs.cache = self.epochs.assign(leader_epoch, self.log_end_offset)
 
     def _check_producer(
         self, batch: memoryview | bytearray, header: BatchHeader
@@ -270,98 +285,50 @@ class Log:
         self, batch: memoryview | bytearray, header: BatchHeader, base_offset: int, now_ms: int
     ) -> None:
         """Put one stamped batch into the active segment and take note of it everywhere."""
+        local, flushing = self._local, self.flushing
         size_bytes = header.batch_length + LOG_OVERHEAD_BYTES
         last_offset = base_offset + header.last_offset_delta
-        if not self.log_end_offset <= base_offset <= last_offset:
+        if not local.end_offset <= base_offset <= last_offset:
             raise InvariantViolation(
                 f"LOG-1: a batch from {base_offset} to {last_offset} at the end "
-                f"{self.log_end_offset} of {self.topic_partition}"
+                f"{local.end_offset} of {self.topic_partition}"
             )
         max_timestamp = header.max_timestamp
         marker = read_marker(batch, header) if header.attributes & CONTROL_FLAG else None
-        segment = self._active
         try:
             if should_roll(
-                segment,
-                self._roll_limits,
+                local.active,
+                local.roll_limits,
                 size_bytes,
                 last_offset,
                 max_timestamp,
-                self._index_is_full,
+                local.index_is_full,
                 now_ms,
             ):
-                segment = self._roll(self._segment_start(base_offset, last_offset), now_ms)
-            position = segment.size_bytes
-            indexed = segment.append(
-                batch, size_bytes, last_offset, max_timestamp, self._index_interval_bytes
-            )
+                self._roll(base_offset, last_offset, now_ms)
+            segment = local.append(batch, size_bytes, base_offset, last_offset, max_timestamp)
             if marker is None:
                 self.producers.apply(header, base_offset)
             else:
                 replay_marker(self.producers, segment, header, base_offset, marker)
                 self._has_aborted = True
         except OSError as error:
-            self._active.trim_file()
+            local.active.trim_file()
             if marker is not None:  # half of what it means may have been noted
                 raise self.directory.fail(error) from error
             raise self.directory.judge(error) from error
-        if indexed:
-            self._index_is_full = len(segment.offset_index) >= self._max_index_entries
-        self._reader.remember(base_offset, (segment, position))
-        self.log_end_offset = Offset(last_offset + 1)
-        flush = self._flush
-        if flush.dirty_since_ms is None:
-            flush.begin_dirty(now_ms)
-        if last_offset + 1 - flush.recovery_point >= self._flush_messages:
-            self.directory.flush_soon(self)
+        if flushing.dirty_since_ms is None:
+            flushing.begin_dirty(now_ms)
+        if last_offset + 1 - flushing.recovery_point >= self._flush_messages:
+            self.directory.flush_soon(flushing)
 
-    def _begin_epoch(self, leader_epoch: int, start_offset: int) -> None:
-        self.epochs = self.epochs.assign(leader_epoch, start_offset)
-
-    # Rolling
-
-    def _begin_segment(self) -> None:
-        """What depends on the active segment and the options together."""
-        options = self.options
-        segment_ms = options.segment_ms
-        if "compact" in options.cleanup_policy and options.max_compaction_lag_ms > 0:
-            segment_ms = min(segment_ms, options.max_compaction_lag_ms)  # only old ones are cleaned
-        bound_ms = jitter_bound_ms(options.segment_jitter_ms, segment_ms)
-        jitter_ms = self.directory.random.randrange(bound_ms) if bound_ms else 0
-        self._roll_limits = limits_for(options.segment_bytes, segment_ms, jitter_ms)
-        # The time index is full first, and one of its entries is kept for the roll.
-        self._max_index_entries = max(1, options.segment_index_bytes // TIME_ENTRY_BYTES - 1)
-        self._index_is_full = len(self._active.offset_index) >= self._max_index_entries
-
-    def _segment_start(self, base_offset: int, last_offset: int) -> int:
-        """Where the segment of a batch begins: at the log's end, whatever gap is before the batch.
-
-        So a segment that does not begin where the one before it ends has been compacted, or that
-        one has lost its end.
-        """
-        fits = last_offset - self.log_end_offset <= MAX_RELATIVE_OFFSET
-        return self.log_end_offset if fits else base_offset
-
-    def _roll(self, base_offset: int, now_ms: int) -> Segment:
-        """Begin a new segment at an offset; the old one is flushed soon."""
-        old = self._active
-        if not old.size_bytes and old.base_offset == base_offset:
-            return old
-        if base_offset < self.log_end_offset or base_offset <= old.base_offset:
-            raise InvariantViolation(
-                f"LOG-5: a segment from {base_offset} on behind {old!r}, and "
-                f"{self.topic_partition} ends at {self.log_end_offset}"
-            )
-        old.seal()
-        self._flush.snapshot_due(self.log_end_offset, tuple(self.producers))
-        new = Segment.create(self.directory.open_files, self.folder, base_offset, now_ms)
-        self.segments = (*self.segments, new)
-        self._active = new
-        self._begin_segment()
-        self._flush.folder_changed = True
-        self._reader.remember(base_offset, (new, 0))
-        self.directory.flush_soon(self)
-        return new
+    def _roll(self, base_offset: int, last_offset: int, now_ms: int) -> None:
+        """Begin a new segment for a batch; the old one is flushed soon."""
+        end_offset = self.log_end_offset
+        if self._local.roll(base_offset, last_offset, now_ms):
+            self.flushing.snapshot_due(end_offset, tuple(self.producers))
+            self.flushing.folder_changed = True
+            self.directory.flush_soon(self.flushing)
 
     # Reading
 
@@ -370,9 +337,10 @@ class Log:
 
         The range is within one segment. `min_one` asks for at least one batch, however large.
         """
-        if self.is_closed or self.directory.failure is not None:
-            raise self._refusal()
-        log_end_offset = self.log_end_offset
+        local = self._local
+        if local.is_closed or self.directory.failure is not None:
+            raise local.refusal()
+        log_end_offset = local.end_offset
         if not self.log_start_offset <= offset <= log_end_offset:
             raise OffsetOutOfRangeError(
                 f"offset {offset} of {self.topic_partition} is not within "
@@ -382,10 +350,10 @@ class Log:
             end_offset = log_end_offset
         if offset >= end_offset:
             if offset == log_end_offset:
-                self._reader.remember(offset, (self._active, self._active.size_bytes))
+                local.remember(offset, (local.active, local.active.size_bytes))
             return LogRead(None, offset)
         try:
-            return self._reader.read(offset, max_bytes, end_offset, log_end_offset, min_one)
+            return local.read(offset, max_bytes, end_offset, min_one)
         except OSError as error:
             raise self.directory.judge(error) from error
 
@@ -401,7 +369,7 @@ class Log:
             start = self.log_start_offset
             return find_offset_by_timestamp(segments, start, timestamp_ms, unpacked_bytes)
 
-        return self._reader.look_up(find, self.directory, self.require_usable)
+        return self._local.look_up(find)
 
     def max_timestamp_offset(
         self, unpacked_bytes: int = DEFAULT_LIMIT_BYTES
@@ -411,7 +379,7 @@ class Log:
         def find(segments: Sequence[Segment]) -> TimestampedOffset | None:
             return find_max_timestamp(segments, self.log_start_offset, unpacked_bytes)
 
-        return self._reader.look_up(find, self.directory, self.require_usable)
+        return self._local.look_up(find)
 
     def aborted_transactions(
         self, start_offset: int, end_offset: int
@@ -428,16 +396,16 @@ class Log:
 
     async def flush(self) -> None:
         """Return when all that is in the log now would survive a power loss."""
-        await self._flush.flush()
+        await self.flushing.flush()
 
     def resume_flushing(self) -> None:
         """Have what was not flushed before the log was opened flushed in its time."""
-        self._flush.resume()
+        self.flushing.resume()
 
     @property
     def dirty_since_ms(self) -> int | None:
         """When the oldest batch that is not flushed was appended; None when all is flushed."""
-        return self._flush.dirty_since_ms
+        return self.flushing.dirty_since_ms
 
     # Deleting
 
@@ -450,7 +418,7 @@ class Log:
             )
         if offset > self.log_start_offset:
             self.log_start_offset = Offset(offset)
-            self.epochs = self.epochs.truncate_from_start(offset)
+            self._epochs.cache = self.epochs.truncate_from_start(offset)
             if offset > self.segments[0].base_offset:  # otherwise the files tell
                 self.directory.checkpoint_soon()
             if self.on_start_moved is not None:
@@ -468,12 +436,13 @@ class Log:
             plan = plan_deletion(self.directory.files, self.segments, facts, policies, now_ms)
             count = sum(deletion.count for deletion in plan)
             if count == len(self.segments):
-                self._roll(self.log_end_offset, now_ms)
+                self._roll(self.log_end_offset, self.log_end_offset, now_ms)
             if count:
                 self._report_deletions(plan)
-                old, self.segments = self.segments[:count], self.segments[count:]
+                old = self._local.drop_oldest(count)
                 self.advance_start(self.segments[0].base_offset)
-                self._delete_files(old)
+                self._local.remove_files(old)
+                self._remove_snapshots(old)
         except OSError as error:
             raise self.directory.judge(error) from error
         return count
@@ -496,27 +465,19 @@ class Log:
                 deletion.reason,
             )
 
-    def _delete_files(self, segments: Sequence[Segment], *, with_snapshots: bool = True) -> None:
-        """Rename the files of segments; they go when `file.delete.delay.ms` is over."""
-        for segment in segments:
-            paths = segment.mark_deleted()
-            segment.let_go()
-            self.directory.remove_later(paths, self.options.file_delete_delay_ms)
-        if with_snapshots:
-            self._snapshots.remove([segment.base_offset for segment in segments])
+    def _remove_snapshots(self, segments: Sequence[Segment]) -> None:
+        self._snapshots.remove([segment.base_offset for segment in segments])
 
     # Compacting
 
     @property
     def disturbances(self) -> int:
         """Changes when segments are truncated or replaced: what was read of them is void then."""
-        return self._reader.disturbances
+        return self._local.disturbances
 
     def holds_segments(self, segments: Sequence[Segment]) -> bool:
         """Whether these are neighbours in the log, and none of them is appended to."""
-        first = segment_index(self.segments, segments[0].base_offset)
-        found = self.segments[first : first + len(segments)]
-        return found == tuple(segments) and found[-1] is not self._active
+        return self._local.holds(segments)
 
     def replace_segments(self, old: Sequence[Segment], new: Segment) -> None:
         """Put a segment in the place of those it was made from, which the log holds.
@@ -524,54 +485,51 @@ class Log:
         Its files are complete and durable, and the first start after a crash would do the same.
         """
         self.require_usable()
-        first = segment_index(self.segments, old[0].base_offset)
-        self._flush.begin_truncation()
+        self.flushing.begin_truncation()
         try:
-            self.segments = (*self.segments[:first], new, *self.segments[first + len(old) :])
-            self._reader.forget()
-            self._delete_files(old[:1], with_snapshots=False)  # a segment still begins there
-            self._delete_files(old[1:])
+            self._local.replace(old, new)
+            self._remove_snapshots(old[1:])  # where the first one began, a segment still does
         except OSError as error:
             raise self.directory.fail(error) from error
         finally:
-            self._flush.end_truncation(self.log_end_offset)
+            self.flushing.end_truncation()
 
     def settle_segment(self, segment: Segment) -> None:
         """Give the files of a segment that was put in the place of others their lasting names."""
         self.require_usable()
         if segment.is_deleted:
             return
-        self._flush.begin_truncation()
+        self.flushing.begin_truncation()
         try:
             segment.enter_stage("")
         except OSError as error:
             raise self.directory.fail(error) from error
         finally:
-            self._flush.end_truncation(self.log_end_offset)
+            self.flushing.end_truncation()
 
     # Truncating
 
     @property
     def is_settled(self) -> bool:
         """False after a truncation, until `LogStore.settle` has brought it to the disk (LOG-9)."""
-        return self._flush.is_settled
+        return self.flushing.is_settled
 
     def announce_truncation(self, offset: int) -> None:
         """Let the recovery point not pass an offset to which the log is truncated next."""
         self.require_usable()
-        self._flush.announce_truncation(offset)
+        self.flushing.announce_truncation(offset)
 
     def withdraw_truncation(self) -> None:
         """Let the recovery point move on; without effect when the log was truncated meanwhile."""
-        self._flush.withdraw_truncation()
+        self.flushing.withdraw_truncation()
 
     async def flush_truncation(self) -> None:
         """Return when what a truncation has taken away stays away after a power loss."""
-        await self._flush.flush_truncation()
+        await self.flushing.flush_truncation()
 
     def note_settled(self) -> None:
         """The checkpoints know of the truncation, too: batches may be appended again."""
-        self._flush.is_settled = True
+        self.flushing.is_settled = True
 
     def truncate_to(self, offset: int) -> None:
         """Remove the batch that holds an offset and all behind it; `LogStore.settle` is next.
@@ -580,20 +538,19 @@ class Log:
         """
         self.require_usable()
         if offset >= self.log_end_offset:
-            self.epochs = self.epochs.truncate_from_end(offset)
+            self._epochs.cache = self.epochs.truncate_from_end(offset)
             return
         if offset < self.segments[0].base_offset:
             self.truncate_fully(offset)
             return
-        kept = self.segments[: segment_index(self.segments, offset) + 1]
+        local = self._local
         try:
-            self._flush.begin_truncation()
-            self._flush.unsettle()
-            old, self.segments = self.segments[len(kept) :], kept
-            self._delete_files(old)
+            self.flushing.begin_truncation()
+            self.flushing.unsettle()
+            self._remove_snapshots(local.truncate_to(offset))
             # The batch may begin before the log's start, whose offsets are not given again.
-            end_offset = max(kept[-1].truncate_to(offset), min(offset, self.log_start_offset))
-            self._finish_truncation(kept[-1], end_offset)
+            local.end_offset = max(local.end_offset, min(Offset(offset), self.log_start_offset))
+            self._finish_truncation()
         except OSError as error:
             raise self.directory.fail(error) from error
 
@@ -604,27 +561,21 @@ class Log:
         """
         self.require_usable()
         try:
-            self._flush.begin_truncation()
-            self._flush.unsettle()
-            self._delete_files(self.segments)  # lookups may go on in them until they are replaced
+            self.flushing.begin_truncation()
+            self.flushing.unsettle()
+            self._local.start_anew(start_at)
             self._snapshots.remove(self._snapshots.offsets)
-            self.epochs = NO_EPOCHS
-            created_ms = self.directory.clock.now_ms()
-            new = Segment.create(self.directory.open_files, self.folder, start_at, created_ms)
-            self.segments = (new,)
+            self._epochs.cache = NO_EPOCHS
             self.log_start_offset = Offset(start_at)
-            self._finish_truncation(new, start_at)
+            self._finish_truncation()
         except OSError as error:
             raise self.directory.fail(error) from error
 
-    def _finish_truncation(self, active: Segment, end_offset: int) -> None:
-        self._active = active
-        self._begin_segment()
-        self._reader.forget()
-        self.log_end_offset = Offset(end_offset)
-        self.log_start_offset = min(self.log_start_offset, self.log_end_offset)
-        self.cleaned_offset = min(self.cleaned_offset, self.log_end_offset)
-        self.epochs = self.epochs.truncate_from_end(end_offset)
+    def _finish_truncation(self) -> None:
+        end_offset = self.log_end_offset
+        self.log_start_offset = min(self.log_start_offset, end_offset)
+        self.cleaned_offset = min(self.cleaned_offset, end_offset)
+        self._epochs.cache = self.epochs.truncate_from_end(end_offset)
         self._snapshots.remove([at for at in self._snapshots.offsets if at > end_offset])
         rebuild_producers(
             self.producers,
@@ -634,7 +585,7 @@ class Log:
             end_offset,
             self.directory.clock.now_ms(),
         )
-        self._flush.end_truncation(end_offset)
+        self.flushing.end_truncation()
         self.directory.checkpoint_soon()
 
     # Ending
@@ -643,28 +594,20 @@ class Log:
         """Flush and close so that the next start has nothing to recover."""
         self.require_usable()
         try:
-            self._active.seal()
-            self._flush.snapshot_due(self.log_end_offset, tuple(self.producers))
+            self._local.active.seal()
+            self.flushing.snapshot_due(self.log_end_offset, tuple(self.producers))
         except OSError as error:
             raise self.directory.fail(error) from error
-        await self._flush.finish()
+        await self.flushing.finish()
         self.close()
 
     def close(self) -> None:
         """Refuse every later call. Nothing is flushed; what was written stays written."""
         if self.is_closed:
             return
-        self.is_closed = True
-        self.directory.dirty.pop(self, None)
-        self.directory.to_flush.pop(self, None)
-        for segment in self.segments:
-            segment.let_go()
+        self.directory.dirty.pop(self.flushing, None)
+        self.directory.to_flush.pop(self.flushing, None)
+        self._local.close()
 
     def require_usable(self) -> None:
-        if self.is_closed or self.directory.failure is not None:
-            raise self._refusal()
-
-    def _refusal(self) -> StorageError:
-        if self.directory.failure is not None:
-            return self.directory.refusal()
-        return StorageError(f"the log of {self.topic_partition} is closed")
+        self._local.require_usable()

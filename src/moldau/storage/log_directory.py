@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from random import Random
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 from moldau.clock import Clock
 from moldau.config.topic_options import TopicOptions
@@ -29,10 +29,6 @@ from moldau.storage.rules.file_names import LOSS_FILE
 from moldau.storage.rules.retention import RetentionPolicy
 from moldau.storage.segment_retention import kafka_policies
 from moldau.workers import Workers
-
-if TYPE_CHECKING:
-    from moldau.storage.log import Log
-
 
 _log = logging.getLogger(__name__)
 
@@ -46,6 +42,12 @@ class DirectoryFailures(Protocol):
     def directory_failed(self, folder: Path, error: OSError) -> None:
         """Called once for a folder, on the event loop."""
         ...
+
+
+class Flushable(Protocol):
+    """What a log leaves here to be flushed."""
+
+    async def flush(self) -> None: ...
 
 
 class Removal(NamedTuple):
@@ -86,8 +88,8 @@ class LogDirectory:
         self.retention_policies: RetentionPolicies = kafka_policies
         self.log_count = 0
         self.failure: OSError | None = None  # set once, never taken back
-        self.dirty: dict[Log, None] = {}  # appended to since they were last flushed, in order
-        self.to_flush: dict[Log, None] = {}
+        self.dirty: dict[Flushable, None] = {}  # appended to since they were last flushed, in order
+        self.to_flush: dict[Flushable, None] = {}
         self.to_remove: list[Removal] = []
         self.offsets_changed = False  # a checkpoint would say something else than the last one
         self.wake: Callable[[], None] = _wake_nobody  # called when there is work
@@ -131,15 +133,15 @@ class LogDirectory:
         if self.failure is not None:
             raise self.refusal()
 
-    def flush_soon(self, log: Log) -> None:
+    def flush_soon(self, log: Flushable) -> None:
         self.to_flush[log] = None
         self.wake()
 
-    def flush_later(self, log: Log, delay_ms: int) -> None:
+    def flush_later(self, log: Flushable, delay_ms: int) -> None:
         """Have a log flushed after `flush.ms`; one that was flushed meanwhile is left alone."""
         self.clock.call_later(delay_ms / 1000, lambda: self._flush_if_dirty(log))
 
-    def _flush_if_dirty(self, log: Log) -> None:
+    def _flush_if_dirty(self, log: Flushable) -> None:
         if log in self.dirty:
             self.flush_soon(log)
 

@@ -13,20 +13,16 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from moldau.errors import InvariantViolation
-from moldau.storage.leader_epoch_file import write_epochs
-from moldau.storage.log_reader import LogReader, segment_index
+from moldau.storage.leader_epoch_file import LeaderEpochs, write_epochs
+from moldau.storage.local_log import LocalLog
 from moldau.storage.rules.epoch_cache import EpochCache
 from moldau.storage.rules.file_names import LEADER_EPOCHS_FILE
 from moldau.storage.rules.producer_sequences import ProducerEntry
 from moldau.storage.segment import Segment
+from moldau.storage.segment_search import segment_index
 from moldau.storage.snapshot_files import SnapshotFiles
-
-if TYPE_CHECKING:
-    from moldau.storage.log import Log
-
 
 _NEVER_MS = 365 * 24 * 3600 * 1000
 """A `flush.ms` of a year or more, as by default, leaves flushing to the operating system."""
@@ -49,12 +45,11 @@ class LogFlush:
 
     def __init__(
         self,
-        log: Log,
-        reader: LogReader,
-        recovery_point: int,
+        local: LocalLog,
+        epochs: LeaderEpochs,
         snapshots: SnapshotFiles,
-        stored_epochs: EpochCache,
         *,
+        recovery_point: int,
         is_durable: bool,
         unflushed_from: int,
     ) -> None:
@@ -68,25 +63,24 @@ class LogFlush:
         self.is_settled = True  # False: a truncation is not known to be on disk
         self._unflushed_from = unflushed_from  # mostly the segment that the last flush ended in
         self._doomed_from: int | None = None  # a truncation to this offset was announced
-        self._log = log
+        self._local = local
+        self._epochs = epochs
         self._snapshots = snapshots
-        self._stored_epochs = stored_epochs  # what the file holds
         self._snapshots_due: list[tuple[int, tuple[ProducerEntry, ...]]] = []
-        self._reader = reader
         self._running: asyncio.Future[None] | None = None
 
     def begin_dirty(self, now_ms: int) -> None:
         """Take note of the first batch that is not flushed."""
-        log = self._log
+        directory, flush_ms = self._local.directory, self._local.options.flush_ms
         self.dirty_since_ms = now_ms
-        log.directory.dirty[log] = None
-        if log.options.flush_ms < _NEVER_MS:
-            log.directory.flush_later(log, log.options.flush_ms)
+        directory.dirty[self] = None
+        if flush_ms < _NEVER_MS:
+            directory.flush_later(self, flush_ms)
 
     def resume(self) -> None:
         """Take note of what was not flushed before the log was opened."""
-        if self.recovery_point < self._log.log_end_offset:
-            self.begin_dirty(self._log.directory.clock.now_ms())
+        if self.recovery_point < self._local.end_offset:
+            self.begin_dirty(self._local.directory.clock.now_ms())
 
     def snapshot_due(self, offset: int, entries: tuple[ProducerEntry, ...]) -> None:
         """Have a snapshot of the producers written with the next flush."""
@@ -96,7 +90,7 @@ class LogFlush:
 
     def begin_truncation(self) -> None:
         """What a running flush or lookup finds is void from here on."""
-        self._reader.disturbances += 1
+        self._local.disturbances += 1
 
     def announce_truncation(self, offset: int) -> None:
         """Say nothing any more of what lies behind an offset: it is about to be taken away."""
@@ -115,26 +109,27 @@ class LogFlush:
         self.folder_changed = True
         self._doomed_from = None
 
-    def end_truncation(self, end_offset: int) -> None:
-        self._reader.disturbances += 1
+    def end_truncation(self) -> None:
+        end_offset = self._local.end_offset
+        self._local.disturbances += 1
         self.recovery_point = min(self.recovery_point, end_offset)
-        self._unflushed_from = min(self._unflushed_from, self._log.segments[-1].base_offset)
+        self._unflushed_from = min(self._unflushed_from, self._local.segments[-1].base_offset)
         self._snapshots_due = [due for due in self._snapshots_due if due[0] <= end_offset]
 
     async def flush(self) -> None:
-        target = self._log.log_end_offset
+        target = self._local.end_offset
         while self.recovery_point < min(target, self._kept_end()):
             await self._next_flush()
 
     def _kept_end(self) -> int:
-        end_offset = self._log.log_end_offset
+        end_offset = self._local.end_offset
         return end_offset if self._doomed_from is None else min(end_offset, self._doomed_from)
 
     async def finish(self) -> None:
         """Flush, with everything that waits for a flush, even if no batch does."""
         await self.flush()
-        epochs_changed = self._epochs_to_store() != self._stored_epochs
-        if self._snapshots_due or epochs_changed or self.folder_changed:
+        epochs = self._epochs.to_store(self._local.end_offset)
+        if self._snapshots_due or epochs is not None or self.folder_changed:
             await self._next_flush()
 
     async def flush_truncation(self) -> None:
@@ -143,7 +138,7 @@ class LogFlush:
             await self._next_flush()
 
     async def _next_flush(self) -> None:
-        self._log.require_usable()
+        self._local.require_usable()
         running = self._running
         # One that is done is here until its callback has run. It must not be awaited again: that
         # returns at once, and `flush` would turn for ever without letting the callback run.
@@ -159,73 +154,68 @@ class LogFlush:
             running.exception()  # the waiters have seen it, and so has the directory
 
     async def _flush_once(self) -> None:
-        log = self._log
+        local = self._local
         plan = self._plan()
         try:
             for segment in plan.segments:
                 segment.write_out_indexes()
-            await log.directory.workers.run(lambda: self._execute(plan))
+            await local.directory.workers.run(lambda: self._execute(plan))
         except OSError as error:
             self._take_back(plan)
-            if log.is_closed and isinstance(error, FileNotFoundError):
+            if local.is_closed and isinstance(error, FileNotFoundError):
                 return  # a deleted log takes its files along
-            raise log.directory.judge(error) from error
+            raise local.directory.judge(error) from error
         self._apply(plan)
 
     def _take_back(self, plan: _FlushPlan) -> None:
         """A flush that failed has done nothing that the next one could leave out."""
         self.folder_changed = True
         self._snapshots_due = [*plan.snapshots, *self._snapshots_due]
-        if not self._log.is_closed:
-            self.begin_dirty(self._log.directory.clock.now_ms())
+        if not self._local.is_closed:
+            self.begin_dirty(self._local.directory.clock.now_ms())
 
     def _plan(self) -> _FlushPlan:
-        log = self._log
-        epochs = self._epochs_to_store()
+        local = self._local
         wanted = self._snapshots.offsets  # without those of segments deleted meanwhile
         plan = _FlushPlan(
-            end_offset=log.log_end_offset,
-            disturbances=self._reader.disturbances,
-            segments=log.segments[self._first_unflushed() :],
-            epochs=None if epochs == self._stored_epochs else epochs,
+            end_offset=local.end_offset,
+            disturbances=self._local.disturbances,
+            segments=local.segments[self._first_unflushed() :],
+            epochs=self._epochs.to_store(local.end_offset),
             snapshots=tuple(due for due in self._snapshots_due if due[0] in wanted),
             sync_folder=self.folder_changed,
         )
         self.folder_changed = False
         self._snapshots_due = []
         self.dirty_since_ms = None
-        log.directory.dirty.pop(log, None)
+        local.directory.dirty.pop(self, None)
         return plan
 
     def _first_unflushed(self) -> int:
         """The segment that was active has had its indexes completed since, if another one is."""
-        return segment_index(self._log.segments, min(self.recovery_point, self._unflushed_from))
-
-    def _epochs_to_store(self) -> EpochCache:
-        """An epoch in which nothing was written yet begins anew with its leader."""
-        return self._log.epochs.truncate_from_end(self._log.log_end_offset)
+        return segment_index(self._local.segments, min(self.recovery_point, self._unflushed_from))
 
     def _execute(self, plan: _FlushPlan) -> None:
         """Blocks: runs in a worker."""
-        log = self._log
+        local = self._local
         for segment in plan.segments:
             segment.sync()
         if plan.epochs is not None:
-            write_epochs(log.directory.files, log.folder / LEADER_EPOCHS_FILE, plan.epochs)
+            write_epochs(local.directory.files, local.folder / LEADER_EPOCHS_FILE, plan.epochs)
         for offset, entries in plan.snapshots:
             self._snapshots.write(offset, entries)
         if plan.sync_folder:
-            log.directory.files.sync_folder(log.folder)
-            log.directory.files.sync_folder(log.folder.parent)
+            local.directory.files.sync_folder(local.folder)
+            local.directory.files.sync_folder(local.folder.parent)
 
     def _apply(self, plan: _FlushPlan) -> None:
         if plan.epochs is not None:
-            self._stored_epochs = plan.epochs
-        if plan.disturbances == self._reader.disturbances:
+            self._epochs.stored = plan.epochs
+        if plan.disturbances == self._local.disturbances:
             reached = min(plan.end_offset, self._kept_end())
             self.recovery_point = max(self.recovery_point, reached)
-            if self.recovery_point > self._log.log_end_offset:
-                raise InvariantViolation(f"LOG-2: {self._log!r} was flushed up to {reached}")
+            if self.recovery_point > self._local.end_offset:
+                raise InvariantViolation(f"LOG-2: {self._local!r} was flushed up to {reached}")
             self._unflushed_from = plan.segments[-1].base_offset
         else:
             self.resume()

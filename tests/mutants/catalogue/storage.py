@@ -278,7 +278,7 @@ MUTANTS = (
         edits=(
             Edit(
                 _FLUSH,
-                "if plan.disturbances == self._reader.disturbances:",
+                "if plan.disturbances == self._local.disturbances:",
                 "if plan.end_offset >= 0:",
             ),
         ),
@@ -322,7 +322,7 @@ MUTANTS = (
         edits=(
             Edit(
                 _LOG,
-                "        except OSError as error:\n            self._active.trim_file()\n",
+                "        except OSError as error:\n            local.active.trim_file()\n",
                 "        except OSError as error:\n",
             ),
         ),
@@ -340,8 +340,8 @@ MUTANTS = (
         edits=(
             Edit(
                 _LOG,
-                "                self._begin_epoch(header.leader_epoch, header.base_offset)\n",
-                "                pass\n",
+                "epochs.cache = epochs.cache.assign(header.leader_epoch, header.base_offset)",
+                "pass",
             ),
         ),
         seeds=Seeds(),
@@ -356,7 +356,7 @@ MUTANTS = (
         edits=(
             Edit(
                 _LOG,
-                "        self.epochs = self.epochs.truncate_from_end(end_offset)\n"
+                "        self._epochs.cache = self.epochs.truncate_from_end(end_offset)\n"
                 "        self._snapshots",
                 "        self._snapshots",
             ),

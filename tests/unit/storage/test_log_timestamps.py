@@ -13,7 +13,7 @@ from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import read_header
 from moldau.records.compression import Codec
 from moldau.storage.log import Log
-from moldau.storage.log_reader import TimestampedOffset
+from moldau.storage.segment_search import TimestampedOffset
 
 
 def append_with(log: Log, timestamps: list[int], codec: Codec = Codec.NONE) -> None:
@@ -97,14 +97,14 @@ def test_segments_deleted_under_a_lookup_are_looked_for_no_more(bench: LogBench,
 
         def __iter__(self):
             if log.segments is self:
-                log.segments = segments
+                log._local.segments = segments
                 assert log.delete_old_segments(bench.clock.now_ms(), 4) == lose
                 for removal in bench.directory.to_remove:
                     for path in removal.paths:
                         bench.files.remove(path)
             return super().__iter__()
 
-    log.segments = Deleting(segments)
+    log._local.segments = Deleting(segments)
     found = log.find_offset_by_timestamp(START_MS)
     assert found == (lose, START_MS + lose, 0)
     assert bench.failures == []

@@ -1,26 +1,23 @@
 """Finds things in the segments of a log: where an offset is, where a range ends, what a time is.
 
-`LogReader` holds the tuple of segments, which is replaced and never changed (LOG-4), and what
-spares searches in it. The rest are functions over such a tuple; they may run in any thread. A
-shell: it reads files and changes nothing in them.
+Functions over a tuple of segments; they may run in any thread. A shell: it reads files and changes
+nothing in them.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from moldau.errors import KafkaError
 from moldau.records.batch_header import LOG_OVERHEAD_BYTES, BatchHeader
 from moldau.records.batch_reader import payload_of
 from moldau.records.codec import decode_columns, find_first_at_or_after
 from moldau.records.columns import source_of
 from moldau.storage.batch_scan import walk_batches
 from moldau.storage.files import FileSlice
-from moldau.storage.log_directory import LogDirectory
-from moldau.storage.position_hints import Place, PositionHints
+from moldau.storage.position_hints import Place
 from moldau.storage.segment import Boundary, Segment
 from moldau.storage.transaction_index import AbortedTransaction
 
@@ -42,98 +39,6 @@ class TimestampedOffset(NamedTuple):
     offset: int
     timestamp_ms: int
     leader_epoch: int
-
-
-class LogReader:
-    """The segments of one log as its readers see them.
-
-    Belongs to the event loop, except `look_up`: that one may run in a worker, while the segments
-    are truncated, deleted or replaced. So these are counted as disturbances, at their beginning and
-    at their end: the count is odd while one is under way.
-    """
-
-    __slots__ = ("_hints", "disturbances", "forget", "remember", "segments")
-
-    def __init__(self, segments: tuple[Segment, ...]) -> None:
-        self.segments = segments
-        self.disturbances = 0
-        self._hints = PositionHints()
-        self.remember = self._hints.remember
-        self.forget = self._hints.clear
-
-    # Ranges
-
-    def read(
-        self, offset: int, max_bytes: int, end_offset: int, log_end_offset: int, min_one: bool
-    ) -> LogRead:
-        """From the batch that holds an offset, which is below `end_offset`, within one segment;
-        mostly without a search."""
-        segment, start = self._find_place(offset)
-        end, next_offset = self._find_end(segment, end_offset, log_end_offset)
-        if end - start > max_bytes:
-            boundary = cut_range(segment, start, max_bytes, min_one)
-            if boundary is None:
-                return LogRead(None, offset)
-            end, next_offset = boundary
-        if end <= start:
-            return LogRead(None, offset)
-        self._hints.remember(next_offset, (segment, end))
-        return LogRead(FileSlice(segment.opened(), start, end - start), next_offset)
-
-    def _find_place(self, offset: int) -> Place:
-        place = self._hints.find(offset)
-        if place is None:
-            return find_place(self.segments, offset)
-        segment, position = place
-        if position >= segment.size_bytes and segment is not self.segments[-1]:
-            return find_place(self.segments, offset)  # it went on in the next segment
-        return place
-
-    def _find_end(self, segment: Segment, end_offset: int, log_end_offset: int) -> tuple[int, int]:
-        """Position and offset at which reading in a segment has to stop."""
-        segments = self.segments
-        if end_offset == log_end_offset:
-            if segment is segments[-1]:
-                return segment.size_bytes, end_offset
-        else:
-            last, position = self._find_place(end_offset)
-            if last is segment:
-                return position, end_offset
-        following = segment_index(segments, segment.base_offset) + 1
-        return segment.size_bytes, segments[following].base_offset
-
-    # Lookups
-
-    def look_up(
-        self,
-        find: Callable[[Sequence[Segment]], TimestampedOffset | None],
-        directory: LogDirectory,
-        require_usable: Callable[[], None],
-    ) -> TimestampedOffset | None:
-        """Search in the segments as they are; again when they were disturbed meanwhile. Any thread.
-
-        `require_usable` raises when the log is closed or its directory offline.
-        """
-        while True:
-            require_usable()
-            segments, disturbances = self.segments, self.disturbances
-            try:
-                found = find(segments)
-            except FileNotFoundError as error:
-                if segments is self.segments and self._is_undisturbed(disturbances):
-                    require_usable()  # a deleted log takes its files along
-                    raise directory.fail(error) from error
-            except OSError as error:
-                raise directory.judge(error) from error
-            except KafkaError:  # what was read may be half of one batch and half of another
-                if self._is_undisturbed(disturbances):
-                    raise
-            else:
-                if self._is_undisturbed(disturbances):
-                    return found
-
-    def _is_undisturbed(self, disturbances: int) -> bool:
-        return disturbances == self.disturbances and disturbances % 2 == 0
 
 
 def segment_index(segments: Sequence[Segment], offset: int) -> int:

@@ -1,0 +1,277 @@
+"""The segments of one log: where its batches lie, from the oldest to the one that comes next.
+
+Kafka's `LocalLog`. It answers for the tuple of segments, which is replaced and never changed
+(LOG-4), for the offset at which the log ends, and for appending to, reading from, rolling and
+removing segments. What the batches mean (producers, epochs, the log's start) is kept by `log`, and
+what has reached the disk by `log_flush`: both build on this, and it knows neither.
+
+Belongs to the event loop, except `look_up`: that one may run in a worker, while the segments are
+truncated, deleted or replaced. So these are counted as disturbances, at their beginning and at
+their end: the count is odd while one is under way. A shell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from moldau.config.topic_options import TopicOptions
+from moldau.errors import InvariantViolation, KafkaError, StorageError
+from moldau.model import Offset, TopicPartition
+from moldau.storage.files import FileSlice
+from moldau.storage.log_directory import LogDirectory
+from moldau.storage.position_hints import Place, PositionHints
+from moldau.storage.rules.roll import MAX_RELATIVE_OFFSET, jitter_bound_ms, limits_for
+from moldau.storage.segment import Segment
+from moldau.storage.segment_search import (
+    LogRead,
+    TimestampedOffset,
+    cut_range,
+    find_place,
+    segment_index,
+)
+from moldau.storage.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+
+
+class LocalLog:
+    """The segments of one log. Invariant: only `active`, the last one, is appended to."""
+
+    __slots__ = (
+        "_hints",
+        "_index_interval_bytes",
+        "_max_index_entries",
+        "active",
+        "directory",
+        "disturbances",
+        "end_offset",
+        "folder",
+        "index_is_full",
+        "is_closed",
+        "options",
+        "remember",
+        "roll_limits",
+        "segments",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        folder: Path,
+        directory: LogDirectory,
+        options: TopicOptions,
+        *,
+        segments: tuple[Segment, ...],
+        end_offset: int,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.folder = folder
+        self.directory = directory
+        self.segments = segments  # oldest first
+        self.active = segments[-1]
+        self.end_offset = Offset(end_offset)  # of the record that comes next
+        self.is_closed = False
+        self.disturbances = 0
+        self._hints = PositionHints()
+        self.remember = self._hints.remember
+        self.update_options(options)
+
+    def __repr__(self) -> str:
+        return f"LocalLog({self.topic_partition}, to {self.end_offset}, {self.segments})"
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self.segments)
+
+    def require_usable(self) -> None:
+        if self.is_closed or self.directory.failure is not None:
+            raise self.refusal()
+
+    def refusal(self) -> StorageError:
+        if self.directory.failure is not None:
+            return self.directory.refusal()
+        return StorageError(f"the log of {self.topic_partition} is closed")
+
+    def close(self) -> None:
+        """Nothing is flushed; what was written stays written."""
+        self.is_closed = True
+        for segment in self.segments:
+            segment.let_go()
+
+    # Appending
+
+    def append(
+        self,
+        batch: memoryview | bytearray,
+        size_bytes: int,
+        base_offset: int,
+        last_offset: int,
+        max_timestamp: int,
+    ) -> Segment:
+        """Write one stamped batch behind all others; returns its segment."""
+        segment = self.active
+        position = segment.size_bytes
+        if segment.append(
+            batch, size_bytes, last_offset, max_timestamp, self._index_interval_bytes
+        ):
+            self.index_is_full = len(segment.offset_index) >= self._max_index_entries
+        self.remember(base_offset, (segment, position))
+        self.end_offset = Offset(last_offset + 1)
+        return segment
+
+    def update_options(self, options: TopicOptions) -> None:
+        self.options = options
+        self._index_interval_bytes = options.index_interval_bytes
+        self._set_limits()
+
+    def _set_limits(self) -> None:
+        """What depends on the active segment and the options together."""
+        options = self.options
+        segment_ms = options.segment_ms
+        if "compact" in options.cleanup_policy and options.max_compaction_lag_ms > 0:
+            segment_ms = min(segment_ms, options.max_compaction_lag_ms)  # only old ones are cleaned
+        bound_ms = jitter_bound_ms(options.segment_jitter_ms, segment_ms)
+        jitter_ms = self.directory.random.randrange(bound_ms) if bound_ms else 0
+        self.roll_limits = limits_for(options.segment_bytes, segment_ms, jitter_ms)
+        # The time index is full first, and one of its entries is kept for the roll.
+        self._max_index_entries = max(1, options.segment_index_bytes // TIME_ENTRY_BYTES - 1)
+        self.index_is_full = len(self.active.offset_index) >= self._max_index_entries
+
+    def roll(self, base_offset: int, last_offset: int, now_ms: int) -> bool:
+        """Begin a new segment for a batch; False when there is an empty one for it already.
+
+        It begins at the log's end, whatever gap is before the batch. So a segment that does not
+        begin where the one before it ends has been compacted, or that one has lost its end.
+        """
+        old, end_offset = self.active, self.end_offset
+        start = end_offset if last_offset - end_offset <= MAX_RELATIVE_OFFSET else base_offset
+        if not old.size_bytes and old.base_offset == start:
+            return False
+        if start < end_offset or start <= old.base_offset:
+            raise InvariantViolation(
+                f"LOG-5: a segment from {start} on behind {old!r}, and "
+                f"{self.topic_partition} ends at {end_offset}"
+            )
+        old.seal()
+        new = Segment.create(self.directory.open_files, self.folder, start, now_ms)
+        self.segments = (*self.segments, new)
+        self._begin(new)
+        self.remember(start, (new, 0))
+        return True
+
+    def _begin(self, active: Segment) -> None:
+        self.active = active
+        self._set_limits()
+
+    # Reading
+
+    def read(self, offset: int, max_bytes: int, end_offset: int, min_one: bool) -> LogRead:
+        """From the batch that holds an offset, which is below `end_offset`, within one segment;
+        mostly without a search."""
+        segment, start = self._find_place(offset)
+        end, next_offset = self._find_end(segment, end_offset)
+        if end - start > max_bytes:
+            boundary = cut_range(segment, start, max_bytes, min_one)
+            if boundary is None:
+                return LogRead(None, offset)
+            end, next_offset = boundary
+        if end <= start:
+            return LogRead(None, offset)
+        self.remember(next_offset, (segment, end))
+        return LogRead(FileSlice(segment.opened(), start, end - start), next_offset)
+
+    def _find_place(self, offset: int) -> Place:
+        place = self._hints.find(offset)
+        if place is None:
+            return find_place(self.segments, offset)
+        segment, position = place
+        if position >= segment.size_bytes and segment is not self.active:
+            return find_place(self.segments, offset)  # it went on in the next segment
+        return place
+
+    def _find_end(self, segment: Segment, end_offset: int) -> tuple[int, int]:
+        """Position and offset at which reading in a segment has to stop."""
+        segments = self.segments
+        if end_offset == self.end_offset:
+            if segment is segments[-1]:
+                return segment.size_bytes, end_offset
+        else:
+            last, position = self._find_place(end_offset)
+            if last is segment:
+                return position, end_offset
+        following = segment_index(segments, segment.base_offset) + 1
+        return segment.size_bytes, segments[following].base_offset
+
+    def look_up(
+        self, find: Callable[[Sequence[Segment]], TimestampedOffset | None]
+    ) -> TimestampedOffset | None:
+        """Search in the segments; again when they were disturbed meanwhile. Any thread."""
+        while True:
+            self.require_usable()
+            segments, disturbances = self.segments, self.disturbances
+            try:
+                found = find(segments)
+            except FileNotFoundError as error:
+                if segments is self.segments and self._is_undisturbed(disturbances):
+                    self.require_usable()  # a deleted log takes its files along
+                    raise self.directory.fail(error) from error
+            except OSError as error:
+                raise self.directory.judge(error) from error
+            except KafkaError:  # what was read may be half of one batch and half of another
+                if self._is_undisturbed(disturbances):
+                    raise
+            else:
+                if self._is_undisturbed(disturbances):
+                    return found
+
+    def _is_undisturbed(self, disturbances: int) -> bool:
+        return disturbances == self.disturbances and disturbances % 2 == 0
+
+    # Removing
+
+    def drop_oldest(self, count: int) -> Sequence[Segment]:
+        """Take segments out of the log; their files are still there."""
+        old, self.segments = self.segments[:count], self.segments[count:]
+        return old
+
+    def remove_files(self, segments: Sequence[Segment]) -> None:
+        """Rename the files of segments; they go when `file.delete.delay.ms` is over."""
+        for segment in segments:
+            paths = segment.mark_deleted()
+            segment.let_go()
+            self.directory.remove_later(paths, self.options.file_delete_delay_ms)
+
+    def holds(self, segments: Sequence[Segment]) -> bool:
+        """Whether these are neighbours in the log, and none of them is appended to."""
+        first = segment_index(self.segments, segments[0].base_offset)
+        found = self.segments[first : first + len(segments)]
+        return found == tuple(segments) and found[-1] is not self.active
+
+    def replace(self, old: Sequence[Segment], new: Segment) -> None:
+        """Put a segment in the place of those it was made from, which the log holds."""
+        first = segment_index(self.segments, old[0].base_offset)
+        self.segments = (*self.segments[:first], new, *self.segments[first + len(old) :])
+        self._hints.clear()
+        self.remove_files(old)
+
+    def truncate_to(self, offset: int) -> Sequence[Segment]:
+        """Remove the batch that holds an offset and all behind it; returns segments that went."""
+        kept = self.segments[: segment_index(self.segments, offset) + 1]
+        old, self.segments = self.segments[len(kept) :], kept
+        self.remove_files(old)
+        self.end_offset = Offset(kept[-1].truncate_to(offset))
+        self._hints.clear()
+        self._begin(kept[-1])
+        return old
+
+    def start_anew(self, offset: int) -> Sequence[Segment]:
+        """Remove everything; the log goes on at an offset. Returns the segments that went."""
+        old = self.segments
+        self.remove_files(old)  # lookups may go on in them until they are replaced
+        created_ms = self.directory.clock.now_ms()
+        new = Segment.create(self.directory.open_files, self.folder, offset, created_ms)
+        self.segments = (new,)
+        self.end_offset = Offset(offset)
+        self._hints.clear()
+        self._begin(new)
+        return old

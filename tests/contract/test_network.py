@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from moldau.clock import Clock
+from moldau.net.connection import COPIED_BYTES
 from moldau.net.port import Accept, Channel, Connection, Network, Server
 from moldau.net.sockets import SocketNetwork
 from moldau.storage.files import Files, FileSlice, RealFiles
@@ -469,7 +470,7 @@ def files(request: pytest.FixtureRequest) -> Files:
     return FILES[request.param]()
 
 
-@pytest.mark.parametrize("size", [1, 5_000, 8 * MEBIBYTE])
+@pytest.mark.parametrize("size", [1, 5_000, COPIED_BYTES, COPIED_BYTES + 1, 8 * MEBIBYTE])
 def test_file_ranges_are_sent_between_bytes(
     perform: Perform, files: Files, tmp_path: Path, size: int
 ) -> None:
@@ -528,8 +529,9 @@ def test_a_removed_file_is_sent_to_its_end(perform: Perform, files: Files, tmp_p
     perform(story)
 
 
+@pytest.mark.parametrize("size", [20, COPIED_BYTES + 1])
 def test_a_file_range_that_is_shorter_than_announced_ends_the_connection(
-    perform: Perform, files: Files, tmp_path: Path
+    perform: Perform, files: Files, tmp_path: Path, size: int
 ) -> None:
     """The answer cannot be completed, and the client must not take what follows for it."""
     files.make_folder(tmp_path)
@@ -541,7 +543,7 @@ def test_a_file_range_that_is_shorter_than_announced_ends_the_connection(
         channel, receiver = await stage.connect_and_accept()
         await channel.send(framed(b"?"))
         await receiver.wait_for_frames(1)
-        receiver.answer(FileSlice(file, 0, 20))
+        receiver.answer(FileSlice(file, 0, size))
         with pytest.raises(ConnectionError):
             await channel.receive()
         await receiver.wait_until_closed()

@@ -14,7 +14,7 @@ No I/O; `now` is handed in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import NamedTuple
 from uuid import UUID
@@ -63,6 +63,25 @@ class FetchWait:
         self.missing_bytes -= size_bytes
         if self.missing_bytes <= 0:
             self.wake()
+
+
+class AskedOnce(NamedTuple):
+    """A partition that a request without a session names: everything about it is news."""
+
+    topic: TopicReference
+    request: FetchPartition
+
+    def tell(self, read: PartitionRead) -> bool:
+        return True
+
+    def has_committed(self, read: PartitionRead) -> bool:
+        return True
+
+    def has_deleted(self, read: PartitionRead) -> bool:
+        return True
+
+    def forget_told(self) -> None:
+        pass
 
 
 class SessionPartition:
@@ -200,10 +219,9 @@ class FetchSession:
         """The partitions with news, those first that have waited longest to be served."""
         return sorted(self.news, key=attrgetter("turn")) if len(self.news) > 1 else [*self.news]
 
-    def serve_last(self, served: Sequence[SessionPartition]) -> None:
-        """Partitions that were served go to the end, so that all get their turn."""
-        for partition in served:
-            partition.turn = self._take_turn()
+    def serve_last(self, served: SessionPartition) -> None:
+        """A partition that was served goes to the end, so that all get their turn."""
+        served.turn = self._take_turn()
 
     def _take_turn(self) -> int:
         self._next_turn += 1

@@ -35,6 +35,10 @@ KEPT_BUFFER_BYTES: Final = 2 << 20
 OUTPUT_PAUSE_BYTES: Final = 256 << 10
 """With this much output waiting, no further request of the connection is looked at."""
 
+COPIED_BYTES: Final = 16 << 10
+"""A range up to this size is read and leaves with what stands around it: one system call and one
+packet are cheaper than `sendfile` between two others. Measured: they cost the same at 16 KiB."""
+
 BYTES_PER_TURN: Final = 4 << 20
 """What one connection may send before the others get their turn."""
 
@@ -302,7 +306,7 @@ class SocketConnection:
         try:
             while output and turn > 0:
                 first = output[0]
-                if isinstance(first, memoryview):
+                if isinstance(first, memoryview) or first.length <= COPIED_BYTES:
                     sent = self._send_views()
                 else:
                     sent = self._send_range(first)
@@ -327,20 +331,28 @@ class SocketConnection:
         self._output_bytes = 0
 
     def _send_views(self) -> int:
+        """Send what is in memory, and small ranges, up to the first large range."""
         output = self._output
+        if len(output) == 1 and isinstance(output[0], memoryview):  # what nearly every answer is
+            view = output[0]
+            sent = self._socket.send(view)
+            if sent == len(view):
+                output.clear()
+            else:
+                output[0] = view[sent:]
+            return sent
         views: list[memoryview] = []
         more = 0
-        for chunk in output:
+        for place, chunk in enumerate(output):
             if not isinstance(chunk, memoryview):
-                more = _MSG_MORE
-                break
+                if chunk.length > COPIED_BYTES:
+                    more = _MSG_MORE
+                    break
+                chunk = output[place] = _read_whole(chunk)
             views.append(chunk)
             if len(views) == _MAX_GATHER:
                 break
-        if len(views) == 1:
-            sent = self._socket.send(views[0], more)
-        else:
-            sent = self._socket.sendmsg(views, (), more)
+        sent = self._socket.sendmsg(views, (), more)
         left = sent
         for view in views:
             if left < len(view):
@@ -353,13 +365,7 @@ class SocketConnection:
     def _send_range(self, chunk: Range) -> int:
         descriptor = chunk.descriptor
         if descriptor is None:
-            data = chunk.read()
-            if len(data) != chunk.length:
-                raise OSError(0, "a file range is shorter than announced")
-            self._output[0] = memoryview(data)
-            return 0
-        if not chunk.length:
-            self._output.popleft()
+            self._output[0] = _read_whole(chunk)
             return 0
         sent = os.sendfile(self._descriptor, descriptor, chunk.position, chunk.length)
         if not sent:
@@ -369,7 +375,7 @@ class SocketConnection:
         elif isinstance(chunk, _Rest):
             chunk.advance(sent)
         else:
-            self._output[0] = _Rest(chunk, sent)
+            self._output[0] = _Rest(chunk, descriptor, sent)
         return sent
 
     def _arm_writer(self) -> None:
@@ -407,14 +413,21 @@ class SocketConnection:
             self._receiver.on_closed()
 
 
+def _read_whole(chunk: Range) -> memoryview:
+    data = chunk.read()
+    if len(data) != chunk.length:
+        raise OSError(0, "a file range is shorter than announced")
+    return memoryview(data)
+
+
 class _Rest:
     """What is left of a range after a partial send; it holds the range and so its file."""
 
     __slots__ = ("_range", "descriptor", "length", "position")
 
-    def __init__(self, source: Range, sent: int) -> None:
+    def __init__(self, source: Range, descriptor: int, sent: int) -> None:
         self._range = source
-        self.descriptor = source.descriptor
+        self.descriptor = descriptor
         self.position = source.position + sent
         self.length = source.length - sent
 
@@ -423,5 +436,4 @@ class _Rest:
         self.length -= sent
 
     def read(self) -> bytes:
-        whole = self._range.read()
-        return whole[len(whole) - self.length :]
+        return os.pread(self.descriptor, self.length, self.position)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
@@ -72,6 +73,9 @@ _PARTITION_V5: Final = struct.Struct(">iqqi")
 _PARTITION_V9: Final = struct.Struct(">iiqqi")
 _PARTITION_V12: Final = struct.Struct(">iiqiqi")
 
+_START_V12: Final = struct.Struct(">ibihi")  # response header, throttle time, error, session
+_END_OF_ONE: Final = b"\0\0\0"  # tagged fields of partition, topic, response
+_NO_TAGS: Final = (None, None)
 _SESSION_DATA: Final = struct.Struct(">ihi")
 _PARTITION_DATA_V4: Final = struct.Struct(">ihqq")
 _PARTITION_DATA_V5: Final = struct.Struct(">ihqqq")
@@ -354,6 +358,11 @@ def encode_fetch_frame(
 ) -> tuple[list[Chunk], int]:
     """A whole response frame: chunks, the first of which starts with length and header, and how
     many bytes they are in all, records included."""
+    if len(topics) == 1 and version >= _FIRST_FLEXIBLE and not node_endpoints:
+        name, topic_id, partitions = topics[0]
+        if len(partitions) == 1 and partitions[0][8:] == _NO_TAGS and not partitions[0][5]:
+            start = _START_V12.pack(correlation_id, 0, throttle_time_ms, error_code, session_id)
+            return _encode_one(start, _topic_of_one(version, name, topic_id), partitions[0])
     chunks, body_bytes = encode_fetch_body(
         version, topics, throttle_time_ms, error_code, session_id, node_endpoints
     )
@@ -361,6 +370,27 @@ def encode_fetch_frame(
     first = chunks[0]
     chunks[0] = prefix + first if isinstance(first, bytes) else prefix
     return chunks, len(prefix) + body_bytes
+
+
+def _encode_one(start: bytes, topic: bytes, partition: FetchedPartition) -> tuple[list[Chunk], int]:
+    """A frame with a single partition that has nothing unusual: what nearly every response is."""
+    records = partition.records
+    length = 0 if records is None else records.length
+    aborted_count = 0 if partition[5] is None else 1
+    fields = _PARTITION_DATA_V12.pack(*partition[:5], aborted_count, partition[6])
+    head = b"".join((start, topic, fields, encode_varint(length + 1)))
+    size_bytes = len(head) + length + len(_END_OF_ONE)
+    prefix = _INT32.pack(size_bytes)
+    if records is None or not length:
+        return [b"".join((prefix, head, _END_OF_ONE))], 4 + size_bytes
+    return [prefix + head, records, _END_OF_ONE], 4 + size_bytes
+
+
+@lru_cache(maxsize=1024)
+def _topic_of_one(version: int, name: str | None, topic_id: UUID | None) -> bytes:
+    """What stands before a single partition of a single topic."""
+    one = encode_compact_count(1)
+    return one + _encode_topic_reference(version, name, topic_id) + one
 
 
 def encode_fetch_body(

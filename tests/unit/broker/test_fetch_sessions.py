@@ -111,7 +111,7 @@ def test_requests_add_change_and_forget_partitions():
 def test_partitions_that_were_served_go_to_the_end():
     session = session_of(0, 1, 2)
 
-    session.serve_last([session.partitions["clicks", 0]])
+    session.serve_last(session.partitions["clicks", 0])
 
     assert [one.request.partition for one in session.in_turn()] == [1, 2, 0]
 

@@ -9,7 +9,9 @@ A consumer reads what is committed, from the leader or (KIP-392) from a follower
 a replica there. A follower reads up to the end of the log; its offset tells the leader how far it
 has come (ISR-2), and it hears at once when the high watermark moves.
 
-A session's round looks at the partitions with news and at no others (`broker.fetch_session`).
+A session's round looks at the partitions with news and at no others (`broker.fetch_session`). A
+request without a session is a plain read; only one that has to wait is given a session, for as long
+as it waits.
 
 v4 isolation level; v5 log start offset; v7 fetch sessions (KIP-227); v9
 leader epochs; v11 rack; v12 flexible, detects divergence; v13 topic ids; v15 replica state in a
@@ -29,6 +31,7 @@ from typing import NamedTuple, cast
 from moldau.broker.api import serves
 from moldau.broker.current_leaders import CurrentLeaders
 from moldau.broker.fetch_session import (
+    AskedOnce,
     FetchSession,
     PartitionKey,
     SessionPartition,
@@ -68,16 +71,19 @@ _FIRST_BY_ID = 13
 
 
 class _Plan(NamedTuple):
-    """What to read for a request: of its session, what has news."""
+    """What to read for a request: of its session, what has news; without one, what it names."""
 
-    session: FetchSession
+    session: FetchSession | None
     is_incremental: bool
+
+
+_WITHOUT_SESSION = _Plan(None, False)
 
 
 class _Result(NamedTuple):
     """What was found in one partition: a read, another replica to read from, or an error."""
 
-    wanted: SessionPartition
+    wanted: SessionPartition | AskedOnce
     read: PartitionRead | None
     error: KafkaError | None
     preferred_replica: int = -1
@@ -92,27 +98,34 @@ def handle_frame(
         plan = _plan(request, context)
     except KafkaError as error:
         return _encode(context, (), NO_SESSION, error.code.value)
-    results, size_bytes = _read(plan, request, context, is_first=True)
+    session = plan.session
+    wanted = _asked_once(request) if session is None else session.in_turn()
+    results, size_bytes = _read(wanted, request, context, is_first=True)
     if (
         size_bytes >= request.min_bytes
         or request.max_wait_ms <= 0
-        or not plan.session.partitions
+        or not (request.topics if session is None else session.partitions)
         or _must_be_told(results, plan, request, context)
     ):
         return _answer(plan, results, context)
-    return _wait(plan, request, context)
+    if session is None:
+        session = context.services.fetch_sessions.open_for_one(context.services.clock.now_ms())
+        _begin_round(session, request, context, is_incremental=False)
+    return _wait(session, plan.is_incremental, request, context)
 
 
-async def _wait(plan: _Plan, request: FetchRequest, context: RequestContext) -> list[Chunk]:
+async def _wait(
+    session: FetchSession, is_incremental: bool, request: FetchRequest, context: RequestContext
+) -> list[Chunk]:
     # The task of this coroutine starts a turn of the loop after the first look; what was appended
     # in between has found nobody to wake.
-    clock, session = context.services.clock, plan.session
+    clock, plan = context.services.clock, _Plan(session, is_incremental)
     deadline = clock.monotonic() + request.max_wait_ms / 1000
     hears_commits = request.replica_id < 0 or _is_read_from(context)
     _watch(session, context)
     try:
         while True:
-            results, size_bytes = _read(plan, request, context, is_first=False)
+            results, size_bytes = _read(session.in_turn(), request, context, is_first=False)
             left_ms = (deadline - clock.monotonic()) * 1000
             if (
                 size_bytes >= request.min_bytes
@@ -153,7 +166,7 @@ def _must_be_told(
     follower one more fetch.
     """
     is_following = request.replica_id >= 0 and plan.is_incremental
-    is_read_from = _is_read_from(context)
+    is_read_from = is_following and _is_read_from(context)
     for wanted, read, _, preferred_replica, _ in results:
         if read is None or read.diverging_epoch is not None or preferred_replica >= 0:
             return True
@@ -168,27 +181,32 @@ def _must_be_told(
 
 
 def _plan(request: FetchRequest, context: RequestContext) -> _Plan:
-    services = context.services
-    sessions = services.fetch_sessions
-    now_ms = services.clock.now_ms()
+    sessions = context.services.fetch_sessions
     epoch = request.session_epoch
-    is_incremental = epoch not in (FINAL_EPOCH, INITIAL_EPOCH)
-    by_id = context.version >= _FIRST_BY_ID
-    session: FetchSession | None = None
-    if is_incremental:
-        session = sessions.require(request.session_id, epoch, now_ms)
-        if session.terms.replica_id != request.replica_id:
-            raise FetchSessionNotFoundError(f"session {session.id} belongs to another client")
-        if session.terms.by_id != by_id:
-            sessions.close(session.id)
-            raise FetchSessionTopicIdError(f"session {session.id} names topics another way")
-    else:
+    if epoch in (FINAL_EPOCH, INITIAL_EPOCH):
         if request.session_id != NO_SESSION:
             sessions.close(request.session_id)
-        if epoch == INITIAL_EPOCH and request.topics:
-            session = sessions.open(now_ms, request.replica_id)
+        if epoch == FINAL_EPOCH or not request.topics:
+            return _WITHOUT_SESSION
+        session = sessions.open(context.services.clock.now_ms(), request.replica_id)
         if session is None:
-            session = sessions.open_for_one(now_ms)
+            return _WITHOUT_SESSION
+        _begin_round(session, request, context, is_incremental=False)
+        return _Plan(session, False)
+    session = sessions.require(request.session_id, epoch, context.services.clock.now_ms())
+    if session.terms.replica_id != request.replica_id:
+        raise FetchSessionNotFoundError(f"session {session.id} belongs to another client")
+    if session.terms.by_id != (context.version >= _FIRST_BY_ID):
+        sessions.close(session.id)
+        raise FetchSessionTopicIdError(f"session {session.id} names topics another way")
+    _begin_round(session, request, context, is_incremental=True)
+    return _Plan(session, True)
+
+
+def _begin_round(
+    session: FetchSession, request: FetchRequest, context: RequestContext, *, is_incremental: bool
+) -> None:
+    services = context.services
     gone = session.begin_round(
         Terms(
             request.replica_id,
@@ -196,7 +214,7 @@ def _plan(request: FetchRequest, context: RequestContext) -> _Plan:
             request.isolation_level,
             request.rack_id,
             context.version >= _FIRST_WITH_RACK,
-            by_id,
+            context.version >= _FIRST_BY_ID,
             services.options.replica_selector_class,
         ),
         _wanted(request),
@@ -204,8 +222,17 @@ def _plan(request: FetchRequest, context: RequestContext) -> _Plan:
         services.clock.monotonic(),
     )
     if gone:
-        sessions.unwatch(gone)
-    return _Plan(session, is_incremental)
+        services.fetch_sessions.unwatch(gone)
+
+
+def _asked_once(request: FetchRequest) -> Sequence[AskedOnce]:
+    """The partitions that a request names; of one that is named twice, the last word counts."""
+    topics = request.topics
+    if len(topics) == 1 and len(topics[0].partitions) == 1:
+        name, topic_id, (partition,) = topics[0]
+        return (AskedOnce((name if topic_id is None else topic_id) or "", partition),)
+    asked = {(topic, one.partition): AskedOnce(topic, one) for topic, one in _wanted(request)}
+    return tuple(asked.values())
 
 
 def _wanted(request: FetchRequest) -> Iterator[tuple[TopicReference, FetchPartition]]:
@@ -233,10 +260,13 @@ def _find_name(topic: TopicReference, context: RequestContext) -> str | None:
 
 
 def _read(
-    plan: _Plan, request: FetchRequest, context: RequestContext, *, is_first: bool
+    partitions: Sequence[SessionPartition | AskedOnce],
+    request: FetchRequest,
+    context: RequestContext,
+    *,
+    is_first: bool,
 ) -> tuple[list[_Result], int]:
-    """Read every partition that has news within the limits; the first that has records may exceed
-    them with one batch.
+    """Read partitions within the limits; the first that has records may exceed them with one batch.
 
     A follower's request tells how far it has come when it comes, and not again while it waits.
     """
@@ -244,7 +274,7 @@ def _read(
     is_consumer = request.replica_id < 0
     results: list[_Result] = []
     size_bytes = 0
-    for wanted in plan.session.in_turn():
+    for wanted in partitions:
         try:
             left_bytes, min_one = limit_bytes - size_bytes, size_bytes == 0
             if is_consumer:
@@ -264,7 +294,7 @@ def _read(
 
 
 def _read_for_consumer(
-    wanted: SessionPartition,
+    wanted: SessionPartition | AskedOnce,
     limit_bytes: int,
     min_one: bool,
     request: FetchRequest,
@@ -309,7 +339,7 @@ def _find_preferred(
 
 
 def _read_for_follower(
-    wanted: SessionPartition,
+    wanted: SessionPartition | AskedOnce,
     limit_bytes: int,
     min_one: bool,
     request: FetchRequest,
@@ -361,7 +391,6 @@ def _check_topic(partition: Partition, topic: TopicReference) -> None:
 
 def _answer(plan: _Plan, results: list[_Result], context: RequestContext) -> list[Chunk]:
     topics: dict[TopicReference, list[FetchedPartition]] = {}
-    served: list[SessionPartition] = []
     session = plan.session
     leaders: CurrentLeaders | None = None  # made when there is an error, which is seldom
     for wanted, read, error, preferred_replica, is_at_rest in results:
@@ -375,12 +404,13 @@ def _answer(plan: _Plan, results: list[_Result], context: RequestContext) -> lis
             topics.setdefault(wanted.topic, []).append(refused)
             continue
         is_news = wanted.tell(read)
-        if is_at_rest and read.diverging_epoch is None and session.is_kept:
-            _rest(wanted, context)
-        if not is_news and plan.is_incremental and preferred_replica < 0:
-            continue
-        if read.records is not None:
-            served.append(wanted)
+        if isinstance(wanted, SessionPartition):
+            if is_at_rest and read.diverging_epoch is None and wanted.session.is_kept:
+                _rest(wanted, context)
+            if not is_news and plan.is_incremental and preferred_replica < 0:
+                continue
+            if read.records is not None:
+                wanted.session.serve_last(wanted)
         topics.setdefault(wanted.topic, []).append(
             FetchedPartition(
                 index,
@@ -394,13 +424,13 @@ def _answer(plan: _Plan, results: list[_Result], context: RequestContext) -> lis
                 diverging_epoch=read.diverging_epoch,
             )
         )
-    session.serve_last(served)
     answered = [
         (topic, None, partitions) if isinstance(topic, str) else (None, topic, partitions)
         for topic, partitions in topics.items()
     ]
     endpoints = () if leaders is None else leaders.endpoints
-    return _encode(context, answered, session.id, 0, endpoints)
+    session_id = NO_SESSION if session is None else session.id
+    return _encode(context, answered, session_id, 0, endpoints)
 
 
 def _rest(wanted: SessionPartition, context: RequestContext) -> None:

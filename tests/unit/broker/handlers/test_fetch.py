@@ -34,11 +34,13 @@ class FakePartition:
 
     def __init__(self) -> None:
         self.error: Exception | None = None
+        self.offsets: list[int] = []  # that were read
 
     def check_epoch(self, current_leader_epoch: int) -> None:
         pass
 
     def read(self, offset: int, max_bytes: int, **options: object) -> PartitionRead:
+        self.offsets.append(offset)
         if self.error is not None:
             raise self.error
         return PartitionRead(None, 12, 11, 3, None, None)
@@ -59,8 +61,9 @@ class Stage:
         session_id: int = NO_SESSION,
         epoch: int = FINAL_EPOCH,
         topic_id: UUID = TOPIC_ID,
+        offsets: tuple[int, ...] = (5,),
     ) -> FetchAnswer:
-        partition = FetchPartition(0, -1, 5, -1, -1, 1 << 20)
+        partitions = [FetchPartition(0, -1, offset, -1, -1, 1 << 20) for offset in offsets]
         request = FetchRequest(
             replica_id=CONSUMER,
             replica_epoch=-1,
@@ -70,7 +73,7 @@ class Stage:
             isolation_level=0,
             session_id=session_id,
             session_epoch=epoch,
-            topics=[FetchTopic("clicks", topic_id, [partition])],
+            topics=[FetchTopic("clicks", topic_id, partitions)],
             forgotten_topics=[],
             rack_id="",
             cluster_id=None,
@@ -128,6 +131,26 @@ def test_an_error_of_the_partition_is_an_answer_about_the_partition(
 
 def test_a_topic_id_that_nobody_has_is_an_answer_about_the_partition() -> None:
     assert code_of(Stage().ask(BY_ID, topic_id=UUID(int=8))) is ErrorCode.unknown_topic_id
+
+
+@pytest.mark.parametrize("epoch", [FINAL_EPOCH, INITIAL_EPOCH])
+def test_of_a_partition_that_is_named_twice_the_last_word_counts(epoch: int) -> None:
+    stage = Stage()
+    answer = stage.ask(BY_NAME, epoch=epoch, offsets=(5, 6))
+    assert len(answer.topics[0].partitions) == 1
+    assert stage.partition.offsets == [6]
+
+
+def test_a_request_that_does_not_wait_is_given_no_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(FetchSessions, "open_for_one")
+    assert Stage().ask(BY_NAME).session_id == NO_SESSION
+
+
+def test_a_request_for_a_session_that_cannot_be_had_is_a_plain_read() -> None:
+    stage = Stage()
+    stage.sessions = FetchSessions(lambda: 0, lambda: 4711)
+    answer = stage.ask(BY_NAME, epoch=INITIAL_EPOCH)
+    assert (answer.session_id, code_of(answer)) == (NO_SESSION, ErrorCode.none)
 
 
 def test_a_session_is_made_on_request_and_asked_for_in_vain_when_it_is_forgotten() -> None:

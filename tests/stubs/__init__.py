@@ -19,7 +19,11 @@ from types import FunctionType
 
 from moldau.client.blocking_face import HANDED_IN, BlockingFace
 
-HOMES = ("moldau.client.blocking", "moldau.client.blocking_consumer")
+HOMES = (
+    "moldau.client.blocking",
+    "moldau.client.blocking_consumer",
+    "moldau.client.blocking_producer",
+)
 """The modules with derived classes."""
 
 

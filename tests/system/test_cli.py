@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from moldau.cli.main import run
-from moldau.client.rules.partitioners import partition_for_key
+from moldau.records.codec import partition_for_key
 from moldau.testing.running_broker import RunningBroker, broker
 from support.command_line import COMMAND, PATIENCE, Cli, process, write_lines
 

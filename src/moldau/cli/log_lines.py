@@ -69,7 +69,7 @@ def warnings_shown() -> Iterator[None]:
     handler.setFormatter(CommandFormatter())
     handler.setLevel(_read_level())
     # What was not delivered is told by the command itself, at its end.
-    handler.addFilter(lambda record: record.name != "moldau.client.sender")
+    handler.addFilter(lambda record: record.name != "moldau.producer")
     logger = logging.getLogger("moldau")
     logger.addHandler(handler)
     try:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from moldau.client.producer_values import RecordMetadata
-from moldau.client.rules.batch_delivery import Delivered, Divided, NotDelivered
+from moldau.client.rules.producer_instructions import Delivered, Divided, NotDelivered
 from moldau.errors import InvalidRecordError, InvariantViolation, MoldauError
 from moldau.model import TopicPartition
 from moldau.model.protocol_numbers import NO_OFFSET, NO_TIMESTAMP

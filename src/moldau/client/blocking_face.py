@@ -24,7 +24,7 @@ from moldau.errors import ClosedClientError
 
 T = TypeVar("T")
 
-HANDED_IN = frozenset({"network", "clock", "random"})
+HANDED_IN = frozenset({"network", "clock", "random", "workers"})
 """What the simulation hands to asynchronous classes. Blocking ones take the system's."""
 
 

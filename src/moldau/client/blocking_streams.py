@@ -22,8 +22,7 @@ from moldau.client.consumer import FOREVER_SECONDS, POLL_BYTES, AsyncConsumer
 from moldau.client.consumer_core import ConsumerCore
 from moldau.client.consumer_setup import CLOSE_SECONDS, GivenOffsets, read_offsets
 from moldau.client.group_values import GroupOffset
-from moldau.client.loop_thread import LoopThread
-from moldau.client.open_producers import watch
+from moldau.client.loop_thread import LoopThread, watch
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.client.rules.delivery import Position, RawBatch
 from moldau.client.rules.readers import Reader

@@ -1,16 +1,23 @@
 """An event loop in a thread of its own, on which blocking code runs asynchronous work.
 
-The thread is a daemon: a program that forgets to close it can still end.
+The thread is a daemon: a program that forgets to close it can still end. But it would lose what it
+sent last, without a word. So clients that are watched are closed when the process ends, which may
+take some seconds; and they are told when it forks.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
+from weakref import WeakSet
+
+_EXIT_SECONDS = 10.0
 
 T = TypeVar("T")
 
@@ -74,3 +81,33 @@ class LoopThread:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class Watched(Protocol):
+    """A client with a thread, as far as the process is concerned."""
+
+    def on_fork(self) -> None: ...
+
+    def close(self, timeout_seconds: float | None = None) -> None: ...
+
+
+_watched: WeakSet[Watched] = WeakSet()
+
+
+def watch(client: Watched) -> None:
+    _watched.add(client)
+
+
+def _on_fork() -> None:
+    for client in tuple(_watched):
+        client.on_fork()
+
+
+def _on_exit() -> None:
+    for client in tuple(_watched):
+        client.close(_EXIT_SECONDS)
+
+
+atexit.register(_on_exit)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_on_fork)

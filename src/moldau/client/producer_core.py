@@ -1,50 +1,75 @@
-"""What both faces of the producer have inside: intake, rules and sender, put together.
+"""What both faces of the producer have inside: the machine, and the shells that work for it.
 
-`AsyncProducer` runs it on its user's loop, `Producer` on a loop in a thread of its own.
+`AsyncProducer` runs it on its user's loop, `Producer` on a loop in a thread of its own. Records are
+put into batches by any thread (`intake`); whatever else happens, happens to the machine
+(`rules.producer_machine`) on the loop, in a turn. What it wants done then goes to
+`producer_sending`, to `producer_coordinator`, to a timer, or to whoever waits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager
 from random import Random
-from typing import TypeAlias
+from typing import Any, TypeAlias, assert_never
 
 from moldau.client.batch_promises import BatchPromise
 from moldau.client.cluster_client import ClusterClient
-from moldau.client.intake import Intake
+from moldau.client.intake import CustomPartitioner, Intake
 from moldau.client.option_settings import client_settings
-from moldau.client.producer_topics import ProducerTopics
-from moldau.client.producer_values import Interceptor
-from moldau.client.record_preparer import RecordPreparer, Serializer
-from moldau.client.rules.accumulator import Accumulator, BatchLimits
-from moldau.client.rules.batch_delivery import BatchDelivery
-from moldau.client.rules.partitioners import (
+from moldau.client.outages import PartitionOutages
+from moldau.client.producer_coordinator import ask_identity
+from moldau.client.producer_sending import Answered, Sending
+from moldau.client.record_preparer import RecordPreparer
+from moldau.client.rules.partition_queue import NEVER
+from moldau.client.rules.producer_batches import MakePromise, ProducerBatch
+from moldau.client.rules.producer_instructions import (
+    AskIdentity,
+    Delivered,
+    Divided,
+    Finish,
+    FinishFlush,
+    Instruction,
+    NotDelivered,
+    RefreshTopics,
+    ReportRefusal,
+    ReportSuccess,
+    Send,
+)
+from moldau.client.rules.producer_machine import ProducerMachine, ProducerSettings
+from moldau.client.rules.retries import may_retry
+from moldau.client.rules.topic_target import (
     Partitioner,
     RoundRobinPartitioner,
     StickyPartitioner,
+    TopicTarget,
 )
-from moldau.client.rules.producer_batches import MakePromise
-from moldau.client.rules.topic_target import TopicTarget
 from moldau.client.rules.verdicts import RetryPolicy
-from moldau.client.sender import Sender
-from moldau.clock import Clock, SystemClock
+from moldau.clock import Clock, SystemClock, Timer
 from moldau.config.client_options import ACKS_NONE, ProducerOptions
 from moldau.errors import (
-    BufferFullError,
+    ClientError,
     ClosedClientError,
+    ClusterUnreachableError,
     ConfigurationError,
+    InvariantViolation,
+    KafkaError,
     MoldauError,
-    TopicNotReadyError,
+    UnknownTopicError,
 )
 from moldau.net.port import Network
-from moldau.records.record import RecordRow
+from moldau.tasks import TaskSupervisor
 from moldau.workers import Workers
+
+_log = logging.getLogger("moldau.producer")
+
+_UNKNOWN_TOPIC_SECONDS = 5.0
+"""A topic may be unknown for so long after it was made; later it is a wrong name."""
 
 Schedule: TypeAlias = Callable[[Callable[[], None]], object]
 """Has a function called on the producer's loop soon."""
-
-CustomPartitioner: TypeAlias = Callable[[str, bytes | None, bytes | None, int], int]
-"""Chooses a partition from topic, key, value and the number of partitions."""
 
 
 class ProducerCore:
@@ -54,122 +79,335 @@ class ProducerCore:
         self,
         bootstrap: str,
         options: ProducerOptions,
+        preparer: RecordPreparer,
         *,
         make_promise: MakePromise[BatchPromise],
         schedule: Schedule,
-        key_serializer: Serializer | None = None,
-        value_serializer: Serializer | None = None,
-        partitioner: str | CustomPartitioner = "sticky",
-        interceptors: Sequence[Interceptor] = (),
-        network: Network | None = None,
-        clock: Clock | None = None,
-        workers: Workers | None = None,
-        random: Random | None = None,
+        partitioner: str | CustomPartitioner,
+        network: Network | None,
+        clock: Clock | None,
+        random: Random | None,
+        workers: Workers | None,
     ) -> None:
         self.options = options
         self.clock: Clock = clock or SystemClock()
-        self.preparer = RecordPreparer(self.clock, key_serializer, value_serializer, interceptors)
-        self.custom_partitioner = partitioner if callable(partitioner) else None
+        self.is_awake = False  # whether a turn will end soon anyway
         self._schedule = schedule
-        self.is_awake = False  # whether the sender will look around soon anyway
         settings = client_settings(options, timeout_ms=options.max_block_ms)
-        client = ClusterClient(
+        self._client = ClusterClient(
             bootstrap, settings, network=network, clock=self.clock, random=random
         )
-        self.accumulator: Accumulator[BatchPromise] = Accumulator(_limits(options), make_promise)
-        self.intake = Intake(self.accumulator, self.clock, self.wake)
-        self.topics = ProducerTopics(
-            client,
-            self.intake,
-            self.accumulator,
-            options,
-            _choose_partitioner(partitioner, client.random),
+        self._machine: ProducerMachine[BatchPromise] = ProducerMachine(
+            _machine_settings(options),
+            _retry_policy(options),
+            settings.backoff,
+            self._client.random.random,
+            make_promise=make_promise,
+            make_partitioner=_choose_partitioner(partitioner, self._client.random),
         )
-        delivery = BatchDelivery(
-            self.accumulator, _policy(options), client.settings.backoff, client.random.random
+        self._max_block_seconds = options.max_block_ms / 1000
+        self.intake = Intake(
+            self._machine,
+            preparer,
+            partitioner if callable(partitioner) else None,
+            self.clock,
+            self.wake,
+            max_block_seconds=self._max_block_seconds,
         )
-        self._sender = Sender(client, delivery, self.intake, self.topics, options, workers)
+        self._tasks = TaskSupervisor(self._on_task_failure)
+        self._sending = Sending(self._client, options, workers, self._tasks, self._on_answers)
+        self._outages = PartitionOutages()
+        self._learning: dict[str, asyncio.Task[TopicTarget[BatchPromise]]] = {}
+        self._flushes: dict[int, asyncio.Future[None]] = {}
+        self._room_waiters: set[asyncio.Future[None]] = set()
+        self._has_failed = False  # by a fault of its own
+        self._timer: Timer | None = None
+        self._timer_at = NEVER
 
     # Called by any thread
 
     def wake(self) -> None:
-        """Have the sender look around soon."""
+        """End a turn soon."""
         if not self.is_awake:
             self.is_awake = True
-            self._schedule(self._pump)
-
-    def choose_partition(self, target: TopicTarget[BatchPromise], row: RecordRow) -> int | None:
-        """What the user's own partitioner chooses, if there is one."""
-        if self.custom_partitioner is None:
-            return None
-        count = len(target.queues)
-        partition = self.custom_partitioner(target.topic, row[-3], row[-2], count)
-        target.require_queue(partition)
-        return partition
+            self._schedule(self._wake_up)
 
     def hurry(self, promise: BatchPromise) -> None:
         """Do not let a batch linger, because somebody waits for it."""
         with self.intake.lock:
-            queue = self.accumulator.queue_of(promise.partition)
-            batch = queue.open
-            if batch is None or batch.promise is not promise:
-                return
-            self.accumulator.close_batch(batch)
-        self.wake()
+            is_closed = self._machine.close_batch(promise.partition, promise)
+        if is_closed:
+            self.wake()
 
-    def no_room(self) -> BufferFullError:
-        return BufferFullError(
-            f"the {self.options.buffer_memory} bytes of buffer.memory are used up: records come "
-            "faster than brokers take them"
-        )
+    # Turns; all that follows is called on the loop
 
-    def not_ready(self, topic: str) -> TopicNotReadyError:
-        return TopicNotReadyError(
-            f"the partitions of topic {topic!r} are not known yet; send the first record with "
-            "`await producer.send(...)`"
-        )
-
-    # Called on the loop
-
-    def begin(self) -> None:
-        self._sender.begin()
-
-    def _pump(self) -> None:
+    def _wake_up(self) -> None:
         self.is_awake = False
-        self._sender.pump()
+        self.end_turn()
 
-    async def flush(self, timeout_seconds: float | None = None) -> None:
-        if not await self._sender.flush(timeout_seconds):
-            raise TimeoutError(f"not everything was sent within {timeout_seconds:g} seconds")
+    @contextmanager
+    def _turn(self) -> Iterator[ProducerMachine[BatchPromise]]:
+        """Let something happen to the machine, and do what follows from it."""
+        with self.intake.lock:
+            yield self._machine
+        self.end_turn()
+
+    def end_turn(self) -> None:
+        try:
+            now = self.clock.monotonic()
+            with self.intake.lock:
+                turn = self._machine.end_turn(now, self._client.metadata.current)
+            for instruction in turn.instructions:
+                self._perform(instruction, now)
+            self._arm(turn.wake_at)
+        except Exception as failure:  # noqa: BLE001 nobody else would tell those who wait
+            self._on_task_failure("a turn", failure)
+
+    def _perform(self, instruction: Instruction[BatchPromise], now: float) -> None:
+        match instruction:
+            case Send(broker_id, batches):
+                self._sending.send(broker_id, batches)
+            case Finish(batch, outcome):
+                self._finish(batch, outcome)
+            case FinishFlush(flush_id):
+                _finish_waiting(self._flushes.get(flush_id))
+            case RefreshTopics(topics):
+                self._tasks.spawn("metadata of the producer", self._refresh(tuple(topics)))
+            case AskIdentity():
+                self._tasks.spawn("producer id", self._ask_identity())
+            case ReportRefusal(partition, error):
+                self._outages.on_refusal(partition, error, now)
+            case ReportSuccess(partition):
+                self._outages.on_success(partition, now)
+            case _:
+                assert_never(instruction)
+
+    def _finish(
+        self,
+        batch: ProducerBatch[BatchPromise],
+        outcome: Delivered | NotDelivered | Divided[BatchPromise],
+    ) -> None:
+        if isinstance(outcome, NotDelivered):
+            _log.warning(
+                "a batch (records: %d) for %s was not delivered: %s",
+                len(batch),
+                batch.partition,
+                outcome.error,
+            )
+        batch.promise.keep(outcome)
+        if self._room_waiters and self.intake.has_room(0):
+            self._announce_room()
+
+    def _on_answers(
+        self, broker_id: int, answers: Sequence[Answered], pause_seconds: float
+    ) -> None:
+        try:
+            with self._turn() as machine:
+                machine.answered(broker_id, answers, self.clock.monotonic(), pause_seconds)
+        except Exception as failure:  # noqa: BLE001 nobody else would tell those who wait
+            self._on_task_failure("answers", failure)
+
+    def _arm(self, at: float) -> None:
+        """End a turn at that time, or earlier."""
+        if self._timer is not None and self._timer_at <= at:
+            return
+        self._disarm()
+        if at != NEVER:
+            delay = max(at - self.clock.monotonic(), 0.0)
+            self._timer = self.clock.call_later(delay, self._on_timer)
+            self._timer_at = at
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None
+        self._timer_at = NEVER
+
+    def _on_timer(self) -> None:
+        self._disarm()
+        self.end_turn()
+
+    # Asking the cluster
+
+    async def _ask_identity(self) -> None:
+        try:
+            identity = await ask_identity(self._client)
+        except (KafkaError, ClientError) as error:
+            self.fail(error)
+            return
+        with self._turn() as machine:
+            machine.identity_given(identity)
+
+    async def _refresh(self, topics: Sequence[str]) -> None:
+        try:
+            found = await self._client.metadata.refresh(topics, may_create=True)
+        except (KafkaError, ClientError):
+            known = None
+        else:
+            known = [found.topics[name] for name in topics if name in found.topics]
+        with self._turn() as machine:
+            machine.topics_refreshed(known, self.clock.monotonic())
+
+    async def learn(self, topic: str) -> TopicTarget[BatchPromise]:
+        """Ask for a topic until it is usable; raises what stands in the way after max.block.ms."""
+        task = self._learning.get(topic)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._learn(topic))
+            self._learning[topic] = task
+            task.add_done_callback(lambda _: self._learning.pop(topic))
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if task.cancelled():  # not the one who asks, but the one who was asked
+                raise ClosedClientError("the producer is closed") from None
+            raise
+
+    async def _learn(self, topic: str) -> TopicTarget[BatchPromise]:
+        async def look() -> TopicTarget[BatchPromise]:
+            found = await self._client.metadata.refresh((topic,), may_create=True)
+            with self.intake.lock:
+                return self._machine.learn(found.require_topic(topic))
+
+        try:
+            return await self._client.retry(
+                look, timeout_seconds=self._max_block_seconds, may_go_on=_may_wait
+            )
+        except ClusterUnreachableError as error:
+            raise ClusterUnreachableError(
+                f"{error}; send waits {self._max_block_seconds:g} seconds for one (max.block.ms): "
+                "start it, or give the producer another address"
+            ) from error
+
+    # Waiting
+
+    async def wait_for_room(self, size_bytes: int, deadline: float) -> None:
+        """Until there is so much memory, and nothing lingers meanwhile; raises BufferFullError at
+        the deadline, or at once if that is wished for."""
+        if not self.options.block_on_buffer_full:
+            raise self.intake.no_room()
+        with self._turn() as machine:
+            machine.hurry_count += 1
+        timer = self.clock.call_later(
+            max(deadline - self.clock.monotonic(), 0.0), self._announce_room
+        )
+        try:
+            while self.intake.refusal is None and not self.intake.has_room(size_bytes):
+                if self.clock.monotonic() >= deadline:
+                    raise self.intake.no_room()
+                announced = asyncio.get_running_loop().create_future()
+                self._room_waiters.add(announced)
+                try:
+                    await announced
+                finally:
+                    self._room_waiters.discard(announced)
+        finally:
+            timer.cancel()
+            with self.intake.lock:
+                self._machine.hurry_count -= 1
+
+    def _announce_room(self) -> None:
+        for announced in self._room_waiters:
+            _finish_waiting(announced)
+
+    async def flush(self, timeout_seconds: float | None) -> bool:
+        """Wait until everything collected so far has come to its end; False if not in time."""
+        with self.intake.lock:
+            flush_id = self._machine.begin_flush()
+        if flush_id is None:
+            return True
+        done = self._flushes[flush_id] = asyncio.get_running_loop().create_future()
+        timer = None
+        if timeout_seconds is not None:
+            timer = self.clock.call_later(timeout_seconds, lambda: _give_up(done))
+        try:
+            self.end_turn()
+            await asyncio.wait((done,))
+        finally:
+            if timer is not None:
+                timer.cancel()
+            del self._flushes[flush_id]
+            with self.intake.lock:
+                self._machine.end_flush(flush_id)
+        return not done.cancelled()
+
+    # The end
 
     async def close(self, timeout_seconds: float | None) -> None:
         """Send what was collected, then end; what is left after the time fails."""
-        closed = ClosedClientError("the producer is closed")
-        self.intake.refuse(closed)
-        await self._sender.flush(timeout_seconds)
+        self.intake.refuse(ClosedClientError("the producer is closed"))
+        self._announce_room()
+        await self.flush(timeout_seconds)
         self.fail(ClosedClientError("the producer was closed before the record was confirmed"))
-        await self._sender.close()
+        self._disarm()
+        tasks = tuple(self._learning.values())
+        for task in tasks:  # whoever waits for a topic hears of it
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+        await self._tasks.close()
+        await self._client.close()
 
     def fail(self, error: MoldauError) -> None:
-        self._sender.fail(error)
+        """Nothing can be sent any more, and everybody who waits hears why."""
+        self.intake.refuse(error)
+        self._announce_room()
+        with self._turn() as machine:
+            machine.fail(error)
+
+    def _on_task_failure(self, name: str, failure: BaseException) -> None:
+        _log.error("the task %r of a producer failed", name, exc_info=failure)
+        if self._has_failed:
+            return  # in telling those who wait: there is nothing more to be done for them
+        self._has_failed = True
+        error = InvariantViolation(f"the producer failed: {failure!r}")
+        error.__cause__ = failure
+        self.fail(error)
 
 
-def _limits(options: ProducerOptions) -> BatchLimits:
+def run_now(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine that never suspends: whatever it waits for blocks the thread instead."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return end.value
+    raise InvariantViolation("something was awaited where a thread has to wait")
+
+
+def _finish_waiting(waiting: asyncio.Future[None] | None) -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(None)
+
+
+def _give_up(waiting: asyncio.Future[None]) -> None:
+    waiting.cancel()
+
+
+def _may_wait(error: MoldauError, attempt: int, waited_seconds: float) -> bool:
+    """A topic that is being made is unknown for a while; the number of attempts says nothing."""
+    if isinstance(error, UnknownTopicError):
+        return waited_seconds <= _UNKNOWN_TOPIC_SECONDS
+    return may_retry(error, 0, wait_for_cluster=True)
+
+
+def _machine_settings(options: ProducerOptions) -> ProducerSettings:
     # Without idempotence nothing would keep a later batch from overtaking one that is sent again.
     may_overlap = options.enable_idempotence or not options.retries or options.acks == ACKS_NONE
     in_flight = options.max_in_flight_requests_per_connection
-    return BatchLimits(
+    return ProducerSettings(
         batch_bytes=min(options.batch_size, options.max_request_size),
         linger_seconds=options.linger_ms / 1000,
         delivery_seconds=options.delivery_timeout_ms / 1000,
         memory_bytes=options.buffer_memory,
         request_bytes=options.max_request_size,
         most_under_way=in_flight if may_overlap else 1,
+        most_in_flight=in_flight,
+        metadata_max_age_seconds=options.metadata_max_age_ms / 1000,
         is_idempotent=options.enable_idempotence,
+        ignores_keys=options.partitioner_ignore_keys,
     )
 
 
-def _policy(options: ProducerOptions) -> RetryPolicy:
+def _retry_policy(options: ProducerOptions) -> RetryPolicy:
     return RetryPolicy(
         retries=options.retries,
         is_idempotent=options.enable_idempotence,

@@ -9,26 +9,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any
 
 from moldau.client.batch_promises import BatchPromise, SharedPromise
+from moldau.client.intake import Placed
 from moldau.client.producer_values import RecordMetadata, RecordRange
-from moldau.client.rules.batch_delivery import Delivered, Divided, NotDelivered
+from moldau.client.rules.producer_instructions import Delivered, Divided, NotDelivered
 from moldau.errors import InvariantViolation, MoldauError
 
 
 class RecordFuture(Future[RecordMetadata]):
     """The future of one record. It cannot be cancelled: the record may be on its way."""
 
-    def __init__(self, place: tuple[SharedPromise, int], timestamp_ms: int) -> None:
+    def __init__(self, place: tuple[SharedPromise, int, int]) -> None:
         # Not the base's: what it would set up is the promise's, see below.
         self._place = place
-        self._timestamp_ms = timestamp_ms
-
-    @property
-    def place(self) -> Placed:
-        """The record's place in its batch."""
-        return Placed(*self._place, 1)
 
     def cancel(self) -> bool:
         return False
@@ -61,10 +56,10 @@ class RecordFuture(Future[RecordMetadata]):
         self._place[0].listen(lambda: _ignore(fn(self)))
 
     def _wait(self, timeout: float | None) -> RecordMetadata | MoldauError:
-        promise, index = self._place
+        promise, index, timestamp_ms = self._place
         if not promise.wait(timeout):
             raise TimeoutError(f"the record was not confirmed within {timeout} seconds")
-        return promise.look_up(index, self._timestamp_ms)
+        return promise.look_up(index, timestamp_ms)
 
     # What `concurrent.futures.wait`, `as_completed` and `repr` look at.
 
@@ -117,14 +112,6 @@ class _Waiters:
 
 def _ignore(value: object) -> None:
     """A callback's result has no meaning."""
-
-
-class Placed(NamedTuple):
-    """Consecutive records of one call, in one batch."""
-
-    promise: BatchPromise
-    first_index: int
-    record_count: int
 
 
 class ManyFuture(Future[tuple[RecordRange, ...]]):

@@ -46,7 +46,24 @@ class RecordPreparer:
         """Whether bytes are sent as they are."""
         return not (self._key_serializer or self._value_serializer or self.interceptors)
 
-    def intercept(self, record: OutgoingRecord) -> OutgoingRecord:
+    def prepare(
+        self,
+        topic: str,
+        value: object,
+        key: object,
+        partition: int | None,
+        timestamp_ms: int | None,
+        headers: GivenHeaders,
+    ) -> tuple[str, int | None, RecordRow]:
+        """Where a record is to go, and its row, after interceptors and serializers have seen it."""
+        if self.interceptors:
+            given = make_headers(headers) if headers else ()
+            topic, value, key, partition, timestamp_ms, headers = self._intercept(
+                OutgoingRecord(topic, value, key, partition, timestamp_ms, given)
+            )
+        return topic, partition, self._make_row(value, key, timestamp_ms, headers)
+
+    def _intercept(self, record: OutgoingRecord) -> OutgoingRecord:
         for interceptor in self.interceptors:
             try:
                 record = interceptor.on_send(record)
@@ -61,7 +78,7 @@ class RecordPreparer:
             except Exception:  # noqa: BLE001 it is not ours
                 _log.exception("%r failed in on_acknowledgement", interceptor)
 
-    def make_row(
+    def _make_row(
         self, value: object, key: object, timestamp_ms: int | None, headers: GivenHeaders
     ) -> RecordRow:
         """A row from what `send` was given."""
@@ -136,7 +153,7 @@ class RecordPreparer:
                 f"NewRecord; this is {row!r:.80}"
             )
         timestamp_ms, key, value, headers = row[-4:]
-        return self.make_row(
+        return self._make_row(
             value, key, now_ms if timestamp_ms is None else timestamp_ms, headers or shared
         )
 

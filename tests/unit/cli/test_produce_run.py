@@ -7,8 +7,9 @@ import pytest
 from moldau.cli.produce_run import Account, describe_counts
 from moldau.cli.progress import describe_progress
 from moldau.client.batch_promises import SharedPromise
-from moldau.client.record_futures import ManyFuture, Placed
-from moldau.client.rules.batch_delivery import Delivered, NotDelivered
+from moldau.client.intake import Placed
+from moldau.client.record_futures import ManyFuture
+from moldau.client.rules.producer_instructions import Delivered, NotDelivered
 from moldau.errors import BatchTooLargeError
 from moldau.model import TopicPartition
 

@@ -11,7 +11,7 @@ from concurrent.futures import Future, _base
 
 from moldau.client.batch_promises import Listener, SharedPromise
 from moldau.client.record_futures import RecordFuture
-from moldau.client.rules.batch_delivery import Delivered, NotDelivered
+from moldau.client.rules.producer_instructions import Delivered, NotDelivered
 from moldau.errors import InvalidRecordError
 from moldau.model import TopicPartition
 
@@ -31,7 +31,7 @@ class WatchedPromise(SharedPromise):
 
 
 def futures_of(promise: SharedPromise, count: int) -> list[RecordFuture]:
-    return [RecordFuture((promise, index), 5) for index in range(count)]
+    return [RecordFuture((promise, index, 5)) for index in range(count)]
 
 
 def test_what_was_done_before_is_completed_once() -> None:

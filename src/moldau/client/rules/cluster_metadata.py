@@ -88,6 +88,14 @@ class ClusterMetadata:
             )
         return rows[partition.partition]
 
+    def find_leader(self, partition: TopicPartition) -> int | None:
+        """Broker id of the leader, as far as it is known; None while there is none."""
+        topic = self.topics.get(partition.topic)
+        if topic is None or partition.partition >= len(topic.partitions):
+            return None
+        leader_id = topic.partitions[partition.partition].leader_id
+        return leader_id if leader_id in self.brokers else None
+
     def require_leader(self, partition: TopicPartition) -> int:
         """Broker id of the leader; raises LeaderNotAvailableError while there is none."""
         leader_id = self.require_partition(partition).leader_id

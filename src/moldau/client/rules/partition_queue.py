@@ -16,8 +16,8 @@ What keeps the order:
    batches of a producer, and it has to be among them for as long as it may come again (SEQ-4).
 
 With idempotence, a batch refused as out of order although none before it is left means that a
-number is missing for good: the numbering restarts in a new epoch (`sequences`), once nothing is
-under way. A batch that was taken and whose answer got lost is recognised by its old number, so
+number is missing for good: the numbering restarts in a new epoch (`producer_batches`), once nothing
+is under way. A batch that was taken and whose answer got lost is recognised by its old number, so
 nothing is numbered anew that might have been taken.
 """
 
@@ -26,8 +26,14 @@ from __future__ import annotations
 from collections import deque
 from typing import Generic
 
-from moldau.client.rules.producer_batches import MakePromise, P, ProducerBatch, divide
-from moldau.client.rules.sequences import PartitionNumbers, ProducerIdentity
+from moldau.client.rules.producer_batches import (
+    MakePromise,
+    P,
+    PartitionNumbers,
+    ProducerBatch,
+    ProducerIdentity,
+    divide,
+)
 from moldau.model import TopicPartition
 
 NEVER = float("inf")

@@ -8,21 +8,36 @@ from __future__ import annotations
 
 import struct
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from moldau.client.rules.accumulator import Accumulator, BatchLimits
-from moldau.client.rules.batch_delivery import (
-    BatchDelivery,
+from moldau.client.rules.addresses import Address
+from moldau.client.rules.cluster_metadata import (
+    Broker,
+    ClusterMetadata,
+    PartitionMetadata,
+    TopicMetadata,
+)
+from moldau.client.rules.producer_batches import ProducerBatch, ProducerIdentity
+from moldau.client.rules.producer_instructions import (
+    AskIdentity,
     Delivered,
     Divided,
-    Finished,
+    Finish,
+    Instruction,
     NotDelivered,
     PartitionAnswer,
+    RefreshTopics,
+    Send,
 )
-from moldau.client.rules.producer_batches import ProducerBatch
+from moldau.client.rules.producer_machine import (
+    BATCH_MOVES,
+    BatchState,
+    ProducerMachine,
+    ProducerSettings,
+)
 from moldau.client.rules.retries import Backoff
-from moldau.client.rules.sequences import ProducerIdentity
+from moldau.client.rules.topic_target import RoundRobinPartitioner
 from moldau.client.rules.verdicts import RetryPolicy
 from moldau.errors import (
     BatchTooLargeError,
@@ -47,6 +62,17 @@ PARTITION = TopicPartition("rivers", 0)
 OTHER_PARTITION = TopicPartition("rivers", 1)
 RECORD_BYTES = 20
 NUMBER = struct.Struct(">i")
+
+
+def make_cluster(leaders: Mapping[TopicPartition, int]) -> ClusterMetadata:
+    """Metadata of one topic, in which these partitions have these leaders; -1 for none."""
+    rows = tuple(
+        PartitionMetadata(index=partition.partition, leader_id=leader)
+        for partition, leader in sorted(leaders.items())
+    )
+    brokers = {id: Broker(id=id, address=Address("b", id)) for id in leaders.values() if id >= 0}
+    topics = {PARTITION.topic: TopicMetadata(name=PARTITION.topic, partitions=rows)}
+    return ClusterMetadata(brokers=brokers, topics=topics)
 
 
 class Promise:
@@ -147,23 +173,26 @@ class ProducerStory:
         delivery_seconds: float = 100.0,
         epoch: int = 0,
     ) -> None:
-        limits = BatchLimits(
-            batch_bytes=RECORD_BYTES * records_per_batch,
-            linger_seconds=0.0,
-            delivery_seconds=delivery_seconds,
-            memory_bytes=1 << 20,
-            request_bytes=1 << 20,
-            most_under_way=most_under_way if is_idempotent else 1,
-            is_idempotent=is_idempotent,
-        )
         self.now = 0.0
-        self.accumulator: Accumulator[Promise] = Accumulator(limits, Promise)
-        self.delivery = BatchDelivery(
-            self.accumulator,
+        self.machine: ProducerMachine[Promise] = ProducerMachine(
+            ProducerSettings(
+                batch_bytes=RECORD_BYTES * records_per_batch,
+                linger_seconds=0.0,
+                delivery_seconds=delivery_seconds,
+                memory_bytes=1 << 20,
+                request_bytes=1 << 20,
+                most_under_way=most_under_way if is_idempotent else 1,
+                most_in_flight=5,
+                metadata_max_age_seconds=1e9,
+                is_idempotent=is_idempotent,
+            ),
             RetryPolicy(retries=retries, is_idempotent=is_idempotent),
             Backoff(first_seconds=0.1, max_seconds=1.0, jitter=0.0),
             lambda: 0.5,
+            make_promise=Promise,
+            make_partitioner=RoundRobinPartitioner,
         )
+        self.states: dict[ProducerBatch[Promise], BatchState] = {}  # as they were last seen
         self.logs = {PARTITION: PartitionLog(), OTHER_PARTITION: PartitionLog()}
         self.leaders = dict.fromkeys(self.logs, 1)
         self.wires: dict[int, deque[list[Shipment]]] = {1: deque(), 2: deque()}
@@ -172,23 +201,25 @@ class ProducerStory:
         self.next_producer_id = 7
         self.first_epoch = epoch
         self.refresh_count = 0
+        self.machine.learn(make_cluster(self.leaders).topics[PARTITION.topic])
 
     # The user
 
     def send(self, count: int = 1, partition: TopicPartition = PARTITION) -> None:
         for _ in range(count):
             number = len(self.sent[partition])
-            queue = self.accumulator.queue_of(partition)
+            queue = self.machine.queue_of(partition)
             batch = queue.open
             if batch is None or batch.size_bytes + RECORD_BYTES > self._batch_bytes:
-                batch = self.accumulator.open_batch(queue, self.now)
+                batch = self.machine.open_batch(queue, self.now)
+                self.states[batch] = BatchState.OPEN
             index = batch.add((0, None, NUMBER.pack(number), ()), RECORD_BYTES)
-            self.accumulator.used_bytes += RECORD_BYTES
+            self.machine.used_bytes += RECORD_BYTES
             self.sent[partition].append((batch.promise, index))
 
     @property
     def _batch_bytes(self) -> int:
-        return self.accumulator.limits.batch_bytes
+        return self.machine.settings.batch_bytes
 
     # The shell
 
@@ -196,21 +227,43 @@ class ProducerStory:
         """Send what may be sent; how many requests that were."""
         count = 0
         while True:
-            plan = self.delivery.plan(self.now, self.leaders.get, self._has_slot)
-            if plan.needs_identity:
-                self.accumulator.identity = ProducerIdentity(
-                    self.next_producer_id, self.first_epoch
-                )
-                self.next_producer_id += 1
-                continue
-            for broker_id, batches in plan.requests.items():
-                self.wires[broker_id].append([self._ship(batch) for batch in batches])
-                count += 1
-            if not plan.requests:
+            turn = self.machine.end_turn(self.now, make_cluster(self.leaders))
+            self._check_moves()
+            count += sum(isinstance(one, Send) for one in turn.instructions)
+            if not self._perform(turn.instructions):
                 return count
 
-    def _has_slot(self, broker_id: int) -> bool:
-        return len(self.wires[broker_id]) < 5
+    def _perform(self, instructions: Sequence[Instruction[Promise]]) -> bool:
+        """Whether another turn follows at once."""
+        for one in instructions:
+            match one:
+                case Send(broker_id, batches):
+                    self.wires[broker_id].append([self._ship(batch) for batch in batches])
+                case Finish(batch, outcome):
+                    batch.promise.outcomes.append(outcome)
+                case AskIdentity():
+                    identity = ProducerIdentity(self.next_producer_id, self.first_epoch)
+                    self.machine.identity_given(identity)
+                    self.next_producer_id += 1
+                    return True
+                case RefreshTopics():
+                    self.refresh_count += 1
+                    topics = make_cluster(self.leaders).topics.values()
+                    self.machine.topics_refreshed(list(topics), self.now)
+                case _:
+                    pass
+        return False
+
+    def _check_moves(self) -> None:
+        """No batch goes where the table does not send it."""
+        for queue in map(self.machine.queue_of, self.logs):
+            for batch in (*queue.waiting, *queue.under_way):  # halves, too
+                self.states.setdefault(batch, BatchState.WAITING)
+        for batch, before in self.states.items():
+            now = self.machine.state_of(batch)
+            # Between two looks it may have gone further than one move.
+            assert now is before or now in _reachable(before), (batch, before, now)
+            self.states[batch] = now
 
     def _ship(self, batch: ProducerBatch[Promise]) -> Shipment:
         identity = batch.identity or ProducerIdentity(-1, -1)
@@ -223,14 +276,11 @@ class ProducerStory:
         numbers = tuple(NUMBER.unpack(row[-2] or b"")[0] for row in batch.rows)
         return Shipment(batch, read_header(encoded), numbers)
 
-    def _settle(self, shipment: Shipment, answer: PartitionAnswer) -> None:
-        result = self.delivery.on_answer(shipment.batch, answer, self.now)
-        self.refresh_count += result.refresh_metadata
-        self._tell(result.finished)
-
-    def _tell(self, finished: list[Finished[Promise]]) -> None:
-        for one in finished:
-            one.batch.promise.outcomes.append(one.outcome)
+    def _give_back(
+        self, broker_id: int, answers: list[tuple[ProducerBatch[Promise], PartitionAnswer]]
+    ) -> None:
+        self.machine.answered(broker_id, answers, self.now)
+        self._check_moves()
 
     # The brokers and the network
 
@@ -238,11 +288,13 @@ class ProducerStory:
         """A broker answers its oldest request."""
         if not self.wires[broker_id]:
             return
+        answers = []
         for shipment in self.wires[broker_id].popleft():
             partition = shipment.batch.partition
             is_leader = self.leaders[partition] == broker_id
             act = mishap if is_leader or mishap is refuse_for_good else refuse_as_follower
-            self._settle(shipment, act(self.logs[partition], shipment))
+            answers.append((shipment.batch, act(self.logs[partition], shipment)))
+        self._give_back(broker_id, answers)
 
     def cut(
         self, broker_id: int = 1, *, arrived: int = 0, straggling: int = 0, unsent: int = 0
@@ -255,9 +307,9 @@ class ProducerStory:
         for request in requests[:arrived]:
             self._append_silently(broker_id, request)
         self.stragglers += requests[arrived : arrived + straggling]
+        lost = PartitionAnswer(ConnectionLostError("cut"))
         for request in requests:
-            for shipment in request:
-                self._settle(shipment, PartitionAnswer(ConnectionLostError("cut")))
+            self._give_back(broker_id, [(shipment.batch, lost) for shipment in request])
 
     def straggle(self, broker_id: int = 1) -> None:
         """The oldest request of a connection that is long gone reaches its broker after all."""
@@ -275,23 +327,24 @@ class ProducerStory:
 
     def wait(self, seconds: float) -> None:
         self.now += seconds
-        self._tell(self.delivery.expire(self.now))
+        self.pump()
 
     def finish(self) -> None:
         """Good weather until everything has come to its end."""
         for _ in range(10_000):
-            if self.accumulator.is_empty and not any(self.wires.values()):
+            if self.machine.is_empty and not any(self.wires.values()):
                 return
             self.pump()
             for broker_id in self.wires:
                 while self.wires[broker_id]:
                     self.answer(broker_id)
             self.wait(1.0)
-        raise AssertionError(f"it does not come to an end: {self.accumulator.used_bytes} bytes")
+        raise AssertionError(f"it does not come to an end: {self.machine.used_bytes} bytes")
 
     # The account
 
     def outcomes(self, partition: TopicPartition = PARTITION) -> list[Delivered | NotDelivered]:
+        self.pump()
         found = [promise.outcome_of(index) for promise, index in self.sent[partition]]
         assert None not in found, "somebody still waits"
         return found  # type: ignore[return-value]
@@ -306,3 +359,10 @@ class ProducerStory:
     def numbers(self, partition: TopicPartition = PARTITION) -> list[int]:
         """What is in the log."""
         return self.logs[partition].numbers
+
+
+def _reachable(state: BatchState) -> frozenset[BatchState]:
+    found = frozenset({state})
+    while (more := found.union(*(BATCH_MOVES[one] for one in found))) != found:
+        found = more
+    return found

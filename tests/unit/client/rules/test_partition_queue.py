@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from moldau.client.rules.partition_queue import PartitionQueue
-from moldau.client.rules.producer_batches import ProducerBatch
-from moldau.client.rules.sequences import ProducerIdentity
+from moldau.client.rules.producer_batches import ProducerBatch, ProducerIdentity
 from moldau.model import TopicPartition
 
 ME = ProducerIdentity(7, 0)

@@ -6,12 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from moldau.client.rules.partitioners import (
-    RoundRobinPartitioner,
-    StickyPartitioner,
-    murmur2,
-    partition_for_key,
-)
+from moldau.client.rules.topic_target import RoundRobinPartitioner, StickyPartitioner
+from moldau.records.codec import murmur2, partition_for_key
 
 # From Kafka's own UtilsTest.
 JAVA_VECTORS = [

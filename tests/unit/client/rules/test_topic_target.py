@@ -7,13 +7,13 @@ from collections import Counter
 import pytest
 
 from moldau.client.rules.partition_queue import PartitionQueue
-from moldau.client.rules.partitioners import (
+from moldau.client.rules.topic_target import (
     Partitioner,
     RoundRobinPartitioner,
     StickyPartitioner,
+    TopicTarget,
     partition_for_key,
 )
-from moldau.client.rules.topic_target import TopicTarget
 from moldau.errors import UnknownTopicError
 from moldau.model import TopicPartition
 from moldau.records.record import NewRecord, RecordRow

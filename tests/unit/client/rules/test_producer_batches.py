@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.client.rules.producer_batches import ProducerBatch
-from moldau.client.rules.sequences import (
+from moldau.client.rules.producer_batches import (
     MAX_EPOCH,
     MAX_SEQUENCE,
     PartitionNumbers,
+    ProducerBatch,
     ProducerIdentity,
     add_to_sequence,
 )

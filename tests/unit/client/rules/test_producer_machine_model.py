@@ -16,7 +16,7 @@ from client.rules.producer_story import (
     take,
     take_and_complain,
 )
-from moldau.client.rules.batch_delivery import NotDelivered
+from moldau.client.rules.producer_instructions import NotDelivered
 from moldau.errors import InvalidRecordError
 
 partitions = st.sampled_from([PARTITION, PARTITION, OTHER_PARTITION])
@@ -168,5 +168,5 @@ def test_the_last_epoch_is_followed_by_a_new_producer_id(
 def test_all_memory_is_free_at_the_end(steps: list[tuple[object, ...]]) -> None:
     story = ProducerStory()
     play(story, steps)
-    assert story.accumulator.used_bytes == 0
-    assert story.accumulator.is_empty
+    assert story.machine.used_bytes == 0
+    assert story.machine.is_empty

@@ -1,4 +1,4 @@
-"""Asks the cluster for a producer id (InitProducerId), for as long as it takes."""
+"""Asks the cluster who a producer is. A shell."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 
 from moldau.client.broker_errors import error_for
 from moldau.client.cluster_client import ClusterClient
-from moldau.client.rules.sequences import ProducerIdentity
+from moldau.client.rules.producer_batches import ProducerIdentity
 from moldau.errors import UnsupportedByBrokerError
 from moldau.model.protocol_numbers import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from moldau.wire.apis import INIT_PRODUCER_ID
@@ -21,16 +21,18 @@ _AS_LONG_AS_IT_TAKES = float("inf")
 
 
 async def ask_identity(client: ClusterClient) -> ProducerIdentity:
-    """Raises only what does not pass by itself: no permission, a broker that is too old."""
+    """A producer id (InitProducerId), for as long as it takes.
+
+    Raises only what does not pass by itself: no permission, a broker that is too old.
+    """
 
     async def ask() -> ProducerIdentity:
-        return await ask_identity_once(client)
+        return await _ask_identity_once(client)
 
     return await client.retry(ask, timeout_seconds=_AS_LONG_AS_IT_TAKES, wait_for_cluster=True)
 
 
-async def ask_identity_once(client: ClusterClient) -> ProducerIdentity:
-    """Raises whatever goes wrong with this one attempt."""
+async def _ask_identity_once(client: ClusterClient) -> ProducerIdentity:
     connection = await client.pool.to_any()
     values = {
         "transactional_id": None,

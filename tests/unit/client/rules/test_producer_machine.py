@@ -6,11 +6,12 @@ import pytest
 
 from client.rules.producer_story import (
     ProducerStory,
+    make_cluster,
     refuse_for_good,
     refuse_for_now,
     take_and_complain,
 )
-from moldau.client.rules.batch_delivery import Delivered, NotDelivered
+from moldau.client.rules.producer_instructions import Delivered, NotDelivered
 from moldau.errors import (
     BatchTooLargeError,
     ClosedClientError,
@@ -122,7 +123,7 @@ def test_time_counts_from_the_first_record_and_names_the_last_failure() -> None:
     story.pump()
     story.answer(mishap=refuse_for_now)
     story.wait(9.9)
-    assert not story.accumulator.is_empty
+    assert not story.machine.is_empty
     story.wait(0.1)
     (outcome,) = story.outcomes()
     assert isinstance(outcome, NotDelivered)
@@ -200,9 +201,10 @@ def test_a_moved_leader_asks_for_new_metadata_and_gets_the_batch() -> None:
     story.pump()
     story.move_leader()
     story.answer(1)
+    story.pump()
     assert story.refresh_count == 1
     story.wait(1.0)
-    assert story.pump() == 1
+    assert len(story.wires[2]) == 1
     story.answer(2)
     assert story.outcomes() == [Delivered(0)]
 
@@ -212,10 +214,9 @@ def test_after_a_fatal_error_everybody_who_waits_hears_it() -> None:
     story.send(3)
     story.pump()
     error = ClosedClientError("it is over")
-    for finished in story.delivery.fail_all(error):
-        finished.batch.promise.outcomes.append(finished.outcome)
+    story.machine.fail(error)
     assert story.outcomes() == [NotDelivered(error)] * 3
-    assert story.accumulator.used_bytes == 0
+    assert story.machine.used_bytes == 0
     story.answer()  # a late answer changes nothing
     assert story.outcomes() == [NotDelivered(error)] * 3
 
@@ -227,7 +228,7 @@ def test_pauses_between_attempts_grow() -> None:
     for _ in range(5):
         story.pump()
         story.answer(mishap=refuse_for_now)
-        plan = story.delivery.plan(story.now, story.leaders.get, lambda broker_id: True)
-        pauses.append(round(plan.look_again_at - story.now, 3))
-        story.wait(plan.look_again_at - story.now)
+        wake_at = story.machine.end_turn(story.now, make_cluster(story.leaders)).wake_at
+        pauses.append(round(wake_at - story.now, 3))
+        story.now = wake_at
     assert pauses == [0.1, 0.2, 0.4, 0.8, 1.0]

@@ -1,0 +1,44 @@
+"""The producer for threads, derived from the one for asyncio. Typed in the stub beside it.
+
+What threads do otherwise, and how records come in, is in `producer_face`.
+
+Written by `make stubs`.
+"""
+
+from collections.abc import Sequence
+
+from moldau.client.intake import CustomPartitioner
+from moldau.client.producer_face import ProducerFace
+from moldau.client.producer_values import Interceptor
+from moldau.client.record_preparer import Serializer
+
+class Producer(ProducerFace):
+    """Sends records to a cluster. Safe from any thread.
+
+        with moldau.Producer("127.0.0.1:9092") as producer:
+            producer.send("clicks", b"value", key=b"key")
+
+    Options are Kafka's, with underscores for dots: `linger_ms=20`, `acks="all"`,
+    `compression_type="zstd"`. A serializer turns keys or values into bytes. The partitioner is
+    "sticky", "round_robin", or a function of topic, key, value and the number of partitions.
+    `with` sends everything before it ends; so does `close`.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        key_serializer: Serializer | None = None,
+        value_serializer: Serializer | None = None,
+        partitioner: str | CustomPartitioner = "sticky",
+        interceptors: Sequence[Interceptor] = (),
+        **options: object,
+    ) -> None: ...
+    def partition_count(self, topic: str) -> int:
+        """How many partitions the topic has; it is made if that is allowed and it is missing."""
+
+    def flush(self, timeout_seconds: float | None = None) -> None:
+        """Wait until everything sent so far is in the log or has failed.
+
+        Raises TimeoutError; without a time it waits no longer than `delivery.timeout.ms`.
+        """

@@ -1,0 +1,513 @@
+"""A producer without its sockets, threads and clocks: events in, instructions out. A rule.
+
+Records are collected into batches, one deque for each partition (`partition_queue`). Where a batch
+is, and what takes it further:
+
+    state        until                                        then
+    OPEN         it is full, or somebody is in a hurry        WAITING
+                 its time to linger is over                   UNDER_WAY
+                 its time for delivery is over                FINISHED
+    WAITING      its partition has a leader with a free       UNDER_WAY
+                 slot, it is numbered, and it is its turn
+                 its time for delivery is over                FINISHED
+    UNDER_WAY    it is confirmed, or refused for good         FINISHED
+                 it failed in a way that may pass             WAITING, in its old place
+                 it is too large                              FINISHED; its halves are WAITING
+                 its time for delivery is over                ABANDONED
+    ABANDONED    the broker answers after all                 (gone)
+
+`BATCH_MOVES` has the same as data. What an answer means is decided by `verdicts`. Every batch is
+finished exactly once, and its memory counts until then.
+
+Each call of a method is an event, and `end_turn` gives the instructions that follow from all events
+since the last one (`producer_instructions`), and the time at which to end a turn again, whatever
+happens. Not safe for threads: whoever owns it takes turns with a lock. `now` is a monotonic time in
+seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+from typing import Final, Generic, NamedTuple
+
+from moldau.client.rules.cluster_metadata import ClusterMetadata, TopicMetadata
+from moldau.client.rules.partition_queue import NEVER, PartitionQueue
+from moldau.client.rules.producer_batches import (
+    MakePromise,
+    P,
+    ProducerBatch,
+    ProducerIdentity,
+)
+from moldau.client.rules.producer_instructions import (
+    AskIdentity,
+    Delivered,
+    Divided,
+    Finish,
+    FinishFlush,
+    Instruction,
+    NotDelivered,
+    PartitionAnswer,
+    RefreshTopics,
+    ReportRefusal,
+    ReportSuccess,
+    Send,
+)
+from moldau.client.rules.retries import Backoff, Chance
+from moldau.client.rules.topic_target import Partitioner, TopicTarget
+from moldau.client.rules.verdicts import NextStep, RetryPolicy, Verdict, judge, leaves_doubt
+from moldau.errors import (
+    BatchTooLargeError,
+    DeliveryTimeoutError,
+    InvariantViolation,
+    KafkaError,
+    LeaderNotAvailableError,
+    MoldauError,
+)
+from moldau.model import TopicPartition
+from moldau.records.batch_header import HEADER_BYTES
+
+
+class BatchState(Enum):
+    """Where a batch is; see the table above."""
+
+    OPEN = "it takes records"
+    WAITING = "it waits to be sent, for the first time or again"
+    UNDER_WAY = "it was handed over, and not answered yet"
+    ABANDONED = "its senders were told that its time is over, and a broker may still take it"
+    FINISHED = "its senders were told how it ended"
+
+
+BATCH_MOVES: Final[Mapping[BatchState, frozenset[BatchState]]] = MappingProxyType(
+    {
+        BatchState.OPEN: frozenset({BatchState.WAITING, BatchState.UNDER_WAY, BatchState.FINISHED}),
+        BatchState.WAITING: frozenset({BatchState.UNDER_WAY, BatchState.FINISHED}),
+        BatchState.UNDER_WAY: frozenset(
+            {BatchState.WAITING, BatchState.ABANDONED, BatchState.FINISHED}
+        ),
+        BatchState.ABANDONED: frozenset(),
+        BatchState.FINISHED: frozenset(),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings:
+    """When a batch is full, old, or too old, and how much may be under way."""
+
+    batch_bytes: int
+    linger_seconds: float
+    delivery_seconds: float
+    memory_bytes: int
+    request_bytes: int
+    most_under_way: int
+    """Batches of one partition that may be unanswered at once."""
+    most_in_flight: int
+    """Requests to one broker that may be unanswered at once."""
+    metadata_max_age_seconds: float
+    is_idempotent: bool
+    ignores_keys: bool = False
+
+
+class Turn(NamedTuple, Generic[P]):
+    """What follows from the events of a turn."""
+
+    instructions: Sequence[Instruction[P]]
+    wake_at: float  # NEVER if nothing happens by itself
+
+
+class ProducerMachine(Generic[P]):
+    """One producer: all of its records that are not confirmed, and what it knows."""
+
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        policy: RetryPolicy,
+        backoff: Backoff,
+        chance: Chance,
+        *,
+        make_promise: MakePromise[P],
+        make_partitioner: Callable[[], Partitioner],
+    ) -> None:
+        self.settings = settings
+        self.topics: dict[str, TopicTarget[P]] = {}  # those that are sent to, by name
+        self.used_bytes = 0
+        self.identity: ProducerIdentity | None = None  # as the cluster gave it
+        self.hurry_count = 0  # how many are waiting for everything to be sent
+        self._policy = policy
+        self._backoff = backoff
+        self._chance = chance
+        self._make_promise = make_promise
+        self._make_partitioner = make_partitioner
+        self._instructions: list[Instruction[P]] = []
+        self._queues: dict[TopicPartition, PartitionQueue[P]] = {}
+        self._busy: dict[TopicPartition, PartitionQueue[P]] = {}  # those that are not idle
+        self._in_flight: dict[int, int] = {}  # requests handed over and not answered, by broker
+        self._paused_until: dict[int, float] = {}  # by broker, as they asked for it (KIP-219)
+        self._troubled: set[TopicPartition] = set()  # refused, and not confirmed since
+        self._is_asking_identity = False
+        self._metadata = MetadataNeed(settings.metadata_max_age_seconds)
+        # By serial number, oldest first, how many batches are not finished: the halves of one
+        # that was divided share its number.
+        self._unfinished: dict[int, int] = {}
+        self._last_serial = 0
+        self._flushes: dict[int, int] = {}  # by flush: the serial number that it waits for
+        self._last_flush = 0
+
+    # Turns
+
+    def end_turn(self, now: float, cluster: ClusterMetadata) -> Turn[P]:
+        """Do what is due; tells what to do now, and when to come again."""
+        self._expire(now)
+        wake_at = min(self._send(now, cluster), self._next_expiry())
+        wake_at = min(wake_at, self._maybe_refresh(now))
+        self._end_flushes()
+        instructions, self._instructions = self._instructions, []
+        return Turn(instructions, wake_at)
+
+    # Collecting
+
+    def queue_of(self, partition: TopicPartition) -> PartitionQueue[P]:
+        queue = self._queues.get(partition)
+        if queue is None:
+            queue = self._queues[partition] = PartitionQueue(partition)
+        return queue
+
+    def open_batch(self, queue: PartitionQueue[P], now: float) -> ProducerBatch[P]:
+        """Begin a batch; the one before it is full."""
+        # Busy first: an interrupt (Ctrl-C in `send`) must not leave a batch that nobody looks at.
+        self._busy[queue.partition] = queue
+        batch = queue.open_batch(self._make_promise(queue.partition), now)
+        self._last_serial += 1
+        batch.serial = self._last_serial
+        self._unfinished[batch.serial] = 1
+        return batch
+
+    def close_batch(self, partition: TopicPartition, promise: P) -> bool:
+        """Let a batch leave before it is full; False when it was closed already."""
+        queue = self.queue_of(partition)
+        if queue.open is None or queue.open.promise is not promise:
+            return False
+        queue.close_batch()
+        return True
+
+    # What is left
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._unfinished
+
+    def state_of(self, batch: ProducerBatch[P]) -> BatchState:
+        queue = self.queue_of(batch.partition)
+        if batch.is_abandoned:
+            return BatchState.ABANDONED
+        if batch.is_finished:
+            return BatchState.FINISHED
+        if batch in queue.under_way:
+            return BatchState.UNDER_WAY
+        return BatchState.OPEN if batch is queue.open else BatchState.WAITING
+
+    def begin_flush(self) -> int | None:
+        """Let nothing linger until all that was collected has come to its end; None if it has."""
+        if self._is_finished_up_to(self._last_serial):
+            return None
+        self.hurry_count += 1
+        self._last_flush += 1
+        self._flushes[self._last_flush] = self._last_serial
+        return self._last_flush
+
+    def end_flush(self, flush_id: int) -> None:
+        """Nobody waits for it any more."""
+        self.hurry_count -= 1
+        self._flushes.pop(flush_id, None)
+
+    def _end_flushes(self) -> None:
+        for flush_id, serial in list(self._flushes.items()):
+            if self._is_finished_up_to(serial):
+                del self._flushes[flush_id]
+                self._instructions.append(FinishFlush(flush_id))
+
+    def _is_finished_up_to(self, serial: int) -> bool:
+        """Whether every batch opened up to that one has come to its end."""
+        return next(iter(self._unfinished), serial + 1) > serial
+
+    # Sending
+
+    def _send(self, now: float, cluster: ClusterMetadata) -> float:
+        """Hand over requests until no more can be; when to look again."""
+        linger = 0.0 if self.hurry_count else self.settings.linger_seconds
+        while True:
+            requests: dict[int, list[ProducerBatch[P]]] = {}
+            sizes: dict[int, int] = {}
+            look_again_at = NEVER
+            for queue in list(self._busy.values()):
+                ready_at = queue.ready_at(linger)
+                if ready_at <= now and queue.waiting:
+                    ready_at = self._plan(queue, requests, sizes, cluster, now)
+                look_again_at = min(look_again_at, ready_at)
+            if not requests:
+                return look_again_at
+            for broker_id, batches in requests.items():
+                self._in_flight[broker_id] = self._in_flight.get(broker_id, 0) + 1
+                self._instructions.append(Send(broker_id, batches))
+
+    def _plan(
+        self,
+        queue: PartitionQueue[P],
+        requests: dict[int, list[ProducerBatch[P]]],
+        sizes: dict[int, int],
+        cluster: ClusterMetadata,
+        now: float,
+    ) -> float:
+        """Put the oldest batch into the request for its broker, if it may leave.
+
+        Gives the time from when on it may, as far as that depends on nothing else.
+        """
+        broker_id = cluster.find_leader(queue.partition)
+        if broker_id is None:
+            self._on_no_leader(queue, now)
+        elif self.settings.is_idempotent and not self._may_number(queue):
+            self._maybe_ask_identity()
+        elif now < self._paused_until.get(broker_id, now):
+            return self._paused_until[broker_id]
+        elif self._in_flight.get(broker_id, 0) < self.settings.most_in_flight and queue.may_send_to(
+            broker_id, self.settings.most_under_way
+        ):
+            size = sizes.get(broker_id, 0) + queue.waiting[0].size_bytes + HEADER_BYTES
+            if broker_id not in sizes or size <= self.settings.request_bytes:
+                sizes[broker_id] = size
+                batch = queue.take(broker_id, self.identity)
+                requests.setdefault(broker_id, []).append(batch)
+                self._busy[queue.partition] = self._busy.pop(queue.partition)  # others first now
+        return NEVER
+
+    def _on_no_leader(self, queue: PartitionQueue[P], now: float) -> None:
+        error = LeaderNotAvailableError(f"{queue.partition}: no broker leads it at the moment")
+        queue.waiting[0].last_error = error
+        self._metadata.want(now)
+        self._refuse(queue.partition, error)
+
+    def _refuse(self, partition: TopicPartition, error: KafkaError) -> None:
+        self._troubled.add(partition)
+        self._instructions.append(ReportRefusal(partition, error))
+
+    # The producer id
+
+    def _may_number(self, queue: PartitionQueue[P]) -> bool:
+        return self.identity is not None and queue.may_number(self.identity)
+
+    def _maybe_ask_identity(self) -> None:
+        if not self._is_asking_identity:
+            self._is_asking_identity = True
+            self._instructions.append(AskIdentity())
+
+    def identity_given(self, identity: ProducerIdentity) -> None:
+        self.identity = identity
+        self._is_asking_identity = False
+
+    # Topics
+
+    def learn(self, topic: TopicMetadata) -> TopicTarget[P]:
+        """Take over what was learned of a topic that is sent to, or is going to be.
+
+        A partition once known stays, for the sake of its batches.
+        """
+        target = self.topics.get(topic.name)
+        if target is None:
+            target = TopicTarget(
+                topic.name, self._make_partitioner(), ignores_keys=self.settings.ignores_keys
+            )
+        target.available = topic.partitions_with_leader()
+        if len(topic.partitions) > len(target.queues):
+            target.queues = [
+                self.queue_of(TopicPartition(topic.name, row.index)) for row in topic.partitions
+            ]
+        self.topics[topic.name] = target
+        return target
+
+    def topics_refreshed(self, topics: Collection[TopicMetadata] | None, now: float) -> None:
+        """What came of `RefreshTopics`; None when nobody could be asked."""
+        self._metadata.on_answer(now, self._backoff, self._chance)
+        if topics is None:
+            self._metadata.is_wanted = True
+            return
+        for topic in topics:
+            if topic.error is None and topic.name in self.topics:
+                self.learn(topic)
+
+    def _maybe_refresh(self, now: float) -> float:
+        if not self.topics:
+            return NEVER
+        if self._metadata.is_due(now):
+            self._metadata.is_asking = True
+            self._instructions.append(RefreshTopics(tuple(self.topics)))
+        return self._metadata.next_at()
+
+    # Answers
+
+    def answered(
+        self,
+        broker_id: int,
+        answers: Iterable[tuple[ProducerBatch[P], PartitionAnswer]],
+        now: float,
+        pause_seconds: float = 0.0,
+    ) -> None:
+        """A request has come back, whatever became of it."""
+        self._in_flight[broker_id] -= 1
+        if pause_seconds > 0:
+            paused_until = self._paused_until.get(broker_id, now)
+            self._paused_until[broker_id] = max(paused_until, now + pause_seconds)
+        for batch, answer in answers:
+            self._on_answer(batch, answer, now)
+
+    def _on_answer(self, batch: ProducerBatch[P], answer: PartitionAnswer, now: float) -> None:
+        queue = self.queue_of(batch.partition)
+        is_oldest = queue.is_oldest(batch)
+        verdict = judge(batch, answer.error, is_oldest=is_oldest, policy=self._policy)
+        batch.last_error = answer.error
+        batch.is_in_doubt |= leaves_doubt(answer.error)
+        if verdict.restart_numbers:
+            queue.demand_restart()
+        if verdict.refresh_metadata:
+            self._metadata.want(now)
+        if batch.is_abandoned:
+            queue.settle(batch, is_confirmed=verdict.step is NextStep.CONFIRM)
+            self._maybe_idle(queue)
+        else:
+            self._follow(verdict, batch, answer, now)
+        if answer.error is None and batch.partition in self._troubled:
+            self._troubled.remove(batch.partition)
+            self._instructions.append(ReportSuccess(batch.partition))
+
+    def _follow(
+        self, verdict: Verdict, batch: ProducerBatch[P], answer: PartitionAnswer, now: float
+    ) -> None:
+        queue = self.queue_of(batch.partition)
+        match verdict.step:
+            case NextStep.RETRY:
+                delay = self._backoff.delay_seconds(batch.attempts - 1, self._chance)
+                queue.put_back(batch, now + delay)
+                if isinstance(answer.error, KafkaError):
+                    self._refuse(batch.partition, answer.error)
+                return
+            case NextStep.DIVIDE:
+                self._divide(batch)
+                return
+            case NextStep.CONFIRM:
+                outcome: Delivered | NotDelivered = Delivered(
+                    answer.base_offset, answer.log_append_time_ms
+                )
+            case NextStep.REFUSE:
+                outcome = NotDelivered(_explain(batch, answer.error), answer.record_faults)
+        queue.settle(batch, is_confirmed=verdict.step is NextStep.CONFIRM)
+        self._finish(batch, outcome)
+
+    def _divide(self, batch: ProducerBatch[P]) -> None:
+        """Put the halves of a batch in its place; it counts as finished."""
+        halves = self.queue_of(batch.partition).put_back_divided(batch, self._make_promise)
+        self.used_bytes += sum(half.size_bytes for half in halves)
+        self._unfinished[batch.serial] += len(halves)
+        starts = (half.first_number - batch.first_number for half in halves)
+        promises = (half.promise for half in halves)
+        self._finish(batch, Divided(tuple(zip(starts, promises, strict=True))))
+
+    # Coming to an end
+
+    def _finish(
+        self, batch: ProducerBatch[P], outcome: Delivered | NotDelivered | Divided[P]
+    ) -> None:
+        """Its senders are about to know how it ended: forget it and free its memory."""
+        batch.is_finished = True
+        self.used_bytes -= batch.size_bytes
+        left = self._unfinished.get(batch.serial, 0) - 1
+        if left > 0:
+            self._unfinished[batch.serial] = left  # in its old place: the order is what counts
+        else:
+            self._unfinished.pop(batch.serial, None)
+        self._maybe_idle(self.queue_of(batch.partition))
+        self._instructions.append(Finish(batch, outcome))
+
+    def _maybe_idle(self, queue: PartitionQueue[P]) -> None:
+        if queue.is_idle:
+            self._busy.pop(queue.partition, None)
+
+    def fail(self, error: MoldauError) -> None:
+        """Give up everything, because nothing can be sent any more."""
+        for queue in list(self._busy.values()):
+            for batch in queue.take_all():
+                self._finish(batch, NotDelivered(error))
+
+    def _expire(self, now: float) -> None:
+        """Give up the batches whose time is over."""
+        deadline = now - self.settings.delivery_seconds
+        for queue in list(self._busy.values()):
+            if queue.oldest_created_at() <= deadline:
+                for batch in queue.take_expired(deadline):
+                    self._finish(batch, NotDelivered(self._too_late(batch)))
+
+    def _next_expiry(self) -> float:
+        """When the next batch's time is over."""
+        oldest = min((queue.oldest_created_at() for queue in self._busy.values()), default=NEVER)
+        return oldest + self.settings.delivery_seconds
+
+    def _too_late(self, batch: ProducerBatch[P]) -> DeliveryTimeoutError:
+        seconds = self.settings.delivery_seconds
+        records = "1 record" if len(batch) == 1 else f"{len(batch)} records"
+        in_doubt = batch.is_in_doubt or batch.is_abandoned
+        doubt = "; it is not known whether they were written" if in_doubt else ""
+        reason = f" (last failure: {batch.last_error})" if batch.last_error is not None else ""
+        error = DeliveryTimeoutError(
+            f"{records} for {batch.partition} were not confirmed within {seconds:g} seconds"
+            f"{doubt}{reason}"
+        )
+        error.__cause__ = batch.last_error
+        return error
+
+
+class MetadataNeed:
+    """When a producer asks for the metadata of its topics: when something that it knew has turned
+    out wrong, and when it is old; one request at a time, with a growing pause in between."""
+
+    def __init__(self, max_age_seconds: float) -> None:
+        self.is_wanted = False
+        self.is_asking = False
+        self._max_age_seconds = max_age_seconds
+        self._known_at: float | None = None  # the last answer; None until there is something to age
+        self._not_before = 0.0
+        self._attempt = 0  # how often it was wanted again before the pause was over
+
+    def want(self, now: float) -> None:
+        if not self.is_wanted and now >= self._not_before:
+            self._attempt = 0
+        self.is_wanted = True
+
+    def is_due(self, now: float) -> bool:
+        if self._known_at is None:
+            self._known_at = now
+        if now >= self._known_at + self._max_age_seconds:
+            self.is_wanted = True
+        return self.is_wanted and not self.is_asking and now >= self._not_before
+
+    def next_at(self) -> float:
+        if self.is_asking or self._known_at is None:
+            return NEVER
+        return self._not_before if self.is_wanted else self._known_at + self._max_age_seconds
+
+    def on_answer(self, now: float, backoff: Backoff, chance: Chance) -> None:
+        self.is_wanted = self.is_asking = False
+        self._known_at = now
+        self._not_before = now + backoff.delay_seconds(self._attempt, chance)
+        self._attempt += 1
+
+
+def _explain(batch: ProducerBatch[P], error: MoldauError | None) -> MoldauError:
+    if error is None:
+        return InvariantViolation(f"{batch} was refused for no reason")
+    if isinstance(error, BatchTooLargeError) and len(batch) == 1:
+        return BatchTooLargeError(
+            f"a record of about {batch.size_bytes} bytes for {batch.partition} is more than the "
+            f"broker takes; see max.message.bytes of the topic ({error})"
+        )
+    return error

@@ -70,7 +70,7 @@ def connect_replication(
             broker_epoch=lambda: _own_epoch(publisher, broker_id),
             clock=clock,
             options=options,
-            truncations=log_store,
+            truncations=log_store.checkpoints,
             quota=follower_quota,
         )
 

@@ -196,7 +196,7 @@ class Broker:
         if is_new:
             check_adoption(log_store.logs, options)
         make_uuid = partial(random_uuid, ports.random)
-        cluster_id = await ensure_layout(coordination, log_store.cluster_id, make_uuid)
+        cluster_id = await ensure_layout(coordination, log_store.identities.cluster_id, make_uuid)
         broker_id = await _choose_broker_id(options, log_store, coordination)
         await log_store.write_identity(broker_id, cluster_id)
         if is_new:
@@ -516,8 +516,8 @@ async def _choose_broker_id(
     """The one that was given, else the one of the data folder, else a new one."""
     if options.broker_id >= 0:
         return BrokerId(options.broker_id)
-    if log_store.broker_id is not None:
-        return log_store.broker_id
+    if log_store.identities.broker_id is not None:
+        return log_store.identities.broker_id
     if options.zookeeper_connect is None:
         return _FIRST_BROKER_ID
     return await generate_broker_id(coordination, options.reserved_broker_max_id)

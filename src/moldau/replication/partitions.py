@@ -378,7 +378,7 @@ class Partitions:
         key = partition.topic_partition
         served = ServedState(partition.leader_epoch, partition.state.isr)
         self._take_out(key)
-        self._log_store.note_high_watermark(key, partition.high_watermark)
+        self._log_store.checkpoints.note_high_watermark(key, partition.high_watermark)
         self.kept.keep_served(key, partition.log, served, image)
 
     def on_judged(self, topic: TopicState, image: MetadataImage) -> None:
@@ -438,7 +438,7 @@ class Partitions:
     async def _settle(self, partition: Partition) -> bool:
         """Whether no truncation is left that might come undone under what a leader appends."""
         try:
-            await self._log_store.settle(partition.log)
+            await self._log_store.checkpoints.complete_truncation(partition.log)
         except StorageError as error:  # the next image tries again, unless the disk is gone
             _log.error("%s is not led: %s", partition.topic_partition, error)
             return False
@@ -485,7 +485,7 @@ class Partitions:
             observer=self._observer,
             lease_end=self._lease_end,
             broker_epoch_of=self.broker_epoch,
-            known_high_watermark=self._log_store.checkpointed_high_watermark(topic_partition),
+            known_high_watermark=self._log_store.checkpoints.take_high_watermark(topic_partition),
             refused_epoch=self._former_epochs.get(topic_partition, -1),
         )
         self._partitions[topic_partition] = partition

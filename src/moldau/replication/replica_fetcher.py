@@ -51,13 +51,13 @@ _BATCHES_PER_TURN: Final = 100
 
 
 class Truncations(Protocol):
-    """Keeps a power loss from undoing half of a truncation; the log store does."""
+    """Keeps a power loss from undoing half of a truncation; `storage.checkpoints` does."""
 
     async def prepare_truncation(self, log: Log, offset: int) -> None:
         """Return when no checkpoint vouches for what lies behind an offset."""
         ...
 
-    async def settle(self, log: Log) -> None:
+    async def complete_truncation(self, log: Log) -> None:
         """Return when a truncation is on disk; nothing is appended before."""
         ...
 
@@ -406,9 +406,9 @@ class ReplicaFetcher:
         self, followed: _Followed, position: FollowPosition, row: AnsweredPartition
     ) -> None:
         partition, asked_offset = followed.partition, position.offset
-        if not partition.log.is_settled:  # who truncated it was interrupted, or out of files
+        if partition.log.flushing.has_pending_truncation:  # who truncated it was interrupted
             async with partition.truncating:
-                await self._truncations.settle(partition.log)
+                await self._truncations.complete_truncation(partition.log)
         if row.records and position.offset == position.log_start_offset:
             position = await self._begin_with_first_batch(partition, position, row.records)
         for piece in _pieces(row.records):
@@ -442,7 +442,7 @@ class ReplicaFetcher:
             if not partition.is_at(position):
                 return position
             partition.start_anew(start)
-            await self._truncations.settle(partition.log)
+            await self._truncations.complete_truncation(partition.log)
         return position._replace(offset=start, log_start_offset=start)
 
     def _put_off(self, followed: _Followed, reason: str) -> None:
@@ -483,7 +483,7 @@ class ReplicaFetcher:
                 return
             if position.offset < bounds.log_start_offset:
                 partition.start_anew(bounds.log_start_offset)
-                await self._truncations.settle(partition.log)
+                await self._truncations.complete_truncation(partition.log)
             elif position.offset > bounds.log_end_offset:
                 await self._truncate(partition, bounds.log_end_offset)
             else:
@@ -497,8 +497,8 @@ class ReplicaFetcher:
             if partition.is_at(position):
                 partition.truncate(offset)
         finally:
-            partition.log.withdraw_truncation()
-        await self._truncations.settle(partition.log)
+            partition.log.flushing.withdraw_truncation()
+        await self._truncations.complete_truncation(partition.log)
 
 
 def _pieces(records: memoryview) -> Iterator[memoryview]:

@@ -1,15 +1,14 @@
-"""Takes one folder of `log.dirs` into use: lock, identity, clean-shutdown marker, logs.
+"""Takes one folder of `log.dirs` into use: lock, clean-shutdown marker, checkpoints, logs.
 
-A folder belongs to one broker of one cluster and to one process at a time; anything else is
-refused with a sentence that says what to do. The marker of a clean stop is removed before a log is
-opened, and durably: it must not vouch for a later crash.
+A folder belongs to one process at a time; a second one is refused with a message that says what to
+do. The marker of a clean stop is removed before a log is opened, and durably: it must not vouch for
+a later crash.
 
 A shell. It blocks: run it in workers.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 from collections import deque
@@ -18,28 +17,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from moldau.config.topic_options import TopicOptions
-from moldau.errors import DamagedFileError, MoldauError, StartupError
-from moldau.model import BrokerId, Offset, TopicPartition
+from moldau.errors import MoldauError, StartupError
+from moldau.model import TopicPartition
 from moldau.model.topic_names import CLUSTER_METADATA_TOPIC
-from moldau.storage.checkpoints import read_offset_checkpoint
+from moldau.storage.checkpoint_files import CheckpointedOffsets, read_checkpoints
 from moldau.storage.files import Files, FolderLock
 from moldau.storage.log import Log
 from moldau.storage.log_directory import LogDirectory
-from moldau.storage.meta_properties import (
-    MetaProperties,
-    read_meta_properties,
-    write_meta_properties,
-)
 from moldau.storage.recovery import LoadTerms, load_log
 from moldau.storage.rules.file_names import (
     CLEAN_SHUTDOWN_FILE,
-    CLEANER_OFFSETS_FILE,
-    HIGH_WATERMARKS_FILE,
     LOCK_FILE,
-    LOG_START_OFFSETS_FILE,
     LOSS_FILE,
-    META_PROPERTIES_FILE,
-    RECOVERY_POINTS_FILE,
     FolderKind,
     find_partition_folder,
 )
@@ -54,18 +43,12 @@ class FolderTerms:
     """What a folder said about its logs when it was taken into use."""
 
     clean_shutdown: bool
-    recovery_points: Mapping[TopicPartition, Offset]
-    log_start_offsets: Mapping[TopicPartition, Offset]
-    cleaned_offsets: Mapping[TopicPartition, Offset]
-    high_watermarks: Mapping[TopicPartition, Offset]
+    offsets: CheckpointedOffsets
     partition_folders: Mapping[TopicPartition, Path]
     aside: Sequence[AsideLog]
     """Out of service, and to be taken back when their topics are there again."""
     may_have_lost: bool
     """A note is there: a sync failed, or logs lost something that nobody was told of yet."""
-
-    def recovery_point_of(self, partition: TopicPartition) -> int:
-        return self.recovery_points.get(partition, 0)
 
 
 def lock_folder(files: Files, folder: Path) -> FolderLock:
@@ -80,40 +63,6 @@ def lock_folder(files: Files, folder: Path) -> FolderLock:
             "folder with --data-dir or log.dirs"
         )
     return lock
-
-
-def read_identity(files: Files, folder: Path) -> MetaProperties | None:
-    """Whose folder it is; None when it is new."""
-    path = folder / META_PROPERTIES_FILE
-    try:
-        return read_meta_properties(files, path)
-    except DamagedFileError as error:
-        raise StartupError(f"{path} cannot be read: {error}; repair it or move it away") from error
-
-
-def check_identity(
-    folder: Path, found: MetaProperties | None, broker_id: BrokerId, cluster_id: str
-) -> None:
-    """Refuse the folder of another broker or another cluster."""
-    if found is None:
-        return
-    if found.cluster_id not in (None, cluster_id):
-        raise StartupError(
-            f"the data folder {folder} belongs to cluster {found.cluster_id}, this broker is in "
-            f"cluster {cluster_id}; use the folder with its own cluster, or another folder"
-        )
-    if found.broker_id not in (None, broker_id):
-        raise StartupError(
-            f"the data folder {folder} belongs to broker {found.broker_id}, this is broker "
-            f"{broker_id}; start with --broker-id {found.broker_id}, or use another folder"
-        )
-
-
-def write_identity(files: Files, folder: Path, identity: MetaProperties) -> None:
-    """Make a folder a broker's; the folder itself may be new, too."""
-    write_meta_properties(files, folder / META_PROPERTIES_FILE, identity)
-    with contextlib.suppress(OSError):  # its parent need not be ours to read
-        files.sync_folder(folder.parent)
 
 
 def survey_folder(files: Files, folder: Path) -> FolderTerms:
@@ -138,10 +87,7 @@ def survey_folder(files: Files, folder: Path) -> FolderTerms:
         files.sync_folder(folder)
     return FolderTerms(
         clean_shutdown=clean_shutdown,
-        recovery_points=_read_checkpoint(files, folder / RECOVERY_POINTS_FILE),
-        log_start_offsets=_read_checkpoint(files, folder / LOG_START_OFFSETS_FILE),
-        cleaned_offsets=_read_checkpoint(files, folder / CLEANER_OFFSETS_FILE),
-        high_watermarks=_read_checkpoint(files, folder / HIGH_WATERMARKS_FILE),
+        offsets=read_checkpoints(files, folder),
         partition_folders=partition_folders,
         aside=find_aside(files, strays),
         may_have_lost=files.exists(folder / LOSS_FILE),
@@ -159,14 +105,6 @@ def _tell_strays(files: Files, folders: Sequence[Path]) -> None:
         )
 
 
-def _read_checkpoint(files: Files, path: Path) -> Mapping[TopicPartition, Offset]:
-    try:
-        return read_offset_checkpoint(files, path)
-    except DamagedFileError as error:
-        _log.warning("%s is passed over: %s", path, error)
-        return {}
-
-
 def load_logs(
     directory: LogDirectory,
     waiting: deque[tuple[TopicPartition, Path]],
@@ -176,6 +114,7 @@ def load_logs(
 ) -> list[Log]:
     """Open logs until none is waiting; several workers may share what is waiting."""
     loaded: list[Log] = []
+    offsets = terms.offsets
     while True:
         try:
             partition, folder = waiting.popleft()
@@ -184,15 +123,15 @@ def load_logs(
         note = find_note(directory.files, folder)  # else the checkpoints know more
         load_terms = LoadTerms(
             clean_shutdown=terms.clean_shutdown,
-            recovery_point=terms.recovery_point_of(partition),
+            recovery_point=offsets.recovery_points.get(partition, 0),
             log_start_offset=max(
-                terms.log_start_offsets.get(partition, 0), note.log_start_offset if note else 0
+                offsets.log_start_offsets.get(partition, 0), note.log_start_offset if note else 0
             ),
             producer_expiration_ms=producer_expiration_ms,
             cleaned_offset=max(
-                terms.cleaned_offsets.get(partition, 0), note.cleaned_offset if note else 0
+                offsets.cleaned_offsets.get(partition, 0), note.cleaned_offset if note else 0
             ),
-            high_watermark=terms.high_watermarks.get(partition, 0),
+            high_watermark=offsets.high_watermarks.get(partition, 0),
             may_have_lost=terms.may_have_lost,
         )
         try:

@@ -19,7 +19,6 @@ part of the log (LOG-8).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -45,10 +44,10 @@ from moldau.storage.replicated_batches import check_replicated
 from moldau.storage.rules.append_checks import set_log_append_time
 from moldau.storage.rules.epoch_cache import EpochCache, EpochEnd
 from moldau.storage.rules.producer_sequences import Duplicate, ProducerEntry
-from moldau.storage.rules.retention import Deletion, LogFacts
+from moldau.storage.rules.retention import LogFacts
 from moldau.storage.rules.roll import should_roll
 from moldau.storage.segment import Segment
-from moldau.storage.segment_retention import plan_deletion
+from moldau.storage.segment_retention import plan_deletion, report_deletions
 from moldau.storage.segment_search import (
     LogRead,
     TimestampedOffset,
@@ -58,8 +57,6 @@ from moldau.storage.segment_search import (
 )
 from moldau.storage.snapshot_files import SnapshotFiles
 from moldau.storage.transaction_index import AbortedTransaction
-
-_log = logging.getLogger(__name__)
 
 NO_EPOCHS = EpochCache()
 
@@ -119,7 +116,7 @@ class Log:
             segments=segments,
             end_offset=log_end_offset,
         )
-        self.flushing = LogFlush(
+        self.flushing = LogFlush(  # what would survive a power loss
             self._local,
             self._epochs,
             snapshots,
@@ -244,7 +241,7 @@ class Log:
         fetch.
         """
         self.require_usable()
-        if not self.flushing.is_settled:
+        if self.flushing.has_pending_truncation:
             raise StorageError(f"a truncation of {self.topic_partition} is not on disk yet")
         epochs, now_ms = self._epochs, self.directory.clock.now_ms()
         batches = check_replicated(records, self.log_end_offset, self.topic_partition, newest_epoch)
@@ -398,15 +395,6 @@ class Log:
         """Return when all that is in the log now would survive a power loss."""
         await self.flushing.flush()
 
-    def resume_flushing(self) -> None:
-        """Have what was not flushed before the log was opened flushed in its time."""
-        self.flushing.resume()
-
-    @property
-    def dirty_since_ms(self) -> int | None:
-        """When the oldest batch that is not flushed was appended; None when all is flushed."""
-        return self.flushing.dirty_since_ms
-
     # Deleting
 
     def advance_start(self, offset: int) -> None:
@@ -438,7 +426,7 @@ class Log:
             if count == len(self.segments):
                 self._roll(self.log_end_offset, self.log_end_offset, now_ms)
             if count:
-                self._report_deletions(plan)
+                report_deletions(self.topic_partition, self.segments, plan)
                 old = self._local.drop_oldest(count)
                 self.advance_start(self.segments[0].base_offset)
                 self._local.remove_files(old)
@@ -446,24 +434,6 @@ class Log:
         except OSError as error:
             raise self.directory.judge(error) from error
         return count
-
-    def _report_deletions(self, plan: Sequence[Deletion]) -> None:
-        """A line for each reason, however many segments go for it."""
-        first = 0
-        for deletion in plan:
-            count = deletion.count
-            going = self.segments[first : first + count]
-            first += count
-            _log.info(
-                "%s: deleted offsets %d to %d, %d bytes in %d segment%s: %s",
-                self.topic_partition,
-                going[0].base_offset,
-                self.segments[first].base_offset - 1,
-                sum(segment.size_bytes for segment in going),
-                count,
-                "" if count == 1 else "s",
-                deletion.reason,
-            )
 
     def _remove_snapshots(self, segments: Sequence[Segment]) -> None:
         self._snapshots.remove([segment.base_offset for segment in segments])
@@ -509,30 +479,8 @@ class Log:
 
     # Truncating
 
-    @property
-    def is_settled(self) -> bool:
-        """False after a truncation, until `LogStore.settle` has brought it to the disk (LOG-9)."""
-        return self.flushing.is_settled
-
-    def announce_truncation(self, offset: int) -> None:
-        """Let the recovery point not pass an offset to which the log is truncated next."""
-        self.require_usable()
-        self.flushing.announce_truncation(offset)
-
-    def withdraw_truncation(self) -> None:
-        """Let the recovery point move on; without effect when the log was truncated meanwhile."""
-        self.flushing.withdraw_truncation()
-
-    async def flush_truncation(self) -> None:
-        """Return when what a truncation has taken away stays away after a power loss."""
-        await self.flushing.flush_truncation()
-
-    def note_settled(self) -> None:
-        """The checkpoints know of the truncation, too: batches may be appended again."""
-        self.flushing.is_settled = True
-
     def truncate_to(self, offset: int) -> None:
-        """Remove the batch that holds an offset and all behind it; `LogStore.settle` is next.
+        """Remove the batch that holds an offset and all behind it; `complete_truncation` is next.
 
         Not on any hot path: it reads the segment's headers again to learn about its producers.
         """
@@ -546,7 +494,7 @@ class Log:
         local = self._local
         try:
             self.flushing.begin_truncation()
-            self.flushing.unsettle()
+            self.flushing.begin_pending_truncation()
             self._remove_snapshots(local.truncate_to(offset))
             # The batch may begin before the log's start, whose offsets are not given again.
             local.end_offset = max(local.end_offset, min(Offset(offset), self.log_start_offset))
@@ -557,12 +505,12 @@ class Log:
     def truncate_fully(self, start_at: int) -> None:
         """Remove everything; the log goes on at an offset, which is its first then.
 
-        `LogStore.settle` is next.
+        `complete_truncation` is next.
         """
         self.require_usable()
         try:
             self.flushing.begin_truncation()
-            self.flushing.unsettle()
+            self.flushing.begin_pending_truncation()
             self._local.start_anew(start_at)
             self._snapshots.remove(self._snapshots.offsets)
             self._epochs.cache = NO_EPOCHS

@@ -60,7 +60,7 @@ class LogFlush:
         self.recovery_point = recovery_point
         self.dirty_since_ms: int | None = None  # None when the recovery point is the log's end
         self.folder_changed = not is_durable
-        self.is_settled = True  # False: a truncation is not known to be on disk
+        self.has_pending_truncation = False  # one that is not known to be on disk
         self._unflushed_from = unflushed_from  # mostly the segment that the last flush ended in
         self._doomed_from: int | None = None  # a truncation to this offset was announced
         self._local = local
@@ -94,6 +94,7 @@ class LogFlush:
 
     def announce_truncation(self, offset: int) -> None:
         """Say nothing any more of what lies behind an offset: it is about to be taken away."""
+        self._local.require_usable()
         self.recovery_point = min(self.recovery_point, offset)
         self._doomed_from = offset
 
@@ -103,9 +104,9 @@ class LogFlush:
             self._doomed_from = None
             self.resume()
 
-    def unsettle(self) -> None:
+    def begin_pending_truncation(self) -> None:
         """Batches are being taken away at the log's end."""
-        self.is_settled = False
+        self.has_pending_truncation = True
         self.folder_changed = True
         self._doomed_from = None
 

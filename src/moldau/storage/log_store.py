@@ -1,8 +1,9 @@
 """All logs of a broker, in all its log directories.
 
-It answers for opening the folders of `log.dirs` and the logs in them, for making and deleting logs,
-for the work that goes on in the background (see `maintenance`) and for an orderly end. A folder
-that fails is reported once and goes offline; the others go on.
+It answers for opening the folders of `log.dirs` and the logs in them, for making and deleting logs
+and for an orderly end. What is written down of them is kept by `checkpoints`, what goes on in the
+background by `maintenance`. A folder that fails is reported once and goes offline; the others go
+on.
 
 A shell, owned by the event loop.
 """
@@ -14,7 +15,7 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -27,22 +28,19 @@ from moldau.config.broker_options import BrokerOptions
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import StartupError, StorageError
 from moldau.model import BrokerId, Offset, TopicId, TopicPartition
-from moldau.storage.checkpoint_writer import CheckpointWriter
+from moldau.storage.checkpoints import Checkpoints
+from moldau.storage.directory_identity import DirectoryIdentities
 from moldau.storage.directory_loader import (
     FolderTerms,
-    check_identity,
     load_logs,
     lock_folder,
-    read_identity,
     survey_folder,
     write_clean_marker,
-    write_identity,
 )
 from moldau.storage.files import Files, FolderLock, open_file_budget
 from moldau.storage.log import Log
 from moldau.storage.log_directory import DirectoryFailures, LogDirectory, RetentionPolicies
 from moldau.storage.maintenance import Maintenance
-from moldau.storage.meta_properties import MetaProperties
 from moldau.storage.open_files import OpenFiles
 from moldau.storage.partition_metadata import write_partition_metadata
 from moldau.storage.recovery import LoadTerms, create_log, load_log
@@ -58,8 +56,6 @@ from moldau.storage.set_aside import AsideLog, AsideNote, remove_note, write_not
 from moldau.workers import Workers
 
 _log = logging.getLogger(__name__)
-
-HighWatermarks = Callable[[], Mapping[TopicPartition, Offset]]
 
 _CLOSED_AT_ONCE = 64
 """Logs that are flushed at the same time when the store closes; the workers do a few at a time."""
@@ -82,7 +78,7 @@ class LogStore:
 
     store = LogStore(folders, files=..., clock=..., workers=..., options=..., failures=...)
     await store.open()                       # locks the folders before anything is in them
-    store.cluster_id, store.broker_id        # what meta.properties says; None when new
+    store.identities.cluster_id              # what meta.properties says; None when new
     await store.write_identity(broker_id, cluster_id)
     ... store.maintain(partitions.high_watermarks) ...      # a task
     await store.close()
@@ -112,17 +108,13 @@ class LogStore:
         self._logs: dict[TopicPartition, Log] = {}
         self._creating: set[TopicPartition] = set()
         self._directories: list[LogDirectory] = []
-        self._checkpoints: dict[Path, CheckpointWriter] = {}
         self._locks: dict[Path, FolderLock] = {}
-        self._identities: dict[Path, MetaProperties | None] = {}
         self._clean_folders: set[Path] = set()  # had the marker of a clean stop
-        self._known_high_watermarks: dict[TopicPartition, Offset] = {}  # while nobody serves them
         self._aside: dict[tuple[TopicId, int], tuple[LogDirectory, AsideLog]] = {}
-        self._maintenance = Maintenance(self, clock, workers, options)
         self.logs: Mapping[TopicPartition, Log] = MappingProxyType(self._logs)
-        # Until somebody serves the logs nobody knows more than the checkpoint: a broker that does
-        # not come up must not take the ends of its logs for committed.
-        self._high_watermarks: HighWatermarks = dict
+        self.identities = DirectoryIdentities(self._new_id)
+        self.checkpoints = Checkpoints(self.logs)
+        self._maintenance = Maintenance(self.logs, self.checkpoints, clock, workers, options)
 
     # Opening
 
@@ -156,60 +148,28 @@ class LogStore:
         self._maintenance.watch(directory)
         self._directories.append(directory)
         try:
-            terms = await self._take_folder(folder)
-            self._known_high_watermarks.update(terms.high_watermarks)
+            terms = await self._take_folder(directory)
             for one in terms.aside:
                 self._aside[one.topic_id, one.partition] = directory, one
-            self._checkpoints[folder] = CheckpointWriter(
-                directory, terms.recovery_points, terms.log_start_offsets, terms.cleaned_offsets
-            )
+            self.checkpoints.add(directory, terms.offsets)
             await self._load_folder(directory, terms, options_of)
         except OSError as error:
             directory.fail(error)
 
-    async def _take_folder(self, folder: Path) -> FolderTerms:
-        files, run = self._files, self._workers.run
+    async def _take_folder(self, directory: LogDirectory) -> FolderTerms:
+        files, folder, run = self._files, directory.folder, self._workers.run
         self._locks[folder] = await run(lambda: lock_folder(files, folder))
-        self._identities[folder] = await run(lambda: read_identity(files, folder))
+        await self.identities.read(directory)
         terms = await run(lambda: survey_folder(files, folder))
         if terms.clean_shutdown:
             self._clean_folders.add(folder)
         return terms
 
-    @property
-    def broker_id(self) -> BrokerId | None:
-        """Whose folders these are; None when all of them are new."""
-        known = (each.broker_id for each in self._identities.values() if each is not None)
-        return next((broker_id for broker_id in known if broker_id is not None), None)
-
-    @property
-    def cluster_id(self) -> str | None:
-        """Whose folders these are; None when all of them are new."""
-        known = (each.cluster_id for each in self._identities.values() if each is not None)
-        return next((cluster_id for cluster_id in known if cluster_id is not None), None)
-
     async def write_identity(self, broker_id: BrokerId, cluster_id: str) -> None:
         """Check that every folder is this broker's, and make the new ones so."""
         for directory in self._directories:
             if directory.failure is None:
-                await self._claim(directory, broker_id, cluster_id)
-
-    async def _claim(self, directory: LogDirectory, broker_id: BrokerId, cluster_id: str) -> None:
-        folder = directory.folder
-        found = self._identities[folder]
-        check_identity(folder, found, broker_id, cluster_id)
-        claimed = (
-            MetaProperties(broker_id=broker_id, cluster_id=cluster_id, directory_id=self._new_id())
-            if found is None
-            else replace(found, broker_id=broker_id, cluster_id=cluster_id)
-        )
-        if claimed == found:
-            return
-        try:
-            await self._workers.run(lambda: write_identity(self._files, folder, claimed))
-        except OSError as error:
-            raise directory.fail(error) from error
-        self._identities[folder] = claimed
+                await self.identities.claim(directory, broker_id, cluster_id)
 
     async def _load_folder(
         self,
@@ -240,8 +200,9 @@ class LogStore:
             loaded += outcome
         for log in loaded:
             self._add(log)
-        if any(log.recovery_point < terms.recovery_point_of(log.topic_partition) for log in loaded):
-            await self.write_checkpoints(directory)  # what is appended now was never flushed
+        vouched = terms.offsets.recovery_points
+        if any(log.recovery_point < vouched.get(log.topic_partition, 0) for log in loaded):
+            await self.checkpoints.write(directory)  # what is appended now was never flushed
 
     def _add(self, log: Log) -> None:
         other = self._logs.setdefault(log.topic_partition, log)
@@ -251,7 +212,7 @@ class LogStore:
                 f"{log.folder}; move the one that is out of date away"
             )
         log.directory.log_count += 1
-        log.resume_flushing()
+        log.flushing.resume()
 
     # Making and deleting logs
 
@@ -273,8 +234,7 @@ class LogStore:
         if not is_new and any(each.failure is not None for each in self._directories):
             raise StorageError(f"the log of {topic_partition} may be in an offline directory")
         directory = self._choose_directory()
-        if self._checkpoints[directory.folder].mentions(topic_partition):
-            await self.write_checkpoints(directory)  # they speak of a log that was deleted
+        await self.checkpoints.forget(topic_partition, directory)
         folder = directory.folder / partition_folder_name(topic_partition)
         expiration_ms = self._options().producer_id_expiration_ms
 
@@ -308,7 +268,7 @@ class LogStore:
         log = self._logs.get(topic_partition)
         if log is None:
             return
-        self._known_high_watermarks.pop(topic_partition, None)
+        self.checkpoints.take_high_watermark(topic_partition)
         name = deleted_folder_name(topic_partition, self._new_id().hex)
         folder = self._take_out(log, name)
         delay_ms = log.options.file_delete_delay_ms
@@ -321,7 +281,7 @@ class LogStore:
             log_start_offset=log.log_start_offset,
             log_end_offset=log.log_end_offset,
             cleaned_offset=log.cleaned_offset,
-            high_watermark=self._known_high_watermarks.pop(topic_partition, Offset(0)),
+            high_watermark=self.checkpoints.take_high_watermark(topic_partition),
         )
         await log.shut_down()
         try:
@@ -373,18 +333,14 @@ class LogStore:
         if log.log_end_offset < one.note.log_end_offset:
             log.has_lost_its_end = True
         del self._aside[topic_id, topic_partition.partition]
-        self._known_high_watermarks[topic_partition] = Offset(one.note.high_watermark)
+        self.checkpoints.note_high_watermark(topic_partition, Offset(one.note.high_watermark))
         self._add(log)
-        await self.write_checkpoints(directory)
+        await self.checkpoints.write(directory)
         try:
             await self._workers.run(lambda: remove_note(self._files, folder))
         except OSError as error:
             raise directory.judge(error) from error
         return log
-
-    def note_high_watermark(self, topic_partition: TopicPartition, offset: Offset) -> None:
-        """What was committed of a log that nobody serves just now, for when somebody does."""
-        self._known_high_watermarks[topic_partition] = offset
 
     def _take_out(self, log: Log, name: str) -> Path:
         del self._logs[log.topic_partition]
@@ -454,85 +410,19 @@ class LogStore:
 
     # Background
 
-    async def maintain(self, high_watermarks: HighWatermarks | None = None) -> None:
+    async def maintain(
+        self, high_watermarks: Callable[[], Mapping[TopicPartition, Offset]] | None = None
+    ) -> None:
         """Do what is due, again and again, until cancelled.
 
         `high_watermarks` tells what is committed; without it everything in a log is.
         """
-        self._high_watermarks = self._log_ends if high_watermarks is None else high_watermarks
+        self.checkpoints.high_watermarks = high_watermarks or self._log_ends
         await self._maintenance.run()
-
-    def high_watermarks(self) -> Mapping[TopicPartition, Offset]:
-        """What is committed; retention and the checkpoint go by it."""
-        return self._high_watermarks()
 
     def _log_ends(self) -> Mapping[TopicPartition, Offset]:
         """A log that has one replica is committed up to its end."""
         return {key: log.log_end_offset for key, log in self._logs.items()}
-
-    def checkpointed_high_watermark(self, topic_partition: TopicPartition) -> Offset:
-        """What was committed when it was last written down or noted, 0 when nothing is known.
-
-        Asked for once: a partition that is made again has no past.
-        """
-        return self._known_high_watermarks.pop(topic_partition, Offset(0))
-
-    async def prepare_truncation(self, log: Log, offset: int) -> None:
-        """Return when no checkpoint vouches for what a truncation to an offset takes away.
-
-        A power loss in the middle of it may leave some of that behind a hole, and the next start
-        has to look for it (LOG-9).
-        """
-        if offset < log.log_end_offset:
-            log.announce_truncation(offset)
-            await self.write_checkpoints(log.directory)
-
-    async def settle(self, log: Log) -> None:
-        """Return when a truncation would survive a power loss, and the checkpoints know of it.
-
-        Nothing is appended before (LOG-9).
-        """
-        if not log.is_settled:
-            await log.flush_truncation()
-            await self.write_checkpoints(log.directory)
-            log.note_settled()
-
-    async def write_checkpoints(self, directory: LogDirectory) -> None:
-        """Write down recovery points, log start offsets and how far compaction has been.
-
-        Only where they have changed. Compaction stays below the recovery point, and so it does in
-        the files, at every moment: all is read at once, and recovery points are written first.
-        """
-        logs = self.logs_in(directory.folder)
-        writer = self._checkpoints[directory.folder]
-        recovery_points = {log.topic_partition: log.recovery_point for log in logs}
-        log_start_offsets = {
-            log.topic_partition: log.log_start_offset
-            for log in logs
-            if log.log_start_offset > log.segments[0].base_offset
-        }
-        cleaned_offsets = {
-            log.topic_partition: log.cleaned_offset for log in logs if log.cleaned_offset
-        }
-        await writer.write_recovery_points(recovery_points)
-        await writer.write_log_start_offsets(log_start_offsets)
-        await writer.write_cleaned_offsets(cleaned_offsets)
-
-    async def write_high_watermarks(
-        self, offsets: Mapping[TopicPartition, Offset] | None = None
-    ) -> None:
-        """Write down what is committed, where it has changed."""
-        if offsets is None:
-            offsets = self.high_watermarks()
-        for directory in self._directories:
-            if directory.failure is None:
-                known = {**self._known_high_watermarks, **offsets}
-                here = {
-                    log.topic_partition: known[log.topic_partition]
-                    for log in self.logs_in(directory.folder)
-                    if log.topic_partition in known
-                }
-                await self._checkpoints[directory.folder].write_high_watermarks(here)
 
     # Ending
 
@@ -544,7 +434,7 @@ class LogStore:
     ) -> None:
         """Flush and close every log, and leave the marker of a clean stop where all went well."""
         with contextlib.suppress(StorageError):  # the failure has been reported
-            await self.write_high_watermarks(high_watermarks)
+            await self.checkpoints.write_high_watermarks(high_watermarks)
         unclean = await self._shut_down_logs()
         for directory in self._directories:
             if directory.failure is None and directory not in unclean:
@@ -571,7 +461,7 @@ class LogStore:
         return unclean
 
     async def _finish_folder(self, directory: LogDirectory, broker_epoch: int) -> None:
-        await self.write_checkpoints(directory)
+        await self.checkpoints.write(directory)
         files = self._files
         try:
             await self._workers.run(

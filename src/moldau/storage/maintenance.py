@@ -10,21 +10,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from typing import Any
 
 from moldau.clock import Clock, Timer
 from moldau.config.broker_options import BrokerOptions
 from moldau.errors import StorageError
+from moldau.model import TopicPartition
+from moldau.storage.checkpoints import Checkpoints
 from moldau.storage.cleaner import Cleaner
 from moldau.storage.files import Files
+from moldau.storage.log import Log
 from moldau.storage.log_directory import LogDirectory, Removal
 from moldau.tasks import TaskSupervisor
 from moldau.workers import Workers
-
-if TYPE_CHECKING:
-    from moldau.storage.log import Log
-    from moldau.storage.log_store import LogStore
 
 _log = logging.getLogger(__name__)
 
@@ -37,12 +36,14 @@ class Maintenance:
 
     def __init__(
         self,
-        store: LogStore,
+        logs: Mapping[TopicPartition, Log],
+        checkpoints: Checkpoints,
         clock: Clock,
         workers: Workers,
         options: Callable[[], BrokerOptions],
     ) -> None:
-        self._store = store
+        self._logs = logs
+        self._checkpoints = checkpoints
         self._clock = clock
         self._workers = workers
         self._options = options
@@ -63,8 +64,8 @@ class Maintenance:
                 *(self._serve_logs(directory, work) for directory, work in self._work.items()),
                 self._repeat(self.apply_retention, _retention_interval_ms),
                 self._repeat(self.compact_logs, _cleaner_interval_ms),
-                self._repeat(self.write_checkpoints, _checkpoint_interval_ms),
-                self._repeat(self._store.write_high_watermarks, _high_watermark_interval_ms),
+                self._repeat(self._checkpoints.write_all, _checkpoint_interval_ms),
+                self._repeat(self._checkpoints.write_high_watermarks, _high_watermark_interval_ms),
                 self._repeat(self.expire_producers, _expiry_interval_ms),
             )
         finally:
@@ -99,7 +100,7 @@ class Maintenance:
         await asyncio.gather(*(_flush(log.flush()) for log in logs))
         if directory.offsets_changed and directory.failure is None:
             directory.offsets_changed = False
-            await self._store.write_checkpoints(directory)
+            await self._checkpoints.write(directory)
 
     def _remove_later(self, directory: LogDirectory, removal: Removal) -> None:
         def due() -> None:
@@ -120,9 +121,9 @@ class Maintenance:
     # Jobs
 
     async def apply_retention(self) -> None:
-        high_watermarks = self._store.high_watermarks()
+        high_watermarks = self._checkpoints.high_watermarks()
         now_ms = self._clock.now_ms()
-        for number, (key, log) in enumerate(tuple(self._store.logs.items()), start=1):
+        for number, (key, log) in enumerate(tuple(self._logs.items()), start=1):
             if key in high_watermarks:
                 await _delete_old_segments(log, now_ms, high_watermarks[key])
             if number % _LOGS_PER_TURN == 0:
@@ -131,18 +132,13 @@ class Maintenance:
     async def compact_logs(self) -> None:
         """One after the other, the dirtiest first, until none is dirty enough."""
         while self._options().log_cleaner_enable:
-            high_watermarks = self._store.high_watermarks()
-            if not await self._cleaner.clean_dirtiest(self._store.logs, high_watermarks):
+            high_watermarks = self._checkpoints.high_watermarks()
+            if not await self._cleaner.clean_dirtiest(self._logs, high_watermarks):
                 return
-
-    async def write_checkpoints(self) -> None:
-        for directory in self._store.directories:
-            if directory.failure is None:
-                await self._store.write_checkpoints(directory)
 
     async def expire_producers(self) -> None:
         expiration_ms, now_ms = self._options().producer_id_expiration_ms, self._clock.now_ms()
-        for number, log in enumerate(tuple(self._store.logs.values()), start=1):
+        for number, log in enumerate(tuple(self._logs.values()), start=1):
             log.producers.remove_expired(expiration_ms, now_ms)
             if number % _LOGS_PER_TURN == 0:
                 await asyncio.sleep(0)

@@ -1,10 +1,12 @@
-"""Gathers what the rules of retention look at, from the segments and their files. A shell."""
+"""Gathers what the rules of retention look at, and says in the log what they delete. A shell."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 
 from moldau.config.topic_options import TopicOptions
+from moldau.model import TopicPartition
 from moldau.storage.files import Files
 from moldau.storage.rules.retention import (
     Deletion,
@@ -15,6 +17,8 @@ from moldau.storage.rules.retention import (
     policies_for,
 )
 from moldau.storage.segment import Segment
+
+_log = logging.getLogger(__name__)
 
 MOST_AT_ONCE = 50
 """Each deletion renames a few files on the event loop; after so many, others have their turn."""
@@ -43,3 +47,24 @@ def _facts_of(files: Files, segment: Segment) -> SegmentFacts:
     timestamp = segment.largest_timestamp()
     modified_ms = files.modified_ms(segment.path) if timestamp < 0 else 0
     return SegmentFacts(segment.base_offset, segment.size_bytes, timestamp, modified_ms)
+
+
+def report_deletions(
+    topic_partition: TopicPartition, segments: Sequence[Segment], plan: Sequence[Deletion]
+) -> None:
+    """A line for each reason, however many segments go for it."""
+    first = 0
+    for deletion in plan:
+        count = deletion.count
+        going = segments[first : first + count]
+        first += count
+        _log.info(
+            "%s: deleted offsets %d to %d, %d bytes in %d segment%s: %s",
+            topic_partition,
+            going[0].base_offset,
+            segments[first].base_offset - 1,
+            sum(segment.size_bytes for segment in going),
+            count,
+            "" if count == 1 else "s",
+            deletion.reason,
+        )

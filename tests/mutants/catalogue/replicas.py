@@ -94,10 +94,10 @@ MUTANTS = (
         breaks="a follower goes back behind a recovery point that is in the checkpoint still",
         edits=(
             Edit(
-                "moldau.storage.log_store",
-                "            log.announce_truncation(offset)\n"
-                "            await self.write_checkpoints(log.directory)\n",
-                "            log.announce_truncation(offset)\n",
+                "moldau.storage.checkpoints",
+                "            log.flushing.announce_truncation(offset)\n"
+                "            await self.write(log.directory)\n",
+                "            log.flushing.announce_truncation(offset)\n",
             ),
         ),
         tests=(
@@ -111,8 +111,8 @@ MUTANTS = (
         breaks="a power loss brings back what a truncation took away, among what came after it",
         edits=(
             Edit(
-                "moldau.storage.log_store",
-                "            await log.flush_truncation()\n",
+                "moldau.storage.checkpoints",
+                "            await flushing.flush_truncation()\n",
                 "",
             ),
         ),

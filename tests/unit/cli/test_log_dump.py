@@ -26,7 +26,7 @@ from moldau.records.batch_builder import build_batch
 from moldau.records.compression import Codec
 from moldau.records.control_records import ControlType, EndTransactionMarker, build_marker_batch
 from moldau.records.record import NewRecord
-from moldau.storage.checkpoints import encode_offsets
+from moldau.storage.checkpoint_files import encode_offsets
 from moldau.storage.producer_snapshots import encode_snapshot
 from moldau.storage.rules.producer_sequences import ProducerEntry, RememberedBatch
 

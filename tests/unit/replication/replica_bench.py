@@ -113,14 +113,14 @@ class _Truncations:
 
     def __init__(self, bench: Bench, replica: Replica) -> None:
         self._bench = bench
-        self._store = replica.store
+        self._checkpoints = replica.store.checkpoints
 
     async def prepare_truncation(self, log: Log, offset: int) -> None:
-        await self._store.prepare_truncation(log, offset)
+        await self._checkpoints.prepare_truncation(log, offset)
 
-    async def settle(self, log: Log) -> None:
-        if not log.is_settled:
-            await self._store.settle(log)
+    async def complete_truncation(self, log: Log) -> None:
+        if log.flushing.has_pending_truncation:
+            await self._checkpoints.complete_truncation(log)
             self._bench.checkpoints.append(log.log_end_offset)
 
 

@@ -196,8 +196,8 @@ class Story:
         self.flushed = self.end
 
     async def _checkpoint(self) -> None:
-        await self.store.write_checkpoints(self.store.directories[0])
-        await self.store.write_high_watermarks({PARTITION: Offset(self.high_watermark)})
+        await self.store.checkpoints.write(self.store.directories[0])
+        await self.store.checkpoints.write_high_watermarks({PARTITION: Offset(self.high_watermark)})
 
     async def _commit(self) -> None:
         self.high_watermark = self.random.choice(
@@ -234,14 +234,14 @@ class Story:
             return
         target = self.random.choice(places)
         self.flushed = min(self.flushed, target)
-        await self.store.prepare_truncation(self.log, target)
+        await self.store.checkpoints.prepare_truncation(self.log, target)
         if self.random.random() < 0.1:  # there was another election meanwhile
-            self.log.withdraw_truncation()
+            self.log.flushing.withdraw_truncation()
             self.flushed = self.log.recovery_point
             return
         self.log.truncate_to(target)
         assert self.log.log_end_offset == target
-        await self.store.settle(self.log)
+        await self.store.checkpoints.complete_truncation(self.log)
         self._forget_from(target)
         self.epoch += 1
 
@@ -261,7 +261,7 @@ class Story:
         self.history, self.start, self.end = [], start, start
         self.high_watermark = self.cleaned = start
         try:
-            await self.store.settle(self.log)
+            await self.store.checkpoints.complete_truncation(self.log)
         except MoldauError:  # the power goes next, and either of both may be there
             self.history, self.start, self.end = former
             self.cleaned = self.high_watermark = self.end
@@ -349,7 +349,7 @@ class Story:
         self.has_lost = self.log.has_lost_its_end
         await self.store.forget_losses()  # the cluster has been told
         self._go_on()
-        await self.store.write_high_watermarks({PARTITION: Offset(self.high_watermark)})
+        await self.store.checkpoints.write_high_watermarks({PARTITION: Offset(self.high_watermark)})
 
     def _go_on(self) -> None:
         """With a history of its own from here on, or with what its leader has behind it."""

@@ -12,7 +12,7 @@ from test_maintenance import run
 
 from moldau.config.broker_options import BrokerOptions
 from moldau.model import Offset, TopicPartition
-from moldau.storage.checkpoints import read_offset_checkpoint
+from moldau.storage.checkpoint_files import read_offset_checkpoint
 from moldau.storage.cleaner import Cleaner
 from moldau.storage.log import Log
 from moldau.storage.log_store import LogStore

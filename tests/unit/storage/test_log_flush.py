@@ -49,7 +49,7 @@ def test_a_flush_moves_the_recovery_point_to_the_end(bench: LogBench):
     asyncio.run(log.flush())
     assert log.recovery_point == 3
     assert log.flushing not in bench.directory.dirty
-    assert log.dirty_since_ms is None
+    assert log.flushing.dirty_since_ms is None
 
 
 def test_what_is_appended_while_a_sync_runs_is_not_covered_by_it(bench: LogBench):
@@ -295,7 +295,7 @@ def test_what_a_crash_left_unflushed_is_flushed_in_its_time(bench: LogBench):
         bench.append(log)
         log.close()
         again = bench.load()
-        again.resume_flushing()
+        again.flushing.resume()
         await bench.clock.advance(1.1)
         assert again.flushing in bench.directory.to_flush
 

@@ -16,7 +16,7 @@ from log_bench import DEFAULTS, START_MS, batch_of, offsets_of, read_all
 from moldau.config.broker_options import BrokerOptions
 from moldau.errors import StartupError, StorageError
 from moldau.model import BrokerId, Offset, TopicId, TopicPartition
-from moldau.storage.checkpoints import read_offset_checkpoint
+from moldau.storage.checkpoint_files import read_offset_checkpoint
 from moldau.storage.files import Files, RealFiles
 from moldau.storage.log import Log
 from moldau.storage.log_store import LogStore
@@ -157,14 +157,14 @@ def test_a_folder_says_whose_it_is():
         bench = Bench()
         store = bench.a_store()
         await store.open()
-        assert (store.broker_id, store.cluster_id) == (None, None)
+        assert (store.identities.broker_id, store.identities.cluster_id) == (None, None)
         await store.write_identity(BROKER, CLUSTER)
         await store.close()
         before = bench.files.read(DATA / "meta.properties")
         assert b"cluster.id=cluster-one" in before
         again = bench.a_store()
         await again.open()
-        assert (again.broker_id, again.cluster_id) == (BROKER, CLUSTER)
+        assert (again.identities.broker_id, again.identities.cluster_id) == (BROKER, CLUSTER)
         await again.write_identity(BROKER, CLUSTER)
         assert bench.files.read(DATA / "meta.properties") == before
         await again.close()
@@ -350,7 +350,7 @@ def test_a_store_that_nobody_served_from_does_not_take_the_ends_of_its_logs_for_
         await store.close(high_watermarks={CLICKS: Offset(1)})
         await (await bench.open()).close()  # a broker that did not come up
         store = await bench.open()
-        assert store.checkpointed_high_watermark(CLICKS) == 1
+        assert store.checkpoints.take_high_watermark(CLICKS) == 1
         await store.close()
 
     run(story)
@@ -391,7 +391,7 @@ def test_a_log_made_again_does_not_inherit_the_start_offset_of_the_deleted_one()
         log = await store.create_log(CLICKS, TOPIC_ID, DEFAULTS)
         append(log, 10)
         log.advance_start(8)
-        await store.write_checkpoints(store.directories[0])
+        await store.checkpoints.write(store.directories[0])
         assert read_offset_checkpoint(bench.files, DATA / "log-start-offset-checkpoint") == {
             CLICKS: 8
         }

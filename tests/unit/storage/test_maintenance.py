@@ -9,7 +9,7 @@ import pytest
 from log_bench import DEFAULTS, START_MS, batch_of
 from test_log_store import CLICKS, DATA, TOPIC_ID, Bench
 
-from moldau.storage.checkpoints import read_offset_checkpoint
+from moldau.storage.checkpoint_files import read_offset_checkpoint
 from moldau.storage.log import Log
 from moldau.storage.log_store import LogStore
 

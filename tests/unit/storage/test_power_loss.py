@@ -15,7 +15,7 @@ from test_log_store import CLICKS, DATA, TOPIC_ID, VIEWS, Bench, append
 
 from conftest import a_memory_bench
 from moldau.errors import StorageError
-from moldau.storage.checkpoints import read_offset_checkpoint
+from moldau.storage.checkpoint_files import read_offset_checkpoint
 from moldau.storage.cleaner import Cleaner
 from moldau.storage.log import Log
 from moldau.storage.log_store import LogStore
@@ -57,7 +57,7 @@ def test_nothing_is_copied_behind_a_truncation_that_is_not_on_disk():
         batch[:8] = (3).to_bytes(8, "big")
         with pytest.raises(StorageError, match="not on disk yet"):
             log.append_replicated(memoryview(batch))
-        await store.settle(log)
+        await store.checkpoints.complete_truncation(log)
         log.append_replicated(memoryview(batch))
         assert log.log_end_offset == 4
 
@@ -69,12 +69,12 @@ def test_a_settled_truncation_is_on_disk_with_its_checkpoints():
         for _ in range(6):
             append(log, 2)
         await log.flush()
-        await store.write_checkpoints(store.directories[0])
-        await store.prepare_truncation(log, 4)
+        await store.checkpoints.write(store.directories[0])
+        await store.checkpoints.prepare_truncation(log, 4)
         points = DATA / "recovery-point-offset-checkpoint"
         assert read_offset_checkpoint(bench.files, points) == {CLICKS: 4}
         log.truncate_to(4)
-        await store.settle(log)
+        await store.checkpoints.complete_truncation(log)
         bench.files.lose_power()
         again = (await bench.open()).logs[CLICKS]
         assert offsets_of(read_all(again)) == [0, 1, 2, 3]
@@ -87,10 +87,10 @@ def test_the_recovery_point_waits_for_an_announced_truncation_and_then_goes_on()
     async def story(bench: Bench, store: LogStore, log: Log) -> None:
         append(log, 3)
         append(log, 2)
-        await store.prepare_truncation(log, 3)
+        await store.checkpoints.prepare_truncation(log, 3)
         await log.flush()
         assert log.recovery_point == 3
-        log.withdraw_truncation()
+        log.flushing.withdraw_truncation()
         await log.flush()
         assert log.recovery_point == 5
 
@@ -127,9 +127,9 @@ def test_a_log_that_ends_before_what_was_flushed_or_committed_says_so(known: str
         append(log, 2)
         if known == "recovery_point":
             await log.flush()
-            await store.write_checkpoints(store.directories[0])
+            await store.checkpoints.write(store.directories[0])
         else:
-            await store.write_high_watermarks({CLICKS: log.log_end_offset})
+            await store.checkpoints.write_high_watermarks({CLICKS: log.log_end_offset})
         bench.files.crash_process()
         path = DATA / "clicks-0" / "00000000000000000000.log"
         bench.files.replace(path, bench.files.read(path)[: len(batch_of(3)[0])])
@@ -166,7 +166,7 @@ def test_what_is_appended_after_a_loss_is_not_covered_by_an_older_recovery_point
         for _ in range(4):
             append(log, 2)
         await log.flush()
-        await store.write_checkpoints(store.directories[0])
+        await store.checkpoints.write(store.directories[0])
         bench.files.crash_process()
         path = DATA / "clicks-0" / "00000000000000000000.log"
         bench.files.replace(path, bench.files.read(path)[: len(batch_of(2)[0])])

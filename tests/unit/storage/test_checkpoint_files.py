@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from moldau.errors import DamagedFileError
 from moldau.model import TopicPartition
-from moldau.storage.checkpoints import (
+from moldau.storage.checkpoint_files import (
     decode_offsets,
     encode_offsets,
     read_offset_checkpoint,

@@ -3,7 +3,8 @@
 A shell, owned by the event loop: no method that changes state awaits in its middle. It decides
 nothing itself: `rules.replica_state` knows the part that this broker plays, what is committed, who
 is in sync and how far the followers are; `incoming_batches` says which batches are good, the log
-which sequence numbers are, `rules.truncation` how far a follower goes back.
+which sequence numbers are. What a follower does with its log is in `follower`, who hears of what
+happens in `partition_events`.
 """
 
 from __future__ import annotations
@@ -20,15 +21,13 @@ from moldau.config.topic_options import TopicOptions
 from moldau.errors import OffsetNotAvailableError, OffsetOutOfRangeError
 from moldau.model import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
 from moldau.records.batch_header import BatchHeader, read_header
+from moldau.replication.follower import Follower
 from moldau.replication.incoming_batches import IncomingBatches
 from moldau.replication.offset_lookup import FoundOffset, find_log_end, find_offset
+from moldau.replication.partition_events import PartitionEvents
 from moldau.replication.rules.follower_progress import FollowerFetch
 from moldau.replication.rules.replica_state import ALL_IN_SYNC, Part, ReplicaState
-from moldau.replication.rules.truncation import (
-    decide_truncation,
-    find_divergence,
-    find_last_epoch,
-)
+from moldau.replication.rules.truncation import find_divergence
 from moldau.replication.unpacking import Unpacker
 from moldau.storage.files import FileSlice
 from moldau.storage.log import AppendResult, Log
@@ -58,15 +57,6 @@ class FollowedRead(NamedTuple):
     offset: int
     last_fetched_epoch: int
     log_start_offset: int
-
-
-class FollowPosition(NamedTuple):
-    """Where a follower goes on: what it asks its leader for."""
-
-    leader_epoch: LeaderEpoch
-    offset: Offset
-    last_epoch: int  # of the record before it, -1 when there is none
-    log_start_offset: Offset
 
 
 class PartitionObserver(Protocol):
@@ -139,21 +129,20 @@ class Partition:
         self._on_append = observer.on_append  # straight: this is the path of every produce
         self._lease_end = lease_end
         self._broker_epoch_of = broker_epoch_of
-        self._listeners: tuple[Callable[[], object], ...] = ()  # to commits
+        self.events = PartitionEvents(
+            log.topic_partition,
+            self.state,
+            on_commit=observer.on_commit,
+            on_change=observer.on_change,
+        )
+        self.follower = Follower(log, self.state, self.events)
         self._joining: Timer | None = None  # ends the wait for a follower that comes into the set
         self._incoming = IncomingBatches(log.options, unpacker)
-        log.on_start_moved = self._tell_change
+        log.on_start_moved = self.events.changed
 
     def __repr__(self) -> str:
         role = "leader" if self.is_leader else f"follower of {self.leader_id}"
         return f"Partition({self.topic_partition}, {role}, epoch {self.leader_epoch})"
-
-    def watch(self, listener: Callable[[], object]) -> None:
-        """Call a listener, from now on, when the high watermark has moved."""
-        self._listeners = (*self._listeners, listener)
-
-    def unwatch(self, listener: Callable[[], object]) -> None:
-        self._listeners = tuple(one for one in self._listeners if one != listener)
 
     # Facts
 
@@ -236,18 +225,7 @@ class Partition:
         state, log = self.state, self.log
         was_settled = state.is_settled
         has_committed = state.advance(log.log_start_offset, log.log_end_offset)
-        self._tell_progress(has_committed, was_settled)
-
-    def _tell_progress(self, has_committed: bool, was_settled: bool) -> None:
-        if has_committed:
-            for listener in self._listeners:
-                listener()
-            self._observer.on_commit(self.topic_partition, self.state.high_watermark)
-        if self.state.is_settled and not was_settled:
-            self._tell_change()
-
-    def _tell_change(self) -> None:
-        self._observer.on_change(self.topic_partition)
+        self.events.progress(has_committed, was_settled)
 
     # Produce
 
@@ -294,7 +272,7 @@ class Partition:
         else:
             log_end = log.log_end_offset
             state.set_high_watermark(log_end, log.log_start_offset, log_end)
-            for listener in self._listeners:
+            for listener in self.events.listeners:
                 listener()
             self._on_append(self.topic_partition, len(batch))
         return result
@@ -471,9 +449,9 @@ class Partition:
             return
         if news.waits_until is not None:
             self._wait_for(news.waits_until)
-        self._tell_progress(news.has_committed, was_settled)
+        self.events.progress(news.has_committed, was_settled)
         if news.has_deleted:
-            self._tell_change()
+            self.events.changed()
         if news.may_join:
             self._observer.on_catch_up(self)
 
@@ -525,78 +503,12 @@ class Partition:
                 f"the leader of {self.topic_partition} has yet to learn what is committed"
             )
 
-    # Following
-
-    def follow_position(self) -> FollowPosition:
-        log = self.log
-        start, end = log.log_start_offset, log.log_end_offset
-        last_epoch = find_last_epoch(log.epochs, start, end)
-        return FollowPosition(self.state.leader_epoch, end, last_epoch, start)
-
-    def is_at(self, position: FollowPosition) -> bool:
-        """Whether an answer to a request from there can still be used."""
-        state = self.state
-        return (
-            state.is_following
-            and position.leader_epoch == state.leader_epoch
-            and position.offset == self.log.log_end_offset
-        )
-
-    def append_as_follower(self, records: memoryview) -> None:
-        """Append what the leader sent; it is checked batch by batch before (REP-5)."""
-        self.log.append_replicated(records, newest_epoch=self.state.leader_epoch)
-
-    def follow_offsets(self, high_watermark: int, log_start_offset: int) -> None:
-        """Take over what the leader says of the log, as far as it reaches here."""
-        state, log = self.state, self.log
-        has_committed = state.follow(high_watermark, log.log_start_offset, log.log_end_offset)
-        if log_start_offset > log.log_start_offset:
-            log.advance_start(min(log_start_offset, state.high_watermark))
-        self._tell_progress(has_committed, was_settled=state.is_settled)
-
-    def find_divergence(self, epoch: int, end_offset: int) -> int:
-        """Where our history and the leader's part."""
-        log = self.log
-        return decide_truncation(log.epochs, log.log_end_offset, epoch, end_offset)
-
-    def truncate(self, offset: int) -> None:
-        """Go back to an offset. Hold `truncating`."""
-        state = self.state
-        if offset < state.high_watermark:
-            _log.error(
-                "%s: the records from %d to %d were committed, and its leader %d (epoch %d) does "
-                "not have them: they are cut off here as well. An unclean election, or a "
-                "coordination store that was set back, made a replica leader that lacked them",
-                self.topic_partition,
-                offset,
-                state.high_watermark - 1,
-                state.leader_id,
-                state.leader_epoch,
-            )
-        self.log.truncate_to(offset)
-        self._restore_high_watermark()
-
-    def start_anew(self, offset: int) -> None:
-        """Throw everything away: the leader's log begins later. Hold `truncating`."""
-        log = self.log
-        _log.info(
-            "%s: all from offset %d to %d is deleted: the leader's log starts at %d",
-            self.topic_partition,
-            log.log_start_offset,
-            log.log_end_offset - 1,
-            offset,
-        )
-        log.truncate_fully(offset)
-        self._restore_high_watermark()
-
-    def _restore_high_watermark(self) -> None:
-        self.state.restore(self.log.log_start_offset, self.log.log_end_offset)
-        self._tell_change()
+    # Damage
 
     def note_damage(self, offset: Offset) -> None:
         """Bytes are bad here and behind; who follows has them copied again."""
         self.state.damaged_from = offset
-        self._tell_change()
+        self.events.changed()
 
     # Deleting
 

@@ -30,8 +30,9 @@ from moldau.errors import (
 )
 from moldau.model import BrokerId, TopicPartition
 from moldau.records.batch_header import walk_headers
+from moldau.replication.follower import FollowPosition
 from moldau.replication.leader_link import LeaderLink
-from moldau.replication.partition import FollowPosition, Partition
+from moldau.replication.partition import Partition
 from moldau.replication.replication_quota import ReplicationQuota
 from moldau.replication.rules.truncation import find_earlier_start
 from moldau.storage.log import Log
@@ -283,7 +284,7 @@ class ReplicaFetcher:
 
     def _ask(self, followed: _Followed) -> None:
         partition = followed.partition
-        position = partition.follow_position()
+        position = partition.follower.position()
         topic_id, (name, index) = partition.topic_id, partition.topic_partition
         if followed.asked_as != (topic_id, index):
             self._ask_no_longer(followed)
@@ -385,7 +386,7 @@ class ReplicaFetcher:
         followed, position, _ = asked
         partition = followed.partition
         self._due[followed] = None
-        if not partition.is_at(position):
+        if not partition.follower.is_at(position):
             return
         try:
             if row.error_code == ErrorCode.offset_out_of_range.value:
@@ -412,9 +413,9 @@ class ReplicaFetcher:
         if row.records and position.offset == position.log_start_offset:
             position = await self._begin_with_first_batch(partition, position, row.records)
         for piece in _pieces(row.records):
-            if not partition.is_at(position):  # somebody else had a turn, and there was an election
+            if not partition.follower.is_at(position):  # there was an election between two turns
                 return
-            partition.append_as_follower(piece)
+            partition.follower.append(piece)
             self._quota.record(partition, len(piece))
             position = position._replace(offset=partition.log.log_end_offset)
             await self._clock.sleep(0)
@@ -422,8 +423,8 @@ class ReplicaFetcher:
             raise CorruptBatchError("the leader sent no whole batch")
         if partition.log.flush_is_due:
             self._unflushed[followed] = None
-        if partition.is_at(position):
-            partition.follow_offsets(row.high_watermark, row.log_start_offset)
+        if partition.follower.is_at(position):
+            partition.follower.take_offsets(row.high_watermark, row.log_start_offset)
             followed.failures = 0
 
     async def _begin_with_first_batch(
@@ -439,9 +440,9 @@ class ReplicaFetcher:
         if start is None:
             return position
         async with partition.truncating:
-            if not partition.is_at(position):
+            if not partition.follower.is_at(position):
                 return position
-            partition.start_anew(start)
+            partition.follower.start_anew(start)
             await self._truncations.complete_truncation(partition.log)
         return position._replace(offset=start, log_start_offset=start)
 
@@ -464,8 +465,10 @@ class ReplicaFetcher:
         self, partition: Partition, position: FollowPosition, diverging_epoch: tuple[int, int]
     ) -> None:
         async with partition.truncating:
-            if partition.is_at(position):
-                await self._truncate(partition, partition.find_divergence(*diverging_epoch))
+            if partition.follower.is_at(position):
+                await self._truncate(
+                    partition, partition.follower.find_divergence(*diverging_epoch)
+                )
 
     async def _come_back_into_range(self, followed: _Followed, position: FollowPosition) -> None:
         """Our log ends before the leader's begins, or behind its end (an unclean election)."""
@@ -479,10 +482,10 @@ class ReplicaFetcher:
             self._put_off(followed, "the leader does not say where its log begins")
             return
         async with partition.truncating:
-            if not partition.is_at(position):
+            if not partition.follower.is_at(position):
                 return
             if position.offset < bounds.log_start_offset:
-                partition.start_anew(bounds.log_start_offset)
+                partition.follower.start_anew(bounds.log_start_offset)
                 await self._truncations.complete_truncation(partition.log)
             elif position.offset > bounds.log_end_offset:
                 await self._truncate(partition, bounds.log_end_offset)
@@ -491,11 +494,11 @@ class ReplicaFetcher:
 
     async def _truncate(self, partition: Partition, offset: int) -> None:
         """Hold `truncating`: the log may get another owner while the disk works."""
-        position = partition.follow_position()
+        position = partition.follower.position()
         try:
             await self._truncations.prepare_truncation(partition.log, offset)
-            if partition.is_at(position):
-                partition.truncate(offset)
+            if partition.follower.is_at(position):
+                partition.follower.truncate(offset)
         finally:
             partition.log.flushing.withdraw_truncation()
         await self._truncations.complete_truncation(partition.log)

@@ -7,6 +7,7 @@ from mutants.mutant import Edit, Mutant, Seeds
 _PARTITION = "moldau.replication.partition"
 _PARTITIONS = "moldau.replication.partitions"
 _FETCHER = "moldau.replication.replica_fetcher"
+_FOLLOWER = "moldau.replication.follower"
 _TRUNCATION = "moldau.replication.rules.truncation"
 _BATCHES = "moldau.storage.replicated_batches"
 _UNIT = "unit/replication"
@@ -46,7 +47,7 @@ MUTANTS = (
                 "        if not self.state.is_leader:\n            self._stop_waiting()\n",
                 "        if not self.state.is_leader:\n            self._stop_waiting()\n"
                 "            if self.is_following:\n"
-                "                self.truncate(self.high_watermark)\n",
+                "                self.follower.truncate(self.high_watermark)\n",
             ),
         ),
         seeds=Seeds(kinds=("CRASH", "STOP", "EXPIRE"), by=("REP-3",)),
@@ -78,7 +79,7 @@ MUTANTS = (
         edits=(
             Edit(
                 _FETCHER,
-                "                partition.truncate(offset)\n",
+                "                partition.follower.truncate(offset)\n",
                 "                pass\n",
             ),
         ),
@@ -143,7 +144,7 @@ MUTANTS = (
         breaks="a follower appends what a former leader has sent",
         edits=(
             Edit(
-                _PARTITION,
+                _FOLLOWER,
                 "            and position.leader_epoch == state.leader_epoch\n",
                 "",
             ),
@@ -159,8 +160,8 @@ MUTANTS = (
         breaks="a follower uses an answer though its log has moved meanwhile",
         edits=(
             Edit(
-                _PARTITION,
-                "            and position.offset == self.log.log_end_offset\n",
+                _FOLLOWER,
+                "            and position.offset == self._log.log_end_offset\n",
                 "",
             ),
         ),
@@ -223,7 +224,7 @@ MUTANTS = (
         breaks="a follower deletes records that it does not know to be committed",
         edits=(
             Edit(
-                _PARTITION,
+                _FOLLOWER,
                 "log.advance_start(min(log_start_offset, state.high_watermark))",
                 "log.advance_start(min(log_start_offset, log.log_end_offset))",
             ),

@@ -7,7 +7,6 @@ of the production code on virtual time.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from broker.cluster_stage import Cluster, Machine, play
 from moldau.errors import ErrorCode
 from moldau.records.batch_builder import build_batch
+from moldau.replication.follower import Follower, FollowPosition
 from moldau.replication.partition import Partition
 
 PRODUCE = 0
@@ -28,14 +28,24 @@ class Touched:
     def __init__(self) -> None:
         self.counts: Counter[int] = Counter()
 
-    def watch(self, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-        former: Callable[..., Any] = getattr(Partition, name)
+    def watch_reads(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Those of followers, at their leader."""
+        former = Partition.read_for_follower
 
         def counted(partition: Partition, *args: Any, **options: Any) -> Any:
             self.counts[partition.topic_partition.partition] += 1
             return former(partition, *args, **options)
 
-        monkeypatch.setattr(Partition, name, counted)
+        monkeypatch.setattr(Partition, "read_for_follower", counted)
+
+    def watch_followers(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        former = Follower.position
+
+        def counted(follower: Follower) -> FollowPosition:
+            self.counts[follower.topic_partition.partition] += 1
+            return former(follower)
+
+        monkeypatch.setattr(Follower, "position", counted)
 
 
 def is_in_sync(machine: Machine) -> bool:
@@ -66,8 +76,8 @@ def test_records_touch_their_partition_alone(monkeypatch: pytest.MonkeyPatch) ->
         await cluster.until(lambda: all(map(is_in_sync, machines)))
         await produce(cluster, BUSY)
         await cluster.clock.advance(5.0)
-        leader.watch(monkeypatch, "read_for_follower")
-        followers.watch(monkeypatch, "follow_position")
+        leader.watch_reads(monkeypatch)
+        followers.watch_followers(monkeypatch)
         for _ in range(10):
             await produce(cluster, BUSY)
         await cluster.clock.advance(5.0)
@@ -86,8 +96,8 @@ def test_nothing_is_touched_where_nothing_happens(monkeypatch: pytest.MonkeyPatc
         assert await cluster.create(machines[0], "t", *[[1, 2, 3]] * OTHERS) is ErrorCode.none
         await produce(cluster, BUSY)
         await cluster.clock.advance(10.0)
-        touched.watch(monkeypatch, "read_for_follower")
-        touched.watch(monkeypatch, "follow_position")
+        touched.watch_reads(monkeypatch)
+        touched.watch_followers(monkeypatch)
         await cluster.clock.advance(20.0)
         assert not touched.counts
 

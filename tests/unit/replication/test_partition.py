@@ -632,7 +632,7 @@ def test_what_is_not_committed_is_not_deleted():
         bench.copy(2, 1)
         await bench.settle()
         follower.partition.state.high_watermark = 1
-        follower.partition.follow_offsets(high_watermark=1, log_start_offset=2)
+        follower.partition.follower.take_offsets(high_watermark=1, log_start_offset=2)
         assert follower.partition.log.log_start_offset == 1
 
     run_story(story)
@@ -674,7 +674,7 @@ def test_who_watches_hears_of_what_is_committed_alone_and_with_followers():
         def hear() -> None:
             heard.append(leader.partition.high_watermark)
 
-        leader.partition.watch(hear)
+        leader.partition.events.add_listener(hear)
         bench.elect(1, 0)
         end = leader.produce(b"a")
         assert heard == []
@@ -682,9 +682,9 @@ def test_who_watches_hears_of_what_is_committed_alone_and_with_followers():
         fetch(bench, 1, 2, end)
         assert heard == [1]
         bench.elect(2, 1)
-        leader.partition.follow_offsets(1, 0)
+        leader.partition.follower.take_offsets(1, 0)
         assert heard == [1]
-        leader.partition.unwatch(hear)
+        leader.partition.events.remove_listener(hear)
         bench.elect(1, 2)
         fetch(bench, 1, 2, leader.produce(b"b"))
         assert leader.partition.high_watermark == 2
@@ -698,7 +698,7 @@ def test_who_watches_a_leader_alone_hears_of_every_append():
         (alone,) = await bench.open(1)
         bench.elect(1, 0)
         heard: list[int] = []
-        alone.partition.watch(lambda: heard.append(alone.partition.high_watermark))
+        alone.partition.events.add_listener(lambda: heard.append(alone.partition.high_watermark))
         alone.produce(b"a")
         alone.produce(b"b", b"c")
         assert heard == [1, 3]

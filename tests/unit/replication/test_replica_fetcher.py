@@ -471,7 +471,7 @@ def test_another_in_sync_set_does_not_throw_away_an_answer_that_is_being_used():
             partition.apply_state(bench.state(1, 0))
         batch = build_batch([(1, None, b"a", ())])
         stamp(batch, 0, 0)
-        other.partition.append_as_follower(memoryview(batch))
+        other.partition.follower.append(memoryview(batch))
         link = bench.copy(2, 1)
         bench.follow(2, other)
         append = follower.partition.append_as_follower

@@ -1,17 +1,15 @@
 """The replicas on this broker: opened, closed and given their part as the metadata says.
 
-A shell, owned by one task: images are applied one after the other, in the order in which they were
-published. Handlers look partitions up between two of its steps. While the broker has no session
-with the store (`suspend`), no image is applied: it may be older than somebody else's election.
+A shell, owned by one task, which applies one image after the other (`published_images`). Handlers
+look partitions up between two of its steps.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -35,6 +33,7 @@ from moldau.errors import (
 from moldau.model import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
 from moldau.replication.kept_logs import KeptLogs, ServedState
 from moldau.replication.partition import Partition, PartitionObserver
+from moldau.replication.published_images import PublishedImages
 from moldau.replication.replica_fetchers import ReplicaFetchers
 from moldau.replication.rules.replica_fate import Fate, decide_fate, is_same_topic
 from moldau.replication.unpacking import Unpacker
@@ -79,15 +78,10 @@ class Partitions:
         self.kept = KeptLogs(log_store)
         self.on_return: Callable[[str], None] | None = None  # told of topics to be judged
         self._judged: set[str] = set()  # and not applied since
-        self._image: MetadataImage | None = None  # that is being applied, or was last
-        self._newest: MetadataImage | None = None  # that was published
+        self._images = PublishedImages()
         self._former_epochs: Mapping[TopicPartition, LeaderEpoch] = {}
-        self._is_suspended = False
-        self._resumed_version = -1  # of the image that was read when the present session began
-        self._waiting: asyncio.Queue[tuple[MetadataImage | None, frozenset[str]]] = asyncio.Queue()
         self._has_begun = False
-        self._applied_version = -1
-        self._applied = asyncio.Condition()
+        self.wait_until_applied = self._images.wait_until_applied
 
     def __iter__(self) -> Iterator[Partition]:
         return iter(self._partitions.values())
@@ -103,7 +97,8 @@ class Partitions:
         found = self._partitions.get(TopicPartition(topic, partition))
         if found is not None and found.state.is_leader:
             return found
-        state = None if self._image is None else self._image.find_partition(topic, partition)
+        image = self._images.current
+        state = None if image is None else image.find_partition(topic, partition)
         if found is None and state is None:
             raise UnknownTopicError(f"there is no partition {topic}-{partition} here")
         if TopicPartition(topic, partition) in self._offline:
@@ -128,7 +123,8 @@ class Partitions:
 
     def broker_epoch(self, broker_id: BrokerId) -> int:
         """The epoch of a broker that lives, -1 of one that does not."""
-        broker = None if self._image is None else self._image.brokers.get(broker_id)
+        image = self._images.current
+        broker = None if image is None else image.brokers.get(broker_id)
         return -1 if broker is None else broker.epoch
 
     def note_idle(self, key: TopicPartition, follower: BrokerId, until: float) -> None:
@@ -164,7 +160,7 @@ class Partitions:
         whose partition is assigned elsewhere, which is mostly what a reassignment leaves on a
         broker that was away: that one is set aside.
         """
-        self._forget_waiting()  # all of them are older, and may know topics that are no more
+        self._images.forget_waiting()  # all of them are older, and may know topics that are no more
         for key, log in tuple(self._log_store.logs.items()):
             if self._fate_of(key, log.topic_id, log, image) is Fate.SERVE:
                 continue
@@ -184,89 +180,43 @@ class Partitions:
         What has gone is not served from now on, though it is still open: clients hear from the same
         image that its name is another topic's.
         """
-        changed = frozenset(changed_topics)
-        former = self._newest
-        self._note_newest(image)
-        if not self._is_suspended:
-            self._waiting.put_nowait((image, changed))
-            if former is not None:
-                self._suspend_gone(_find_gone(changed, former, image))
-
-    def _note_newest(self, image: MetadataImage) -> None:
-        if self._newest is None or image.version >= self._newest.version:
-            self._newest = image
-
-    def _suspend_gone(self, names: Collection[str]) -> None:
-        for key, partition in tuple(self._partitions.items()) if names else ():
-            if key.topic in names and self._has_gone(partition):
+        gone = self._images.publish(image, frozenset(changed_topics))
+        for key, partition in tuple(self._partitions.items()) if gone else ():
+            if key.topic in gone and self._images.has_gone(key.topic, partition.topic_id):
                 partition.suspend()
                 if self._fetchers is not None:
                     self._fetchers.forget(key)
                 self._observer.on_change(key)
 
-    def _has_gone(self, partition: Partition) -> bool:
-        """Whether the newest image knows no such topic any more."""
-        if self._newest is None:
-            return False
-        topic = self._newest.topics.get(partition.topic_partition.topic)
-        return topic is None or not is_same_topic(partition.topic_id, topic.topic_id)
-
-    def _apply_again(self, topic: str) -> None:
-        """What could not be applied is tried with the image that is in force then."""
-        if not self._is_suspended:
-            self._waiting.put_nowait((None, frozenset((topic,))))
-
     def suspend(self) -> None:
         """The session is over: lead and follow nothing, at once, until `resume`."""
-        self._is_suspended = True
-        self._forget_waiting()
+        self._images.suspend()
         if self._fetchers is not None:
             self._fetchers.forget_all()
         for topic_partition, partition in tuple(self._partitions.items()):
             partition.suspend()
             self._observer.on_change(topic_partition)
 
-    def _forget_waiting(self) -> None:
-        while not self._waiting.empty():
-            self._waiting.get_nowait()
-
     def resume(self, image: MetadataImage) -> None:
         """There is a session again, and this image was read in it."""
-        self._is_suspended = False
-        self._note_newest(image)
-        self._resumed_version = image.version
-        self._waiting.put_nowait((image, frozenset(image.topics) | self._topics_here()))
-
-    def _is_obsolete(self, image: MetadataImage) -> bool:
-        """Whether an image is of a session that has ended, and there is another one."""
-        return image.version < self._resumed_version
-
-    def _topics_here(self) -> frozenset[str]:
-        return frozenset(key.topic for key in self._partitions)
+        self._images.resume(image, {key.topic for key in self._partitions})
 
     async def run(self) -> None:
         while True:
-            image, changed = await self._waiting.get()
-            newest = image or self._image
-            if newest is not None:
-                await self.apply(newest, changed)
-
-    async def wait_until_applied(self, version: int) -> None:
-        """Return when the image of this version, or a later one, is in force here."""
-        async with self._applied:
-            await self._applied.wait_for(lambda: self._applied_version >= version)
+            image, changed = await self._images.next()
+            if image is not None:
+                await self.apply(image, changed)
 
     async def apply(self, image: MetadataImage, changed_topics: Iterable[str]) -> None:
         """Make the replicas here what the image says of these topics."""
-        former, self._image = self._image, image
-        self._note_newest(image)
+        former = self._images.begin(image)
         if former is not None and former.brokers is not image.brokers:
             self._forget_restarted(former)
         former_offline = frozenset(self._offline.items())
         names = sorted(changed_topics)
         held = self._held_of(names)
         for count, name in enumerate(names, start=1):
-            if self._is_obsolete(image):
+            if self._images.is_obsolete(image):
                 return
             if count % _TOPICS_PER_TURN == 0:
                 await self._clock.sleep(0)
@@ -274,12 +224,10 @@ class Partitions:
                 await self._apply_topic(name, image, held[name])
             except Exception:  # noqa: BLE001 a bug costs one topic, the others are served
                 _log.exception("topic %s is not as the metadata says, trying again soon", name)
-                self._clock.call_later(_RETRY_SECONDS, partial(self._apply_again, name))
+                self._clock.call_later(_RETRY_SECONDS, partial(self._images.apply_again, name))
         if self.on_offline is not None and not self._offline.items() <= former_offline:
             self.on_offline()
-        async with self._applied:
-            self._applied_version = max(self._applied_version, image.version)
-            self._applied.notify_all()
+        await self._images.note_applied(image)
 
     def _forget_restarted(self, former: MetadataImage) -> None:
         """What a follower's log held before its broker went says nothing about it now (ISR-2)."""
@@ -319,7 +267,7 @@ class Partitions:
         options = self._find_options(topic)
         is_late = False  # some of it is to be judged, and has a state by which it can be
         for number, state in enumerate(topic.partitions):
-            if not self._has_part(state) or self._is_obsolete(image):
+            if not self._has_part(state) or self._images.is_obsolete(image):
                 continue
             if self.kept.is_unjudged(topic, number):
                 is_late |= state.version != NO_NODE
@@ -430,10 +378,10 @@ class Partitions:
             self._observer.on_change(topic_partition)
 
     def _is_decided_by(self, image: MetadataImage, partition: Partition) -> bool:
-        """Whether an image may say what a replica is; else a later one does, or none for now."""
-        is_open = self._partitions.get(partition.topic_partition) is partition
-        is_late = self._is_suspended or self._is_obsolete(image)
-        return is_open and not is_late and not self._has_gone(partition)
+        """Whether an image may say what a replica is, and it is still open."""
+        key = partition.topic_partition
+        is_open = self._partitions.get(key) is partition
+        return is_open and self._images.decides(image, key.topic, partition.topic_id)
 
     async def _settle(self, partition: Partition) -> bool:
         """Whether no truncation is left that might come undone under what a leader appends."""
@@ -459,7 +407,7 @@ class Partitions:
             await self.kept.take_back(topic, topic_partition.partition, options)
             log = self._log_store.logs.get(topic_partition)
             if log is not None and not is_same_topic(log.topic_id, topic.topic_id):
-                await self.kept.make_room(topic_partition, log, self._image)
+                await self.kept.make_room(topic_partition, log, self._images.current)
                 log = None
             if log is None:
                 # What was offline when the broker began, is it still: an empty log would lead on.
@@ -524,7 +472,7 @@ class Partitions:
 
     def refresh_options(self) -> None:
         """The broker's own defaults changed: every topic's effective options may have, too."""
-        image = self._image
+        image = self._images.current
         if image is None:
             return
         resolved: dict[str, TopicOptions | None] = {}
@@ -541,13 +489,3 @@ class Partitions:
     def high_watermarks(self) -> dict[TopicPartition, Offset]:
         """For the checkpoint."""
         return {key: partition.high_watermark for key, partition in self._partitions.items()}
-
-
-def _find_gone(names: Iterable[str], former: MetadataImage, image: MetadataImage) -> set[str]:
-    """The topics of one image that are not in the other, or are others under their names."""
-    return {
-        name
-        for name in names
-        if (known := former.topics.get(name)) is not None
-        and ((topic := image.topics.get(name)) is None or topic.topic_id != known.topic_id)
-    }

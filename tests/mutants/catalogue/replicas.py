@@ -6,6 +6,7 @@ from mutants.mutant import Edit, Mutant, Seeds
 
 _PARTITION = "moldau.replication.partition"
 _PARTITIONS = "moldau.replication.partitions"
+_IMAGES = "moldau.replication.published_images"
 _FETCHER = "moldau.replication.replica_fetcher"
 _FOLLOWER = "moldau.replication.follower"
 _TRUNCATION = "moldau.replication.rules.truncation"
@@ -22,17 +23,15 @@ _NO_LEASE = Edit(
     "lease_end == math.inf or self._clock.monotonic() < lease_end\n",
     "lease_end > -math.inf\n",
 )
-_NOTHING_IS_OBSOLETE = Edit(
-    _PARTITIONS, "return image.version < self._resumed_version", "return False"
-)
+_NOTHING_IS_OBSOLETE = Edit(_IMAGES, "return image.version < self._resumed_version", "return False")
 _APPLY_WHILE_LOST = Edit(
-    _PARTITIONS,
-    "        is_late = self._is_suspended or self._is_obsolete(image)\n",
-    "        is_late = self._is_obsolete(image)\n",
+    _IMAGES,
+    "        is_late = self._is_suspended or self.is_obsolete(image)\n",
+    "        is_late = self.is_obsolete(image)\n",
 )
 _APPLY_WHAT_WAITED = Edit(
-    _PARTITIONS,
-    "        self._is_suspended = True\n        self._forget_waiting()\n",
+    _IMAGES,
+    "        self._is_suspended = True\n        self.forget_waiting()\n",
     "        self._is_suspended = True\n",
 )
 
@@ -298,8 +297,8 @@ MUTANTS = (
         edits=(
             Edit(
                 _PARTITIONS,
-                "                self._suspend_gone(_find_gone(changed, former, image))\n",
-                "                pass\n",
+                "            if key.topic in gone and self._images.has_gone(",
+                "            if key.topic in () and self._images.has_gone(",
             ),
         ),
         tests=(

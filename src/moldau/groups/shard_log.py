@@ -87,11 +87,11 @@ class PartitionLog:
 
     def watch(self, on_commit: Callable[[], None]) -> None:
         self._on_commit = on_commit
-        self._partition.events.add_listener(on_commit)
+        self._partition.listeners.add(on_commit)
 
     def close(self) -> None:
         if self._on_commit is not None:
-            self._partition.events.remove_listener(self._on_commit)
+            self._partition.listeners.remove(self._on_commit)
             self._on_commit = None
 
     @property

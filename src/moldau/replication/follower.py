@@ -10,7 +10,7 @@ import logging
 from typing import NamedTuple
 
 from moldau.model import LeaderEpoch, Offset, TopicPartition
-from moldau.replication.partition_events import PartitionEvents
+from moldau.replication.partition_listeners import PartitionListeners
 from moldau.replication.rules.replica_state import ReplicaState
 from moldau.replication.rules.truncation import decide_truncation, find_last_epoch
 from moldau.storage.log import Log
@@ -30,12 +30,12 @@ class FollowPosition(NamedTuple):
 class Follower:
     """The log of one partition that this broker follows."""
 
-    __slots__ = ("_events", "_log", "_state")
+    __slots__ = ("_listeners", "_log", "_state")
 
-    def __init__(self, log: Log, state: ReplicaState, events: PartitionEvents) -> None:
+    def __init__(self, log: Log, state: ReplicaState, listeners: PartitionListeners) -> None:
         self._log = log
         self._state = state
-        self._events = events
+        self._listeners = listeners
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -66,7 +66,7 @@ class Follower:
         has_committed = state.follow(high_watermark, log.log_start_offset, log.log_end_offset)
         if log_start_offset > log.log_start_offset:
             log.advance_start(min(log_start_offset, state.high_watermark))
-        self._events.progress(has_committed, was_settled=state.is_settled)
+        self._listeners.progress(has_committed, was_settled=state.is_settled)
 
     def find_divergence(self, epoch: int, end_offset: int) -> int:
         """Where our history and the leader's part."""
@@ -105,4 +105,4 @@ class Follower:
 
     def _restore_high_watermark(self) -> None:
         self._state.restore(self._log.log_start_offset, self._log.log_end_offset)
-        self._events.changed()
+        self._listeners.changed()

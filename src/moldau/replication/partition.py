@@ -4,7 +4,7 @@ A shell, owned by the event loop: no method that changes state awaits in its mid
 nothing itself: `rules.replica_state` knows the part that this broker plays, what is committed, who
 is in sync and how far the followers are; `incoming_batches` says which batches are good, the log
 which sequence numbers are. What a follower does with its log is in `follower`, who hears of what
-happens in `partition_events`.
+happens in `partition_listeners`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from moldau.records.batch_header import BatchHeader, read_header
 from moldau.replication.follower import Follower
 from moldau.replication.incoming_batches import IncomingBatches
 from moldau.replication.offset_lookup import FoundOffset, find_log_end, find_offset
-from moldau.replication.partition_events import PartitionEvents
+from moldau.replication.partition_listeners import PartitionListeners
 from moldau.replication.rules.follower_progress import FollowerFetch
 from moldau.replication.rules.replica_state import ALL_IN_SYNC, Part, ReplicaState
 from moldau.replication.rules.truncation import find_divergence
@@ -129,16 +129,16 @@ class Partition:
         self._on_append = observer.on_append  # straight: this is the path of every produce
         self._lease_end = lease_end
         self._broker_epoch_of = broker_epoch_of
-        self.events = PartitionEvents(
+        self.listeners = PartitionListeners(
             log.topic_partition,
             self.state,
             on_commit=observer.on_commit,
             on_change=observer.on_change,
         )
-        self.follower = Follower(log, self.state, self.events)
+        self.follower = Follower(log, self.state, self.listeners)
         self._joining: Timer | None = None  # ends the wait for a follower that comes into the set
         self._incoming = IncomingBatches(log.options, unpacker)
-        log.on_start_moved = self.events.changed
+        log.on_start_moved = self.listeners.changed
 
     def __repr__(self) -> str:
         role = "leader" if self.is_leader else f"follower of {self.leader_id}"
@@ -225,7 +225,7 @@ class Partition:
         state, log = self.state, self.log
         was_settled = state.is_settled
         has_committed = state.advance(log.log_start_offset, log.log_end_offset)
-        self.events.progress(has_committed, was_settled)
+        self.listeners.progress(has_committed, was_settled)
 
     # Produce
 
@@ -272,7 +272,7 @@ class Partition:
         else:
             log_end = log.log_end_offset
             state.set_high_watermark(log_end, log.log_start_offset, log_end)
-            for listener in self.events.listeners:
+            for listener in self.listeners.of_commits:
                 listener()
             self._on_append(self.topic_partition, len(batch))
         return result
@@ -449,9 +449,9 @@ class Partition:
             return
         if news.waits_until is not None:
             self._wait_for(news.waits_until)
-        self.events.progress(news.has_committed, was_settled)
+        self.listeners.progress(news.has_committed, was_settled)
         if news.has_deleted:
-            self.events.changed()
+            self.listeners.changed()
         if news.may_join:
             self._observer.on_catch_up(self)
 
@@ -508,7 +508,7 @@ class Partition:
     def note_damage(self, offset: Offset) -> None:
         """Bytes are bad here and behind; who follows has them copied again."""
         self.state.damaged_from = offset
-        self.events.changed()
+        self.listeners.changed()
 
     # Deleting
 

@@ -674,7 +674,7 @@ def test_who_watches_hears_of_what_is_committed_alone_and_with_followers():
         def hear() -> None:
             heard.append(leader.partition.high_watermark)
 
-        leader.partition.events.add_listener(hear)
+        leader.partition.listeners.add(hear)
         bench.elect(1, 0)
         end = leader.produce(b"a")
         assert heard == []
@@ -684,7 +684,7 @@ def test_who_watches_hears_of_what_is_committed_alone_and_with_followers():
         bench.elect(2, 1)
         leader.partition.follower.take_offsets(1, 0)
         assert heard == [1]
-        leader.partition.events.remove_listener(hear)
+        leader.partition.listeners.remove(hear)
         bench.elect(1, 2)
         fetch(bench, 1, 2, leader.produce(b"b"))
         assert leader.partition.high_watermark == 2
@@ -698,7 +698,7 @@ def test_who_watches_a_leader_alone_hears_of_every_append():
         (alone,) = await bench.open(1)
         bench.elect(1, 0)
         heard: list[int] = []
-        alone.partition.events.add_listener(lambda: heard.append(alone.partition.high_watermark))
+        alone.partition.listeners.add(lambda: heard.append(alone.partition.high_watermark))
         alone.produce(b"a")
         alone.produce(b"b", b"c")
         assert heard == [1, 3]

@@ -201,10 +201,10 @@ def test_a_session_that_ends_while_a_truncation_is_written_down_makes_no_leader(
     async def story(stage: Stage) -> None:
         await stage.apply(stage.image(2, 0))
 
-        async def settle(log: object) -> None:
+        async def complete(log: object) -> None:
             stage.partitions.suspend()
 
-        monkeypatch.setattr(stage.store, "settle", settle)
+        monkeypatch.setattr(stage.store.checkpoints, "complete_truncation", complete)
         await stage.apply(stage.image(1, 1))
         assert not stage.clicks.is_leader
 

@@ -12,10 +12,10 @@ from moldau.model import Offset, TopicPartition
 from moldau.replication.rules.replica_state import ReplicaState
 
 
-class PartitionEvents:
-    """The listeners of one partition, and what the broker wants to know of it."""
+class PartitionListeners:
+    """The listeners to one partition: coordinators, and the broker."""
 
-    __slots__ = ("_on_change", "_on_commit", "_state", "_topic_partition", "listeners")
+    __slots__ = ("_on_change", "_on_commit", "_state", "_topic_partition", "of_commits")
 
     def __init__(
         self,
@@ -29,18 +29,18 @@ class PartitionEvents:
         self._state = state
         self._on_commit = on_commit
         self._on_change = on_change
-        self.listeners: tuple[Callable[[], object], ...] = ()  # to commits
+        self.of_commits: tuple[Callable[[], object], ...] = ()  # called at each
 
-    def add_listener(self, listener: Callable[[], object]) -> None:
-        self.listeners = (*self.listeners, listener)
+    def add(self, listener: Callable[[], object]) -> None:
+        self.of_commits = (*self.of_commits, listener)
 
-    def remove_listener(self, listener: Callable[[], object]) -> None:
-        self.listeners = tuple(one for one in self.listeners if one != listener)
+    def remove(self, listener: Callable[[], object]) -> None:
+        self.of_commits = tuple(one for one in self.of_commits if one != listener)
 
     def progress(self, has_committed: bool, was_settled: bool) -> None:
         """The high watermark may have moved, and a new leader may know now what is committed."""
         if has_committed:
-            for listener in self.listeners:
+            for listener in self.of_commits:
                 listener()
             self._on_commit(self._topic_partition, self._state.high_watermark)
         if self._state.is_settled and not was_settled:

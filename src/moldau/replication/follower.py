@@ -30,8 +30,6 @@ class FollowPosition(NamedTuple):
 class Follower:
     """The log of one partition that this broker follows."""
 
-    __slots__ = ("_listeners", "_log", "_state")
-
     def __init__(self, log: Log, state: ReplicaState, listeners: PartitionListeners) -> None:
         self._log = log
         self._state = state

@@ -38,12 +38,14 @@ Logs = Mapping[TopicPartition, Log]
 
 def check_adoption(logs: Logs, options: BrokerOptions) -> None:
     """Refuse a new store where a broker has logs, unless it is its own or somebody asked for it."""
-    is_asked = options.zookeeper_connect is None or options.adopt_topics_enable
+    is_asked = options.is_alone or options.adopt_topics_enable
     if logs and not is_asked:
         names = sorted({key.topic for key in logs})
+        connect = options.zookeeper_connect
+        store = "coordination store" if connect is None else f"ZooKeeper at {connect}"
         raise StartupError(
-            f"the ZooKeeper at {options.zookeeper_connect} is empty, and the data folder has "
-            f"{len(logs)} logs of {len(names)} topics ({_join(names)}). If ZooKeeper lost its "
+            f"the {store} is empty, and the data folder has "
+            f"{len(logs)} logs of {len(names)} topics ({_join(names)}). If it lost its "
             "data, restore it from a backup and start again; if the address is wrong, mend "
             "zookeeper.connect. To make a new cluster of what is in this folder, start with "
             "--adopt-topics (adopt.topics.enable=true). Nothing was touched"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import resource
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -16,6 +17,7 @@ from pathlib import Path
 
 from moldau.broker.ports import Ports
 from moldau.broker.server import Broker
+from moldau.broker.stored_replicas import refuse_several_brokers
 from moldau.clock import Clock, MachineClock
 from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.embedded import FILE_NAME, EmbeddedStore
@@ -39,16 +41,30 @@ class _StoppedError(Exception):
     """The broker was told to stop while it waited for its coordination store."""
 
 
-def real_ports(clock: Clock | None = None, options: BrokerOptions | None = None) -> Ports:
-    """This machine: its clock, files, sockets and threads, and the store that the options name."""
+def _ignore() -> None:
+    """For a store that cannot go: it is in this process, or others look after it."""
+
+
+def real_ports(
+    clock: Clock | None = None,
+    options: BrokerOptions | None = None,
+    on_store_gone: Callable[[], None] = _ignore,
+) -> Ports:
+    """This machine: its clock, files, sockets and threads, and the store that the options name.
+
+    `on_store_gone` hears when the process that served the store to this broker has ended.
+    """
     clock = clock or MachineClock()
     chosen = options or BrokerOptions.resolve({})
     workers = ThreadWorkers(chosen.background_threads)
 
     def open_coordination(folder: Path) -> AbstractAsyncContextManager[Coordination]:
-        if chosen.zookeeper_connect is None:
-            return embedded_coordination(folder, clock, workers)
-        return zookeeper_coordination(chosen.zookeeper_connect, chosen, clock, workers)
+        if chosen.zookeeper_connect is not None:
+            return zookeeper_coordination(chosen.zookeeper_connect, chosen, clock, workers)
+        if chosen.coordination_socket is not None:
+            timeout = chosen.zookeeper_session_timeout_ms / 1000
+            return served_coordination(chosen.coordination_socket, timeout, clock, on_store_gone)
+        return embedded_coordination(folder, clock, workers)
 
     return Ports(
         clock=clock,
@@ -68,10 +84,27 @@ async def embedded_coordination(
     store = await EmbeddedStore.open(folder / FILE_NAME, clock=clock, workers=workers)
     session = store.session()
     try:
+        refuse_several_brokers(store)
         yield session
     finally:
         await session.close()
         await store.close()
+
+
+@contextlib.asynccontextmanager
+async def served_coordination(
+    path: str, timeout_seconds: float, clock: Clock, on_gone: Callable[[], None]
+) -> AsyncIterator[Coordination]:
+    """A session with the store that `moldau start --brokers` serves to its brokers."""
+    from moldau.coordination.store_client import SocketConnector
+    from moldau.coordination.store_session import StoreSession
+
+    session = StoreSession(SocketConnector(path, on_gone), clock, timeout_seconds, os.getpid())
+    await session.open(timeout_seconds)
+    try:
+        yield session
+    finally:
+        await session.close()
 
 
 @contextlib.asynccontextmanager
@@ -139,8 +172,14 @@ async def run_broker(
     all the same: a folder is not left while threads write into it.
     """
     _raise_open_files_limit()
-    ports = ports or real_ports(options=BrokerOptions.resolve(static))
     stopping = asyncio.Event()
+
+    def on_store_gone() -> None:
+        if not stopping.is_set():
+            _log.warning("the supervisor of this broker has ended, and so does the broker")
+            stopping.set()
+
+    ports = ports or real_ports(options=BrokerOptions.resolve(static), on_store_gone=on_store_gone)
     loop = asyncio.get_running_loop()
     for number in stop_signals():
         loop.add_signal_handler(number, stopping.set)

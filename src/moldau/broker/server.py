@@ -518,7 +518,7 @@ async def _choose_broker_id(
         return BrokerId(options.broker_id)
     if log_store.identities.broker_id is not None:
         return log_store.identities.broker_id
-    if options.zookeeper_connect is None:
+    if options.is_alone:
         return _FIRST_BROKER_ID
     return await generate_broker_id(coordination, options.reserved_broker_max_id)
 

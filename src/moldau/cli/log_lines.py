@@ -27,11 +27,15 @@ _LEVELS = ("debug", "info", "warning", "error")
 class LineFormatter(logging.Formatter):
     """One event as one line; a traceback, if there is one, follows indented."""
 
+    def __init__(self, name: str = "") -> None:
+        super().__init__()
+        self._name = f"{name}  " if name else ""
+
     def format(self, record: logging.LogRecord) -> str:
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
         where = record.name.removeprefix("moldau.")
         line = (
-            f"{clock}.{record.msecs:03.0f} {record.levelname.lower():<7} {where}  "
+            f"{clock}.{record.msecs:03.0f} {record.levelname.lower():<7} {self._name}{where}  "
             f"{record.getMessage()}"
         )
         if record.exc_info:
@@ -48,11 +52,14 @@ class CommandFormatter(logging.Formatter):
         return f"{erase}moldau: {super().format(record)}"
 
 
-def set_up_logging() -> None:
-    """Send Moldau's log to standard error; the level comes from the environment."""
+def set_up_logging(name: str = "") -> None:
+    """Send Moldau's log to standard error; the level comes from the environment.
+
+    A name stands in every line, where several processes write to one place.
+    """
     level = os.environ.get(LEVEL_VARIABLE, "warning").lower()
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter())
+    handler.setFormatter(LineFormatter(name))
     root = logging.getLogger()
     root.addHandler(handler)
     root.setLevel(_read_level())

@@ -32,6 +32,14 @@ def start(
         str | None,
         typer.Option(metavar="HOST:PORT", help="Where to serve.", show_default="127.0.0.1:9092"),
     ] = None,
+    brokers: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|auto",
+            help="How many brokers, on ports that count on; auto: one for each core, up to 8.",
+            show_default="1",
+        ),
+    ] = None,
     broker_id: Annotated[
         int | None, typer.Option(min=0, metavar="N", help="The broker's number.", show_default="1")
     ] = None,
@@ -61,6 +69,15 @@ def start(
 
     Flags come before --set, --set before the file. Prints one line, `listening on HOST:PORT`,
     when requests are answered. Warnings go to standard error; MOLDAU_LOG=info shows more.
+
+    With --brokers, several processes share the work of one machine, without ZooKeeper: a cluster
+    with one store, in the data folder of the first. A broker that dies is started again. A topic
+    needs several partitions, or several topics are needed, for all of them to have work.
+
+    \b
+    For example:
+    moldau start
+    moldau start --brokers auto --data-dir /srv/moldau
     """
     import asyncio
 
@@ -78,10 +95,20 @@ def start(
         zookeeper=zookeeper,
         adopt_topics=adopt_topics,
     )
-    for unknown in find_unknown(settings):
-        typer.echo(f"moldau: warning: {unknown}", err=True)
-    set_up_logging()
-    asyncio.run(run_broker(settings, _announce))
+    served = settings.get("coordination.socket")
+    if served is None:  # else the supervisor has said it
+        for unknown in find_unknown(settings):
+            typer.echo(f"moldau: warning: {unknown}", err=True)
+    set_up_logging(f"broker {settings.get('broker.id', '?')}" if served else "")
+    count = 1
+    if brokers is not None:
+        from moldau.cli.start_brokers import count_brokers, start_brokers
+
+        count = count_brokers(brokers, settings)
+    if count > 1:
+        asyncio.run(start_brokers(settings, count, config, to_set or ()))
+    else:
+        asyncio.run(run_broker(settings, _announce))
 
 
 def _announce(broker: Broker) -> None:

@@ -47,7 +47,7 @@ def _check_ids(options: BrokerOptions) -> Conflict | None:
             name="broker.id.generation.enable",
             sentence="broker.id is not set and broker.id.generation.enable is false; set broker.id",
         )
-    generates = options.zookeeper_connect and options.broker_id_generation_enable
+    generates = not options.is_alone and options.broker_id_generation_enable
     if generates and options.broker_id > options.reserved_broker_max_id:
         return Conflict(
             name="broker.id",

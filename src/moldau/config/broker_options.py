@@ -66,6 +66,11 @@ class BrokerOptions(
     told_listeners: tuple[Listener, ...]
     """`advertised.listeners`, parsed, without those of Kafka's own quorum; `advertise` uses it."""
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether the broker has the coordination store to itself, in its data folder."""
+        return self.zookeeper_connect is None and self.coordination_socket is None
+
     @classmethod
     def resolve(
         cls,

@@ -93,7 +93,7 @@ def find_missing(name: str, value: str) -> str | None:
 def _check_quorum(options: BrokerOptions) -> Unserved | None:
     """Several controllers mean several brokers that share their topics. Here each would be alone
     with topics of its own, and acks=all would be one copy."""
-    if options.zookeeper_connect is not None:
+    if not options.is_alone:
         return None
     for name, members in (
         ("controller.quorum.voters", options.controller_quorum_voters),
@@ -112,7 +112,7 @@ def _check_quorum(options: BrokerOptions) -> Unserved | None:
 
 def _check_roles(options: BrokerOptions) -> Unserved | None:
     roles = options.process_roles
-    if options.zookeeper_connect is not None or not roles or {"broker", "controller"} <= set(roles):
+    if not options.is_alone or not roles or {"broker", "controller"} <= set(roles):
         return None
     (role,) = set(roles)
     if role == "controller":

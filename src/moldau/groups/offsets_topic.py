@@ -103,6 +103,6 @@ class OffsetsTopic:
 def replication_factor_of(options: BrokerOptions) -> int:
     """What is set; else three in a cluster, as Kafka has it, and one for a broker alone."""
     is_set = any(_REPLICATION_FACTOR in level for _, level in options.layers.levels())
-    if is_set or options.zookeeper_connect is None:
+    if is_set or options.is_alone:
         return options.offsets_topic_replication_factor
     return _IN_A_CLUSTER

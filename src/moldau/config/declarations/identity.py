@@ -57,11 +57,18 @@ class IdentityOptions(OptionSet, ignored=ignored.IDENTITY):
         "its own data directory.",
         importance=Importance.HIGH,
     )
+    coordination_socket = optional(
+        "coordination.socket",
+        STRING,
+        "The Unix socket on which `moldau start --brokers` serves the coordination store to its "
+        "brokers, who get it from there. The broker ends when nobody serves there any more.",
+    )
     zookeeper_session_timeout_ms = option(
         "zookeeper.session.timeout.ms",
         INT,
         18_000,
-        "How long ZooKeeper waits for a silent broker before the cluster takes it for dead.",
+        "How long ZooKeeper, or the store of `moldau start --brokers`, waits for a silent broker "
+        "before the cluster takes it for dead. With --brokers the default is 6000.",
         at_least(1),
         importance=Importance.HIGH,
     )

@@ -1,0 +1,125 @@
+"""Where the brokers of `moldau start --brokers N` are: their ids, addresses and folders. A rule.
+
+The first broker is the one that `moldau start` alone would run: its folders are those of
+`log.dirs`, its listeners those of `listeners`. The others count on from it, in ids and in ports,
+and have the folder `brokers/ID` under each of the first one's (a name that no partition has). So a
+broker that was alone becomes the first of several, and is alone again when nothing is left on the
+others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from moldau.config.broker_options import BrokerOptions
+from moldau.config.listeners import Listener
+from moldau.errors import ConfigurationError
+
+OTHERS_FOLDER: Final = "brokers"
+MAX_AUTOMATIC: Final = 8
+_REPLICAS: Final = 3
+_HIGHEST_PORT: Final = 65_535
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerPlace:
+    """One broker: what distinguishes it from the others."""
+
+    broker_id: int
+    folders: Sequence[str]
+    listeners: Sequence[Listener]
+    told_listeners: Sequence[Listener]
+
+    def settings(self) -> dict[str, str]:
+        """As a broker is told of it."""
+        own = {
+            "broker.id": str(self.broker_id),
+            "log.dirs": ",".join(self.folders),
+            "listeners": ",".join(map(str, self.listeners)),
+        }
+        if self.told_listeners:
+            own["advertised.listeners"] = ",".join(map(str, self.told_listeners))
+        return own
+
+
+def plan_places(options: BrokerOptions, count: int, first_id: int) -> list[BrokerPlace]:
+    """For so many brokers; raises `ConfigurationError` when there are not enough ports."""
+    return [
+        BrokerPlace(
+            broker_id=first_id + number,
+            folders=[_folder_of(first, first_id, number) for first in options.log_dirs],
+            listeners=_count_on(options.open_listeners, number),
+            told_listeners=_count_on(options.told_listeners, number),
+        )
+        for number in range(count)
+    ]
+
+
+def _folder_of(first_folder: str, first_id: int, number: int) -> str:
+    if number == 0:
+        return first_folder
+    return str(Path(first_folder) / OTHERS_FOLDER / str(first_id + number))
+
+
+def _count_on(listeners: Iterable[Listener], number: int) -> list[Listener]:
+    """Port 0 stays what it is: any that is free."""
+    moved = [
+        listener.at(listener.host, listener.port + number if listener.port else 0)
+        for listener in listeners
+    ]
+    for listener in moved:
+        if listener.port > _HIGHEST_PORT:
+            raise ConfigurationError(
+                f"there is no port {listener.port} for the {listener.name} listener of broker "
+                f"number {number + 1}: begin with a lower port"
+            )
+    return moved
+
+
+def default_settings(given: Iterable[str], count: int) -> dict[str, str]:
+    """What several brokers have unless somebody said otherwise: internal topics survive a death."""
+    replicas = min(_REPLICAS, count)
+    in_sync = 2 if replicas == _REPLICAS else 1  # of two, one may be away
+    wanted = {
+        "offsets.topic.replication.factor": str(replicas),
+        "transaction.state.log.replication.factor": str(replicas),
+        "transaction.state.log.min.isr": str(in_sync),
+        "zookeeper.session.timeout.ms": "6000",
+    }
+    named = set(given)
+    return {name: value for name, value in wanted.items() if name not in named}
+
+
+def automatic_count(cores: int) -> int:
+    """`--brokers auto`."""
+    return max(1, min(cores, MAX_AUTOMATIC))
+
+
+def refuse_left_out(replicas: Mapping[int, Sequence[str]], broker_ids: Iterable[int]) -> str | None:
+    """Why a folder cannot be served by these brokers alone; None when it can.
+
+    `replicas` has the topics of each broker that has any.
+    """
+    here = set(broker_ids)
+    away = {broker_id: topics for broker_id, topics in replicas.items() if broker_id not in here}
+    if not away:
+        return None
+    needed = max(replicas) - min(min(replicas), *here) + 1
+    topics = sorted({topic for held in away.values() for topic in held})
+    noun = "broker" if len(away) == 1 else "brokers"
+    shown = ", ".join(topics[:5]) + (f" and {len(topics) - 5} more" if len(topics) > 5 else "")
+    return (
+        f"{noun} {', '.join(map(str, sorted(away)))} would not run, and {len(topics)} topics have "
+        f"replicas there ({shown}): start with --brokers {needed}. To do with fewer, move them "
+        "first, while all run: `moldau reassign plan TOPIC... --brokers "
+        f"{','.join(map(str, sorted(here)))} > plan.json`, then `moldau reassign execute --plan "
+        "plan.json`. Nothing was touched"
+    )
+
+
+def restart_delay(quick_ends: int) -> float:
+    """Seconds to wait before a broker that has ended is started again: none for the first time."""
+    return 0.0 if quick_ends == 0 else min(30.0, 0.5 * 2.0 ** (quick_ends - 1))

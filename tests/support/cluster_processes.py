@@ -10,6 +10,7 @@ import contextlib
 import json
 import shutil
 import signal
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, cast
@@ -67,21 +68,28 @@ class Network(Protocol):
         ...
 
 
-class ClusterProcesses:
-    """Brokers 1 to N; use `cluster_processes`."""
+class ClusterBooks(ABC):
+    """What is known of a cluster by its store, and what is on the disks of its brokers."""
 
-    def __init__(self, brokers: Mapping[int, BrokerProcess], zookeeper: KazooClient) -> None:
-        self.brokers = dict(brokers)
-        self._zookeeper = zookeeper
+    broker_ids: Sequence[int]
 
     @property
-    def bootstrap(self) -> str:
-        return ",".join(broker.bootstrap for broker in self.brokers.values())
+    @abstractmethod
+    def bootstrap(self) -> str: ...
+
+    @abstractmethod
+    def data_folder(self, number: int) -> Path: ...
+
+    @abstractmethod
+    def _find(self, path: str) -> dict[str, Any] | None: ...
+
+    @abstractmethod
+    def _children(self, path: str) -> list[str]: ...
 
     def create_topic(self, partitions: int = 1, config: Mapping[str, str] = NOTHING) -> str:
         name = fresh_name("cluster")
         admin = admin_client(self.bootstrap)
-        wanted = NewTopic(name, partitions, len(self.brokers), config=dict(config))
+        wanted = NewTopic(name, partitions, len(self.broker_ids), config=dict(config))
 
         def create() -> bool:
             try:
@@ -96,49 +104,7 @@ class ClusterProcesses:
         self.wait_until_whole()
         return name
 
-    # Their lives; without numbers, all of them
-
-    def start(self, *numbers: int) -> None:
-        start_together(self._choose(numbers))
-
-    def kill(self, *numbers: int) -> None:
-        chosen = self._choose(numbers)
-        for broker in chosen:  # all of them, before the first is waited for
-            if broker.is_alive:
-                broker.send_signal(signal.SIGKILL)
-        for broker in chosen:
-            broker.kill()
-
-    def stop(self, number: int) -> None:
-        assert self.brokers[number].stop() == 0, self.brokers[number].output
-
-    def pause(self, number: int) -> None:
-        self.brokers[number].send_signal(signal.SIGSTOP)
-
-    def resume(self, number: int) -> None:
-        self.brokers[number].send_signal(signal.SIGCONT)
-
-    def lose_data(self, number: int) -> None:
-        """As if its disk had been replaced by an empty one."""
-        assert not self.brokers[number].is_alive
-        shutil.rmtree(self.brokers[number].data_folder)
-
-    def _choose(self, numbers: Sequence[int]) -> list[BrokerProcess]:
-        return [self.brokers[number] for number in numbers or self.brokers]
-
-    # What ZooKeeper knows, and is told
-
-    def ask(self, path: str, wanted: Mapping[str, object]) -> None:
-        """By a node, as Kafka's older tools do; waits until it is gone, and all is done."""
-        self._zookeeper.retry(self._zookeeper.create, path, json.dumps(wanted).encode())
-        eventually(lambda: self._zookeeper.retry(self._zookeeper.exists, path) is None, path)
-
-    @contextlib.contextmanager
-    def without_zookeeper(self) -> Iterator[None]:
-        """This test's own session is over meanwhile; another one begins afterwards."""
-        self._zookeeper.stop()
-        yield
-        self._zookeeper.start(PATIENCE_SECONDS)
+    # What the store knows
 
     def controller(self) -> int:
         """Who is it; waits until there is one."""
@@ -184,19 +150,10 @@ class ClusterProcesses:
             if not view.is_whole
         }
 
-    def _find(self, path: str) -> dict[str, Any] | None:
-        try:
-            return dict(json.loads(self._zookeeper.retry(self._zookeeper.get, path)[0]))
-        except NoNodeError:
-            return None
-
-    def _children(self, path: str) -> list[str]:
-        return list(self._zookeeper.retry(self._zookeeper.get_children, path))
-
     # What is on the disks
 
     def segments(self, number: int, topic: str, partition: int = 0) -> list[Path]:
-        folder = self.brokers[number].data_folder / f"{topic}-{partition}"
+        folder = self.data_folder(number) / f"{topic}-{partition}"
         return sorted(folder.glob("*.log"))
 
     def assert_replicas_agree(self, topic: str, partitions: int) -> None:
@@ -221,6 +178,75 @@ class ClusterProcesses:
         )
         sizes = {number: len(log) for number, log in logs.items()}
         return f"partition {partition}, sizes {sizes}, the same up to byte {differs}"
+
+
+class ClusterProcesses(ClusterBooks):
+    """Brokers 1 to N; use `cluster_processes`."""
+
+    def __init__(self, brokers: Mapping[int, BrokerProcess], zookeeper: KazooClient) -> None:
+        self.brokers = dict(brokers)
+        self.broker_ids = tuple(brokers)
+        self._zookeeper = zookeeper
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(broker.bootstrap for broker in self.brokers.values())
+
+    def data_folder(self, number: int) -> Path:
+        return self.brokers[number].data_folder
+
+    # Their lives; without numbers, all of them
+
+    def start(self, *numbers: int) -> None:
+        start_together(self._choose(numbers))
+
+    def kill(self, *numbers: int) -> None:
+        chosen = self._choose(numbers)
+        for broker in chosen:  # all of them, before the first is waited for
+            if broker.is_alive:
+                broker.send_signal(signal.SIGKILL)
+        for broker in chosen:
+            broker.kill()
+
+    def stop(self, number: int) -> None:
+        assert self.brokers[number].stop() == 0, self.brokers[number].output
+
+    def pause(self, number: int) -> None:
+        self.brokers[number].send_signal(signal.SIGSTOP)
+
+    def resume(self, number: int) -> None:
+        self.brokers[number].send_signal(signal.SIGCONT)
+
+    def lose_data(self, number: int) -> None:
+        """As if its disk had been replaced by an empty one."""
+        assert not self.brokers[number].is_alive
+        shutil.rmtree(self.brokers[number].data_folder)
+
+    def _choose(self, numbers: Sequence[int]) -> list[BrokerProcess]:
+        return [self.brokers[number] for number in numbers or self.brokers]
+
+    # What ZooKeeper knows, and is told
+
+    def ask(self, path: str, wanted: Mapping[str, object]) -> None:
+        """By a node, as Kafka's older tools do; waits until it is gone, and all is done."""
+        self._zookeeper.retry(self._zookeeper.create, path, json.dumps(wanted).encode())
+        eventually(lambda: self._zookeeper.retry(self._zookeeper.exists, path) is None, path)
+
+    @contextlib.contextmanager
+    def without_zookeeper(self) -> Iterator[None]:
+        """This test's own session is over meanwhile; another one begins afterwards."""
+        self._zookeeper.stop()
+        yield
+        self._zookeeper.start(PATIENCE_SECONDS)
+
+    def _find(self, path: str) -> dict[str, Any] | None:
+        try:
+            return dict(json.loads(self._zookeeper.retry(self._zookeeper.get, path)[0]))
+        except NoNodeError:
+            return None
+
+    def _children(self, path: str) -> list[str]:
+        return list(self._zookeeper.retry(self._zookeeper.get_children, path))
 
 
 def start_together(brokers: Collection[BrokerProcess]) -> None:

@@ -16,7 +16,7 @@ from typing import Self
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from support import confluent_client
-from support.cluster_processes import ClusterProcesses
+from support.cluster_processes import ClusterBooks
 from support.load import Load, Tail, assert_log_is_what_was_sent
 from support.topics import fresh_name
 from support.waiting import PATIENCE_SECONDS, eventually
@@ -206,7 +206,7 @@ class Committer:
 class Traffic:
     """All of them, on one topic."""
 
-    def __init__(self, cluster: ClusterProcesses, topic: str, partitions: int) -> None:
+    def __init__(self, cluster: ClusterBooks, topic: str, partitions: int) -> None:
         self._cluster = cluster
         self._topic = topic
         self._partitions = partitions
@@ -257,7 +257,7 @@ class Traffic:
 
 @contextlib.contextmanager
 def traffic_on(
-    cluster: ClusterProcesses, show_figure: Callable[[str], None], partitions: int = 3
+    cluster: ClusterBooks, show_figure: Callable[[str], None], partitions: int = 3
 ) -> Iterator[tuple[str, Traffic]]:
     """Clients at work on a new topic, before, during and after; all is checked at the end."""
     topic = cluster.create_topic(partitions)

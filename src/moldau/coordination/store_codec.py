@@ -96,7 +96,7 @@ def _decode(data: bytes, kinds: Mapping[str, Callable[..., T]]) -> T:
     try:
         kind, *fields = json.loads(data)
         return kinds[kind](*fields)
-    except (TypeError, KeyError, IndexError, AttributeError) as error:
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
         raise ValueError(f"no message of a store: {error!r}") from error
 
 

@@ -79,7 +79,7 @@ class _Connection:
 
     def _break(self, reason: str) -> None:
         """The session may come back over another one."""
-        _log.info("a connection to the coordination store has ended: %s", reason)
+        _log.debug("a connection to the coordination store has ended: %s", reason)
         self._server.forget(self)
 
 
@@ -104,6 +104,8 @@ class StoreServer:
 
     async def close(self) -> None:
         """Sessions that are left end with it."""
+        if self._listener.fileno() < 0:
+            return
         asyncio.get_running_loop().remove_reader(self._listener)
         self._listener.close()
         if self._timer is not None:

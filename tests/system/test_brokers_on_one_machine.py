@@ -1,0 +1,201 @@
+"""`moldau start --brokers N`: processes that share one machine and one store, without Java.
+
+Whatever happens to the processes, every acknowledged record is there exactly once (R7), a broker
+that is dead comes back, and nothing is left running that nobody looks after.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from support.broker_process import BrokerProcess, broker_process
+from support.cluster_processes import SESSION_TIMEOUT_MS
+from support.cluster_traffic import traffic_on
+from support.confluent_client import consume, produce
+from support.rows import Row
+from support.supervised_brokers import SupervisedBrokers, is_alive, supervised_brokers
+from support.waiting import eventually
+
+Show = Callable[[str], None]
+
+
+@pytest.fixture
+def brokers(folder: Path) -> Iterator[SupervisedBrokers]:
+    """Three that serve."""
+    with supervised_brokers(folder) as running:
+        running.start()
+        yield running
+
+
+def test_three_brokers_are_one_cluster_and_end_without_a_trace(brokers: SupervisedBrokers) -> None:
+    assert brokers.supervisor.output.startswith(f"listening on {brokers.bootstrap}\n")
+    for number in brokers.broker_ids:
+        assert f"broker {number} at 127.0.0.1:" in brokers.supervisor.output
+    topic = brokers.create_topic(6)
+    assert {view.leader for view in brokers.views(topic).values()} == {1, 2, 3}
+    produce(brokers.bootstrap, topic, [Row(None, b"a")])
+    consume(brokers.bootstrap, topic, 1)
+    socket = brokers.supervisor.data_folder / "coordination.sock"
+    assert stat.S_IMODE(socket.stat().st_mode) == 0o600
+    pids = [brokers.pid_of(number) for number in brokers.broker_ids]
+    assert brokers.supervisor.stop() == 0
+    assert not any(map(is_alive, pids))
+    assert not socket.exists()
+    assert list(brokers.supervisor.data_folder.rglob("*.pid")) == []
+
+
+# kill -9
+
+
+def test_brokers_are_killed_in_turn(brokers: SupervisedBrokers, show_figure: Show) -> None:
+    with traffic_on(brokers, show_figure) as (topic, traffic):
+        for number in brokers.broker_ids:
+            was_controller = brokers.controller() == number
+            brokers.kill(number)
+            brokers.wait_until_led_by_another(topic, number)
+            if was_controller:
+                eventually(lambda: brokers.controller() != number, "another controller")  # noqa: B023
+            traffic.wait_until_it_flows()
+            brokers.wait_until_registered(number)
+            brokers.wait_until_whole()
+    assert brokers.supervisor.output.count("was ended by SIGKILL; it is started again") == 3
+
+
+def test_the_supervisor_is_killed_and_started_again(
+    brokers: SupervisedBrokers, show_figure: Show
+) -> None:
+    with traffic_on(brokers, show_figure) as (_, traffic):
+        pids = brokers.kill_supervisor()
+        brokers.start()  # at once: it waits for the brokers that are ending
+        assert not any(map(is_alive, pids))
+        traffic.wait_until_it_flows()
+
+
+def test_brokers_do_not_outlive_a_supervisor_that_was_killed(brokers: SupervisedBrokers) -> None:
+    pids = brokers.kill_supervisor()
+    eventually(lambda: not any(map(is_alive, pids)), "they end by themselves")
+    assert "the supervisor of this broker has ended" in brokers.supervisor.output
+
+
+# Processes that stand still
+
+
+def test_a_leader_is_paused_beyond_its_session(
+    brokers: SupervisedBrokers, show_figure: Show
+) -> None:
+    with traffic_on(brokers, show_figure) as (topic, traffic):
+        leader = brokers.view(topic).leader
+        brokers.signal_broker(leader, signal.SIGSTOP)
+        brokers.wait_until_led_by_another(topic, leader)
+        assert leader not in brokers.registered()
+        traffic.wait_until_it_flows()
+        brokers.signal_broker(leader, signal.SIGCONT)
+        brokers.wait_until_registered(leader)
+
+
+def test_the_supervisor_is_paused_beyond_all_sessions(
+    brokers: SupervisedBrokers, show_figure: Show
+) -> None:
+    """Nobody leads without a lease; afterwards everybody does, in the same session."""
+    with traffic_on(brokers, show_figure) as (_, traffic):
+        sessions = brokers.sessions()
+        os.kill(brokers.supervisor.pid, signal.SIGSTOP)
+        time.sleep(1.5 * SESSION_TIMEOUT_MS / 1000)
+        os.kill(brokers.supervisor.pid, signal.SIGCONT)
+        traffic.wait_until_it_flows()
+        assert brokers.sessions() == sessions
+
+
+# On purpose
+
+
+def test_a_broker_that_is_stopped_alone_hands_over_and_comes_back(
+    brokers: SupervisedBrokers, show_figure: Show
+) -> None:
+    with traffic_on(brokers, show_figure) as (topic, traffic):
+        for number in brokers.broker_ids:
+            pid = brokers.signal_broker(number, signal.SIGTERM)
+            eventually(lambda: not is_alive(pid), "it has ended")  # noqa: B023
+            brokers.wait_until_registered(number)
+            brokers.wait_until_whole()
+            traffic.wait_until_it_flows()
+        assert traffic.unexpected_errors() == []
+        assert len(brokers.views(topic)) == 3
+
+
+def test_the_first_may_be_alone_before_and_the_others_are_not_left_out_after(folder: Path) -> None:
+    with broker_process(folder / "alone", data_folder=folder / "data") as alone:
+        alone.start()
+        produce(alone.bootstrap, "old", [Row(None, b"alone")])
+        assert alone.stop() == 0
+    with supervised_brokers(folder) as brokers:
+        brokers.start()
+        assert [one.value for one in consume(brokers.bootstrap, "old", 1)] == [b"alone"]
+        topic = brokers.create_topic(3)
+        produce(brokers.bootstrap, topic, [Row(None, b"three")])
+        assert brokers.supervisor.stop() == 0
+        for arguments in ((), ("--brokers", "2")):
+            refused = BrokerProcess(
+                folder / "refused", data_folder=folder / "data", arguments=arguments
+            )
+            refused.launch()
+            assert refused.wait() == 1
+            assert "start with --brokers 3" in refused.output
+            assert topic in refused.output
+        brokers.start()
+        assert [one.value for one in consume(brokers.bootstrap, topic, 1)] == [b"three"]
+
+
+def test_a_folder_is_served_by_one_supervisor_or_one_broker_at_a_time(
+    brokers: SupervisedBrokers, folder: Path
+) -> None:
+    for arguments in ((), ("--brokers", "3")):
+        other = BrokerProcess(
+            folder / "other", data_folder=brokers.supervisor.data_folder, arguments=arguments
+        )
+        other.launch()
+        assert other.wait() == 1
+        assert "another" in other.output
+    assert brokers.registered() == {1, 2, 3}
+
+
+def test_a_long_path_is_no_obstacle(folder: Path) -> None:
+    deep = folder / ("a" * 60) / ("b" * 60)
+    with supervised_brokers(deep, 2) as brokers:
+        brokers.start()
+        produce(brokers.bootstrap, "t", [Row(None, b"deep")])
+        assert brokers.supervisor.stop() == 0
+
+
+def test_what_cannot_be_started_is_explained_and_leaves_nothing(folder: Path) -> None:
+    with supervised_brokers(folder, settings={"num.partitions": "many"}) as brokers:
+        brokers.launch()
+        assert brokers.supervisor.wait() == 1
+        assert "num.partitions" in brokers.supervisor.output
+    taken = BrokerProcess(folder / "taken")
+    with supervised_brokers(folder / "late") as brokers:
+        taken.port = brokers.supervisor.port + 1
+        taken.start()
+        brokers.launch()
+        assert brokers.supervisor.wait() == 1
+        assert "Address already in use" in brokers.supervisor.output
+        assert not any(brokers.find_pid(number) for number in brokers.broker_ids)
+        assert taken.stop() == 0
+
+
+def test_a_thousand_partitions_have_leaders_again_after_a_death(folder: Path) -> None:
+    with supervised_brokers(folder, 2) as brokers:
+        brokers.start()
+        topic = brokers.create_topic(1_000)
+        brokers.kill(2)
+        brokers.wait_until_registered(2)
+        brokers.wait_until_whole()
+        produce(brokers.bootstrap, topic, [Row(None, b"%d" % number) for number in range(100)])
+        assert len(consume(brokers.bootstrap, topic, 100)) == 100

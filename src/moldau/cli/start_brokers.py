@@ -19,8 +19,9 @@ from moldau.broker.supervisor import SupervisedBroker, Supervisor
 from moldau.cli.output import note
 from moldau.clock import MachineClock
 from moldau.config.broker_options import BrokerOptions
-from moldau.storage.directory_loader import read_identity
 from moldau.storage.files import RealFiles
+from moldau.storage.meta_properties import read_meta_properties
+from moldau.storage.rules.file_names import META_PROPERTIES_FILE
 from moldau.workers import ThreadWorkers
 
 MAX_BROKERS = 50
@@ -91,7 +92,7 @@ def _first_id(options: BrokerOptions, files: RealFiles) -> int:
     """The one that was given, else the one of the data folder, else 1, as for a broker alone."""
     if options.broker_id >= 0:
         return options.broker_id
-    found = read_identity(files, Path(options.log_dirs[0]))
+    found = read_meta_properties(files, Path(options.log_dirs[0]) / META_PROPERTIES_FILE)
     return 1 if found is None or found.broker_id is None else found.broker_id
 
 

@@ -34,8 +34,8 @@ from typing import Any
 
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import (
-    Answer,
     CodeAnswer,
+    GroupAnswer,
     JoinAnswer,
     LeaveAnswer,
     PartitionsAnswer,
@@ -49,8 +49,8 @@ from moldau.groups.rules.events import (
     DeleteGroup,
     DeleteOffsets,
     DeleteTopics,
-    Event,
     ExpireOffsets,
+    GroupEvent,
     GroupTimer,
     Heartbeat,
     Join,
@@ -64,7 +64,7 @@ from moldau.groups.rules.invariants import check_group, check_timers
 from moldau.groups.rules.limits import GroupLimits
 from moldau.groups.rules.members import GroupProtocol
 from moldau.groups.rules.outcome import Arm, Disarm, Outcome
-from moldau.groups.rules.records import CommittedOffset, GroupRecord, Record
+from moldau.groups.rules.records import CommittedOffset, CoordinatorRecord, GroupRecord
 
 GROUP = "readers"
 START_MS = 1_000_000
@@ -85,7 +85,7 @@ class Stage:
     def __init__(self) -> None:
         self.limits = GroupLimits()
         self.groups = Groups(self.limits)
-        self.log: list[Record] = []
+        self.log: list[CoordinatorRecord] = []
         self.now_ms = START_MS
         self.timers: dict[GroupTimer, int] = {}  # when they are due
         self._ids: dict[str, str] = {}  # of members, by their names
@@ -276,7 +276,7 @@ class Stage:
 
     # The machine
 
-    def _request(self, event: Event, name: str) -> None:
+    def _request(self, event: GroupEvent, name: str) -> None:
         request = next(self._requests)
         self._asked[request] = name
         outcome = self.groups.handle(event, self.now_ms, request)
@@ -284,7 +284,7 @@ class Stage:
         if request in self._asked:
             self._lines.append(f"{name} waits")
 
-    def _happen(self, event: Event) -> None:
+    def _happen(self, event: GroupEvent) -> None:
         self._perform(self.groups.handle(event, self.now_ms), NO_REQUEST)
 
     def _perform(self, outcome: Outcome, own_request: int) -> None:
@@ -313,7 +313,7 @@ class Stage:
 
     # Text
 
-    def _tell(self, name: str, answer: Answer) -> None:
+    def _tell(self, name: str, answer: GroupAnswer) -> None:
         if isinstance(answer, JoinAnswer):
             self._learn(name, answer)
         self._lines.append(f"{name} <- {_words(answer)}")
@@ -332,7 +332,7 @@ class Stage:
     def _generation_of(self, name: str, options: dict[str, str]) -> int:
         return int(options.pop("generation", self._generations.get(name, 0)))
 
-    def _describe(self, record: Record) -> str:
+    def _describe(self, record: CoordinatorRecord) -> str:
         if not isinstance(record, GroupRecord):
             at = "is forgotten" if record.committed is None else f"at {record.committed.offset}"
             return f"{record.topic}-{record.partition} {at}"
@@ -370,7 +370,7 @@ def _metadata(text: str) -> bytes:
     return re.sub(rb"\\(\d)", lambda found: bytes([int(found[1])]), text.encode())
 
 
-def _words(answer: Answer) -> str:
+def _words(answer: GroupAnswer) -> str:
     error = answer.error.name.upper()
     match answer:
         case JoinAnswer(error=ErrorCode.member_id_required):

@@ -31,7 +31,7 @@ from moldau.cluster.broker_registration import BrokerRegistration
 from moldau.cluster.cluster_identity import ensure_layout, require_same_cluster
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.departure import (
-    Condition,
+    ReplicaCondition,
     decide_condition,
     plan_hand_over,
     plan_return,
@@ -159,7 +159,7 @@ class ClusterMembership:
     def _min_in_sync_of(self, topic: TopicState) -> int:
         return min_in_sync_of(topic, self._options())
 
-    def _condition_of(self, topic: TopicState, number: int) -> Condition:
+    def _condition_of(self, topic: TopicState, number: int) -> ReplicaCondition:
         key = TopicPartition(topic.name, number)
         store, log = self._log_store, self._log_store.logs.get(key)
         return decide_condition(

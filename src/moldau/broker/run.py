@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from moldau.broker.ports import Ports
-from moldau.broker.server import Broker
+from moldau.broker.server import BrokerServer
 from moldau.broker.stored_replicas import refuse_several_brokers
 from moldau.clock import Clock, MachineClock
 from moldau.config.broker_options import BrokerOptions
@@ -164,7 +164,7 @@ async def _unless_stopping(
 
 
 async def run_broker(
-    static: Mapping[str, str], on_ready: Callable[[Broker], None], ports: Ports | None = None
+    static: Mapping[str, str], on_ready: Callable[[BrokerServer], None], ports: Ports | None = None
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, then stop cleanly; on this machine, or on other ports.
 
@@ -188,7 +188,7 @@ async def run_broker(
         return _unless_stopping(stopping, ports.open_coordination(folder))
 
     try:
-        broker = Broker(static, replace(ports, open_coordination=open_coordination))
+        broker = BrokerServer(static, replace(ports, open_coordination=open_coordination))
         try:
             await broker.start()
         except _StoppedError:
@@ -202,7 +202,7 @@ async def run_broker(
         ports.close()
 
 
-async def _wait_until_told(stopping: asyncio.Event, broker: Broker) -> None:
+async def _wait_until_told(stopping: asyncio.Event, broker: BrokerServer) -> None:
     """Return when the broker shall stop. Raises `BrokerFailedError` when it cannot go on."""
     told = asyncio.ensure_future(stopping.wait())
     failed = asyncio.ensure_future(broker.wait_until_failed())

@@ -94,7 +94,7 @@ class _Parts(NamedTuple):
     replication: Replication
 
 
-class Broker:
+class BrokerServer:
     """One broker. `start` once, `stop` once."""
 
     def __init__(self, static: Mapping[str, str], ports: Ports) -> None:

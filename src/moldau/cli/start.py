@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from moldau.broker.server import Broker
+    from moldau.broker.server import BrokerServer
 
 
 def start(
@@ -111,6 +111,6 @@ def start(
         asyncio.run(run_broker(settings, _announce))
 
 
-def _announce(broker: Broker) -> None:
+def _announce(broker: BrokerServer) -> None:
     """Scripts wait for this line, so it must not stay in a buffer; `echo` flushes."""
     typer.echo(f"listening on {broker.bootstrap}")

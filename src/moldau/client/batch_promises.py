@@ -22,7 +22,7 @@ from moldau.model.protocol_numbers import NO_OFFSET, NO_TIMESTAMP
 
 _log = logging.getLogger(__name__)
 
-Listener: TypeAlias = Callable[[], None]
+PromiseListener: TypeAlias = Callable[[], None]
 
 
 class BatchPromise:
@@ -34,7 +34,7 @@ class BatchPromise:
         self.partition = partition
         self.is_kept = False
         self.outcome: Delivered | NotDelivered | Divided[BatchPromise] | None = None
-        self._listeners: list[Listener] = []
+        self._listeners: list[PromiseListener] = []
         self._parts_due = 0
 
     def keep(self, outcome: Delivered | NotDelivered | Divided[BatchPromise]) -> None:
@@ -47,7 +47,7 @@ class BatchPromise:
         else:
             self._settle()
 
-    def listen(self, listener: Listener) -> None:
+    def listen(self, listener: PromiseListener) -> None:
         """Have the listener called when the promise is kept; at once if it is already."""
         if self.is_kept:
             call_safely(listener)
@@ -131,7 +131,7 @@ class SharedPromise(BatchPromise):
         """Do not let the batch wait for more records."""
         self._hurry(self)
 
-    def listen(self, listener: Listener) -> None:
+    def listen(self, listener: PromiseListener) -> None:
         with self.condition:
             if not self.is_kept:
                 self._listeners.append(listener)
@@ -147,7 +147,7 @@ class SharedPromise(BatchPromise):
             call_safely(listener)
 
 
-def call_safely(listener: Listener) -> None:
+def call_safely(listener: PromiseListener) -> None:
     """A listener of the user's must not end the producer's own work."""
     try:
         listener()

@@ -17,7 +17,7 @@ from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.client.rules.delivery import Deserializer
 from moldau.client.rules.subscription import Pattern
 from moldau.client.simple_consumer import FetchedRecords
-from moldau.client.user_calls import Listener
+from moldau.client.user_calls import RebalanceListener
 from moldau.errors import KafkaError
 from moldau.model import TopicPartition
 
@@ -62,9 +62,9 @@ class Consumer(ConsumerFace):
         assignors: Sequence[str | Assignor] | None = None,
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
-        on_assigned: Listener | None = None,
-        on_revoked: Listener | None = None,
-        on_lost: Listener | None = None,
+        on_assigned: RebalanceListener | None = None,
+        on_revoked: RebalanceListener | None = None,
+        on_lost: RebalanceListener | None = None,
         **options: object,
     ) -> None: ...
     def subscribe(

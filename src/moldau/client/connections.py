@@ -61,7 +61,7 @@ class ConnectionSettings:
     outages: BrokerOutages = field(default_factory=BrokerOutages, compare=False)
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """A response: the frame, and where its body begins."""
 
     frame: memoryview
@@ -74,7 +74,7 @@ class _Due(NamedTuple):
     correlation_id: int
     api_key: int
     version: int
-    arrived: asyncio.Future[Answer]
+    arrived: asyncio.Future[Response]
     timer: Timer
 
 
@@ -123,7 +123,7 @@ class BrokerConnection:
 
     async def exchange(
         self, api: Api, version: int, body: Sequence[Buffer], *, extra_seconds: float = 0.0
-    ) -> Answer:
+    ) -> Response:
         """Send an encoded body and wait for the answer.
 
         `extra_seconds` is how long the broker was asked to wait before it answers.
@@ -133,7 +133,7 @@ class BrokerConnection:
 
     async def post(
         self, api: Api, version: int, body: Sequence[Buffer], *, extra_seconds: float = 0.0
-    ) -> asyncio.Future[Answer]:
+    ) -> asyncio.Future[Response]:
         """Send an encoded body; the answer can be waited for later, after further requests."""
         async with self._sending:
             due = self._expect(api, version, extra_seconds)
@@ -167,7 +167,7 @@ class BrokerConnection:
             row.api_key: VersionRange(row.min_version, row.max_version) for row in served.api_keys
         }
 
-    async def _ask_versions(self, version: int) -> Answer:
+    async def _ask_versions(self, version: int) -> Response:
         values = {
             "client_software_name": "moldau",
             "client_software_version": self._settings.client_version,
@@ -257,7 +257,7 @@ class BrokerConnection:
             self._is_quiet = False
             self._settings.outages.on_answer(self.address, self._clock.monotonic())
         if not due.arrived.done():  # it is done when its waiter was cancelled
-            due.arrived.set_result(Answer(view, position))
+            due.arrived.set_result(Response(view, position))
 
     def _on_timeout(self, api: Api, timeout_seconds: float) -> None:
         self._finish(
@@ -286,7 +286,7 @@ class BrokerConnection:
                 due.arrived.exception()  # seen: the sender may have raised it already
 
 
-def _refuses_version(answer: Answer) -> bool:
+def _refuses_version(answer: Response) -> bool:
     code = answer.frame[answer.position : answer.position + _ERROR_CODE_BYTES]
     return int.from_bytes(code, "big", signed=True) == ErrorCode.unsupported_version
 

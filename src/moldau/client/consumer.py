@@ -32,7 +32,7 @@ from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.client.rules.delivery import Deserializer, Position, RawBatch
 from moldau.client.rules.readers import Reader
 from moldau.client.rules.subscription import Pattern, subscribe_to
-from moldau.client.user_calls import Listener
+from moldau.client.user_calls import RebalanceListener
 from moldau.clock import Clock
 from moldau.errors import ClosedClientError, CommitFailedError, ConfigurationError
 from moldau.model import TopicPartition
@@ -233,9 +233,9 @@ class AsyncConsumer(AsyncRecords):
         assignors: Sequence[str | Assignor] | None = None,
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
-        on_assigned: Listener | None = None,
-        on_revoked: Listener | None = None,
-        on_lost: Listener | None = None,
+        on_assigned: RebalanceListener | None = None,
+        on_revoked: RebalanceListener | None = None,
+        on_lost: RebalanceListener | None = None,
         network: Network | None = None,
         clock: Clock | None = None,
         random: Random | None = None,

@@ -26,13 +26,13 @@ from moldau.client.group_values import GroupOffset
 from moldau.client.rules.cluster_metadata import Broker
 from moldau.client.rules.consumer_instructions import (
     Failure,
-    Join,
-    Leave,
     LookUpCommitted,
-    Offsets,
+    OffsetsToCommit,
     SendCommit,
     SendHeartbeat,
-    Sync,
+    SendJoin,
+    SendLeave,
+    SendSync,
 )
 from moldau.client.rules.group_errors import Reaction, react_to
 from moldau.client.rules.group_protocol import PROTOCOL_TYPE
@@ -196,17 +196,17 @@ class Coordinator:
 
     # Membership
 
-    def join(self, asked: Join) -> None:
+    def join(self, asked: SendJoin) -> None:
         _cancel(self._heartbeat)  # its answer means nothing any more, nor does its failure
         self._request = self._spawn(self._request_place(lambda: self._join(asked)))
 
-    def sync(self, asked: Sync) -> None:
+    def sync(self, asked: SendSync) -> None:
         self._request = self._spawn(self._request_place(lambda: self._sync(asked)))
 
     def heartbeat(self, asked: SendHeartbeat) -> None:
         self._heartbeat = self._spawn(self._beat(asked))
 
-    def leave(self, asked: Leave) -> None:
+    def leave(self, asked: SendLeave) -> None:
         if asked.is_last:
             _cancel(self._heartbeat)
             _cancel(self._request)
@@ -223,7 +223,7 @@ class Coordinator:
             with self._turns as machine:
                 machine.require_membership().request_failed(error)
 
-    async def _join(self, asked: Join) -> None:
+    async def _join(self, asked: SendJoin) -> None:
         settings = self._settings
         values = {
             "group_id": self._group_id,
@@ -259,7 +259,7 @@ class Coordinator:
         with self._turns as machine:
             machine.require_membership().joined(joined)
 
-    async def _sync(self, asked: Sync) -> None:
+    async def _sync(self, asked: SendSync) -> None:
         values = {
             "group_id": self._group_id,
             "generation_id": asked.generation_id,
@@ -300,7 +300,7 @@ class Coordinator:
             with self._turns as machine:
                 machine.require_membership().heartbeat_answered(asked.heart)
 
-    async def _leave(self, asked: Leave) -> None:
+    async def _leave(self, asked: SendLeave) -> None:
         if asked.drops_connection:
             await self._own_link.close()
         if asked.member_id:
@@ -310,7 +310,7 @@ class Coordinator:
             with self._turns as machine:
                 machine.left()
 
-    async def _send_leave(self, asked: Leave) -> None:
+    async def _send_leave(self, asked: SendLeave) -> None:
         connection = await self._own_link.connect()
         version = connection.choose_version(LEAVE_GROUP)
         values: dict[str, object] = {"group_id": self._group_id}
@@ -447,7 +447,7 @@ class Coordinator:
         return found
 
 
-def _commit_topics(offsets: Offsets) -> list[dict[str, object]]:
+def _commit_topics(offsets: OffsetsToCommit) -> list[dict[str, object]]:
     topics: defaultdict[str, list[dict[str, object]]] = defaultdict(list)
     for partition, wanted in offsets.items():
         topics[partition.topic].append(

@@ -28,33 +28,33 @@ from moldau.client.rules.addresses import parse_bootstrap
 from moldau.client.rules.assignors import Assignor
 from moldau.client.rules.commits import CommitMode
 from moldau.client.rules.consumer_instructions import (
-    Arm,
+    ArmTimer,
+    ConsumerInstruction,
+    ConsumerTimer,
     Fetch,
     FinishCommit,
-    Instruction,
-    Join,
     LearnTopics,
-    Leave,
-    Log,
     LookUpCommitted,
     LookUpOffsets,
-    Offsets,
+    OffsetsToCommit,
     Refresh,
     SendCommit,
     SendHeartbeat,
-    Sync,
-    Timer,
+    SendJoin,
+    SendLeave,
+    SendSync,
     Validate,
+    WriteLog,
 )
 from moldau.client.rules.consumer_machine import ConsumerMachine
 from moldau.client.rules.delivery import Decoding, Position
 from moldau.client.rules.fetch_plan import FetchSettings
-from moldau.client.rules.hand_over import Event
+from moldau.client.rules.hand_over import RebalanceEvent
 from moldau.client.rules.membership import MembershipSettings
 from moldau.client.rules.positions import PartitionTable
 from moldau.client.rules.readers import Reader, Readers
 from moldau.client.rules.subscription import TopicSelection
-from moldau.client.user_calls import Listener, RunCall, UserCalls
+from moldau.client.user_calls import RebalanceListener, RunCall, UserCalls
 from moldau.clock import Clock, SystemClock, finish_within
 from moldau.clock import Timer as ArmedTimer
 from moldau.config.client_consumer_options import ConsumerOptions
@@ -83,7 +83,7 @@ class ConsumerCore:
         group_id: str | None,
         commit_mode: CommitMode,
         assignors: Sequence[Assignor],
-        listeners: Mapping[Event, Listener],
+        listeners: Mapping[RebalanceEvent, RebalanceListener],
         decoding: Decoding,
         network: Network | None = None,
         clock: Clock | None = None,
@@ -174,7 +174,7 @@ class ConsumerCore:
         if has_news:
             self._news.announce()
 
-    def _perform(self, instruction: Instruction) -> None:
+    def _perform(self, instruction: ConsumerInstruction) -> None:
         match instruction:
             case Fetch():
                 self._fetching.fetch(instruction)
@@ -186,9 +186,9 @@ class ConsumerCore:
                 self._fetching.validate(instruction)
             case LearnTopics():
                 self._fetching.learn_topics(instruction)
-            case Arm(timer, seconds):
+            case ArmTimer(timer, seconds):
                 self._armed.add(_Armed(self, timer, seconds))
-            case Log(is_warning, message):
+            case WriteLog(is_warning, message):
                 _log.log(logging.WARNING if is_warning else logging.INFO, "%s", message)
             case FinishCommit(commit_id, failure):
                 self._finish_commit(commit_id, failure)
@@ -198,18 +198,18 @@ class ConsumerCore:
     def _ask_coordinator(
         self,
         coordinator: Coordinator,
-        instruction: LookUpCommitted | Join | Sync | SendHeartbeat | Leave | SendCommit,
+        instruction: LookUpCommitted | SendJoin | SendSync | SendHeartbeat | SendLeave | SendCommit,
     ) -> None:
         match instruction:
             case LookUpCommitted():
                 coordinator.look_up(instruction)
-            case Join():
+            case SendJoin():
                 coordinator.join(instruction)
-            case Sync():
+            case SendSync():
                 coordinator.sync(instruction)
             case SendHeartbeat():
                 coordinator.heartbeat(instruction)
-            case Leave():
+            case SendLeave():
                 coordinator.leave(instruction)
             case SendCommit():
                 coordinator.commit(instruction)
@@ -337,7 +337,7 @@ class ConsumerCore:
 
     # Commits
 
-    async def commit(self, offsets: Offsets | None, timeout_seconds: float | None) -> None:
+    async def commit(self, offsets: OffsetsToCommit | None, timeout_seconds: float | None) -> None:
         wanted = self.given_offsets() if offsets is None else offsets
         epochs = self.table.find_epochs(wanted)
         await self._commit(wanted, timeout_seconds)
@@ -351,7 +351,7 @@ class ConsumerCore:
             }
         )
 
-    async def _commit(self, offsets: Offsets, timeout_seconds: float | None = None) -> None:
+    async def _commit(self, offsets: OffsetsToCommit, timeout_seconds: float | None = None) -> None:
         commits = self._machine.require_commits()
         if timeout_seconds is None:
             timeout_seconds = self.options.default_api_timeout_ms / 1000
@@ -497,7 +497,7 @@ class _Armed:
 
     __slots__ = ("_running", "timer")
 
-    def __init__(self, core: ConsumerCore, timer: Timer, seconds: float) -> None:
+    def __init__(self, core: ConsumerCore, timer: ConsumerTimer, seconds: float) -> None:
         self.timer = timer
         self._running: ArmedTimer = core.clock.call_later(seconds, lambda: core.fire(self))
 

@@ -27,7 +27,7 @@ from moldau.client.rules.consumer_instructions import (
 )
 from moldau.client.rules.delivery import Position
 from moldau.client.rules.fetch_plan import FetchSettings
-from moldau.client.rules.look_ups import EpochEnd
+from moldau.client.rules.look_ups import LeaderEpochEnd
 from moldau.client.user_calls import Turns
 from moldau.errors import ClientError, ErrorCode, KafkaError, MalformedFrameError
 from moldau.model import TopicPartition
@@ -256,7 +256,7 @@ class Fetching:
 
     async def _validate(self, asked: Validate) -> None:
         """Ask the new leaders whether they have what was read from the old ones (KIP-320)."""
-        found: list[EpochEnd] = []
+        found: list[LeaderEpochEnd] = []
         try:
             by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
             for partition in asked.fetch_epochs:
@@ -273,7 +273,7 @@ class Fetching:
 
     async def _find_epoch_ends(
         self, leader_id: int, fetch_epochs: Mapping[TopicPartition, int]
-    ) -> list[EpochEnd]:
+    ) -> list[LeaderEpochEnd]:
         metadata = self._client.metadata.current
         leader_epochs = {one: metadata.require_partition(one).leader_epoch for one in fetch_epochs}
         topics: defaultdict[str, list[dict[str, object]]] = defaultdict(list)
@@ -291,7 +291,7 @@ class Fetching:
         }
         connection = await self._client.connect_to_broker(leader_id)
         answer = await connection.call(OFFSET_FOR_LEADER_EPOCH, values, _EPOCH_DROPPABLE)
-        found: list[EpochEnd] = []
+        found: list[LeaderEpochEnd] = []
         for topic in cast("OffsetForLeaderEpochResponse", answer).topics:
             for row in topic.partitions:
                 partition = TopicPartition(topic.topic, row.partition)
@@ -301,6 +301,6 @@ class Fetching:
                 end = Position(row.end_offset, row.leader_epoch)
                 is_known = end.offset != NO_OFFSET
                 found.append(
-                    EpochEnd(partition, leader_epochs[partition], end if is_known else None)
+                    LeaderEpochEnd(partition, leader_epochs[partition], end if is_known else None)
                 )
         return found

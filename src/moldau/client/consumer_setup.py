@@ -14,8 +14,8 @@ from moldau.client.rules.assignors import Assignor, require_assignor
 from moldau.client.rules.commits import CommitMode
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.client.rules.delivery import Decoding, Deserializer
-from moldau.client.rules.hand_over import Event
-from moldau.client.user_calls import Listener, UserCall
+from moldau.client.rules.hand_over import RebalanceEvent
+from moldau.client.user_calls import RebalanceListener, UserCall
 from moldau.clock import Clock
 from moldau.config.client_consumer_options import ConsumerOptions
 from moldau.errors import ConfigurationError
@@ -40,9 +40,9 @@ class ConsumerArguments:
     assignors: Sequence[str | Assignor] | None = None
     key_deserializer: Deserializer | None = None
     value_deserializer: Deserializer | None = None
-    on_assigned: Listener | None = None
-    on_revoked: Listener | None = None
-    on_lost: Listener | None = None
+    on_assigned: RebalanceListener | None = None
+    on_revoked: RebalanceListener | None = None
+    on_lost: RebalanceListener | None = None
 
 
 def make_core(
@@ -71,11 +71,11 @@ def make_core(
     )
 
 
-def _listeners(arguments: ConsumerArguments) -> dict[Event, Listener]:
+def _listeners(arguments: ConsumerArguments) -> dict[RebalanceEvent, RebalanceListener]:
     given = {
-        Event.ASSIGNED: arguments.on_assigned,
-        Event.REVOKED: arguments.on_revoked,
-        Event.LOST: arguments.on_lost,
+        RebalanceEvent.ASSIGNED: arguments.on_assigned,
+        RebalanceEvent.REVOKED: arguments.on_revoked,
+        RebalanceEvent.LOST: arguments.on_lost,
     }
     return {event: listener for event, listener in given.items() if listener is not None}
 

@@ -16,7 +16,7 @@ from kio.schema.errors import ErrorCode
 
 from moldau.client.broker_errors import error_for
 from moldau.client.cluster_client import ClusterClient
-from moldau.client.connections import Answer, BrokerConnection
+from moldau.client.connections import BrokerConnection, Response
 from moldau.client.rules.producer_batches import ProducerBatch
 from moldau.client.rules.producer_instructions import PartitionAnswer
 from moldau.config.client_options import ACKS_NONE, ProducerOptions
@@ -123,7 +123,7 @@ class BrokerLink:
             return
         arrived.add_done_callback(lambda future: self._on_arrival(future, version, batches))
 
-    async def _post(self, batches: Sequence[Batch]) -> tuple[asyncio.Future[Answer] | None, int]:
+    async def _post(self, batches: Sequence[Batch]) -> tuple[asyncio.Future[Response] | None, int]:
         connection = await self._client.connect_to_broker(self._broker_id)
         version = self._exchange.choose_version(connection)
         if self._workers is not None:
@@ -145,7 +145,7 @@ class BrokerLink:
             self._give_back(same_answer(batches, BrokerUnreachableError(str(error))))
 
     def _on_arrival(
-        self, arrived: asyncio.Future[Answer], version: int, batches: Sequence[Batch]
+        self, arrived: asyncio.Future[Response], version: int, batches: Sequence[Batch]
     ) -> None:
         if arrived.cancelled():
             self._give_back(same_answer(batches, ClientError("the producer is closed")))
@@ -210,7 +210,7 @@ class ProduceExchange:
         topics = group_by_topic((*batch.partition, batch.encoded or b"") for batch in batches)
         return encode_produce_request(version, self.acks, self._timeout_ms, topics)
 
-    def read(self, version: int, answer: Answer, batches: Sequence[Batch]) -> Exchanged:
+    def read(self, version: int, answer: Response, batches: Sequence[Batch]) -> Exchanged:
         """What the response says; of a batch that it does not mention the answer is lost."""
         try:
             answers, throttle_time_ms = parse_produce_response(

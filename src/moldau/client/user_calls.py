@@ -11,16 +11,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from typing import Final, TypeAlias
 
-from moldau.client.rules.consumer_instructions import Partitions
+from moldau.client.rules.consumer_instructions import PartitionSet
 from moldau.client.rules.consumer_machine import ConsumerMachine
-from moldau.client.rules.hand_over import Call, Event
+from moldau.client.rules.hand_over import Call, RebalanceEvent
 from moldau.errors import ConfigurationError
 
 INSIDE_A_CALL: Final = (
     "a function for rebalances can neither ask for records nor close the consumer"
 )
 
-Listener: TypeAlias = Callable[[Partitions], object]
+RebalanceListener: TypeAlias = Callable[[PartitionSet], object]
 """A function of the program's; what it gives back is awaited by an AsyncConsumer if it can be."""
 
 Turns: TypeAlias = AbstractContextManager[ConsumerMachine]
@@ -30,7 +30,7 @@ Turns: TypeAlias = AbstractContextManager[ConsumerMachine]
 class UserCall:
     """One call; `finish` is called on the loop when it was made."""
 
-    def __init__(self, call: Call, listener: Listener) -> None:
+    def __init__(self, call: Call, listener: RebalanceListener) -> None:
         self.call = call
         self.listener = listener
         self.partitions = call.partitions
@@ -57,7 +57,7 @@ class UserCalls:
         self,
         machine: ConsumerMachine,
         turns: Turns,
-        listeners: Mapping[Event, Listener],
+        listeners: Mapping[RebalanceEvent, RebalanceListener],
         on_failure: Callable[[Exception], None],
     ) -> None:
         self._machine = machine

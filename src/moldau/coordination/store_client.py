@@ -11,7 +11,7 @@ from moldau.coordination.store_session import StoreGoneError
 from moldau.coordination.store_socket import StoreSocket
 
 
-class SocketConnection:
+class StoreSocketConnection:
     """One way to the service: the `StoreConnection` of a session."""
 
     def __init__(
@@ -49,7 +49,7 @@ class SocketConnector:
 
     def __call__(
         self, deliver: Callable[[ToClient], None], on_broken: Callable[[], None]
-    ) -> SocketConnection | None:
+    ) -> StoreSocketConnection | None:
         connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connecting.setblocking(False)
         try:
@@ -65,4 +65,4 @@ class SocketConnector:
         except BaseException:
             connecting.close()
             raise
-        return SocketConnection(connecting, deliver, on_broken)
+        return StoreSocketConnection(connecting, deliver, on_broken)

@@ -32,7 +32,7 @@ from moldau.coordination.port import (
 )
 from moldau.coordination.tree import ROOT, parent_of
 from moldau.coordination.watches import WatchKind
-from moldau.coordination.zookeeper_client import Client, Result, Stat
+from moldau.coordination.zookeeper_client import Result, Stat, StoreClient
 from moldau.coordination.zookeeper_errors import UnknownRequestError, translate
 from moldau.coordination.zookeeper_heartbeats import Heartbeats
 from moldau.coordination.zookeeper_link import Link
@@ -272,7 +272,9 @@ class ZookeeperSession:
             return []
         return sorted(names)
 
-    async def _ask_many(self, requests: Sequence[Callable[[Client], Result[T]]]) -> list[T | None]:
+    async def _ask_many(
+        self, requests: Sequence[Callable[[StoreClient], Result[T]]]
+    ) -> list[T | None]:
         """All answers in order; None where there is no node. One request follows the other."""
         answers = await asyncio.gather(
             *(self._link.call(request) for request in requests), return_exceptions=True
@@ -398,7 +400,7 @@ class ZookeeperSession:
             raise SessionExpiredError(f"session {self.session_id:#x} is over")
 
 
-def _read_many(full_paths: Sequence[str], client: Client) -> Result[list[Found]]:
+def _read_many(full_paths: Sequence[str], client: StoreClient) -> Result[list[Found]]:
     return read_many(client, full_paths)
 
 
@@ -411,13 +413,13 @@ def _node_or_none(found: Found) -> Node | None:
     raise error
 
 
-def _get(full_path: str, client: Client) -> Result[tuple[bytes | None, Stat]]:
+def _get(full_path: str, client: StoreClient) -> Result[tuple[bytes | None, Stat]]:
     return client.get_async(full_path)
 
 
-def _exists(full_path: str, client: Client) -> Result[Stat | None]:
+def _exists(full_path: str, client: StoreClient) -> Result[Stat | None]:
     return client.exists_async(full_path)
 
 
-def _children(full_path: str, client: Client) -> Result[tuple[list[str], Stat]]:
+def _children(full_path: str, client: StoreClient) -> Result[tuple[list[str], Stat]]:
     return client.get_children_async(full_path, include_data=True)

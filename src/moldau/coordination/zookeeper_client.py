@@ -79,7 +79,7 @@ class Transaction(Protocol):
     def commit_async(self) -> Result[list[object]]: ...
 
 
-class Client(Protocol):
+class StoreClient(Protocol):
     """The part of kazoo's client that is used here."""
 
     @property
@@ -174,7 +174,7 @@ def make_client(
     *,
     on_state: Callable[[str], None],
     on_connected: Callable[[float], None],
-) -> Client:
+) -> StoreClient:
     """Not started. It is told of states and connections in its thread."""
     client = KazooClient(
         hosts=",".join(settings.servers),
@@ -191,11 +191,11 @@ def make_client(
     )
     client.add_listener(on_state)
     _tell_when_connected(client, on_connected)
-    typed: Client = client
+    typed: StoreClient = client
     return typed
 
 
-def ask(client: Client, request: object) -> Result[Any]:
+def ask(client: StoreClient, request: object) -> Result[Any]:
     """Send a request that kazoo has no method for; it gives its type, its bytes, and reads some."""
     inner: Any = client
     answer: Result[Any] = inner.handler.async_result()
@@ -203,7 +203,7 @@ def ask(client: Client, request: object) -> Result[Any]:
     return answer
 
 
-def stop_client(client: Client) -> None:
+def stop_client(client: StoreClient) -> None:
     """End the session and the thread. Blocks."""
     try:
         client.stop()

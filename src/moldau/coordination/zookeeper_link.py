@@ -27,9 +27,9 @@ from moldau.coordination.port import SessionExpiredError, StoreLostError
 from moldau.coordination.zookeeper_client import (
     LOST,
     SUSPENDED,
-    Client,
     LoopHandler,
     Result,
+    StoreClient,
     make_client,
     stop_client,
 )
@@ -147,7 +147,7 @@ class Link:
 
     # Calls
 
-    def call(self, request: Callable[[Client], Result[T]]) -> asyncio.Future[T]:
+    def call(self, request: Callable[[StoreClient], Result[T]]) -> asyncio.Future[T]:
         """Ask when attached and when it is its turn; calls are sent in the order they are made.
 
         Ends with what the port raises: `StoreLostError` when nobody could be asked in time,
@@ -165,14 +165,14 @@ class Link:
             self._arm(call)
         return future
 
-    def call_at_once(self, request: Callable[[Client], Result[T]]) -> asyncio.Future[T]:
+    def call_at_once(self, request: Callable[[StoreClient], Result[T]]) -> asyncio.Future[T]:
         """Ask now, before those who wait for their turn; only while attached."""
         future: asyncio.Future[T] = self._loop.create_future()
         self._send(self._make_call(request, future))
         return future
 
     def _make_call(
-        self, request: Callable[[Client], Result[T]], future: asyncio.Future[T]
+        self, request: Callable[[StoreClient], Result[T]], future: asyncio.Future[T]
     ) -> _Call:
         def send() -> None:
             try:

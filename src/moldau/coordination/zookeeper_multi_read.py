@@ -21,7 +21,7 @@ from kazoo.protocol.serialization import (
 )
 from kazoo.protocol.states import ZnodeStat
 
-from moldau.coordination.zookeeper_client import Client, Result, Stat, ask
+from moldau.coordination.zookeeper_client import Result, Stat, StoreClient, ask
 
 READS_AT_ONCE = 100
 """A node has up to 1 MB, most have a hundred bytes."""
@@ -66,5 +66,5 @@ class MultiRead:
                 offset += stat_struct.size
 
 
-def read_many(client: Client, paths: Sequence[str]) -> Result[list[Found]]:
+def read_many(client: StoreClient, paths: Sequence[str]) -> Result[list[Found]]:
     return ask(client, MultiRead(tuple(paths)))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from moldau.coordination.port import Check, Create, Delete, Node, Operation, SetData
 from moldau.coordination.tree import ROOT, parent_of
 from moldau.coordination.zookeeper_access import access_list
-from moldau.coordination.zookeeper_client import Client, Result, Stat, Transaction
+from moldau.coordination.zookeeper_client import Result, Stat, StoreClient, Transaction
 from moldau.coordination.zookeeper_errors import first_failure
 from moldau.coordination.zookeeper_settings import ZookeeperSettings
 
@@ -23,7 +23,7 @@ class Requests:
     def __init__(self, settings: ZookeeperSettings) -> None:
         self._settings = settings
 
-    def create(self, client: Client, operation: Create) -> Result[str]:
+    def create(self, client: StoreClient, operation: Create) -> Result[str]:
         return client.create_async(
             self._settings.full_path(operation.path),
             operation.data,
@@ -32,11 +32,11 @@ class Requests:
             operation.sequential,
         )
 
-    def make_plain(self, client: Client, full_path: str) -> Result[str]:
+    def make_plain(self, client: StoreClient, full_path: str) -> Result[str]:
         """A node on the way to the root, which may be above what is the cluster's own."""
         return client.create_async(full_path, b"", self._access(ROOT), False, False)
 
-    def commit(self, client: Client, operations: Sequence[Operation]) -> Result[list[object]]:
+    def commit(self, client: StoreClient, operations: Sequence[Operation]) -> Result[list[object]]:
         transaction = client.transaction()
         for operation in operations:
             self._add(transaction, operation)

@@ -40,8 +40,8 @@ from moldau.groups.rules.events import (
     DeleteGroup,
     DeleteOffsets,
     DeleteTopics,
-    Event,
     ExpireOffsets,
+    GroupEvent,
     Heartbeat,
     Join,
     Leave,
@@ -178,15 +178,15 @@ class GroupCoordinator:
 
     # The way to the shard
 
-    def _submit(self, event: Event) -> Eventually[object]:
+    def _submit(self, event: GroupEvent) -> Eventually[object]:
         return self._shard_of(event.group_id).submit(event)
 
-    def _submit_making_topic(self, event: Event) -> Eventually[object]:
+    def _submit_making_topic(self, event: GroupEvent) -> Eventually[object]:
         if self.topic.is_ready:
             return self._submit(event)
         return self._submit_with_topic(event)
 
-    async def _submit_with_topic(self, event: Event) -> object:
+    async def _submit_with_topic(self, event: GroupEvent) -> object:
         await self.topic.ensure()
         answer = self._submit(event)
         return await answer if isinstance(answer, Awaitable) else answer
@@ -301,7 +301,7 @@ class GroupCoordinator:
             await self._clock.sleep(self._options().offsets_retention_check_interval_ms / 1000)
             await self._tell_all(lambda group_id: ExpireOffsets(group_id=group_id))
 
-    async def _tell_all(self, event_for: Callable[[str], Event]) -> None:
+    async def _tell_all(self, event_for: Callable[[str], GroupEvent]) -> None:
         for lead in tuple(self._leads.values()):
             for count, group_id in enumerate(lead.shard.group_ids, start=1):
                 lead.shard.report(event_for(group_id))

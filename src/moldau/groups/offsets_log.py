@@ -30,10 +30,10 @@ from typing import Final
 from moldau.errors import InvalidRecordError, MalformedFrameError
 from moldau.groups.rules.records import (
     CommittedOffset,
+    CoordinatorRecord,
     GroupMetadata,
     GroupRecord,
     OffsetRecord,
-    Record,
     StoredMember,
 )
 from moldau.model.protocol_numbers import NO_LEADER_EPOCH, NO_TIMESTAMP
@@ -67,7 +67,7 @@ _VERSION_OFFSET_AND_EPOCH = struct.Struct(">hqi")
 _POSITION_3 = struct.Struct(">hqih")  # version, offset, leader epoch, length of the metadata
 
 
-def encode(record: Record) -> tuple[bytes, bytes | None]:
+def encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
     """Key and value. Raises `InvalidRecordError` for what the format has no room for."""
     try:
         if isinstance(record, OffsetRecord):
@@ -79,7 +79,7 @@ def encode(record: Record) -> tuple[bytes, bytes | None]:
         raise InvalidRecordError(f"a record of groups cannot be written: {error}") from error
 
 
-def decode(key: bytes | None, value: bytes | None) -> Record | None:
+def decode(key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:
     """The record, or None when it belongs to a kind of group that is not known here."""
     try:
         return _decode(key, value)
@@ -143,7 +143,7 @@ def _group_value(metadata: GroupMetadata) -> bytes:
 # Reading
 
 
-def _decode(key: bytes | None, value: bytes | None) -> Record | None:
+def _decode(key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:
     if key is None:
         raise InvalidRecordError("a record of groups has a key")
     view = memoryview(key)

@@ -27,12 +27,12 @@ from moldau.errors import (
     KafkaError,
     NotCoordinatorError,
 )
-from moldau.groups.rules.answers import Answer, refusal_like
-from moldau.groups.rules.events import Abandon, AppendFailed, Event, GroupTimer, TimerFired
+from moldau.groups.rules.answers import GroupAnswer, refusal_like
+from moldau.groups.rules.events import Abandon, AppendFailed, GroupEvent, GroupTimer, TimerFired
 from moldau.groups.rules.groups import NO_REQUEST, Groups
 from moldau.groups.rules.limits import GroupLimits
 from moldau.groups.rules.outcome import Arm, Disarm, Effect, Outcome, Tell
-from moldau.groups.rules.records import Record
+from moldau.groups.rules.records import CoordinatorRecord
 from moldau.groups.shard_log import ShardLog
 
 T = TypeVar("T")
@@ -82,7 +82,7 @@ class Shard:
         self._clock = clock
         self._commit_timeout_ms = commit_timeout_ms
         self._requests = itertools.count()
-        self._waiting: dict[int, asyncio.Future[Answer]] = {}  # requests without an answer yet
+        self._waiting: dict[int, asyncio.Future[GroupAnswer]] = {}  # requests without an answer yet
         self._held: deque[_Held] = deque()  # in the order of their offsets
         self._patience: Timer | None = None  # for the first of them
         self._timers: dict[GroupTimer, Timer] = {}
@@ -142,19 +142,19 @@ class Shard:
 
     # Requests
 
-    def submit(self, event: Event) -> Eventually[Answer]:
+    def submit(self, event: GroupEvent) -> Eventually[GroupAnswer]:
         """Handle a client's request."""
         self._require_ready()
         request = next(self._requests)
         answer = self._handle(event, request)
         if answer is not None:
             return answer
-        future: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[GroupAnswer] = asyncio.get_running_loop().create_future()
         self._waiting[request] = future
         future.add_done_callback(partial(self._forget_request, request, event.group_id))
         return future
 
-    def report(self, event: Event) -> None:
+    def report(self, event: GroupEvent) -> None:
         """Handle what happened by itself; nobody waits for an answer."""
         if self._is_loaded and not self._is_closed:
             self._handle(event, NO_REQUEST)
@@ -197,7 +197,9 @@ class Shard:
         if not self._is_loaded:
             raise CoordinatorLoadInProgressError(f"{self.name} is being loaded")
 
-    def _forget_request(self, request: int, group_id: str, future: asyncio.Future[Answer]) -> None:
+    def _forget_request(
+        self, request: int, group_id: str, future: asyncio.Future[GroupAnswer]
+    ) -> None:
         """Called when a waiting request has its answer, or its client is gone."""
         was_waiting = self._waiting.pop(request, None) is not None
         if was_waiting and future.cancelled():
@@ -205,11 +207,13 @@ class Shard:
 
     # Handling
 
-    def _handle(self, event: Event, request: int) -> Answer | None:
+    def _handle(self, event: GroupEvent, request: int) -> GroupAnswer | None:
         outcome = self._groups.handle(event, self._clock.now_ms(), request)
         return self._perform(outcome, request, event.group_id)
 
-    def _perform(self, outcome: Outcome, own_request: int, group_id: str = "") -> Answer | None:
+    def _perform(
+        self, outcome: Outcome, own_request: int, group_id: str = ""
+    ) -> GroupAnswer | None:
         """Do what has to be done. Returns the answer to the event's own request if it may go."""
         error = self._write(outcome.records) if outcome.records else None
         for effect in outcome.effects:
@@ -229,7 +233,7 @@ class Shard:
             self._handle(AppendFailed(group_id=group_id), NO_REQUEST)
         return own_answer
 
-    def _write(self, records: list[Record]) -> ErrorCode | None:
+    def _write(self, records: list[CoordinatorRecord]) -> ErrorCode | None:
         """Append and apply (GRP-8). After an error nothing has happened, or the shard is torn."""
         former_end = self._log.end_offset
         try:
@@ -276,13 +280,13 @@ class Shard:
 
     # Answers
 
-    def _deliver(self, request: int, answer: Answer) -> None:
+    def _deliver(self, request: int, answer: GroupAnswer) -> None:
         future = self._waiting.pop(request, None)
         if future is not None and not future.done():
             future.set_result(answer)
 
     def _let_go(
-        self, request: int, answer: Answer, has_written: bool, error: ErrorCode | None
+        self, request: int, answer: GroupAnswer, has_written: bool, error: ErrorCode | None
     ) -> None:
         if error is None and has_written and not self._log.is_safe:
             error = ErrorCode.coordinator_not_available  # too few replicas have it: as a produce

@@ -15,7 +15,7 @@ from moldau.clock import Clock
 from moldau.config.broker_options import BrokerOptions
 from moldau.errors import InvalidRecordError, KafkaError
 from moldau.groups.offsets_log import decode, encode
-from moldau.groups.rules.records import Record
+from moldau.groups.rules.records import CoordinatorRecord
 from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import HEADER_BYTES, BatchHeader, walk_headers
 from moldau.records.batch_reader import records_of
@@ -53,14 +53,14 @@ class ShardLog(Protocol):
         """Whether so many replicas are in sync that what is committed may be acknowledged."""
         ...
 
-    def append(self, records: Sequence[Record]) -> None:
+    def append(self, records: Sequence[CoordinatorRecord]) -> None:
         """Append at once; raises `KafkaError` when that is not possible.
 
         Nothing was appended then, unless `end_offset` has moved: a disk failed in the middle.
         """
         ...
 
-    def load(self) -> AsyncGenerator[list[Record], None]:
+    def load(self) -> AsyncGenerator[list[CoordinatorRecord], None]:
         """Everything in the log, in pieces that are quick to apply."""
         ...
 
@@ -107,7 +107,7 @@ class PartitionLog:
     def is_safe(self) -> bool:
         return self._partition.state.has_enough_in_sync
 
-    def append(self, records: Sequence[Record]) -> None:
+    def append(self, records: Sequence[CoordinatorRecord]) -> None:
         log = self._partition.log
         former_end = log.log_end_offset
         codec = Codec(self._options().offsets_topic_compression_codec)
@@ -118,7 +118,9 @@ class PartitionLog:
                 self._unflushed_from = former_end
             self._require(f"flush of {log.topic_partition}", self._flush())
 
-    def _rows(self, records: Sequence[Record], max_bytes: int) -> Iterator[list[NewRecord]]:
+    def _rows(
+        self, records: Sequence[CoordinatorRecord], max_bytes: int
+    ) -> Iterator[list[NewRecord]]:
         """One batch if it can be; a flood of tombstones may need several."""
         now_ms = self._clock.now_ms()
         rows: list[NewRecord] = []
@@ -148,7 +150,7 @@ class PartitionLog:
 
     # Loading
 
-    async def load(self) -> AsyncGenerator[list[Record], None]:
+    async def load(self) -> AsyncGenerator[list[CoordinatorRecord], None]:
         log = self._partition.log
         offset: int = log.log_start_offset
         end_offset = log.log_end_offset
@@ -164,7 +166,9 @@ class PartitionLog:
                 yield transactions.settle(header, self._decode(header, batch))
             offset = read.end_offset
 
-    def _decode(self, header: BatchHeader, batch: memoryview) -> list[Record] | ControlType:
+    def _decode(
+        self, header: BatchHeader, batch: memoryview
+    ) -> list[CoordinatorRecord] | ControlType:
         """The records of a batch, or what it says about the transaction of its producer."""
         rows = records_of(batch, header)
         if header.is_control:
@@ -191,9 +195,11 @@ class _Transactions:
     """
 
     def __init__(self) -> None:
-        self._undecided: dict[int, list[Record]] = {}  # by producer id
+        self._undecided: dict[int, list[CoordinatorRecord]] = {}  # by producer id
 
-    def settle(self, header: BatchHeader, found: list[Record] | ControlType) -> list[Record]:
+    def settle(
+        self, header: BatchHeader, found: list[CoordinatorRecord] | ControlType
+    ) -> list[CoordinatorRecord]:
         """What is certain after a batch."""
         if isinstance(found, ControlType):
             decided = self._undecided.pop(header.producer_id, [])

@@ -17,7 +17,7 @@ from moldau.errors import DataLossError
 from moldau.spark.columns import arrow_schema, require_columns
 from moldau.spark.options import SourceOptions
 from moldau.spark.range_partition import RangePartition, find_range
-from moldau.spark.rules.bounds import Place
+from moldau.spark.rules.bounds import NamedBound
 from moldau.spark.rules.data_loss import (
     ADVICE,
     find_beyond,
@@ -27,7 +27,7 @@ from moldau.spark.rules.data_loss import (
 )
 from moldau.spark.rules.pushed_filters import (
     Condition,
-    Effect,
+    FilterEffect,
     effect_of,
     find_earliest_time,
     narrow,
@@ -99,7 +99,7 @@ class MoldauBatchReader(DataSourceReader):
 
     def _find_ranges(self, view: TopicView) -> list[PartitionRange]:
         partitions = view.require_partitions()
-        starting = self._options.starting_bound or Place.EARLIEST
+        starting = self._options.starting_bound or NamedBound.EARLIEST
         starts = view.place(starting, partitions, "startingOffsets")
         ends = view.place(self._options.ending_bound, partitions, "endingOffsets")
         earliest, latest = view.earliest(partitions), view.latest(partitions)
@@ -138,8 +138,8 @@ class FilteringBatchReader(MoldauBatchReader):
 
         for one in filters:
             condition = find_condition(one)
-            effect = Effect.NONE if condition is None else effect_of(condition)
-            if condition is not None and effect is not Effect.NONE:
+            effect = FilterEffect.NONE if condition is None else effect_of(condition)
+            if condition is not None and effect is not FilterEffect.NONE:
                 self._conditions.append(condition)
-            if effect is not Effect.DECIDED:
+            if effect is not FilterEffect.DECIDED:
                 yield one

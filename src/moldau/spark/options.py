@@ -27,7 +27,7 @@ from moldau.config.option import AnyOption, Importance, OptionSet, option, optio
 from moldau.config.spelling import suggest
 from moldau.errors import ConfigurationError
 from moldau.spark.kafka_options import KAFKA_PREFIX, read_client_options
-from moldau.spark.rules.bounds import AtOffsets, AtTimes, Bound, Place
+from moldau.spark.rules.bounds import AtOffsets, AtTimes, Bound, NamedBound
 from moldau.spark.rules.java_patterns import translate_java_pattern
 from moldau.spark.rules.offset_maps import EARLIEST_OFFSET, parse_offsets, parse_partitions
 from moldau.spark.rules.table_properties import without_table_properties
@@ -60,20 +60,20 @@ def _parse_pattern(text: str) -> Pattern[str]:
         raise ValueError(f"is no regular expression: {error}") from None
 
 
-def _parse_starting(text: str) -> Place | AtOffsets:
-    return _parse_bound(text, "is neither earliest, latest, group nor JSON of offsets", *Place)
+def _parse_starting(text: str) -> NamedBound | AtOffsets:
+    return _parse_bound(text, "is neither earliest, latest, group nor JSON of offsets", *NamedBound)
 
 
-def _parse_ending(text: str) -> Place | AtOffsets:
-    if text.strip().lower() == Place.EARLIEST.value:
+def _parse_ending(text: str) -> NamedBound | AtOffsets:
+    if text.strip().lower() == NamedBound.EARLIEST.value:
         raise ValueError("would read nothing; it can be latest, or JSON of offsets")
-    found = _parse_bound(text, "is neither latest nor JSON of offsets", Place.LATEST)
+    found = _parse_bound(text, "is neither latest nor JSON of offsets", NamedBound.LATEST)
     if isinstance(found, AtOffsets) and EARLIEST_OFFSET in found.offsets.values():
         raise ValueError("has -2 (earliest), where reading cannot end")
     return found
 
 
-def _parse_bound(text: str, fault: str, *places: Place) -> Place | AtOffsets:
+def _parse_bound(text: str, fault: str, *places: NamedBound) -> NamedBound | AtOffsets:
     word = text.strip().lower()
     for place in places:
         if word == place.value:
@@ -281,7 +281,7 @@ class SourceOptions(OptionSet):
             return AtTimes(times_ms=self.ending_timestamp)
         if self.ending_offsets_by_timestamp is not None:
             return AtTimes(times_ms=self.ending_offsets_by_timestamp)
-        return self.ending_offsets or Place.LATEST
+        return self.ending_offsets or NamedBound.LATEST
 
     @property
     def limits(self) -> TriggerLimits:
@@ -299,7 +299,7 @@ class SourceOptions(OptionSet):
     def require_batch(self) -> None:
         """Raise what makes no sense for a batch."""
         starting = self.starting_bound
-        if starting is Place.LATEST:
+        if starting is NamedBound.LATEST:
             raise ConfigurationError("startingOffsets=latest: a batch would read nothing")
         if isinstance(starting, AtOffsets) and -1 in starting.offsets.values():
             raise ConfigurationError("startingOffsets has -1 (latest): a batch would read nothing")
@@ -332,7 +332,7 @@ class SourceOptions(OptionSet):
             raise ConfigurationError(f"{' and '.join(chosen)} are set; only one of them can be")
 
     def _require_group(self) -> None:
-        if self.starting_offsets is Place.GROUP and not self.group_id:
+        if self.starting_offsets is NamedBound.GROUP and not self.group_id:
             raise ConfigurationError("startingOffsets=group needs groupId: which group?")
 
 

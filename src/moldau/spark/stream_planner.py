@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from moldau.errors import DataLossError
 from moldau.model import TopicPartition
-from moldau.spark.rules.bounds import Place
+from moldau.spark.rules.bounds import NamedBound
 from moldau.spark.rules.data_loss import ADVICE, find_losses, keep_existing
 from moldau.spark.rules.offset_maps import Offsets
 from moldau.spark.rules.ranges import PartitionRange, plan_batch
@@ -64,7 +64,7 @@ class StreamPlanner:
     def find_start(self) -> Offsets:
         """Where a new query begins."""
         partitions = self._view.require_partitions()
-        bound = self._options.starting_bound or Place.LATEST
+        bound = self._options.starting_bound or NamedBound.LATEST
         starts = self._view.place(bound, partitions, "startingOffsets")
         self.progress.begin_at(starts)
         return starts

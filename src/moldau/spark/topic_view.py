@@ -19,7 +19,7 @@ from moldau.spark.rules.bounds import (
     AtOffsets,
     AtTimes,
     Bound,
-    Place,
+    NamedBound,
     place_group,
     place_offsets,
     place_times,
@@ -88,9 +88,9 @@ class TopicView:
         self, bound: Bound, partitions: Collection[TopicPartition], called: str
     ) -> dict[TopicPartition, int]:
         """The offsets that a bound means; `called` is the option that it comes from."""
-        if bound is Place.EARLIEST:
+        if bound is NamedBound.EARLIEST:
             return self.earliest(partitions)
-        if bound is Place.GROUP:
+        if bound is NamedBound.GROUP:
             return place_group(self._committed(partitions), self.earliest(partitions))
         latest = self.latest(partitions)
         if isinstance(bound, AtOffsets):

@@ -27,19 +27,19 @@ from moldau.storage.rules.file_names import (
 
 _log = logging.getLogger(__name__)
 
-Offsets: TypeAlias = Mapping[TopicPartition, Offset]
+OffsetsByPartition: TypeAlias = Mapping[TopicPartition, Offset]
 
 
 class CheckpointedOffsets(NamedTuple):
     """What the four files of a folder say."""
 
-    recovery_points: Offsets
-    log_start_offsets: Offsets
-    cleaned_offsets: Offsets
-    high_watermarks: Offsets
+    recovery_points: OffsetsByPartition
+    log_start_offsets: OffsetsByPartition
+    cleaned_offsets: OffsetsByPartition
+    high_watermarks: OffsetsByPartition
 
 
-def encode_offsets(offsets: Offsets) -> bytes:
+def encode_offsets(offsets: OffsetsByPartition) -> bytes:
     return encode_lines(
         [
             f"{partition.topic} {partition.partition} {offset}"
@@ -52,7 +52,7 @@ def decode_offsets(data: bytes) -> dict[TopicPartition, Offset]:
     return dict(_decode_line(line) for line in decode_lines(data))
 
 
-def write_offsets(files: Files, path: Path, offsets: Offsets) -> None:
+def write_offsets(files: Files, path: Path, offsets: OffsetsByPartition) -> None:
     """Blocks until it is on disk: call it in a worker."""
     files.replace(path, encode_offsets(offsets))
 
@@ -71,7 +71,7 @@ def read_checkpoints(files: Files, folder: Path) -> CheckpointedOffsets:
     )
 
 
-def _read_sound(files: Files, path: Path) -> Offsets:
+def _read_sound(files: Files, path: Path) -> OffsetsByPartition:
     try:
         return read_offset_checkpoint(files, path)
     except DamagedFileError as error:

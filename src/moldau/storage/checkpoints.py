@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from moldau.model import Offset, TopicPartition
-from moldau.storage.checkpoint_files import CheckpointedOffsets, Offsets, write_offsets
+from moldau.storage.checkpoint_files import CheckpointedOffsets, OffsetsByPartition, write_offsets
 from moldau.storage.log import Log
 from moldau.storage.log_directory import LogDirectory
 from moldau.storage.rules.file_names import (
@@ -33,7 +33,7 @@ class Checkpoints:
         self._known_high_watermarks: dict[TopicPartition, Offset] = {}  # while nobody serves them
         # Until somebody serves the logs nobody knows more than the checkpoint: a broker that does
         # not come up must not take the ends of its logs for committed.
-        self.high_watermarks: Callable[[], Offsets] = dict
+        self.high_watermarks: Callable[[], OffsetsByPartition] = dict
 
     def add(self, directory: LogDirectory, offsets: CheckpointedOffsets) -> None:
         """Keep the checkpoints of a directory, which say this now."""
@@ -85,7 +85,7 @@ class Checkpoints:
         for directory in self._online():
             await self.write(directory)
 
-    async def write_high_watermarks(self, offsets: Offsets | None = None) -> None:
+    async def write_high_watermarks(self, offsets: OffsetsByPartition | None = None) -> None:
         """Write down what is committed, where it has changed."""
         if offsets is None:
             offsets = self.high_watermarks()
@@ -133,7 +133,7 @@ class _CheckpointFiles:
 
     def __init__(self, directory: LogDirectory, offsets: CheckpointedOffsets) -> None:
         self._directory = directory
-        self._written: dict[str, Offsets] = {
+        self._written: dict[str, OffsetsByPartition] = {
             RECOVERY_POINTS_FILE: offsets.recovery_points,
             LOG_START_OFFSETS_FILE: offsets.log_start_offsets,
             CLEANER_OFFSETS_FILE: offsets.cleaned_offsets,
@@ -144,7 +144,7 @@ class _CheckpointFiles:
         """Whether a file still says something about a partition."""
         return any(topic_partition in offsets for offsets in self._written.values())
 
-    async def write(self, name: str, offsets: Offsets) -> None:
+    async def write(self, name: str, offsets: OffsetsByPartition) -> None:
         directory = self._directory
         async with self._writing:
             if directory.failure is not None or self._written.get(name, {}) == offsets:

@@ -20,7 +20,7 @@ from moldau.errors import InvariantViolation, KafkaError, StorageError
 from moldau.model import Offset, TopicPartition
 from moldau.storage.files import FileSlice
 from moldau.storage.log_directory import LogDirectory
-from moldau.storage.position_hints import Place, PositionHints
+from moldau.storage.position_hints import BatchPlace, PositionHints
 from moldau.storage.rules.roll import MAX_RELATIVE_OFFSET, jitter_bound_ms, limits_for
 from moldau.storage.segment import Segment
 from moldau.storage.segment_search import (
@@ -180,7 +180,7 @@ class LocalLog:
         self.remember(next_offset, (segment, end))
         return LogRead(FileSlice(segment.opened(), start, end - start), next_offset)
 
-    def _find_place(self, offset: int) -> Place:
+    def _find_place(self, offset: int) -> BatchPlace:
         place = self._hints.find(offset)
         if place is None:
             return find_place(self.segments, offset)

@@ -14,7 +14,7 @@ from moldau.storage.segment import Segment
 
 GENERATION_SIZE = 32
 
-Place: TypeAlias = tuple[Segment, int]
+BatchPlace: TypeAlias = tuple[Segment, int]
 """A segment and a position in it, at which a batch begins or will begin."""
 
 
@@ -24,19 +24,19 @@ class PositionHints:
     __slots__ = ("_old", "_young")
 
     def __init__(self) -> None:
-        self._young: dict[int, Place] = {}
-        self._old: dict[int, Place] = {}
+        self._young: dict[int, BatchPlace] = {}
+        self._old: dict[int, BatchPlace] = {}
 
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
 
-    def remember(self, offset: int, place: Place) -> None:
+    def remember(self, offset: int, place: BatchPlace) -> None:
         if len(self._young) >= GENERATION_SIZE:
             self._old = self._young
             self._young = {}
         self._young[offset] = place
 
-    def find(self, offset: int) -> Place | None:
+    def find(self, offset: int) -> BatchPlace | None:
         place = self._young.get(offset)
         if place is None:
             place = self._old.get(offset)

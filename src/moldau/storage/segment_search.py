@@ -17,7 +17,7 @@ from moldau.records.codec import decode_columns, find_first_at_or_after
 from moldau.records.columns import source_of
 from moldau.storage.batch_scan import walk_batches
 from moldau.storage.files import FileSlice
-from moldau.storage.position_hints import Place
+from moldau.storage.position_hints import BatchPlace
 from moldau.storage.segment import Boundary, Segment
 from moldau.storage.transaction_index import AbortedTransaction
 
@@ -46,7 +46,7 @@ def segment_index(segments: Sequence[Segment], offset: int) -> int:
     return max(0, bisect_right(segments, offset, key=_base_offset_of) - 1)
 
 
-def find_place(segments: Sequence[Segment], offset: int) -> Place:
+def find_place(segments: Sequence[Segment], offset: int) -> BatchPlace:
     """Where the first batch begins that ends at or after an offset; the end when there is none."""
     for segment in segments[segment_index(segments, offset) :]:
         boundary = segment.find_batch(offset)

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Final, TypeVar
 
 from moldau.broker.ports import Ports
-from moldau.broker.server import Broker
+from moldau.broker.server import BrokerServer
 from moldau.coordination.embedded import EmbeddedSession, EmbeddedStore
 from moldau.coordination.port import Coordination
 from moldau.net.port import Connection
@@ -81,7 +81,7 @@ class _Life:
         self.session = session
         self.workers = workers
         self.tasks: set[asyncio.Task[Any]] = set()
-        self.broker: Broker | None = None
+        self.broker: BrokerServer | None = None
 
 
 class ClusterMember:
@@ -126,7 +126,7 @@ class ClusterMember:
         context.run(_life.set, life)
         self._life = life
         try:
-            broker = life.broker = Broker(self._options(), self._ports(life))
+            broker = life.broker = BrokerServer(self._options(), self._ports(life))
             await asyncio.get_running_loop().create_task(broker.start(), context=context)
         except BaseException:
             await self._end(life)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from moldau.broker.run import real_ports, run_broker
-from moldau.broker.server import Broker
+from moldau.broker.server import BrokerServer
 from moldau.cli.log_lines import set_up_logging
 from moldau.cli.start_settings import gather_settings
 from moldau.config.broker_options import BrokerOptions
@@ -50,7 +50,7 @@ def main() -> None:
     asyncio.run(run_broker(settings, _announce, ports))
 
 
-def _announce(broker: Broker) -> None:
+def _announce(broker: BrokerServer) -> None:
     print(f"listening on {broker.bootstrap}", flush=True)  # noqa: T201 as `moldau start` does
 
 

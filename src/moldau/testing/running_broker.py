@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from moldau.broker.run import real_ports
-from moldau.broker.server import Broker
+from moldau.broker.server import BrokerServer
 from moldau.config.unknown import find_unknown
 from moldau.errors import ConfigurationError
 
@@ -26,7 +26,7 @@ _STOP_SECONDS = 30.0
 class RunningBroker:
     """A broker that answers. Hand `bootstrap` to any Kafka client."""
 
-    def __init__(self, broker: Broker, data_folder: Path) -> None:
+    def __init__(self, broker: BrokerServer, data_folder: Path) -> None:
         self._broker = broker
         self.data_folder = data_folder
 
@@ -81,7 +81,7 @@ class _BrokerThread:
     def __init__(self, static: Mapping[str, str]) -> None:
         self._static = static
         self._ready = threading.Event()
-        self._broker: Broker | None = None
+        self._broker: BrokerServer | None = None
         self._failure: BaseException | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
@@ -90,7 +90,7 @@ class _BrokerThread:
     def start(self) -> None:
         self._thread.start()
 
-    def wait_until_ready(self) -> Broker:
+    def wait_until_ready(self) -> BrokerServer:
         self._ready.wait()
         if self._failure is not None:
             raise self._failure
@@ -119,7 +119,7 @@ class _BrokerThread:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         try:
-            started = Broker(self._static, ports)
+            started = BrokerServer(self._static, ports)
             await started.start()
             self._broker = started
             self._ready.set()

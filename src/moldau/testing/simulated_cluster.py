@@ -33,7 +33,7 @@ from random import Random
 from types import MappingProxyType
 from typing import Any, Final
 
-from moldau.broker.server import Broker
+from moldau.broker.server import BrokerServer
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.model import TopicPartition
 from moldau.testing import cluster_power
@@ -237,7 +237,7 @@ class SimulatedCluster:
         self._capture = LogCapture(self.world.log)
         self._set_delays()
 
-    def _watch_images(self, host: str, broker: Broker) -> None:
+    def _watch_images(self, host: str, broker: BrokerServer) -> None:
         """See every image that a broker publishes while it serves."""
 
         def see(former: MetadataImage, image: MetadataImage, changed: frozenset[str]) -> None:

@@ -18,7 +18,7 @@ from random import Random
 from typing import Final, TypeVar
 
 from moldau.broker.ports import Ports
-from moldau.broker.server import Broker
+from moldau.broker.server import BrokerServer
 from moldau.clock import Clock
 from moldau.coordination.port import Coordination, CoordinationError
 from moldau.errors import KafkaError, StartupError
@@ -147,12 +147,12 @@ class SimulatedMachine:
         self.host = f"broker-{broker_id}"
         self.files = MemoryFiles(world.clock, random=world.streams.stream(f"disk {broker_id}"))
         self.process: SimulatedProcess | None = None  # None while it is down
-        self.broker: Broker | None = None  # once it has started
+        self.broker: BrokerServer | None = None  # once it has started
         self.workers: SimulatedWorkers | None = None
         self.clock: ProcessClock | None = None
         self.failures: list[str] = []  # of starts, that should not be
         self.is_closed = False  # stopped in good order: there is nothing that a power loss takes
-        self.on_serving: Callable[[Broker], None] | None = None  # told of each new broker
+        self.on_serving: Callable[[BrokerServer], None] | None = None  # told of each new broker
         self._stop: Callable[[], None] | None = None
         self._is_wanted = False
         self._starts = 0
@@ -229,7 +229,7 @@ class SimulatedMachine:
         self, process: SimulatedProcess, ports: Ports, stopping: asyncio.Event
     ) -> None:
         try:
-            broker = Broker(self._static, ports)
+            broker = BrokerServer(self._static, ports)
             process.kept.append(broker)
             await broker.start()
         except Exception as error:  # noqa: BLE001 a broker that cannot start is tried again

@@ -250,8 +250,8 @@ MUTANTS = (
         edits=(
             Edit(
                 _DEPARTURE,
-                "    if not has_log:\n        return Condition.OFFLINE",
-                "    return Condition.WHOLE\n    if not has_log:\n        return Condition.OFFLINE",
+                "    if not has_log:\n        return ReplicaCondition.OFFLINE",
+                "    return ReplicaCondition.WHOLE\n    if not has_log:\n        return Condition.OFFLINE",
             ),
         ),
         seeds=Seeds(kinds=("POWER_LOSS", "EMPTY_DISK"), by=("REP-6",)),

@@ -12,7 +12,7 @@ from typing import Any
 from kio.index import load_request_schema
 
 from moldau.broker.ports import Ports
-from moldau.broker.server import Broker
+from moldau.broker.server import BrokerServer
 from moldau.broker.services import Services
 from moldau.cluster.rules.metadata_image import MetadataImage, PartitionState
 from moldau.coordination.embedded import MEMORY, EmbeddedSession, EmbeddedStore
@@ -37,7 +37,7 @@ class Machine:
         self.id = broker_id
         self.files = MemoryFiles(cluster.clock)
         self.boot_id = "first"
-        self.broker: Broker | None = None
+        self.broker: BrokerServer | None = None
         self.session: EmbeddedSession | None = None
         self._cluster = cluster
         self._is_killed = False
@@ -49,7 +49,7 @@ class Machine:
         if not self._is_killed:
             await self.session.close()
 
-    async def start(self, **config: str) -> Broker:
+    async def start(self, **config: str) -> BrokerServer:
         cluster = self._cluster
         ports = Ports(
             clock=cluster.clock,
@@ -67,7 +67,7 @@ class Machine:
             **cluster.config,
             **{name.replace("_", "."): value for name, value in config.items()},
         }
-        broker = Broker(static, ports)
+        broker = BrokerServer(static, ports)
         await cluster.clock.run_until_done(broker.start())
         self.broker, self._is_killed = broker, False
         return broker

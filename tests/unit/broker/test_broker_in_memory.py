@@ -14,7 +14,7 @@ import pytest
 from kio.index import load_request_schema
 
 from moldau.broker.ports import Ports
-from moldau.broker.server import Broker
+from moldau.broker.server import BrokerServer
 from moldau.cluster.layout import encode_config
 from moldau.coordination.embedded import MEMORY, EmbeddedStore
 from moldau.errors import ErrorCode, StartupError
@@ -53,7 +53,7 @@ class World:
     def make_workers(self) -> Workers:
         return InlineWorkers()
 
-    async def start(self) -> Broker:
+    async def start(self) -> BrokerServer:
         ports = Ports(
             clock=self.clock,
             files=self.files,
@@ -70,7 +70,7 @@ class World:
             "log.retention.check.interval.ms": str(HOUR_MS),
             **self.config,
         }
-        broker = Broker(static, ports)
+        broker = BrokerServer(static, ports)
         await broker.start()
         return broker
 

@@ -17,7 +17,7 @@ from moldau.broker.duties import (
     pause_before_restart,
 )
 from moldau.broker.run import run_broker
-from moldau.broker.server import Broker
+from moldau.broker.server import BrokerServer
 from moldau.cluster.controller import Controller
 from moldau.errors import BrokerFailedError
 from moldau.groups.coordinator import GroupCoordinator
@@ -255,7 +255,7 @@ def test_maintenance_goes_on_in_a_broker(monkeypatch: pytest.MonkeyPatch) -> Non
 
         monkeypatch.setattr(LogStore, "maintain", maintain)
         world = World()
-        broker: Broker = await world.start()
+        broker: BrokerServer = await world.start()
         await world.clock.advance(10)
         assert len(begun) == 2
         assert broker.failure is None
@@ -321,7 +321,7 @@ async def commit(world: World, offset: int) -> int:
 
 
 def test_moldau_start_ends_with_a_sentence_when_the_broker_cannot_go_on(tmp_path: Path) -> None:
-    def break_it(broker: Broker) -> None:
+    def break_it(broker: BrokerServer) -> None:
         broker._duties.require("a duty", fail())
 
     static = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from moldau.broker.run import real_ports, run_broker, zookeeper_coordination
-from moldau.broker.server import Broker
+from moldau.broker.server import BrokerServer
 from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.port import Coordination
 from moldau.errors import StartupError
@@ -24,7 +24,7 @@ from moldau.workers import ThreadWorkers
 NOBODY = "127.0.0.1:1"
 
 
-def never_ready(broker: Broker) -> None:
+def never_ready(broker: BrokerServer) -> None:
     raise AssertionError("the broker serves")
 
 

@@ -15,7 +15,7 @@ from typing import TypeVar
 from kio.index import load_request_schema
 
 import moldau.testing
-from moldau.broker.server import Broker
+from moldau.broker.server import BrokerServer
 from moldau.records.batch_builder import build_batch
 from moldau.records.compression import Codec
 from moldau.testing.manual_clock import wait_until_idle
@@ -110,7 +110,7 @@ class PatientWorld(World):
         return self.workers
 
 
-def tell(story: Callable[[PatientWorld, Broker], object]) -> None:
+def tell(story: Callable[[PatientWorld, BrokerServer], object]) -> None:
     async def run() -> None:
         world = PatientWorld()
         broker = await world.start()
@@ -122,7 +122,7 @@ def tell(story: Callable[[PatientWorld, Broker], object]) -> None:
 
 
 def test_batches_with_a_worker_are_appended_in_order_after_the_client_has_gone() -> None:
-    async def story(world: PatientWorld, broker: Broker) -> None:
+    async def story(world: PatientWorld, broker: BrokerServer) -> None:
         world.workers.may_work.clear()
         channel = await world.network.host("client").connect("broker", 9092, timeout=5)
         await channel.send([produce_frame(1), produce_frame(2), produce_frame(3)])
@@ -138,7 +138,7 @@ def test_batches_with_a_worker_are_appended_in_order_after_the_client_has_gone()
 
 
 def test_a_wait_for_records_ends_with_its_client_and_what_it_sent_behind_is_appended() -> None:
-    async def story(world: PatientWorld, broker: Broker) -> None:
+    async def story(world: PatientWorld, broker: BrokerServer) -> None:
         wanted = {
             "partition": 0,
             "current_leader_epoch": -1,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from moldau.cli.groups.description import (
-    DescribedGroup,
     DescribedPartition,
+    GroupView,
     format_partitions,
 )
 from moldau.client.group_values import GroupDescription, GroupMember, GroupState
@@ -39,8 +39,8 @@ def partition(
     )
 
 
-def group(*partitions: DescribedPartition, members: tuple[GroupMember, ...] = ()) -> DescribedGroup:
-    return DescribedGroup(
+def group(*partitions: DescribedPartition, members: tuple[GroupMember, ...] = ()) -> GroupView:
+    return GroupView(
         description=GroupDescription(
             group_id="readers",
             state=GroupState.STABLE,
@@ -95,5 +95,5 @@ def test_the_document_has_what_was_asked_for() -> None:
     assert whole["offsets"][0]["member_id"] == "reader-1"  # type: ignore[index]
     assert whole["members"][0]["assignment"][0] == {"topic": "clicks", "partition": 1}  # type: ignore[index]
     assert "members" not in described.to_document(with_members=False)
-    without = DescribedGroup(description=described.description, partitions=None)
+    without = GroupView(description=described.description, partitions=None)
     assert "offsets" not in without.to_document(with_members=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from moldau.broker.ports import Ports
-from moldau.broker.server import Broker
+from moldau.broker.server import BrokerServer
 from moldau.client.admin import AsyncAdmin
 from moldau.client.admin_values import NewTopic
 from moldau.client.consumer import AsyncConsumer
@@ -38,7 +38,7 @@ class ConsumerStage:
     def __init__(self, **config: str) -> None:
         self.clock = ManualClock()
         self.network = MemoryNetwork(self.clock)
-        self.broker: Broker | None = None
+        self.broker: BrokerServer | None = None
         self._files = MemoryFiles(self.clock)
         self._config = {name.replace("_", "."): value for name, value in config.items()}
         self._store: EmbeddedStore | None = None
@@ -80,7 +80,7 @@ class ConsumerStage:
             "group.initial.rebalance.delay.ms": "0",
             **self._config,
         }
-        self.broker = Broker(static, ports)
+        self.broker = BrokerServer(static, ports)
         await self.broker.start()
 
     async def stop_broker(self) -> None:

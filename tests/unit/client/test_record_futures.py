@@ -9,7 +9,7 @@ import inspect
 import threading
 from concurrent.futures import Future, _base
 
-from moldau.client.batch_promises import Listener, SharedPromise
+from moldau.client.batch_promises import PromiseListener, SharedPromise
 from moldau.client.record_futures import RecordFuture
 from moldau.client.rules.producer_instructions import Delivered, NotDelivered
 from moldau.errors import InvalidRecordError
@@ -25,7 +25,7 @@ class WatchedPromise(SharedPromise):
         super().__init__(TopicPartition("rivers", 0), lambda promise: None)
         self.is_awaited = threading.Event()
 
-    def listen(self, listener: Listener) -> None:
+    def listen(self, listener: PromiseListener) -> None:
         super().listen(listener)
         self.is_awaited.set()
 

@@ -18,7 +18,7 @@ from moldau.cluster.controllership import Controllership
 from moldau.cluster.leadership_admin import LeadershipAdmin
 from moldau.cluster.log_recovery import Answers, Questions
 from moldau.cluster.metadata_publisher import MetadataPublisher
-from moldau.cluster.rules.departure import Condition, plan_return
+from moldau.cluster.rules.departure import ReplicaCondition, plan_return
 from moldau.cluster.rules.metadata_image import (
     BrokerState,
     Endpoint,
@@ -74,7 +74,7 @@ class Member:
         rack: str | None = None,
         unclean: bool = False,
         min_in_sync: int = 1,
-        condition: Condition = Condition.WHOLE,
+        condition: ReplicaCondition = ReplicaCondition.WHOLE,
         logs: Logs | None = None,
     ) -> None:
         """`condition` is that of its logs, when it comes back; `logs` how far those of all go."""
@@ -135,7 +135,7 @@ class Member:
         )
         self.publisher.subscribe(lambda *change: self.seen.append(change))
 
-    async def _come_back(self, condition: Condition) -> None:
+    async def _come_back(self, condition: ReplicaCondition) -> None:
         """As a broker does: if its logs have lost nothing, what it led it leads anew."""
         plan = plan_return(
             self.image.topics.values(),

@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from moldau.cluster.log_recovery import Answers, Questions
-from moldau.cluster.rules.departure import Condition
+from moldau.cluster.rules.departure import ReplicaCondition
 from moldau.cluster.rules.metadata_image import PartitionState
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.cluster.rules.unclean_recovery import LogEnd
@@ -35,7 +35,9 @@ async def kill(member: Member) -> None:
     await wait_until_idle()
 
 
-async def back(stage: Stage, broker_id: int, condition: Condition, **options: object) -> Member:
+async def back(
+    stage: Stage, broker_id: int, condition: ReplicaCondition, **options: object
+) -> Member:
     member = await stage.join(broker_id, min_in_sync=2, condition=condition, **options)
     await member.serve()
     await wait_until_idle()
@@ -60,7 +62,7 @@ def test_who_dies_while_too_few_stay_is_eligible_and_stays_so_over_a_clean_resta
         await make(one, 2, 3)
         await kill(two)
         assert sets_of(one) == (3, (3,), (2,), ())
-        await back(stage, 2, Condition.WHOLE)
+        await back(stage, 2, ReplicaCondition.WHOLE)
         assert sets_of(one) == (3, (3,), (2,), ())
 
     play(story)
@@ -71,7 +73,7 @@ def test_who_comes_back_with_a_hole_is_not_eligible_any_more() -> None:
         one, two, _ = await stage.cluster(1, 2, 3, min_in_sync=2)
         await make(one, 2, 3)
         await kill(two)
-        await back(stage, 2, Condition.HOLE)
+        await back(stage, 2, ReplicaCondition.HOLE)
         assert sets_of(one) == (3, (3,), (), (2,))
 
     play(story)
@@ -86,7 +88,7 @@ def test_one_is_killed_and_the_other_loses_power_and_the_killed_one_leads(first:
         await kill(four)
         assert sets_of(one) == (NO_BROKER, (4,), (3,), ())
         assert state_of(one).last_known_leader == 4
-        conditions = {3: Condition.WHOLE, 4: Condition.HOLE}
+        conditions = {3: ReplicaCondition.WHOLE, 4: ReplicaCondition.HOLE}
         await back(stage, first, conditions.pop(first))
         ((second, condition),) = conditions.items()
         await back(stage, second, condition)
@@ -100,7 +102,7 @@ def test_an_eligible_one_that_lives_leads_at_once(caplog: pytest.LogCaptureFixtu
         one, two, three = await stage.cluster(1, 2, 3, min_in_sync=2)
         await make(one, 2, 3)
         await kill(two)
-        await back(stage, 2, Condition.WHOLE)
+        await back(stage, 2, ReplicaCondition.WHOLE)
         with caplog.at_level(logging.INFO):
             await kill(three)
         assert sets_of(one) == (2, (2,), (3,), ())
@@ -128,10 +130,10 @@ def test_balanced_waits_for_all_and_elects_the_best_log(caplog: pytest.LogCaptur
 
     async def story(stage: Stage) -> None:
         one = await lose_power(stage, BALANCED, logs)
-        await back(stage, 2, Condition.HOLE)
-        await back(stage, 4, Condition.HOLE)
+        await back(stage, 2, ReplicaCondition.HOLE)
+        await back(stage, 4, ReplicaCondition.HOLE)
         assert sets_of(one) == (NO_BROKER, (3,), (), (2, 4))
-        await back(stage, 3, Condition.HOLE)
+        await back(stage, 3, ReplicaCondition.HOLE)
         assert sets_of(one) == (3, (3,), (), ())
 
     with caplog.at_level(logging.WARNING):
@@ -146,7 +148,7 @@ def test_balanced_asks_again_until_all_have_answered() -> None:
     async def story(stage: Stage) -> None:
         one = await lose_power(stage, BALANCED, logs)
         for broker in (2, 3, 4):
-            await back(stage, broker, Condition.HOLE)
+            await back(stage, broker, ReplicaCondition.HOLE)
         await stage.clock.advance(2)
         assert sets_of(one) == (NO_BROKER, (), (), (2, 3, 4))
         logs[4] = LogEnd(0, 11)
@@ -163,7 +165,7 @@ def test_without_a_strategy_a_person_is_waited_for_who_gets_the_best_log() -> No
     async def story(stage: Stage) -> None:
         one = await lose_power(stage, {}, logs)
         for broker in (2, 3, 4):
-            await back(stage, broker, Condition.HOLE)
+            await back(stage, broker, ReplicaCondition.HOLE)
         await stage.clock.advance(60)
         assert sets_of(one) == (NO_BROKER, (), (), (2, 3, 4))
         outcomes = await one.leadership.elect_leaders([CLICKS_0], unclean=True)
@@ -178,8 +180,8 @@ def test_without_a_strategy_a_person_is_waited_for_who_gets_the_best_log() -> No
 def test_a_person_gets_the_first_living_replica_when_nobody_answers() -> None:
     async def story(stage: Stage) -> None:
         one = await lose_power(stage, {}, {})
-        await back(stage, 4, Condition.HOLE)
-        await back(stage, 3, Condition.HOLE)
+        await back(stage, 4, ReplicaCondition.HOLE)
+        await back(stage, 3, ReplicaCondition.HOLE)
         await one.leadership.elect_leaders([CLICKS_0], unclean=True)
         assert sets_of(one) == (3, (3,), (), ())
 
@@ -191,7 +193,7 @@ def test_aggressive_takes_the_best_of_those_who_are_there() -> None:
 
     async def story(stage: Stage) -> None:
         one = await lose_power(stage, AGGRESSIVE, logs)
-        await back(stage, 2, Condition.HOLE)
+        await back(stage, 2, ReplicaCondition.HOLE)
         assert sets_of(one) == (2, (2,), (), ())
 
     play(story)
@@ -208,7 +210,7 @@ def test_a_broker_that_does_not_answer_holds_no_other_duty() -> None:
         one = await lose_power(stage, BALANCED, {})
         one.controller.recovery._ask = wait_for_ever
         for broker in (2, 3, 4):
-            await back(stage, broker, Condition.HOLE)
+            await back(stage, broker, ReplicaCondition.HOLE)
         await one.admin.create_topic(TopicSpec(name="other", assignments={0: [4, 1]}))
         await kill(stage.members[-1])
         assert one.topic("other").partitions[0].leader == BrokerId(1)

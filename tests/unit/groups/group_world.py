@@ -11,7 +11,7 @@ from typing import Any
 from kio.index import load_request_schema
 
 from moldau.broker.ports import Ports
-from moldau.broker.server import Broker
+from moldau.broker.server import BrokerServer
 from moldau.coordination.embedded import MEMORY, EmbeddedStore
 from moldau.coordination.port import Coordination
 from moldau.net.port import Channel
@@ -132,7 +132,7 @@ class World:
         yield session
         await session.close()
 
-    async def start(self) -> Broker:
+    async def start(self) -> BrokerServer:
         ports = Ports(
             clock=self.clock,
             files=self.files,
@@ -152,14 +152,14 @@ class World:
             "log.cleaner.backoff.ms": hour_ms,
             **self.config,
         }
-        broker = Broker(static, ports)
+        broker = BrokerServer(static, ports)
         await broker.start()
         return broker
 
     async def connect(self) -> Client:
         return Client(await self.network.host("client").connect("broker", 9092, timeout=5))
 
-    async def crash(self, broker: Broker) -> None:
+    async def crash(self, broker: BrokerServer) -> None:
         """The process ends here and now; what it would still do cannot reach the files."""
         self.files.crash_process()
         self.network.crash("broker")

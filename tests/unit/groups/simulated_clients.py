@@ -10,11 +10,11 @@ from __future__ import annotations
 import itertools
 
 from moldau.errors import ErrorCode
-from moldau.groups.rules.answers import Answer, JoinAnswer, SyncAnswer, refusal_like
+from moldau.groups.rules.answers import GroupAnswer, JoinAnswer, SyncAnswer, refusal_like
 from moldau.groups.rules.events import (
     Abandon,
     AppendFailed,
-    Event,
+    GroupEvent,
     GroupTimer,
     Heartbeat,
     Join,
@@ -29,7 +29,7 @@ from moldau.groups.rules.invariants import check_group, check_timers
 from moldau.groups.rules.limits import GroupLimits
 from moldau.groups.rules.members import GroupProtocol
 from moldau.groups.rules.outcome import Arm, Disarm, Outcome
-from moldau.groups.rules.records import GroupRecord, Record
+from moldau.groups.rules.records import CoordinatorRecord, GroupRecord
 
 GROUP = "g"
 SESSION_MS = 10_000
@@ -62,7 +62,7 @@ class Client:
     def is_settled(self) -> bool:
         return self.has_joined and self.assignment is not None
 
-    def next_event(self) -> Event:
+    def next_event(self) -> GroupEvent:
         if not self.has_joined:
             return self._join()
         if self.assignment is None:
@@ -97,7 +97,7 @@ class Client:
             can_skip_assignment=self.version >= 9,
         )
 
-    def take(self, answer: Answer) -> None:
+    def take(self, answer: GroupAnswer) -> None:
         """What a consumer makes of an answer."""
         self.request = None
         error = answer.error
@@ -113,7 +113,7 @@ class Client:
         elif isinstance(answer, SyncAnswer):
             self.assignment = answer.assignment
 
-    def _take_error(self, error: ErrorCode, answer: Answer) -> None:
+    def _take_error(self, error: ErrorCode, answer: GroupAnswer) -> None:
         if error is ErrorCode.member_id_required and isinstance(answer, JoinAnswer):
             self.member_id = answer.member_id
             return
@@ -135,7 +135,7 @@ class Simulation:
         self.limits = limits or GroupLimits()
         self.groups = Groups(self.limits)
         self.clients: list[Client] = []
-        self.log: list[Record] = []
+        self.log: list[CoordinatorRecord] = []
         self.now_ms = 1_000_000
         self.timers: dict[GroupTimer, int] = {}
         self.writes_fail = False
@@ -222,7 +222,7 @@ class Simulation:
     def alive(self) -> list[Client]:
         return [client for client in self.clients if client.is_alive]
 
-    def _submit(self, event: Event, client: Client) -> None:
+    def _submit(self, event: GroupEvent, client: Client) -> None:
         request = next(self._requests)
         client.request = request
         client.acted_ms = self.now_ms
@@ -252,7 +252,7 @@ class Simulation:
         else:
             self._check()
 
-    def _apply(self, record: Record) -> None:
+    def _apply(self, record: CoordinatorRecord) -> None:
         """Only the moves that the table allows."""
         group = self.groups.find(GROUP)
         former = ClassicGroupState.EMPTY if group is None else group.state

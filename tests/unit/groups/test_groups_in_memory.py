@@ -25,7 +25,7 @@ from group_world import (
     run,
 )
 
-from moldau.broker.server import Broker
+from moldau.broker.server import BrokerServer
 from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.state_writer import StateWriter
 from moldau.errors import ErrorCode, NotLeaderError
@@ -110,7 +110,7 @@ def test_a_join_makes_the_topic_too() -> None:
     run(story)
 
 
-async def raise_epochs(broker: Broker, world: World, by: int) -> None:
+async def raise_epochs(broker: BrokerServer, world: World, by: int) -> None:
     """As a step of a reassignment does that leaves the leader in its place (CTL-3)."""
     publisher = broker.services.publisher
     topic = publisher.image.topics[GROUP_OFFSETS_TOPIC]

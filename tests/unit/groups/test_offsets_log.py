@@ -13,10 +13,10 @@ from moldau.errors import InvalidRecordError
 from moldau.groups.offsets_log import decode, encode
 from moldau.groups.rules.records import (
     CommittedOffset,
+    CoordinatorRecord,
     GroupMetadata,
     GroupRecord,
     OffsetRecord,
-    Record,
     StoredMember,
 )
 
@@ -55,14 +55,14 @@ generations = st.builds(
         ),
     ).map(tuple),
 )
-records: st.SearchStrategy[Record] = st.builds(
+records: st.SearchStrategy[CoordinatorRecord] = st.builds(
     OffsetRecord, texts, texts, int32s, st.none() | positions | expiring_positions
 ) | st.builds(GroupRecord, texts, st.none() | generations)
 
 
 @settings(deadline=None)
 @given(records)
-def test_what_is_written_is_read_again(record: Record) -> None:
+def test_what_is_written_is_read_again(record: CoordinatorRecord) -> None:
     assert decode(*encode(record)) == record
 
 
@@ -229,7 +229,9 @@ def test_records_of_other_kinds_of_groups_are_left_alone() -> None:
 
 @settings(deadline=None)
 @given(records.filter(lambda record: encode(record)[1] is not None), st.data())
-def test_a_value_that_is_cut_short_is_refused(record: Record, data: st.DataObject) -> None:
+def test_a_value_that_is_cut_short_is_refused(
+    record: CoordinatorRecord, data: st.DataObject
+) -> None:
     key, value = encode(record)
     assert value is not None
     cut = data.draw(st.integers(0, len(value) - 1))

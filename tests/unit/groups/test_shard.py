@@ -17,12 +17,12 @@ from moldau.errors import (
     NotEnoughReplicasError,
     NotLeaderError,
 )
-from moldau.groups.rules.answers import Answer, JoinAnswer, PartitionsAnswer, SyncAnswer
+from moldau.groups.rules.answers import GroupAnswer, JoinAnswer, PartitionsAnswer, SyncAnswer
 from moldau.groups.rules.events import CommitOffsets, Heartbeat, Join, Sync
 from moldau.groups.rules.groups import Groups
 from moldau.groups.rules.limits import GroupLimits
 from moldau.groups.rules.members import GroupProtocol
-from moldau.groups.rules.records import CommittedOffset, OffsetRecord, Record
+from moldau.groups.rules.records import CommittedOffset, CoordinatorRecord, OffsetRecord
 from moldau.groups.shard import Shard
 from moldau.testing.manual_clock import ManualClock, wait_until_idle
 
@@ -32,7 +32,7 @@ COMMIT_TIMEOUT_MS = 5_000
 class FakeLog:
     """A log whose replicas follow when the test says so."""
 
-    def __init__(self, records: Sequence[Record] = (), *, follows: bool = True) -> None:
+    def __init__(self, records: Sequence[CoordinatorRecord] = (), *, follows: bool = True) -> None:
         self.records = list(records)
         self.follows = follows
         self.committed_offset = len(self.records)
@@ -45,7 +45,7 @@ class FakeLog:
     def end_offset(self) -> int:
         return len(self.records)
 
-    def append(self, records: Sequence[Record]) -> None:
+    def append(self, records: Sequence[CoordinatorRecord]) -> None:
         if self.failure is not None:
             self.records += records[: self.written_before_failing]
             raise self.failure
@@ -64,7 +64,7 @@ class FakeLog:
     def close(self) -> None:
         self.on_commit = None
 
-    async def load(self) -> AsyncGenerator[list[Record], None]:
+    async def load(self) -> AsyncGenerator[list[CoordinatorRecord], None]:
         for record in tuple(self.records):
             yield [record]
 
@@ -123,7 +123,7 @@ def commit(offset: int = 5) -> CommitOffsets:
     )
 
 
-async def now(answer: Answer | Awaitable[Answer]) -> Answer:
+async def now(answer: GroupAnswer | Awaitable[GroupAnswer]) -> GroupAnswer:
     """An answer that has to be there."""
     if isinstance(answer, Awaitable):
         async with asyncio.timeout(1):

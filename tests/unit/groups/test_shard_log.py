@@ -8,10 +8,15 @@ from collections.abc import Awaitable, Callable
 import pytest
 from group_world import World
 
-from moldau.broker.server import Broker
+from moldau.broker.server import BrokerServer
 from moldau.errors import BatchTooLargeError, InvalidRecordError, NotLeaderError
 from moldau.groups.offsets_log import encode
-from moldau.groups.rules.records import CommittedOffset, GroupRecord, OffsetRecord, Record
+from moldau.groups.rules.records import (
+    CommittedOffset,
+    CoordinatorRecord,
+    GroupRecord,
+    OffsetRecord,
+)
 from moldau.groups.shard_log import PartitionLog
 from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
 from moldau.records.batch_builder import build_batch
@@ -24,7 +29,7 @@ from moldau.replication.partition import Partition
 class Bench:
     """A partition of the offsets topic, and a log over it."""
 
-    def __init__(self, world: World, broker: Broker) -> None:
+    def __init__(self, world: World, broker: BrokerServer) -> None:
         self._world = world
         self._broker = broker
         found = broker.services.partitions.find(GROUP_OFFSETS_TOPIC, 0)
@@ -45,7 +50,7 @@ class Bench:
     def now(self) -> float:
         return self._world.clock.monotonic()
 
-    async def loaded(self) -> list[Record]:
+    async def loaded(self) -> list[CoordinatorRecord]:
         return [one async for piece in self.another_log().load() for one in piece]
 
     def batches(self) -> list[tuple[int, int]]:
@@ -55,7 +60,9 @@ class Bench:
         assert read.slice is not None
         return [(one.codec, one.record_count) for _, one in walk_headers(read.slice.read())]
 
-    def append(self, records: list[Record], producer_id: int, *, transactional: bool) -> None:
+    def append(
+        self, records: list[CoordinatorRecord], producer_id: int, *, transactional: bool
+    ) -> None:
         rows = [(0, *encode(record), ()) for record in records]
         batch = build_batch(
             rows,
@@ -84,7 +91,7 @@ def position(number: int, text: str = "") -> OffsetRecord:
 
 def test_what_is_appended_together_is_one_batch_and_is_loaded_again() -> None:
     async def story(bench: Bench) -> None:
-        written: list[Record] = [position(1), position(2), GroupRecord("group-1", None)]
+        written: list[CoordinatorRecord] = [position(1), position(2), GroupRecord("group-1", None)]
         bench.log.append(written)
         bench.log.append([position(3)])
         assert bench.batches() == [(Codec.NONE, 3), (Codec.NONE, 1)]
@@ -96,7 +103,7 @@ def test_what_is_appended_together_is_one_batch_and_is_loaded_again() -> None:
 
 def test_a_flood_is_written_in_batches_that_fit() -> None:
     async def story(bench: Bench) -> None:
-        written: list[Record] = [position(number, "x" * 100) for number in range(500)]
+        written: list[CoordinatorRecord] = [position(number, "x" * 100) for number in range(500)]
         bench.log.append(written)
         assert len(bench.batches()) > 10
         assert await bench.loaded() == written
@@ -106,7 +113,7 @@ def test_a_flood_is_written_in_batches_that_fit() -> None:
 
 def test_a_flood_with_a_record_that_does_not_fit_is_not_written_in_part() -> None:
     async def story(bench: Bench) -> None:
-        written: list[Record] = [position(number, "x" * 100) for number in range(500)]
+        written: list[CoordinatorRecord] = [position(number, "x" * 100) for number in range(500)]
         with pytest.raises(BatchTooLargeError):
             bench.log.append([*written, position(501, "x" * 9_000)])
         assert bench.log.end_offset == 0

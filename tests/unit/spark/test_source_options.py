@@ -11,7 +11,7 @@ import pytest
 from moldau.errors import ConfigurationError
 from moldau.model import TopicPartition
 from moldau.spark.options import SourceOptions
-from moldau.spark.rules.bounds import AtOffsets, AtTimes, Place
+from moldau.spark.rules.bounds import AtOffsets, AtTimes, NamedBound
 from moldau.spark.rules.trigger_limits import TriggerLimits
 
 BASE = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
@@ -29,7 +29,7 @@ def test_options_have_the_defaults_of_sparks_own_source() -> None:
     assert options.fail_on_data_loss
     assert not options.include_headers
     assert options.starting_bound is None
-    assert options.ending_bound is Place.LATEST
+    assert options.ending_bound is NamedBound.LATEST
     assert options.limits == TriggerLimits()
     assert not options.read_committed
 

@@ -9,7 +9,7 @@ import typer
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 
 if TYPE_CHECKING:
-    from moldau.cli.groups.description import DescribedGroup
+    from moldau.cli.groups.description import GroupView
 
 
 def describe(
@@ -54,7 +54,7 @@ def describe(
     end_with(one for one in answers if isinstance(one, KafkaError))
 
 
-def _print(group: DescribedGroup, *, with_members: bool) -> None:
+def _print(group: GroupView, *, with_members: bool) -> None:
     typer.secho(group.name, bold=True)
     for title, text in group.summary():
         typer.echo(f"  {title:<13}{text}")
@@ -66,7 +66,7 @@ def _print(group: DescribedGroup, *, with_members: bool) -> None:
         typer.echo("  nothing has been committed or assigned")
 
 
-def _print_members(group: DescribedGroup) -> None:
+def _print_members(group: GroupView) -> None:
     from moldau.cli.output import Column, print_table
 
     columns = (
@@ -79,7 +79,7 @@ def _print_members(group: DescribedGroup) -> None:
     print_table(columns, group.member_rows(), indent=2)
 
 
-def _print_offsets(group: DescribedGroup) -> None:
+def _print_offsets(group: GroupView) -> None:
     from moldau.cli.output import Column, print_table
 
     columns = (

@@ -63,7 +63,7 @@ class DescribedPartition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedGroup:
+class GroupView:
     """A group; its partitions are None when nobody asked for them."""
 
     description: GroupDescription
@@ -158,7 +158,7 @@ def _or_unknown(number: int | None) -> str:
 
 async def describe_all(
     admin: AsyncAdmin, names: Sequence[str] | None, *, with_offsets: bool
-) -> Sequence[DescribedGroup | KafkaError]:
+) -> Sequence[GroupView | KafkaError]:
     """These groups, or all; the errors of those that cannot be described."""
     if names is None:
         names = sorted(await admin.list_groups())
@@ -173,14 +173,14 @@ async def describe_all(
 
 async def _describe(
     admin: AsyncAdmin, description: GroupDescription, *, with_offsets: bool
-) -> DescribedGroup | KafkaError:
+) -> GroupView | KafkaError:
     if not with_offsets:
-        return DescribedGroup(description=description, partitions=None)
+        return GroupView(description=description, partitions=None)
     try:
         found = await admin.list_group_offsets(description.group_id)
     except KafkaError as error:
         return error
-    return DescribedGroup(
+    return GroupView(
         description=description,
         partitions=await _describe_partitions(admin, description, found),
     )

@@ -27,7 +27,7 @@ Assigned = dict[str, list[TopicPartition]]
 _INT32: Final = struct.Struct(">i")
 
 
-class GroupMember(NamedTuple):
+class MemberSubscription(NamedTuple):
     """A member as the leader sees it."""
 
     member_id: str
@@ -54,7 +54,7 @@ class Assignor(Protocol):
     def user_data(self, owned: Sequence[TopicPartition], generation_id: int) -> bytes | None:
         """What a member tells the leader beside its subscription; owned: at the last assignment."""
 
-    def assign(self, counts: PartitionCounts, members: Sequence[GroupMember]) -> Assigned:
+    def assign(self, counts: PartitionCounts, members: Sequence[MemberSubscription]) -> Assigned:
         """The partitions of each member."""
 
 
@@ -67,7 +67,7 @@ class RangeAssignor:
     def user_data(self, owned: Sequence[TopicPartition], generation_id: int) -> bytes | None:
         return None
 
-    def assign(self, counts: PartitionCounts, members: Sequence[GroupMember]) -> Assigned:
+    def assign(self, counts: PartitionCounts, members: Sequence[MemberSubscription]) -> Assigned:
         assigned: Assigned = {member.member_id: [] for member in members}
         for topic, count in sorted(counts.items()):
             readers = _readers_of(topic, members)
@@ -91,7 +91,7 @@ class RoundRobinAssignor:
     def user_data(self, owned: Sequence[TopicPartition], generation_id: int) -> bytes | None:
         return None
 
-    def assign(self, counts: PartitionCounts, members: Sequence[GroupMember]) -> Assigned:
+    def assign(self, counts: PartitionCounts, members: Sequence[MemberSubscription]) -> Assigned:
         assigned: Assigned = {member.member_id: [] for member in members}
         ring = sorted(members, key=_rank)
         turn = 0
@@ -120,7 +120,7 @@ class StickyAssignor:
             return None
         return b"".join((*encode_partitions(owned), _INT32.pack(generation_id)))
 
-    def assign(self, counts: PartitionCounts, members: Sequence[GroupMember]) -> Assigned:
+    def assign(self, counts: PartitionCounts, members: Sequence[MemberSubscription]) -> Assigned:
         claims = [
             Claim(member.member_id, member.subscription.topics, *_had(member.subscription))
             for member in members
@@ -141,7 +141,7 @@ class CooperativeStickyAssignor:
     def user_data(self, owned: Sequence[TopicPartition], generation_id: int) -> bytes | None:
         return _INT32.pack(generation_id)
 
-    def assign(self, counts: PartitionCounts, members: Sequence[GroupMember]) -> Assigned:
+    def assign(self, counts: PartitionCounts, members: Sequence[MemberSubscription]) -> Assigned:
         claims = [_cooperative_claim(member) for member in members]
         made = assign_sticky(counts, claims)
         for partition, member_id in made.changing_hands.items():
@@ -162,7 +162,7 @@ def _had(subscription: Subscription) -> tuple[tuple[TopicPartition, ...], int | 
         return (), None
 
 
-def _cooperative_claim(member: GroupMember) -> Claim:
+def _cooperative_claim(member: MemberSubscription) -> Claim:
     subscription = member.subscription
     generation_id: int | None = subscription.generation_id
     if generation_id == NO_GENERATION:
@@ -174,11 +174,11 @@ def _cooperative_claim(member: GroupMember) -> Claim:
     )
 
 
-def _rank(member: GroupMember) -> tuple[bool, str]:
+def _rank(member: MemberSubscription) -> tuple[bool, str]:
     return member.rank
 
 
-def _readers_of(topic: str, members: Sequence[GroupMember]) -> list[GroupMember]:
+def _readers_of(topic: str, members: Sequence[MemberSubscription]) -> list[MemberSubscription]:
     readers = [member for member in members if topic in member.subscription.topics]
     return sorted(readers, key=_rank)
 

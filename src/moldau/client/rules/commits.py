@@ -18,13 +18,13 @@ from typing import Final
 
 from moldau.client.group_values import GroupOffset
 from moldau.client.rules.consumer_instructions import (
+    ConsumerTurn,
     Failure,
     FinishCommit,
     Identity,
-    Offsets,
+    OffsetsToCommit,
     SendCommit,
     TimerKind,
-    Turn,
 )
 from moldau.client.rules.delivery import Position
 from moldau.client.rules.group_errors import Reaction, react_to
@@ -87,7 +87,7 @@ class _Commit:
     def __init__(
         self,
         commit_id: int,
-        offsets: Offsets,
+        offsets: OffsetsToCommit,
         *,
         asker: Identity | None,
         owned: Mapping[TopicPartition, AssignedPartition | None],
@@ -109,7 +109,7 @@ class Commits:
 
     def __init__(
         self,
-        turn: Turn,
+        turn: ConsumerTurn,
         table: PartitionTable,
         group_id: str,
         *,
@@ -142,7 +142,7 @@ class Commits:
         """Whether a commit is under way, or waits, that the program did not ask for."""
         return any(commit.commit_id == AUTOMATIC for commit in self._waiting)
 
-    def find_moved(self, positions: Mapping[TopicPartition, Position]) -> Offsets:
+    def find_moved(self, positions: Mapping[TopicPartition, Position]) -> OffsetsToCommit:
         """Those that are not committed yet."""
         return {
             partition: GroupOffset(offset=position.offset, leader_epoch=position.leader_epoch)
@@ -157,7 +157,9 @@ class Commits:
 
     # Beginning
 
-    def commit(self, commit_id: int, offsets: Offsets, timeout_seconds: float | None) -> None:
+    def commit(
+        self, commit_id: int, offsets: OffsetsToCommit, timeout_seconds: float | None
+    ) -> None:
         """Commit these; `FinishCommit` tells how it went."""
         self._waiting.append(
             _Commit(

@@ -18,8 +18,8 @@ from moldau.model import TopicPartition
 from moldau.wire.fetch_session import Wanted
 
 Failure: TypeAlias = KafkaError | ClientError
-Partitions: TypeAlias = frozenset[TopicPartition]
-Offsets: TypeAlias = Mapping[TopicPartition, GroupOffset]
+PartitionSet: TypeAlias = frozenset[TopicPartition]
+OffsetsToCommit: TypeAlias = Mapping[TopicPartition, GroupOffset]
 
 
 class Identity(NamedTuple):
@@ -69,7 +69,7 @@ class LookUpCommitted(NamedTuple):
     partitions: Collection[TopicPartition]
 
 
-class Join(NamedTuple):
+class SendJoin(NamedTuple):
     member_id: str
     protocols: tuple[tuple[str, bytes], ...]
     reason: str
@@ -81,7 +81,7 @@ class LearnTopics(NamedTuple):
     topics: Collection[str]
 
 
-class Sync(NamedTuple):
+class SendSync(NamedTuple):
     generation_id: int
     member_id: str
     protocol: str | None
@@ -93,7 +93,7 @@ class SendHeartbeat(NamedTuple):
     identity: Identity
 
 
-class Leave(NamedTuple):
+class SendLeave(NamedTuple):
     """Tell the coordinator that a member goes, if there is one to tell of."""
 
     member_id: str
@@ -103,7 +103,7 @@ class Leave(NamedTuple):
 
 
 class SendCommit(NamedTuple):
-    offsets: Offsets
+    offsets: OffsetsToCommit
     identity: Identity
 
 
@@ -117,7 +117,7 @@ class FinishCommit(NamedTuple):
     failure: Failure | None
 
 
-class Log(NamedTuple):
+class WriteLog(NamedTuple):
     is_warning: bool
     message: str
 
@@ -137,37 +137,37 @@ class TimerKind(Enum):
     REMINDER = "the program has to come in, for offsets to be committed"
 
 
-class Timer(NamedTuple):
+class ConsumerTimer(NamedTuple):
     kind: TimerKind
     key: Hashable = 0
 
 
-class Arm(NamedTuple):
+class ArmTimer(NamedTuple):
     """Have `timer_fired` called after so many seconds. Timers that came too late do nothing."""
 
-    timer: Timer
+    timer: ConsumerTimer
     seconds: float
 
 
-Instruction: TypeAlias = (
+ConsumerInstruction: TypeAlias = (
     Refresh
     | Fetch
     | LookUpOffsets
     | Validate
     | LookUpCommitted
-    | Join
+    | SendJoin
     | LearnTopics
-    | Sync
+    | SendSync
     | SendHeartbeat
-    | Leave
+    | SendLeave
     | SendCommit
     | FinishCommit
-    | Log
-    | Arm
+    | WriteLog
+    | ArmTimer
 )
 
 
-class Turn:
+class ConsumerTurn:
     """The event that is being handled: when, what was known of the cluster, and what comes out."""
 
     __slots__ = (
@@ -187,18 +187,18 @@ class Turn:
         self.now = now  # seconds that never go back
         self.now_ms = 0  # wall clock
         self.cluster = ClusterMetadata()
-        self.instructions: list[Instruction] = []
+        self.instructions: list[ConsumerInstruction] = []
         self.failures: list[Exception] = []  # to be raised by the program's next calls
         self.has_news = False  # something has happened that the program may wait for
 
-    def instruct(self, instruction: Instruction) -> None:
+    def instruct(self, instruction: ConsumerInstruction) -> None:
         self.instructions.append(instruction)
 
     def arm(self, kind: TimerKind, key: Hashable, seconds: float) -> None:
-        self.instructions.append(Arm(Timer(kind, key), seconds))
+        self.instructions.append(ArmTimer(ConsumerTimer(kind, key), seconds))
 
     def log(self, message: str, *, is_warning: bool = False) -> None:
-        self.instructions.append(Log(is_warning, message))
+        self.instructions.append(WriteLog(is_warning, message))
 
     def raise_later(self, failure: Exception) -> None:
         """Have the program's next call raise it."""

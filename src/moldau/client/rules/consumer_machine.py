@@ -30,21 +30,21 @@ from moldau.client.rules.assignors import Assignor
 from moldau.client.rules.cluster_metadata import ClusterMetadata
 from moldau.client.rules.commits import CommitMode, Commits
 from moldau.client.rules.consumer_instructions import (
+    ConsumerInstruction,
+    ConsumerTimer,
+    ConsumerTurn,
     Failure,
     Fetch,
     Identity,
-    Instruction,
     LookUpOffsets,
     Refresh,
-    Timer,
     TimerKind,
-    Turn,
     Validate,
 )
 from moldau.client.rules.delivery import Decoding, Position
 from moldau.client.rules.fetch_plan import FetchPlan, FetchSettings
-from moldau.client.rules.hand_over import Call, Event, Holdings
-from moldau.client.rules.look_ups import EpochEnd, LookUps
+from moldau.client.rules.hand_over import Call, Holdings, RebalanceEvent
+from moldau.client.rules.look_ups import LeaderEpochEnd, LookUps
 from moldau.client.rules.membership import Membership, MembershipSettings
 from moldau.client.rules.positions import PartitionTable
 from moldau.client.rules.readers import Reader, Readers
@@ -69,7 +69,7 @@ class ConsumerMachine:
         group_id: str | None,
         commit_mode: CommitMode,
         assignors: Sequence[Assignor],
-        listened_to: Collection[Event],
+        listened_to: Collection[RebalanceEvent],
         decoding: Decoding,
         backoff: Backoff,
         chance: Chance,
@@ -84,7 +84,7 @@ class ConsumerMachine:
         self._has_begun = False
         self._is_interrupted = False  # until the program was in
         self._leave_reason: str | None = None  # while it leaves
-        self._turn = turn = Turn(now, backoff, chance)
+        self._turn = turn = ConsumerTurn(now, backoff, chance)
         self.table = PartitionTable(options.auto_offset_reset, has_group=group_id is not None)
         self.readers = Readers(self.table, decoding, now)
         self.topics = SubscribedTopics(turn, self.table, options.metadata_max_age_ms / 1000)
@@ -124,7 +124,7 @@ class ConsumerMachine:
         turn = self._turn
         turn.now, turn.now_ms, turn.cluster = now, now_ms, cluster
 
-    def end_turn(self) -> tuple[Sequence[Instruction], bool]:
+    def end_turn(self) -> tuple[Sequence[ConsumerInstruction], bool]:
         """What to do now, and whether something has happened that the program may wait for."""
         turn = self._turn
         while self._take_step():
@@ -178,7 +178,7 @@ class ConsumerMachine:
         is_to_be_member = not self.topics.selection.is_empty
         return None if membership.is_lost and is_to_be_member else membership.identity
 
-    def timer_fired(self, timer: Timer) -> None:
+    def timer_fired(self, timer: ConsumerTimer) -> None:
         key = timer.key
         match timer.kind:
             case TimerKind.METADATA_PAUSE:
@@ -429,7 +429,7 @@ class ConsumerMachine:
         self.look_ups.found_offsets(asked, found)
         self.plan.is_due = True
 
-    def validated(self, asked: Validate, found: Iterable[EpochEnd]) -> None:
+    def validated(self, asked: Validate, found: Iterable[LeaderEpochEnd]) -> None:
         self._make_void(self.look_ups.validated(asked, found))
         self.plan.is_due = True
 

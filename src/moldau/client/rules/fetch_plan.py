@@ -20,7 +20,7 @@ from typing import Final
 from uuid import UUID
 
 from moldau.client.broker_errors import error_for, read_code
-from moldau.client.rules.consumer_instructions import Fetch, TimerKind, Turn
+from moldau.client.rules.consumer_instructions import ConsumerTurn, Fetch, TimerKind
 from moldau.client.rules.delivery import Chunk, Position
 from moldau.client.rules.fetched_batches import split_batches
 from moldau.client.rules.positions import AssignedPartition, Need, PartitionTable
@@ -80,7 +80,7 @@ class FetchSettings:
 class FetchPlan:
     """The fetches of one consumer, and the chunks that nobody has taken yet."""
 
-    def __init__(self, turn: Turn, table: PartitionTable, settings: FetchSettings) -> None:
+    def __init__(self, turn: ConsumerTurn, table: PartitionTable, settings: FetchSettings) -> None:
         self.is_shared = False  # several readers take chunks, each at its own pace
         self.is_due = False  # something was taken, moved or assigned: look for something to fetch
         self.wants_metadata = False

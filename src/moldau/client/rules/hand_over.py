@@ -20,7 +20,7 @@ from enum import Enum
 from typing import Final
 
 from moldau.client.rules.commits import Commits
-from moldau.client.rules.consumer_instructions import Partitions, Turn
+from moldau.client.rules.consumer_instructions import ConsumerTurn, PartitionSet
 from moldau.client.rules.fetch_plan import FetchPlan
 from moldau.client.rules.positions import PartitionTable
 from moldau.client.rules.readers import Reader, Readers
@@ -28,7 +28,7 @@ from moldau.errors import InvariantViolation
 from moldau.model import TopicPartition
 
 
-class Event(Enum):
+class RebalanceEvent(Enum):
     """What the program can have a function for."""
 
     ASSIGNED = "on_assigned"
@@ -41,7 +41,7 @@ class Call:
 
     __slots__ = ("event", "is_begun", "partitions")
 
-    def __init__(self, event: Event, partitions: Partitions) -> None:
+    def __init__(self, event: RebalanceEvent, partitions: PartitionSet) -> None:
         self.event = event
         self.partitions = partitions
         self.is_begun = False
@@ -68,7 +68,7 @@ class HandOver:
 
     __slots__ = ("call", "is_lost", "partitions", "step")
 
-    def __init__(self, partitions: Partitions, *, is_lost: bool) -> None:
+    def __init__(self, partitions: PartitionSet, *, is_lost: bool) -> None:
         self.partitions = partitions
         self.is_lost = is_lost  # others have them already: nothing is committed
         self.step = Step.RESTING
@@ -85,12 +85,12 @@ class Holdings:
 
     def __init__(
         self,
-        turn: Turn,
+        turn: ConsumerTurn,
         table: PartitionTable,
         readers: Readers,
         plan: FetchPlan,
         commits: Commits | None,
-        listened_to: Collection[Event],
+        listened_to: Collection[RebalanceEvent],
     ) -> None:
         self.calls: list[Call] = []  # in order; the program makes them when it is in
         self.is_leaving = False  # nothing comes any more
@@ -102,7 +102,7 @@ class Holdings:
         self._commits = commits  # there are none without a group
         self._listened_to = frozenset(listened_to)
         self._coming: Call | None = None
-        self._aside: Partitions = frozenset()  # nobody wants these at the moment
+        self._aside: PartitionSet = frozenset()  # nobody wants these at the moment
 
     @property
     def is_changing(self) -> bool:
@@ -115,7 +115,7 @@ class Holdings:
         self._readers.route(partitions)
         self._plan.is_due = self._plan.wants_positions = True
 
-    def release(self, partitions: Partitions) -> None:
+    def release(self, partitions: PartitionSet) -> None:
         """These are not the program's any more."""
         self._table.remove(partitions)
         self._readers.remove(partitions)
@@ -132,7 +132,7 @@ class Holdings:
         self._plan.forget(unwanted)
         self._readers.stop(unwanted)
 
-    def take_up(self, partitions: Partitions) -> None:
+    def take_up(self, partitions: PartitionSet) -> None:
         """Go on with what was set aside of these, and has not begun to leave."""
         going = frozenset() if self.hand_over is None else self.hand_over.partitions
         wanted = (self._aside & partitions) - going
@@ -148,13 +148,13 @@ class Holdings:
 
     # Coming
 
-    def take_over(self, partitions: Partitions) -> None:
+    def take_over(self, partitions: PartitionSet) -> None:
         """The group has assigned these; `is_changing` until the program was told of them."""
         coming = partitions - self._table.partitions
         if self.is_leaving or not coming:
             return
         self.adopt(coming, held=True)
-        self._coming = self._call(Event.ASSIGNED, coming)
+        self._coming = self._call(RebalanceEvent.ASSIGNED, coming)
         if self._coming is None:
             self._finish_coming(coming)
 
@@ -167,14 +167,14 @@ class Holdings:
             self._coming = None
             self.release(coming.partitions)
 
-    def _finish_coming(self, partitions: Partitions) -> None:
+    def _finish_coming(self, partitions: PartitionSet) -> None:
         self._table.hold(partitions, is_held=False)
         self._plan.is_due = self._plan.wants_positions = True
         self._turn.has_news = True
 
     # Going
 
-    def give_up(self, partitions: Partitions, *, is_lost: bool = False) -> None:
+    def give_up(self, partitions: PartitionSet, *, is_lost: bool = False) -> None:
         """Begin a hand-over; there must be none under way."""
         if self.hand_over is not None:
             raise InvariantViolation(f"a hand-over of {self.hand_over.partitions} is under way")
@@ -234,10 +234,12 @@ class Holdings:
 
     def _tell(self, going: HandOver) -> None:
         going.move(Step.TELLING)
-        is_lost = going.is_lost and Event.LOST in self._listened_to
-        going.call = self._call(Event.LOST if is_lost else Event.REVOKED, going.partitions)
+        is_lost = going.is_lost and RebalanceEvent.LOST in self._listened_to
+        going.call = self._call(
+            RebalanceEvent.LOST if is_lost else RebalanceEvent.REVOKED, going.partitions
+        )
 
-    def _call(self, event: Event, partitions: Partitions) -> Call | None:
+    def _call(self, event: RebalanceEvent, partitions: PartitionSet) -> Call | None:
         if event not in self._listened_to:
             return None
         call = Call(event, partitions)

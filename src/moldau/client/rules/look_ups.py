@@ -12,12 +12,12 @@ from typing import Final, NamedTuple
 
 from moldau.client.group_values import GroupOffset
 from moldau.client.rules.consumer_instructions import (
+    ConsumerInstruction,
+    ConsumerTurn,
     Failure,
-    Instruction,
     LookUpCommitted,
     LookUpOffsets,
     TimerKind,
-    Turn,
     Validate,
 )
 from moldau.client.rules.delivery import Position
@@ -29,7 +29,7 @@ from moldau.model import TopicPartition
 _ORDER: Final = (Need.COMMITTED, Need.RESET, Need.VALIDATION)
 
 
-class EpochEnd(NamedTuple):
+class LeaderEpochEnd(NamedTuple):
     """Where the leader's log of an epoch ends; `end` is None when it has no such epoch."""
 
     partition: TopicPartition
@@ -40,7 +40,7 @@ class EpochEnd(NamedTuple):
 class LookUps:
     """The questions of one consumer."""
 
-    def __init__(self, turn: Turn, table: PartitionTable) -> None:
+    def __init__(self, turn: ConsumerTurn, table: PartitionTable) -> None:
         self.is_wanted = False  # look for partitions that need a position
         self._turn = turn
         self._table = table
@@ -58,7 +58,7 @@ class LookUps:
                 self._is_busy = True
                 self._turn.instruct(question)
 
-    def _find_question(self, need: Need) -> Instruction | None:
+    def _find_question(self, need: Need) -> ConsumerInstruction | None:
         states = self._table.needing(need)
         if not states:
             return None
@@ -103,7 +103,7 @@ class LookUps:
             self._table.found_offset(partition, asked.epochs[partition], position)
         self._answered(None)
 
-    def validated(self, asked: Validate, found: Iterable[EpochEnd]) -> list[TopicPartition]:
+    def validated(self, asked: Validate, found: Iterable[LeaderEpochEnd]) -> list[TopicPartition]:
         """The partitions of which records are gone that were fetched."""
         gone: list[TopicPartition] = []
         failure: Failure | None = None

@@ -26,17 +26,17 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from moldau.client.broker_errors import error_for
-from moldau.client.rules.assignors import Assignor, GroupMember
+from moldau.client.rules.assignors import Assignor, MemberSubscription
 from moldau.client.rules.consumer_instructions import (
+    ConsumerTurn,
     Failure,
     Identity,
-    Join,
     LearnTopics,
-    Leave,
     SendHeartbeat,
-    Sync,
+    SendJoin,
+    SendLeave,
+    SendSync,
     TimerKind,
-    Turn,
 )
 from moldau.client.rules.group_errors import Reaction, react_to
 from moldau.client.rules.group_protocol import (
@@ -160,7 +160,7 @@ class Membership:
 
     def __init__(
         self,
-        turn: Turn,
+        turn: ConsumerTurn,
         group_id: str,
         settings: MembershipSettings,
         assignors: Sequence[Assignor],
@@ -186,7 +186,7 @@ class Membership:
         self._leads = False
         self._join_reason: str | None = "the consumer has started"  # None: no join is wanted
         self._joined: Joined | None = None  # of the rebalance that is under way
-        self._members: list[GroupMember] = []  # of that, known to the leader
+        self._members: list[MemberSubscription] = []  # of that, known to the leader
         self._assigned: frozenset[TopicPartition] = frozenset()
         self._kept: frozenset[TopicPartition] = frozenset()  # owned as the assignment came
         self._last_assigned: tuple[TopicPartition, ...] = ()  # what sticky assignors remember
@@ -246,7 +246,7 @@ class Membership:
         self._forget(keeps_member_id=False)
         self._move(State.OUTSIDE)
         self._turn.instruct(
-            Leave(member_id, reason, is_last=True, drops_connection=not was_settled)
+            SendLeave(member_id, reason, is_last=True, drops_connection=not was_settled)
         )
 
     # From state to state
@@ -289,7 +289,7 @@ class Membership:
             for assignor in self._assignors.values()
         )
         self._move(State.JOINING)
-        self._turn.instruct(Join(self._member_id, protocols, reason or "the group rebalances"))
+        self._turn.instruct(SendJoin(self._member_id, protocols, reason or "the group rebalances"))
 
     def _subscribe(self, assignor: Assignor) -> Subscription:
         return Subscription(
@@ -314,7 +314,7 @@ class Membership:
         self._move(State.ASSIGNING)
         try:
             self._members = [
-                GroupMember(member_id, instance_id, decode_subscription(data))
+                MemberSubscription(member_id, instance_id, decode_subscription(data))
                 for member_id, instance_id, data in joined.members
             ]
         except MalformedFrameError as error:
@@ -360,7 +360,7 @@ class Membership:
     def _sync(self, joined: Joined, assignments: dict[str, bytes]) -> None:
         self._move(State.SYNCING)
         self._turn.instruct(
-            Sync(joined.generation_id, joined.member_id, joined.protocol, assignments)
+            SendSync(joined.generation_id, joined.member_id, joined.protocol, assignments)
         )
 
     def synced(self, data: bytes) -> None:
@@ -508,7 +508,7 @@ class Membership:
         self._heart += 1
         if self._settings.instance_id is None:
             self._turn.instruct(
-                Leave(self._member_id, "max.poll.interval.ms has passed", is_last=False)
+                SendLeave(self._member_id, "max.poll.interval.ms has passed", is_last=False)
             )
         self._forget(keeps_member_id=False)
         self._holdings.lose()

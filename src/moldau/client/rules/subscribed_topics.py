@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from enum import Enum
 
-from moldau.client.rules.consumer_instructions import Failure, Refresh, TimerKind, Turn
+from moldau.client.rules.consumer_instructions import ConsumerTurn, Failure, Refresh, TimerKind
 from moldau.client.rules.positions import PartitionTable
 from moldau.client.rules.subscription import TopicSelection
 from moldau.errors import ClusterUnreachableError
@@ -29,7 +29,7 @@ class _Asking(Enum):
 class SubscribedTopics:
     """The subscription of one consumer and the topics behind it."""
 
-    def __init__(self, turn: Turn, table: PartitionTable, max_age_seconds: float) -> None:
+    def __init__(self, turn: ConsumerTurn, table: PartitionTable, max_age_seconds: float) -> None:
         self.selection = TopicSelection()
         self.names: frozenset[str] = frozenset()  # that match the selection
         self.is_wanted = False  # metadata is

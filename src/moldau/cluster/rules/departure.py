@@ -37,7 +37,7 @@ from moldau.model import BrokerId, LeaderEpoch
 from moldau.model.protocol_numbers import NO_BROKER
 
 
-class Condition(Enum):
+class ReplicaCondition(Enum):
     """Of a replica on a broker that is back."""
 
     WHOLE = auto()
@@ -48,7 +48,7 @@ class Condition(Enum):
 Concerns = Callable[[TopicState, int], bool]
 """Whether it is about this partition."""
 
-FindCondition = Callable[[TopicState, int], Condition]
+FindCondition = Callable[[TopicState, int], ReplicaCondition]
 
 FindEpoch = Callable[[TopicState, int], int]
 """The latest leader epoch that the replica here has seen, -1 for none."""
@@ -61,7 +61,7 @@ def decide_condition(
     was_served: bool,
     was_spared: bool,
     has_lost_its_end: bool,
-) -> Condition:
+) -> ReplicaCondition:
     """What a broker that is back has of a replica.
 
     - `has_log`: a log of this very topic is here.
@@ -72,10 +72,10 @@ def decide_condition(
     - `has_lost_its_end`: something is lost, as was seen when it was opened.
     """
     if not has_log:
-        return Condition.OFFLINE if is_disk_missing else Condition.HOLE
+        return ReplicaCondition.OFFLINE if is_disk_missing else ReplicaCondition.HOLE
     if was_served:
-        return Condition.WHOLE
-    return Condition.WHOLE if was_spared and not has_lost_its_end else Condition.HOLE
+        return ReplicaCondition.WHOLE
+    return ReplicaCondition.WHOLE if was_spared and not has_lost_its_end else ReplicaCondition.HOLE
 
 
 def _has_seen_nothing(topic: TopicState, partition: int) -> int:
@@ -122,13 +122,13 @@ def plan_return(
         if seen_epoch > state.leader_epoch:
             return _set_back(state, broker, seen_epoch)
         match condition_of(topic, number):
-            case Condition.WHOLE:
+            case ReplicaCondition.WHOLE:
                 return _led_anew(state, broker)
-            case Condition.HOLE if len(state.replicas) == 1:
+            case ReplicaCondition.HOLE if len(state.replicas) == 1:
                 return _led_anew(state, broker)
-            case Condition.HOLE:
+            case ReplicaCondition.HOLE:
                 return _confessed(state, broker, min_in_sync_of(topic))
-            case Condition.OFFLINE:
+            case ReplicaCondition.OFFLINE:
                 return _handed_over(state, broker, others, min_in_sync_of(topic), is_whole=False)
 
     return _plan(topics, broker, decide)

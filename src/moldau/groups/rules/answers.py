@@ -73,10 +73,10 @@ class PartitionsAnswer:
     errors: tuple[ErrorCode, ...] = ()
 
 
-Answer: TypeAlias = JoinAnswer | SyncAnswer | CodeAnswer | LeaveAnswer | PartitionsAnswer
+GroupAnswer: TypeAlias = JoinAnswer | SyncAnswer | CodeAnswer | LeaveAnswer | PartitionsAnswer
 
 
-def refusal_like(answer: Answer, error: ErrorCode) -> Answer:
+def refusal_like(answer: GroupAnswer, error: ErrorCode) -> GroupAnswer:
     """The answer that says of the same request that it did not work."""
     match answer:
         case JoinAnswer():

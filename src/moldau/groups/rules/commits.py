@@ -13,14 +13,14 @@ from moldau.groups.rules.events import CommitOffsets, DeleteOffsets
 from moldau.groups.rules.group import Group
 from moldau.groups.rules.group_states import ClassicGroupState
 from moldau.groups.rules.membership import find_member_fault
-from moldau.groups.rules.outcome import Outcome, Turn
+from moldau.groups.rules.outcome import GroupTurn, Outcome
 from moldau.groups.rules.records import OffsetRecord
 from moldau.groups.rules.subscription import CONSUMER_PROTOCOL_TYPE
 
 _NONE = ErrorCode.none
 
 
-def commit(group: Group | None, event: CommitOffsets, turn: Turn) -> None:
+def commit(group: Group | None, event: CommitOffsets, turn: GroupTurn) -> None:
     error = _find_commit_fault(group, event)
     if error is not None:
         turn.answer(PartitionsAnswer(error=error))
@@ -70,7 +70,7 @@ def _utf16_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-16-be", "surrogatepass")) // 2
 
 
-def delete_offsets(group: Group | None, event: DeleteOffsets, turn: Turn) -> None:
+def delete_offsets(group: Group | None, event: DeleteOffsets, turn: GroupTurn) -> None:
     if group is None:
         turn.answer(PartitionsAnswer(error=ErrorCode.group_id_not_found))
         return

@@ -164,7 +164,7 @@ class DeleteTopics:
     topics: frozenset[str]
 
 
-Event: TypeAlias = (
+GroupEvent: TypeAlias = (
     Join
     | Sync
     | Heartbeat

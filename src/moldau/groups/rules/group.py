@@ -35,7 +35,7 @@ from moldau.groups.rules.events import GroupTimer, GroupTimerKind
 from moldau.groups.rules.group_states import ClassicGroupState, check_move
 from moldau.groups.rules.members import Member, Members
 from moldau.groups.rules.offsets import OffsetTable
-from moldau.groups.rules.outcome import Outcome, Turn
+from moldau.groups.rules.outcome import GroupTurn, Outcome
 from moldau.groups.rules.records import GroupMetadata, GroupRecord
 from moldau.groups.rules.subscription import CONSUMER_PROTOCOL_TYPE, find_subscribed_topics
 
@@ -103,7 +103,7 @@ class Group:
     def all_have_joined(self) -> bool:
         return not self.pending and self.members.joined_count == len(self.members)
 
-    def rebalance(self, reason: str, turn: Turn) -> None:
+    def rebalance(self, reason: str, turn: GroupTurn) -> None:
         """Have everyone join again; if that is already going on, see whether it is over."""
         if self.state is ClassicGroupState.PREPARING_REBALANCE:
             if not self.is_first_rebalance and self.all_have_joined:
@@ -126,7 +126,7 @@ class Group:
         else:
             outcome.arm(self._timer(GroupTimerKind.JOIN), self.members.rebalance_timeout_ms)
 
-    def _await_company(self, turn: Turn) -> None:
+    def _await_company(self, turn: GroupTurn) -> None:
         delay_ms = turn.limits.initial_rebalance_delay_ms
         if not delay_ms:
             self._complete_join(turn)
@@ -135,7 +135,7 @@ class Group:
         self.wait_left_ms = max(self.members.rebalance_timeout_ms - delay_ms, 0)
         turn.outcome.arm(self._timer(GroupTimerKind.JOIN), delay_ms)
 
-    def join_time_is_over(self, turn: Turn) -> None:
+    def join_time_is_over(self, turn: GroupTurn) -> None:
         if self.state is not ClassicGroupState.PREPARING_REBALANCE:
             return
         if self.is_first_rebalance and self.has_grown and self.wait_left_ms:
@@ -146,7 +146,7 @@ class Group:
             return
         self._complete_join(turn)
 
-    def _complete_join(self, turn: Turn) -> None:
+    def _complete_join(self, turn: GroupTurn) -> None:
         """Go on with those who have joined. Static members that have not come back are kept."""
         outcome = turn.outcome
         outcome.disarm(self._timer(GroupTimerKind.JOIN))
@@ -195,7 +195,7 @@ class Group:
             self.leader = present[0].member_id
         return True
 
-    def assign(self, assignments: Mapping[str, bytes], turn: Turn) -> None:
+    def assign(self, assignments: Mapping[str, bytes], turn: GroupTurn) -> None:
         """The leader has spoken: log the generation, and answer those who wait for it."""
         turn.outcome.records.append(self.generation_record(assignments, turn.now_ms))
         for member in self.members:
@@ -217,7 +217,7 @@ class Group:
         )
         return GroupRecord(self.group_id, metadata)
 
-    def start_over(self, turn: Turn) -> None:
+    def start_over(self, turn: GroupTurn) -> None:
         """What was to be logged is not: whoever is in has to join again."""
         if self.members:
             self.rebalance("the log could not be written", turn)

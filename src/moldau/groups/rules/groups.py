@@ -31,8 +31,8 @@ from moldau.groups.rules.events import (
     DeleteGroup,
     DeleteOffsets,
     DeleteTopics,
-    Event,
     ExpireOffsets,
+    GroupEvent,
     GroupTimer,
     GroupTimerKind,
     Heartbeat,
@@ -46,8 +46,13 @@ from moldau.groups.rules.group import Group
 from moldau.groups.rules.group_states import ClassicGroupState
 from moldau.groups.rules.joining import Joining
 from moldau.groups.rules.limits import GroupLimits
-from moldau.groups.rules.outcome import Outcome, Turn
-from moldau.groups.rules.records import CommittedOffset, GroupRecord, OffsetRecord, Record
+from moldau.groups.rules.outcome import GroupTurn, Outcome
+from moldau.groups.rules.records import (
+    CommittedOffset,
+    CoordinatorRecord,
+    GroupRecord,
+    OffsetRecord,
+)
 
 NO_REQUEST = -1
 """For events that nobody waits for."""
@@ -71,7 +76,7 @@ class Groups:
 
     # Hard state
 
-    def apply(self, record: Record) -> None:
+    def apply(self, record: CoordinatorRecord) -> None:
         """Take a record that is in the log; live and at loading."""
         match record:
             case OffsetRecord(group_id, topic, partition, committed):
@@ -129,9 +134,9 @@ class Groups:
 
     # Events
 
-    def handle(self, event: Event, now_ms: int, request: int = NO_REQUEST) -> Outcome:
+    def handle(self, event: GroupEvent, now_ms: int, request: int = NO_REQUEST) -> Outcome:
         """What an event leads to. A request gets one reply, here or in a later outcome."""
-        turn = Turn(request, now_ms, self.limits)
+        turn = GroupTurn(request, now_ms, self.limits)
         group = self._groups.get(event.group_id)
         match event:
             case Join():
@@ -150,7 +155,7 @@ class Groups:
             self._drop_if_vacant(group)
         return turn.outcome
 
-    def _join(self, event: Join, turn: Turn) -> None:
+    def _join(self, event: Join, turn: GroupTurn) -> None:
         limits = self.limits
         error = None
         if not event.group_id:
@@ -177,7 +182,7 @@ class Groups:
         self,
         group: Group,
         event: TimerFired | AppendFailed | DeleteGroup | ExpireOffsets | DeleteTopics,
-        turn: Turn,
+        turn: GroupTurn,
     ) -> None:
         match event:
             case TimerFired():
@@ -202,7 +207,9 @@ class Groups:
         return [group.listed() for group in self._groups.values()]
 
 
-def _handle_of_member(group: Group, event: Sync | Heartbeat | Leave | Abandon, turn: Turn) -> None:
+def _handle_of_member(
+    group: Group, event: Sync | Heartbeat | Leave | Abandon, turn: GroupTurn
+) -> None:
     match event:
         case Sync():
             membership.sync(group, event, turn)
@@ -214,7 +221,7 @@ def _handle_of_member(group: Group, event: Sync | Heartbeat | Leave | Abandon, t
             membership.abandon(group, event, turn.outcome)
 
 
-def _answer_without_group(event: Event, turn: Turn) -> None:
+def _answer_without_group(event: GroupEvent, turn: GroupTurn) -> None:
     """Nobody is a member of a group that is not there."""
     unknown = ErrorCode.unknown_member_id
     match event:
@@ -231,7 +238,7 @@ def _answer_without_group(event: Event, turn: Turn) -> None:
             pass  # what came too late for a group that has gone
 
 
-def _time_is_over(group: Group, timer: GroupTimer, turn: Turn) -> None:
+def _time_is_over(group: Group, timer: GroupTimer, turn: GroupTurn) -> None:
     match timer.kind:
         case GroupTimerKind.JOIN:
             group.join_time_is_over(turn)
@@ -241,7 +248,7 @@ def _time_is_over(group: Group, timer: GroupTimer, turn: Turn) -> None:
             membership.session_is_over(group, timer.member_id, turn)
 
 
-def _delete(group: Group, turn: Turn) -> None:
+def _delete(group: Group, turn: GroupTurn) -> None:
     if group.state is not ClassicGroupState.EMPTY:
         turn.answer(CodeAnswer(error=ErrorCode.non_empty_group))
         return
@@ -252,7 +259,7 @@ def _delete(group: Group, turn: Turn) -> None:
     turn.answer(CodeAnswer())
 
 
-def _expire(group: Group, turn: Turn) -> None:
+def _expire(group: Group, turn: GroupTurn) -> None:
     expired = find_expired(group, turn.limits.offsets_retention_ms, turn.now_ms)
     _forget(group, expired, turn.outcome)
     is_unused = group.state is ClassicGroupState.EMPTY and not group.pending

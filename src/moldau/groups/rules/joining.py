@@ -20,7 +20,7 @@ from moldau.groups.rules.group import Group
 from moldau.groups.rules.group_states import ClassicGroupState
 from moldau.groups.rules.members import Member
 from moldau.groups.rules.membership import find_member_fault
-from moldau.groups.rules.outcome import Turn
+from moldau.groups.rules.outcome import GroupTurn
 
 
 class Joining:
@@ -28,7 +28,7 @@ class Joining:
 
     __slots__ = ("_event", "_group", "_outcome", "_turn")
 
-    def __init__(self, group: Group, event: Join, turn: Turn) -> None:
+    def __init__(self, group: Group, event: Join, turn: GroupTurn) -> None:
         self._group = group
         self._event = event
         self._turn = turn

@@ -17,7 +17,7 @@ from moldau.groups.rules.events import (
 from moldau.groups.rules.group import Group
 from moldau.groups.rules.group_states import ClassicGroupState
 from moldau.groups.rules.members import Member
-from moldau.groups.rules.outcome import Outcome, Turn
+from moldau.groups.rules.outcome import GroupTurn, Outcome
 
 
 def find_member_fault(group: Group, member_id: str, instance_id: str | None) -> ErrorCode | None:
@@ -34,7 +34,7 @@ def find_member_fault(group: Group, member_id: str, instance_id: str | None) -> 
 # Assignments
 
 
-def sync(group: Group, event: Sync, turn: Turn) -> None:
+def sync(group: Group, event: Sync, turn: GroupTurn) -> None:
     fault = _find_sync_fault(group, event)
     member = group.members.find(event.member_id)
     if fault is not None or member is None:
@@ -72,7 +72,7 @@ def _note_sync(group: Group, member: Member, outcome: Outcome) -> None:
         group.sync_is_over(outcome)
 
 
-def sync_time_is_over(group: Group, turn: Turn) -> None:
+def sync_time_is_over(group: Group, turn: GroupTurn) -> None:
     """Whoever joined and never asked for its assignment is not working: go on without it."""
     if group.state not in (ClassicGroupState.COMPLETING_REBALANCE, ClassicGroupState.STABLE):
         return
@@ -87,7 +87,7 @@ def sync_time_is_over(group: Group, turn: Turn) -> None:
 # Signs of life
 
 
-def heartbeat(group: Group, event: Heartbeat, turn: Turn) -> None:
+def heartbeat(group: Group, event: Heartbeat, turn: GroupTurn) -> None:
     error = find_member_fault(group, event.member_id, event.instance_id)
     member = group.members.find(event.member_id)
     if error is None and member is not None:
@@ -100,7 +100,7 @@ def heartbeat(group: Group, event: Heartbeat, turn: Turn) -> None:
     turn.answer(CodeAnswer(error=error or ErrorCode.none))
 
 
-def session_is_over(group: Group, member_id: str, turn: Turn) -> None:
+def session_is_over(group: Group, member_id: str, turn: GroupTurn) -> None:
     if member_id in group.pending:
         group.pending.discard(member_id)
         _go_on_without(group, "a newcomer has not come back", turn)
@@ -128,7 +128,7 @@ def abandon(group: Group, event: Abandon, outcome: Outcome) -> None:
 # Leaving
 
 
-def leave(group: Group, event: Leave, turn: Turn) -> None:
+def leave(group: Group, event: Leave, turn: GroupTurn) -> None:
     pending, members = len(group.pending), len(group.members)
     answers = tuple(_leave_one(group, leaving, turn.outcome) for leaving in event.members)
     turn.answer(LeaveAnswer(members=answers))
@@ -168,13 +168,13 @@ def _names_of(answers: tuple[LeftMember, ...]) -> Iterator[str]:
             yield answer.member_id or answer.instance_id or ""
 
 
-def _lose(group: Group, reason: str, turn: Turn) -> None:
+def _lose(group: Group, reason: str, turn: GroupTurn) -> None:
     """A member is gone."""
     if group.state is not ClassicGroupState.EMPTY:
         group.rebalance(reason, turn)
 
 
-def _go_on_without(group: Group, reason: str, turn: Turn) -> None:
+def _go_on_without(group: Group, reason: str, turn: GroupTurn) -> None:
     """Somebody is gone who was not a member yet: that may end a wait, but begins nothing."""
     if group.state is ClassicGroupState.PREPARING_REBALANCE:
         group.rebalance(reason, turn)

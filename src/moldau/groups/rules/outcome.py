@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
-from moldau.groups.rules.answers import Answer
+from moldau.groups.rules.answers import GroupAnswer
 from moldau.groups.rules.events import GroupTimer
 from moldau.groups.rules.limits import GroupLimits
-from moldau.groups.rules.records import GroupRecord, Record
+from moldau.groups.rules.records import CoordinatorRecord, GroupRecord
 
 
 class Reply(NamedTuple):
     """The answer to a request. Every request gets exactly one, now or later."""
 
     request: int
-    answer: Answer
+    answer: GroupAnswer
 
 
 class Arm(NamedTuple):
@@ -51,10 +51,10 @@ class Outcome:
 
     def __init__(self) -> None:
         self.replies: list[Reply] = []
-        self.records: list[Record] = []
+        self.records: list[CoordinatorRecord] = []
         self.effects: list[Effect] = []
 
-    def reply(self, request: int, answer: Answer) -> None:
+    def reply(self, request: int, answer: GroupAnswer) -> None:
         self.replies.append(Reply(request, answer))
 
     def arm(self, timer: GroupTimer, delay_ms: int) -> None:
@@ -75,7 +75,7 @@ class Outcome:
         return f"Outcome({self.replies!r}, {self.records!r}, {self.effects!r})"
 
 
-class Turn:
+class GroupTurn:
     """One event being handled: what the rules need to know beside it, and what comes out."""
 
     __slots__ = ("limits", "now_ms", "outcome", "request")
@@ -86,6 +86,6 @@ class Turn:
         self.limits = limits
         self.outcome = Outcome()
 
-    def answer(self, answer: Answer) -> None:
+    def answer(self, answer: GroupAnswer) -> None:
         """Answer the request that carried the event."""
         self.outcome.reply(self.request, answer)

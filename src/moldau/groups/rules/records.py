@@ -64,4 +64,4 @@ class GroupRecord(NamedTuple):
     metadata: GroupMetadata | None
 
 
-Record: TypeAlias = OffsetRecord | GroupRecord
+CoordinatorRecord: TypeAlias = OffsetRecord | GroupRecord

@@ -16,7 +16,7 @@ from moldau.model import TopicPartition
 from moldau.spark.pipeline.checkpoint import Checkpoint
 from moldau.spark.pipeline.model import Pipeline, Source
 from moldau.spark.pipeline.progress_files import RunReport, find_report
-from moldau.spark.pipeline.rules.progress import PartitionLag, SetAside, partition_lags, total_lag
+from moldau.spark.pipeline.rules.progress import QueryLag, SetAside, partition_lags, total_lag
 from moldau.spark.pipeline.source_topics import find_partitions
 
 Bounds = Mapping[TopicPartition, tuple[int, int]]
@@ -27,7 +27,7 @@ class QueryStatus:
     """One query: the name of its sink, or of its source's dead letters."""
 
     name: str
-    partitions: tuple[PartitionLag, ...]
+    partitions: tuple[QueryLag, ...]
     set_aside: SetAside
     """Records that are in no result, in all runs."""
 

@@ -14,7 +14,7 @@ from moldau.model import TopicPartition
 from moldau.spark.rules.offset_maps import EARLIEST_OFFSET, LATEST_OFFSET, Offsets
 
 
-class Place(Enum):
+class NamedBound(Enum):
     """A bound that is the same for every partition."""
 
     EARLIEST = "earliest"
@@ -38,7 +38,7 @@ class AtTimes:
     """Whether the end is meant where every record is older; otherwise that is an error."""
 
 
-Bound = Place | AtOffsets | AtTimes
+Bound = NamedBound | AtOffsets | AtTimes
 
 
 def times_for(

@@ -47,7 +47,7 @@ class Condition:
     negated: bool = False
 
 
-class Effect(Enum):
+class FilterEffect(Enum):
     """What a condition is good for."""
 
     DECIDED = "decided here; Spark need not look again"
@@ -55,19 +55,19 @@ class Effect(Enum):
     NONE = "is of no use here"
 
 
-def effect_of(condition: Condition) -> Effect:
+def effect_of(condition: Condition) -> FilterEffect:
     """Whether the reader can do something with a condition."""
     if condition.comparison is Comparison.IS_SET:
         is_true = condition.column in NEVER_NULL and not condition.negated
-        return Effect.DECIDED if is_true else Effect.NONE
+        return FilterEffect.DECIDED if is_true else FilterEffect.NONE
     if condition.column in (TOPIC, PARTITION):
-        return Effect.DECIDED if _is_comparable(condition) else Effect.NONE
+        return FilterEffect.DECIDED if _is_comparable(condition) else FilterEffect.NONE
     if condition.column == OFFSET:
         can_cut = isinstance(condition.operand, int) and _bounds_of(condition) is not None
-        return Effect.DECIDED if can_cut else Effect.NONE
+        return FilterEffect.DECIDED if can_cut else FilterEffect.NONE
     if condition.column == TIMESTAMP and find_earliest_time((condition,)) is not None:
-        return Effect.HELPED
-    return Effect.NONE
+        return FilterEffect.HELPED
+    return FilterEffect.NONE
 
 
 def narrow(
@@ -76,7 +76,7 @@ def narrow(
     """What is left to read of the ranges."""
     found = list(ranges)
     for condition in conditions:
-        if effect_of(condition) is Effect.DECIDED:
+        if effect_of(condition) is FilterEffect.DECIDED:
             found = [left for one in found for left in _narrow_one(one, condition)]
     return found
 

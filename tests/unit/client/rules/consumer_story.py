@@ -15,21 +15,21 @@ from moldau.client.rules.cluster_metadata import (
 )
 from moldau.client.rules.commits import CommitMode
 from moldau.client.rules.consumer_instructions import (
-    Arm,
+    ArmTimer,
+    ConsumerInstruction,
+    ConsumerTimer,
     Fetch,
-    Instruction,
-    Join,
     LookUpCommitted,
     LookUpOffsets,
     Refresh,
-    Sync,
-    Timer,
+    SendJoin,
+    SendSync,
     TimerKind,
 )
 from moldau.client.rules.consumer_machine import ConsumerMachine
 from moldau.client.rules.delivery import Decoding, Position
 from moldau.client.rules.group_protocol import Assignment, encode_assignment
-from moldau.client.rules.hand_over import Event
+from moldau.client.rules.hand_over import RebalanceEvent
 from moldau.client.rules.membership import Joined, Membership
 from moldau.client.rules.retries import Backoff
 from moldau.client.rules.subscription import subscribe_to
@@ -43,7 +43,7 @@ T = TypeVar("T")
 I_ = TypeVar("I_")
 
 ZERO, ONE, TWO = (TopicPartition("t", index) for index in range(3))
-ALL_EVENTS = frozenset(Event)
+ALL_EVENTS = frozenset(RebalanceEvent)
 
 
 def describe_cluster(
@@ -74,12 +74,12 @@ class Story:
         group_id: str | None = "g",
         assignor: str | Assignor = "range",
         commit_mode: CommitMode = CommitMode.AFTER,
-        listened_to: Collection[Event] = (),
+        listened_to: Collection[RebalanceEvent] = (),
         **options: object,
     ) -> None:
         self.now = 1000.0
         self.cluster = describe_cluster()
-        self.wanted: list[Instruction] = []
+        self.wanted: list[ConsumerInstruction] = []
         chosen = require_assignor(assignor) if isinstance(assignor, str) else assignor
         self.machine = ConsumerMachine(
             ConsumerOptions.read({"auto_offset_reset": "earliest", **options}),
@@ -118,10 +118,10 @@ class Story:
 
     def fire(self, kind: TimerKind) -> None:
         """Let the time pass until the newest timer of this kind is over."""
-        timers = [one for one in self.take(Arm) if one.timer.kind is kind]
+        timers = [one for one in self.take(ArmTimer) if one.timer.kind is kind]
         assert timers, kind
         self.now += timers[-1].seconds
-        timer = Timer(kind, timers[-1].timer.key)
+        timer = ConsumerTimer(kind, timers[-1].timer.key)
         self.happen(lambda machine: machine.timer_fired(timer))
 
     # The program
@@ -153,7 +153,7 @@ class Story:
         self.go_on()
         return [int(record.value or b"") for record in taken]
 
-    def make_call(self) -> tuple[Event, frozenset[TopicPartition]]:
+    def make_call(self) -> tuple[RebalanceEvent, frozenset[TopicPartition]]:
         """The program calls the function that is due."""
         call = self.machine.next_call()
         assert call is not None
@@ -169,12 +169,12 @@ class Story:
 
     def answer_join(self, generation_id: int = 1, member_id: str = "m") -> None:
         """As a member that does not lead."""
-        self.take_one(Join)
+        self.take_one(SendJoin)
         joined = Joined(generation_id, member_id, "somebody else", "range")
         self.happen(lambda machine: machine.require_membership().joined(joined))
 
     def answer_sync(self, *assigned: TopicPartition) -> None:
-        self.take_one(Sync)
+        self.take_one(SendSync)
         data = encode_assignment(Assignment(assigned))
         self.happen(lambda machine: machine.require_membership().synced(data))
 

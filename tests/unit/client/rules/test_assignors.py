@@ -12,7 +12,7 @@ from moldau.client.rules.assignors import (
     BY_NAME,
     Assignor,
     CooperativeStickyAssignor,
-    GroupMember,
+    MemberSubscription,
     RangeAssignor,
     RoundRobinAssignor,
     StickyAssignor,
@@ -49,7 +49,7 @@ def members(
     assignor: Assignor = RANGE,
     owned: Owned | None = None,
     generation: int = 3,
-) -> list[GroupMember]:
+) -> list[MemberSubscription]:
     """Members that had something in a generation, or are new to the group."""
     found = []
     for name, topics in subscriptions.items():
@@ -61,7 +61,7 @@ def members(
             (had or ()) if assignor.is_cooperative else (),
             since,
         )
-        found.append(GroupMember(name, None, subscription))
+        found.append(MemberSubscription(name, None, subscription))
     return found
 
 
@@ -126,9 +126,9 @@ def test_sticky_keeps_what_it_can_where_members_read_different_topics(assignor: 
 
 
 def test_static_members_come_first_by_their_names() -> None:
-    named = GroupMember("z-id", "first", Subscription(("t",)))
-    other = GroupMember("y-id", "second", Subscription(("t",)))
-    plain = GroupMember("a-id", None, Subscription(("t",)))
+    named = MemberSubscription("z-id", "first", Subscription(("t",)))
+    other = MemberSubscription("y-id", "second", Subscription(("t",)))
+    plain = MemberSubscription("a-id", None, Subscription(("t",)))
     assigned = RANGE.assign({"t": 4}, [plain, other, named])
     assert assigned == {"z-id": parse("tp0 tp1"), "y-id": parse("tp2"), "a-id": parse("tp3")}
 
@@ -143,27 +143,27 @@ def test_who_keeps_one_more_is_decided_as_java_decides_it() -> None:
 
 
 def test_a_partition_of_two_owners_goes_to_the_newer_generation() -> None:
-    old = GroupMember("old", None, Subscription(("t",), None, tuple(parse("tp0 tp1")), 4))
-    new = GroupMember("new", None, Subscription(("t",), None, tuple(parse("tp0")), 5))
+    old = MemberSubscription("old", None, Subscription(("t",), None, tuple(parse("tp0 tp1")), 4))
+    new = MemberSubscription("new", None, Subscription(("t",), None, tuple(parse("tp0")), 5))
     assert COOPERATIVE.assign({"t": 2}, [old, new]) == table(old="tp1", new="tp0")
 
 
 def test_a_partition_of_two_owners_of_one_generation_is_given_up_first() -> None:
-    one = GroupMember("a", None, Subscription(("t",), None, tuple(parse("tp0 tp1")), 4))
-    two = GroupMember("b", None, Subscription(("t",), None, tuple(parse("tp0")), 4))
+    one = MemberSubscription("a", None, Subscription(("t",), None, tuple(parse("tp0 tp1")), 4))
+    two = MemberSubscription("b", None, Subscription(("t",), None, tuple(parse("tp0")), 4))
     assert COOPERATIVE.assign({"t": 2}, [one, two]) == table(a="tp1", b="")
 
 
 def test_cooperative_members_of_older_versions_have_their_generation_in_the_user_data() -> None:
     old = Subscription(("t",), b"\x00\x00\x00\x04", tuple(parse("tp0 tp1")))
     new = Subscription(("t",), b"\x00\x00\x00\x05", tuple(parse("tp0")))
-    group = [GroupMember("old", None, old), GroupMember("new", None, new)]
+    group = [MemberSubscription("old", None, old), MemberSubscription("new", None, new)]
     assert COOPERATIVE.assign({"t": 2}, group) == table(old="tp1", new="tp0")
 
 
 @pytest.mark.parametrize("data", [None, b"", b"\x00", b"\x00\x00\x00\x07garbage"])
 def test_user_data_that_nobody_can_read_is_as_good_as_none(data: bytes | None) -> None:
-    group = [GroupMember("a", None, Subscription(("t",), data))]
+    group = [MemberSubscription("a", None, Subscription(("t",), data))]
     assert STICKY.assign({"t": 2}, group) == table(a="tp0 tp1")
 
 
@@ -171,8 +171,8 @@ def test_user_data_of_the_first_sticky_version_has_no_generation() -> None:
     data = STICKY.user_data(parse("tp1"), 7)
     assert data is not None
     group = [
-        GroupMember("a", None, Subscription(("t",))),
-        GroupMember("b", None, Subscription(("t",), data[:-4])),
+        MemberSubscription("a", None, Subscription(("t",))),
+        MemberSubscription("b", None, Subscription(("t",), data[:-4])),
     ]
     assert STICKY.assign({"t": 2}, group) == table(a="tp0", b="tp1")
 

@@ -11,9 +11,9 @@ from moldau.client.rules.commits import CommitMode
 from moldau.client.rules.consumer_instructions import (
     Fetch,
     FinishCommit,
-    Leave,
     SendCommit,
     SendHeartbeat,
+    SendLeave,
     TimerKind,
 )
 from moldau.errors import (
@@ -225,7 +225,7 @@ def test_a_member_leaves_when_the_commits_that_the_program_asked_for_have_ended(
     story.take_one(SendCommit)
     story.happen(lambda machine: machine.close(has_failed=False))
     story.happen(lambda machine: machine.leave("the consumer was closed"))
-    assert not story.take(Leave)
+    assert not story.take(SendLeave)
     succeed(story)
     assert story.take_one(FinishCommit) == FinishCommit(1, None)
-    assert story.take(Leave)
+    assert story.take(SendLeave)

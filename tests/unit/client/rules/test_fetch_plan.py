@@ -9,7 +9,7 @@ import pytest
 from client.rules.consumer_story import ONE, TWO, ZERO, Story, answer, batch, describe_cluster
 from moldau.client.rules.consumer_instructions import Fetch, TimerKind, Validate
 from moldau.client.rules.delivery import Position
-from moldau.client.rules.look_ups import EpochEnd
+from moldau.client.rules.look_ups import LeaderEpochEnd
 from moldau.errors import (
     ErrorCode,
     KafkaError,
@@ -150,21 +150,21 @@ class TestNewLeader:
     def test_is_asked_for_the_end_of_the_epoch_before_it_is_fetched_from(self) -> None:
         story, asked = self.read_then_change()
         assert asked.fetch_epochs == {ZERO: 0}
-        story.happen(lambda m: m.validated(asked, [EpochEnd(ZERO, 1, Position(4, 0))]))
+        story.happen(lambda m: m.validated(asked, [LeaderEpochEnd(ZERO, 1, Position(4, 0))]))
         fetch = story.take_one(Fetch)
         assert (fetch.broker_id, offsets_of(fetch)) == (2, {0: 4})
 
     def test_takes_the_consumer_back_to_where_the_logs_part(self) -> None:
         story, asked = self.read_then_change()
-        story.happen(lambda m: m.validated(asked, [EpochEnd(ZERO, 1, Position(2, 0))]))
+        story.happen(lambda m: m.validated(asked, [LeaderEpochEnd(ZERO, 1, Position(2, 0))]))
         assert story.machine.attention  # what the program was given is gone
         asked = story.take_one(Validate)
-        story.happen(lambda m: m.validated(asked, [EpochEnd(ZERO, 1, Position(2, 0))]))
+        story.happen(lambda m: m.validated(asked, [LeaderEpochEnd(ZERO, 1, Position(2, 0))]))
         assert offsets_of(story.take_one(Fetch)) == {0: 2}
 
     def test_is_not_followed_silently_when_the_policy_is_to_raise(self) -> None:
         story, asked = self.read_then_change(auto_offset_reset="none")
-        story.happen(lambda m: m.validated(asked, [EpochEnd(ZERO, 1, Position(2, 0))]))
+        story.happen(lambda m: m.validated(asked, [LeaderEpochEnd(ZERO, 1, Position(2, 0))]))
         with pytest.raises(LogTruncatedError):
             story.come_in()
 

@@ -9,14 +9,14 @@ from moldau.client.broker_errors import error_for
 from moldau.client.rules.commits import CommitMode
 from moldau.client.rules.consumer_instructions import (
     Fetch,
-    Join,
-    Leave,
     LookUpCommitted,
     SendCommit,
     SendHeartbeat,
+    SendJoin,
+    SendLeave,
     TimerKind,
 )
-from moldau.client.rules.hand_over import MOVES, Event, HandOver, Step
+from moldau.client.rules.hand_over import MOVES, HandOver, RebalanceEvent, Step
 from moldau.errors import ErrorCode, InvariantViolation
 
 
@@ -44,7 +44,7 @@ def test_a_hand_over_takes_its_steps_in_order() -> None:
 
 
 def test_partitions_go_when_the_program_rests_offsets_are_committed_and_it_was_told() -> None:
-    story = Story(listened_to={Event.REVOKED})
+    story = Story(listened_to={RebalanceEvent.REVOKED})
     story.join(ZERO)
     read_some(story)
     rebalance(story)
@@ -55,9 +55,9 @@ def test_partitions_go_when_the_program_rests_offsets_are_committed_and_it_was_t
     assert {p: at.offset for p, at in commit.offsets.items()} == {ZERO: 3}
     assert story.machine.next_call() is None
     story.happen(lambda machine: machine.require_commits().committed())
-    assert story.make_call() == (Event.REVOKED, {ZERO})
+    assert story.make_call() == (RebalanceEvent.REVOKED, {ZERO})
     assert not story.machine.table.partitions
-    assert story.take(Join)
+    assert story.take(SendJoin)
 
 
 def test_a_commit_that_fails_does_not_keep_the_partitions() -> None:
@@ -69,19 +69,20 @@ def test_a_commit_that_fails_does_not_keep_the_partitions() -> None:
     story.take_one(SendCommit)
     refused = error_for(ErrorCode.unknown_member_id, None)
     story.happen(lambda machine: machine.require_commits().failed(refused))
-    assert story.take(Join)
+    assert story.take(SendJoin)
 
 
 @pytest.mark.parametrize(
-    ("listened_to", "told"), [(ALL_EVENTS, Event.LOST), ({Event.REVOKED}, Event.REVOKED)]
+    ("listened_to", "told"),
+    [(ALL_EVENTS, RebalanceEvent.LOST), ({RebalanceEvent.REVOKED}, RebalanceEvent.REVOKED)],
 )
 def test_what_others_have_already_is_not_committed(
-    listened_to: frozenset[Event], told: Event
+    listened_to: frozenset[RebalanceEvent], told: RebalanceEvent
 ) -> None:
     story = Story(listened_to=listened_to)
     story.join(ZERO)
-    if Event.ASSIGNED in listened_to:
-        assert story.make_call() == (Event.ASSIGNED, {ZERO})
+    if RebalanceEvent.ASSIGNED in listened_to:
+        assert story.make_call() == (RebalanceEvent.ASSIGNED, {ZERO})
         story.answer_look_ups()
     read_some(story)
     rebalance(story, ErrorCode.unknown_member_id)
@@ -91,21 +92,21 @@ def test_what_others_have_already_is_not_committed(
 
 
 def test_a_loss_during_a_hand_over_is_told_as_a_loss() -> None:
-    story = Story(listened_to={Event.REVOKED, Event.LOST})
+    story = Story(listened_to={RebalanceEvent.REVOKED, RebalanceEvent.LOST})
     story.join(ZERO)
     read_some(story)
     rebalance(story)
     rebalance(story, ErrorCode.unknown_member_id)
     story.come_in()
-    assert story.make_call() == (Event.LOST, {ZERO})
+    assert story.make_call() == (RebalanceEvent.LOST, {ZERO})
 
 
 def test_nothing_is_fetched_before_the_program_was_told() -> None:
-    story = Story(listened_to={Event.ASSIGNED})
+    story = Story(listened_to={RebalanceEvent.ASSIGNED})
     story.join(ZERO)
     assert not story.take(Fetch)
     assert not story.take(LookUpCommitted)
-    assert story.make_call() == (Event.ASSIGNED, {ZERO})
+    assert story.make_call() == (RebalanceEvent.ASSIGNED, {ZERO})
     story.answer_look_ups()
     assert story.take(Fetch)
 
@@ -116,7 +117,7 @@ def test_what_the_program_never_heard_of_leaves_without_a_word() -> None:
     rebalance(story, ErrorCode.unknown_member_id)
     assert story.machine.next_call() is None
     assert not story.machine.table.partitions
-    assert story.take(Join)
+    assert story.take(SendJoin)
 
 
 def test_a_call_that_was_begun_is_not_called_off() -> None:
@@ -128,7 +129,7 @@ def test_a_call_that_was_begun_is_not_called_off() -> None:
     story.happen(lambda machine: machine.begin_call(call))
     rebalance(story, ErrorCode.unknown_member_id)
     story.happen(lambda machine: machine.called(call))
-    assert story.make_call() == (Event.LOST, {ZERO})
+    assert story.make_call() == (RebalanceEvent.LOST, {ZERO})
 
 
 def test_what_leaves_is_not_given_any_more_but_the_rest_is() -> None:
@@ -143,16 +144,16 @@ def test_what_leaves_is_not_given_any_more_but_the_rest_is() -> None:
 
 
 def test_leaving_gives_everything_up_as_a_member_still() -> None:
-    story = Story(listened_to={Event.REVOKED})
+    story = Story(listened_to={RebalanceEvent.REVOKED})
     story.join(ZERO)
     read_some(story)
     story.happen(lambda machine: machine.close(has_failed=False))
     story.happen(lambda machine: machine.leave("closed"))
     assert story.take_one(SendCommit).identity.generation_id == 1
     story.happen(lambda machine: machine.require_commits().committed())
-    assert not story.take(Leave)
-    assert story.make_call() == (Event.REVOKED, {ZERO})
-    assert story.take_one(Leave).member_id == "m"
+    assert not story.take(SendLeave)
+    assert story.make_call() == (RebalanceEvent.REVOKED, {ZERO})
+    assert story.take_one(SendLeave).member_id == "m"
 
 
 def test_a_record_whose_work_failed_is_not_committed_when_the_consumer_is_closed() -> None:
@@ -173,7 +174,7 @@ def test_manual_commits_are_left_to_the_program() -> None:
     rebalance(story)
     story.come_in()
     assert not story.take(SendCommit)
-    assert story.take(Join)
+    assert story.take(SendJoin)
 
 
 def test_what_was_read_of_a_topic_that_is_not_wanted_any_more_is_committed() -> None:

@@ -9,11 +9,11 @@ from moldau.client.broker_errors import error_for
 from moldau.client.rules.assignors import RangeAssignor
 from moldau.client.rules.commits import CommitMode
 from moldau.client.rules.consumer_instructions import (
-    Join,
     LearnTopics,
-    Leave,
     SendHeartbeat,
-    Sync,
+    SendJoin,
+    SendLeave,
+    SendSync,
     TimerKind,
 )
 from moldau.client.rules.group_protocol import (
@@ -62,12 +62,12 @@ def test_a_follower_joins_syncs_and_reads() -> None:
     story.subscribe("t")
     assert story.membership.state is State.OUTSIDE
     story.come_in()
-    asked = story.take_one(Join)
+    asked = story.take_one(SendJoin)
     assert (asked.member_id, [name for name, _ in asked.protocols]) == ("", ["range"])
     story.wanted.append(asked)
     story.answer_join(generation_id=7)
     assert story.membership.state is State.SYNCING
-    sync = story.take_one(Sync)
+    sync = story.take_one(SendSync)
     assert (sync.generation_id, sync.member_id, sync.assignments) == (7, "m", {})
     story.wanted.append(sync)
     story.answer_sync(ZERO, TWO)
@@ -79,7 +79,7 @@ def test_the_leader_asks_for_topics_and_assigns_them() -> None:
     story = Story()
     story.subscribe("t")
     story.come_in()
-    story.take_one(Join)
+    story.take_one(SendJoin)
     data = encode_subscription(Subscription(topics=("t",)))
     joined = Joined(1, "a", "a", "range", members=[("a", None, data), ("b", None, data)])
     story.happen(lambda machine: machine.require_membership().joined(joined))
@@ -87,7 +87,7 @@ def test_the_leader_asks_for_topics_and_assigns_them() -> None:
     assert (story.membership.state, asked.topics) == (State.ASSIGNING, ["t"])
     story.happen(lambda machine: machine.require_membership().topics_learned(asked))
     found = {
-        m: decode_assignment(a).partitions for m, a in story.take_one(Sync).assignments.items()
+        m: decode_assignment(a).partitions for m, a in story.take_one(SendSync).assignments.items()
     }
     assert found == {"a": (ZERO, ONE), "b": (TWO,)}
 
@@ -100,7 +100,7 @@ def test_an_assignor_that_fails_is_told_to_the_program_which_joins_again() -> No
     story = Story(assignor=Broken())  # type: ignore[arg-type]
     story.subscribe("t")
     story.come_in()
-    story.take_one(Join)
+    story.take_one(SendJoin)
     data = encode_subscription(Subscription(topics=("t",)))
     joined = Joined(1, "a", "a", "range", members=[("a", None, data)])
     story.happen(lambda machine: machine.require_membership().joined(joined))
@@ -115,10 +115,10 @@ def test_a_new_member_id_is_joined_with_at_once() -> None:
     story = Story()
     story.subscribe("t")
     story.come_in()
-    story.take_one(Join)
+    story.take_one(SendJoin)
     story.happen(lambda machine: machine.require_membership().member_id_given("mine"))
     fail_request(story, ErrorCode.member_id_required)
-    assert story.take_one(Join).member_id == "mine"
+    assert story.take_one(SendJoin).member_id == "mine"
 
 
 def test_a_coordinator_that_moves_is_asked_again_after_longer_and_longer_pauses() -> None:
@@ -127,7 +127,7 @@ def test_a_coordinator_that_moves_is_asked_again_after_longer_and_longer_pauses(
     story.come_in()
     pauses: list[float] = []
     for _ in range(3):
-        story.take_one(Join)
+        story.take_one(SendJoin)
         fail_request(story, ErrorCode.not_coordinator)
         assert story.membership.state is State.PAUSING
         before = story.now
@@ -142,7 +142,7 @@ def test_a_rebalance_takes_everything_from_an_eager_member_before_it_joins() -> 
     story.fire(TimerKind.HEARTBEAT)
     fail_heartbeat(story, ErrorCode.rebalance_in_progress)
     assert story.membership.state is State.LETTING_GO
-    assert not story.take(Join)  # the program works on records
+    assert not story.take(SendJoin)  # the program works on records
     story.come_in()
     assert story.membership.state is State.JOINING
     assert not story.machine.table.partitions
@@ -153,7 +153,7 @@ def test_a_cooperative_member_keeps_what_it_has_and_joins_again_for_what_it_gave
     story.join(ZERO, ONE)
     story.fire(TimerKind.HEARTBEAT)
     fail_heartbeat(story, ErrorCode.rebalance_in_progress)
-    (asked,) = story.take(Join)
+    (asked,) = story.take(SendJoin)
     owned = decode_subscription(asked.protocols[0][1]).owned_partitions
     assert set(owned) == {ZERO, ONE}
     story.wanted.append(asked)
@@ -174,7 +174,7 @@ def test_who_was_forgotten_loses_everything_and_joins_as_somebody_new() -> None:
     assert story.membership.is_lost
     story.come_in()
     assert not story.machine.table.partitions
-    assert story.take_one(Join).member_id == ""
+    assert story.take_one(SendJoin).member_id == ""
 
 
 def test_an_old_generation_joins_again_under_its_id() -> None:
@@ -183,7 +183,7 @@ def test_an_old_generation_joins_again_under_its_id() -> None:
     story.fire(TimerKind.HEARTBEAT)
     fail_heartbeat(story, ErrorCode.illegal_generation)
     story.come_in()
-    assert story.take_one(Join).member_id == "m"
+    assert story.take_one(SendJoin).member_id == "m"
 
 
 def test_an_assignment_of_a_lost_place_is_not_taken_over() -> None:
@@ -196,10 +196,10 @@ def test_an_assignment_of_a_lost_place_is_not_taken_over() -> None:
     fail_heartbeat(story, ErrorCode.unknown_member_id)
     story.come_in()
     assert not story.machine.table.partitions
-    assert not story.take(Join)  # SyncGroup is under way still
+    assert not story.take(SendJoin)  # SyncGroup is under way still
     story.answer_sync(ONE)
     assert not story.machine.table.partitions
-    assert story.take_one(Join).member_id == ""
+    assert story.take_one(SendJoin).member_id == ""
 
 
 def test_a_program_that_asks_for_nothing_leaves_until_it_does() -> None:
@@ -208,11 +208,11 @@ def test_a_program_that_asks_for_nothing_leaves_until_it_does() -> None:
     story.now += 61.0
     story.fire(TimerKind.HEARTBEAT)
     assert not story.take(SendHeartbeat)
-    leave = story.take_one(Leave)
+    leave = story.take_one(SendLeave)
     assert (leave.member_id, leave.is_last) == ("m", False)
-    assert not story.take(Join)
+    assert not story.take(SendJoin)
     story.come_in()
-    assert story.take_one(Join).member_id == ""
+    assert story.take_one(SendJoin).member_id == ""
 
 
 def test_a_heartbeat_of_an_older_series_means_nothing() -> None:
@@ -247,7 +247,7 @@ def test_who_leaves_in_the_middle_of_a_join_drops_the_connection() -> None:
     story.subscribe("t")
     story.come_in()
     story.happen(lambda machine: machine.leave("closed"))
-    leave = story.take_one(Leave)
+    leave = story.take_one(SendLeave)
     assert (leave.is_last, leave.drops_connection) == (True, True)
     assert not story.machine.has_left
     story.happen(lambda machine: machine.left())
@@ -259,4 +259,4 @@ def test_a_static_member_says_nothing_when_it_leaves() -> None:
     story.join(ZERO)
     story.come_in()
     story.happen(lambda machine: machine.leave("closed"))
-    assert story.take_one(Leave).member_id == ""
+    assert story.take_one(SendLeave).member_id == ""

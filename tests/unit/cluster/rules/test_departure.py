@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.cluster.rules.departure import (
-    Condition,
+    ReplicaCondition,
     decide_condition,
     plan_hand_over,
     plan_return,
@@ -36,7 +36,7 @@ def handed_over(
 
 
 def returned(
-    state: PartitionState, condition: Condition, *alive: int, min_in_sync: int = 1
+    state: PartitionState, condition: ReplicaCondition, *alive: int, min_in_sync: int = 1
 ) -> PartitionState | None:
     plan = plan_return(
         [topic(state)],
@@ -119,83 +119,83 @@ def test_the_last_one_in_sync_hands_over_to_one_that_is_eligible() -> None:
 
 def test_a_whole_replica_that_is_eligible_stays_so() -> None:
     state = partition(2, [2], [1, 2, 3], elr=[1])
-    assert returned(state, Condition.WHOLE, 2, min_in_sync=2) is None
+    assert returned(state, ReplicaCondition.WHOLE, 2, min_in_sync=2) is None
 
 
 def test_a_replica_with_a_hole_is_not_eligible_but_remembered() -> None:
     former = partition(2, [2], [1, 2, 3], elr=[1, 3])
-    state = returned(former, Condition.HOLE, 2, min_in_sync=2)
+    state = returned(former, ReplicaCondition.HOLE, 2, min_in_sync=2)
     assert state is not None
     assert (state.leader, state.leader_epoch) == (2, 5)
     assert (state.isr, state.elr, state.last_known_elr) == ((2,), (3,), (1,))
 
 
 def test_the_last_leader_is_remembered_when_it_comes_back_with_a_hole() -> None:
-    state = returned(partition(1, [1], [1, 2], elr=[2]), Condition.HOLE, min_in_sync=2)
+    state = returned(partition(1, [1], [1, 2], elr=[2]), ReplicaCondition.HOLE, min_in_sync=2)
     assert state is not None
     assert (state.leader, state.last_known_leader) == (NOBODY, 1)
     assert (state.isr, state.elr, state.last_known_elr) == ((), (2,), (1,))
 
 
 def test_who_had_not_everything_before_its_hole_is_not_remembered() -> None:
-    state = returned(partition(2, [2], [1, 2, 3]), Condition.HOLE, 2, min_in_sync=2)
+    state = returned(partition(2, [2], [1, 2, 3]), ReplicaCondition.HOLE, 2, min_in_sync=2)
     assert state is not None
     assert state.last_known_elr == ()
 
 
 def test_a_whole_replica_leads_again_under_a_new_epoch() -> None:
-    state = returned(partition(1, [1, 2], [1, 2]), Condition.WHOLE, 2)
+    state = returned(partition(1, [1, 2], [1, 2]), ReplicaCondition.WHOLE, 2)
     assert state is not None
     assert (state.leader, state.leader_epoch, state.isr) == (1, 6, (1, 2))
 
 
 def test_a_whole_replica_that_follows_has_nothing_to_say() -> None:
-    assert returned(partition(2, [2, 1], [1, 2]), Condition.WHOLE, 2) is None
+    assert returned(partition(2, [2, 1], [1, 2]), ReplicaCondition.WHOLE, 2) is None
 
 
 def test_a_replica_with_a_hole_leaves_the_set_and_leads_nothing() -> None:
-    state = returned(partition(1, [1, 2], [1, 2]), Condition.HOLE, 2)
+    state = returned(partition(1, [1, 2], [1, 2]), ReplicaCondition.HOLE, 2)
     assert state is not None
     assert (state.leader, state.leader_epoch, state.isr) == (NOBODY, 6, (2,))
 
 
 def test_a_replica_with_a_hole_leaves_the_set_even_as_the_last_one() -> None:
-    state = returned(partition(NOBODY, [1], [1, 2]), Condition.HOLE, 2)
+    state = returned(partition(NOBODY, [1], [1, 2]), ReplicaCondition.HOLE, 2)
     assert state is not None
     assert (state.leader, state.leader_epoch, state.isr) == (NOBODY, 5, ())
 
 
 def test_a_state_is_written_anew_for_a_hole_outside_the_set() -> None:
     former = partition(2, [2], [1, 2])
-    assert returned(former, Condition.HOLE, 2) == former
+    assert returned(former, ReplicaCondition.HOLE, 2) == former
 
 
 def test_the_only_replica_leads_on_with_a_hole_under_a_new_epoch() -> None:
-    state = returned(partition(1, [1], [1]), Condition.HOLE)
+    state = returned(partition(1, [1], [1]), ReplicaCondition.HOLE)
     assert state is not None
     assert (state.leader, state.leader_epoch, state.isr) == (1, 6, (1,))
 
 
 def test_a_replica_on_a_dead_disk_is_handed_over_but_stays_as_the_last_one() -> None:
-    state = returned(partition(1, [1, 2], [1, 2]), Condition.OFFLINE, 2)
+    state = returned(partition(1, [1, 2], [1, 2]), ReplicaCondition.OFFLINE, 2)
     assert state is not None
     assert (state.leader, state.isr) == (2, (2,))
-    assert returned(partition(1, [1], [1, 2]), Condition.OFFLINE, 2) is None
+    assert returned(partition(1, [1], [1, 2]), ReplicaCondition.OFFLINE, 2) is None
 
 
 def test_a_partition_without_a_state_is_left_to_the_controller() -> None:
-    assert returned(partition(1, [1], [1, 2], version=NO_NODE), Condition.HOLE) is None
+    assert returned(partition(1, [1], [1, 2], version=NO_NODE), ReplicaCondition.HOLE) is None
 
 
 sets = st.lists(st.sampled_from(ids(1, 2, 3)), unique=True)
 
 
-@given(sets, sets, sets, st.sampled_from(Condition), st.integers(1, 4), st.booleans())
+@given(sets, sets, sets, st.sampled_from(ReplicaCondition), st.integers(1, 4), st.booleans())
 def test_no_plan_lets_a_replica_lead_that_was_not_in_sync_or_eligible(
     isr: list[BrokerId],
     elr: list[BrokerId],
     alive: list[BrokerId],
-    condition: Condition,
+    condition: ReplicaCondition,
     min_in_sync: int,
     is_whole: bool,
 ) -> None:
@@ -218,7 +218,7 @@ def test_no_plan_lets_a_replica_lead_that_was_not_in_sync_or_eligible(
 # What a replica is worth
 
 
-def condition(**changes: bool) -> Condition:
+def condition(**changes: bool) -> ReplicaCondition:
     whole = {
         "has_log": True,
         "is_disk_missing": False,
@@ -230,16 +230,19 @@ def condition(**changes: bool) -> Condition:
 
 
 def test_a_log_is_whole_when_nothing_that_was_written_can_be_lost() -> None:
-    assert condition() is Condition.WHOLE
-    assert condition(was_spared=False) is Condition.HOLE
-    assert condition(has_lost_its_end=True) is Condition.HOLE
+    assert condition() is ReplicaCondition.WHOLE
+    assert condition(was_spared=False) is ReplicaCondition.HOLE
+    assert condition(has_lost_its_end=True) is ReplicaCondition.HOLE
 
 
 def test_a_log_that_was_in_use_until_its_topic_vanished_is_whole() -> None:
-    assert condition(was_served=True, was_spared=False, has_lost_its_end=True) is Condition.WHOLE
+    assert (
+        condition(was_served=True, was_spared=False, has_lost_its_end=True)
+        is ReplicaCondition.WHOLE
+    )
 
 
 def test_a_log_that_is_not_there_is_a_hole_or_on_a_disk_that_is_missing() -> None:
-    assert condition(has_log=False) is Condition.HOLE
-    assert condition(has_log=False, was_served=True) is Condition.HOLE
-    assert condition(has_log=False, is_disk_missing=True) is Condition.OFFLINE
+    assert condition(has_log=False) is ReplicaCondition.HOLE
+    assert condition(has_log=False, was_served=True) is ReplicaCondition.HOLE
+    assert condition(has_log=False, is_disk_missing=True) is ReplicaCondition.OFFLINE

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from moldau.cluster.rules.departure import Condition, plan_hand_over, plan_return
+from moldau.cluster.rules.departure import ReplicaCondition, plan_hand_over, plan_return
 from moldau.cluster.rules.eligible_leaders import (
     as_led,
     effective_min_in_sync,
@@ -186,7 +186,7 @@ class Model:
     def come_back(self, broker: BrokerId) -> None:
         if broker in self.alive:
             return
-        condition = Condition.HOLE if broker in self.holed else Condition.WHOLE
+        condition = ReplicaCondition.HOLE if broker in self.holed else ReplicaCondition.WHOLE
         plan = plan_return(
             [topic(self.state)],
             broker,

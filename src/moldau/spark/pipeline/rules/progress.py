@@ -168,7 +168,7 @@ def merge_positions(sources: Iterable[Positions]) -> dict[str, dict[int, int]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionLag:
+class QueryLag:
     """One partition of one query. `position` is None while nothing of it has been read."""
 
     topic: str
@@ -187,10 +187,10 @@ class PartitionLag:
 def partition_lags(
     positions: Mapping[str, Mapping[int, int]],
     bounds: Mapping[TopicPartition, tuple[int, int]],
-) -> tuple[PartitionLag, ...]:
+) -> tuple[QueryLag, ...]:
     """Every partition that there is, in order; `bounds` are where each begins and ends."""
     return tuple(
-        PartitionLag(
+        QueryLag(
             topic=partition.topic,
             partition=partition.partition,
             position=positions.get(partition.topic, {}).get(partition.partition),
@@ -201,7 +201,7 @@ def partition_lags(
     )
 
 
-def total_lag(partitions: Iterable[PartitionLag]) -> int:
+def total_lag(partitions: Iterable[QueryLag]) -> int:
     return sum(one.lag for one in partitions)
 
 

@@ -251,7 +251,8 @@ MUTANTS = (
             Edit(
                 _DEPARTURE,
                 "    if not has_log:\n        return ReplicaCondition.OFFLINE",
-                "    return ReplicaCondition.WHOLE\n    if not has_log:\n        return Condition.OFFLINE",
+                "    return ReplicaCondition.WHOLE\n    if not has_log:\n"
+                "        return ReplicaCondition.OFFLINE",
             ),
         ),
         seeds=Seeds(kinds=("POWER_LOSS", "EMPTY_DISK"), by=("REP-6",)),

@@ -241,7 +241,7 @@ class BrokerConnection:
             self._finish(ConnectionLostError(f"the connection to {self.address} was closed"))
             await self._channel.close()
 
-    def _deliver(self, frame: bytes | bytearray) -> None:
+    def _deliver(self, frame: Buffer) -> None:
         if not self._due:
             raise MalformedFrameError("an answer that nobody asked for")
         due = self._due[0]

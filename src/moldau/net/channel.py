@@ -2,7 +2,7 @@
 
 Received bytes are written where they stay. Small frames share a buffer and are copied out of it; a
 large one, such as an answer full of records, gets a buffer of its own, into which the kernel
-writes.
+writes and which is used again when the frame is not needed any more (`frame_buffers`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final, cast
 
+from moldau.net.frame_buffers import FrameBuffers
 from moldau.net.port import Chunk
 
 _LENGTH: Final = struct.Struct(">i")
@@ -36,7 +37,8 @@ class SocketChannel(asyncio.BufferedProtocol):
         self._shared = memoryview(bytearray(_SHARED_BYTES))
         self._filled = 0  # of the buffer that is being written to
         self._large: memoryview | None = None  # the frame that is being received, if it is large
-        self._frames: deque[bytes | bytearray] = deque()
+        self._buffers = FrameBuffers()
+        self._frames: deque[bytes | memoryview] = deque()
         self._waiting_bytes = 0
         self._arrived = asyncio.Event()  # cleared by whoever waits for it
         self._arrived.set()
@@ -57,7 +59,7 @@ class SocketChannel(asyncio.BufferedProtocol):
         if self._end is not None:
             raise self._end
 
-    async def receive(self) -> bytes | bytearray:
+    async def receive(self) -> bytes | memoryview:
         while not self._frames:
             if self._end is not None:
                 raise self._end
@@ -106,8 +108,7 @@ class SocketChannel(asyncio.BufferedProtocol):
         if self._large is None:
             self._split_shared()
         elif self._filled == len(self._large):
-            frame = cast("bytearray", self._large.obj)
-            self._large, self._filled = None, 0
+            frame, self._large, self._filled = self._large, None, 0
             self._add(frame)
 
     # Frames
@@ -135,12 +136,12 @@ class SocketChannel(asyncio.BufferedProtocol):
 
     def _begin_large(self, size: int, beginning: memoryview) -> None:
         """The frame is larger than the shared buffer, so it cannot have come whole."""
-        self._large = memoryview(bytearray(size))
+        self._large = self._buffers.take(size)
         self._large[: len(beginning)] = beginning
         self._filled = len(beginning)
         self._regulate()
 
-    def _add(self, frame: bytes | bytearray) -> None:
+    def _add(self, frame: bytes | memoryview) -> None:
         self._frames.append(frame)
         self._waiting_bytes += len(frame)
         self._arrived.set()

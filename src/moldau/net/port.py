@@ -117,7 +117,7 @@ class Channel(Protocol):
         """Send one frame; the chunks begin with its length. Waits while the peer is slow."""
         ...
 
-    async def receive(self) -> bytes | bytearray:
+    async def receive(self) -> bytes | bytearray | memoryview:
         """The next frame without its length; raises `ConnectionError` when the peer is gone."""
         ...
 

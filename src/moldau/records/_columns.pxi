@@ -12,6 +12,9 @@ from moldau.records.columns import MAX_PAYLOAD_BYTES, BytesColumn, HeadersColumn
 cdef enum:
     FIRST_ROWS = 256
     FIRST_BYTES = 4096
+    SPARE_BLOCKS = 4
+    LEAST_SPARE_BYTES = 262144
+    MOST_SPARE_BYTES = 8388608  # of one block, so that at most 32 MiB are kept
     OUT_OF_MEMORY = 100  # a fault of the machine, not of the records
 
 cdef struct Source:
@@ -54,14 +57,56 @@ cdef struct Columns:
     Strings header_values
 
 
+# Blocks that columns no longer need, for the next ones: the kernel zeroes every page of a fresh
+# block, which costs several times what filling it does. Touched under the GIL only.
+cdef struct Block:
+    void* data
+    Py_ssize_t size
+
+cdef Block spare_blocks[SPARE_BLOCKS]
+cdef Py_ssize_t spare_count = 0
+
+
+cdef bint find_spare(Py_ssize_t size, Block* found) noexcept:
+    """A spare block that is large enough, and not twice that: the one that was used last."""
+    global spare_count
+    cdef Py_ssize_t number
+    for number in range(spare_count - 1, -1, -1):
+        if size <= spare_blocks[number].size < 2 * size:
+            found[0] = spare_blocks[number]
+            spare_count -= 1
+            while number < spare_count:
+                spare_blocks[number] = spare_blocks[number + 1]
+                number += 1
+            return True
+    return False
+
+
+cdef void free_block(void* data, Py_ssize_t size) noexcept:
+    """Keep it for the next column if it is of a size worth keeping."""
+    global spare_count
+    cdef Py_ssize_t number
+    if not LEAST_SPARE_BYTES <= size <= MOST_SPARE_BYTES:
+        free(data)
+        return
+    if spare_count == SPARE_BLOCKS:
+        free(spare_blocks[0].data)  # the least recently used
+        spare_count -= 1
+        for number in range(spare_count):
+            spare_blocks[number] = spare_blocks[number + 1]
+    spare_blocks[spare_count] = Block(data, size)
+    spare_count += 1
+
+
 cdef class ColumnBuffer:
     """Owns the memory of one buffer; a memoryview of it keeps it alive."""
 
     cdef void* data
     cdef Py_ssize_t size
+    cdef Py_ssize_t capacity
 
     def __dealloc__(self):
-        free(self.data)
+        free_block(self.data, self.capacity)
 
     def __getbuffer__(self, Py_buffer* view, int flags):
         PyBuffer_FillInfo(view, self, self.data, self.size, True, flags)
@@ -245,6 +290,7 @@ cdef int start_strings(Strings* strings) except -1:
 
 
 cdef int start_columns(Columns* columns, Py_ssize_t payload_bytes) except -1:
+    cdef Block spare
     start_numbers(&columns.offsets)
     start_numbers(&columns.timestamps)
     if columns.with_keys:
@@ -252,7 +298,9 @@ cdef int start_columns(Columns* columns, Py_ssize_t payload_bytes) except -1:
     if columns.with_values:
         start_strings(&columns.values)
         # Values are most of a payload as a rule, and what is not touched costs nothing.
-        if payload_bytes and not grow_data(&columns.values, payload_bytes):
+        if find_spare(payload_bytes, &spare):
+            columns.values.data, columns.values.size = <uint8_t*>spare.data, spare.size
+        elif payload_bytes and not grow_data(&columns.values, payload_bytes):
             raise MemoryError()
     if columns.with_headers:
         start_strings(&columns.headers)
@@ -278,14 +326,18 @@ cdef void free_columns(Columns* columns) noexcept:
     free_strings(&columns.header_values)
 
 
-cdef object hand_over(void** data, Py_ssize_t size):
+cdef object hand_over(void** data, Py_ssize_t size, Py_ssize_t capacity=0):
+    """A view of what was used; of what was not, only a part may stay allocated."""
     cdef ColumnBuffer buffer
     if size == 0:
         return memoryview(b"")
-    resize(data, size)  # to what was used; it may as well stay larger
+    if capacity > size + size // 4 or capacity < LEAST_SPARE_BYTES:
+        if resize(data, size):
+            capacity = size
     buffer = ColumnBuffer.__new__(ColumnBuffer)
     buffer.data = data[0]
     buffer.size = size
+    buffer.capacity = capacity
     data[0] = NULL
     return memoryview(buffer)
 
@@ -301,7 +353,7 @@ cdef object hand_over_strings(Strings* strings):
         strings.null_count,
         hand_over_validity(strings),
         hand_over(<void**>&strings.offsets, 4 * (strings.rows + 1)),
-        hand_over(<void**>&strings.data, strings.used),
+        hand_over(<void**>&strings.data, strings.used, strings.size),
     )
 
 

@@ -21,6 +21,7 @@ from moldau.errors import DataLossError, OffsetOutOfRangeError
 from moldau.spark.rules.data_loss import ADVICE
 from moldau.spark.rules.ranges import PartitionRange
 from moldau.spark.worker_client import client_for
+from moldau.spark.worker_memory import freeze_once
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -46,6 +47,7 @@ def read_range(
         for batches in gather(answers):
             for batch in to_record_batches(batches, ours):
                 yield fit(batch, schema)
+    freeze_once()
 
 
 def fit(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -104,13 +104,16 @@ def write_rows(
 ) -> WrittenRows:
     """Write the rows of one task, and wait until the broker has confirmed them all."""
     from moldau.spark.producers import borrow, discard
+    from moldau.spark.worker_memory import freeze_once
 
     try:
-        return WrittenRows(_send_all(borrow(options), batches, columns))
+        row_count = _send_all(borrow(options), batches, columns)
     except BaseException:
         # Rows of this task may still be under way: a new producer knows nothing of them.
         discard(options)
         raise
+    freeze_once()
+    return WrittenRows(row_count)
 
 
 def _send_all(producer: Producer, batches: Iterator[pa.RecordBatch], columns: WriteColumns) -> int:

@@ -231,7 +231,7 @@ class _HeldChannel:
         await self._links.wait_until_open(self._broker_id, self._other)
         await self._inner.send(frame)
 
-    async def receive(self) -> bytes | bytearray:
+    async def receive(self) -> bytes | bytearray | memoryview:
         frame = await self._inner.receive()
         await self._links.wait_until_open(self._broker_id, self._other)
         return frame

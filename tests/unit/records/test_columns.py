@@ -406,3 +406,29 @@ def test_the_limits_of_a_source_are_all_offsets() -> None:
         FIRST_OFFSET,
         END_OFFSET,
     )
+
+
+# --- memory -----------------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(st.integers(1, 9), st.booleans()), max_size=12))
+@on_both_codecs
+def test_columns_that_are_held_do_not_change_when_memory_is_used_again(
+    codec: RecordCodec, batches: list[tuple[int, bool]]
+) -> None:
+    """Blocks of large columns that were let go serve later ones (the native codec's)."""
+    held: list[tuple[BytesColumn, bytes]] = []
+    for number, (pieces, is_kept) in enumerate(batches):
+        value = bytes([number]) * (70_000 * pieces)
+        batch = build_batch([NewRecord(0, None, value, ())] * 3)
+        header = read_header(batch)
+        columns = codec.decode_columns([source_of(header, payload_of(batch, header))])
+        assert columns.values is not None
+        assert bytes(columns.values.data) == value * 3
+        if is_kept:
+            held.append((columns.values, value))
+        elif held:
+            held.pop(0)
+        del columns
+    for column, value in held:
+        assert bytes(column.data) == value * 3

@@ -14,7 +14,7 @@ VERSIONS ?= 4.0 4.1 4.2
 EXTRAS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help start demo interop spark-versions test check extras lint format bench campaign mutants soak reference stubs clean
+.PHONY: help start demo interop spark-versions test check extras lint format bench bench-quick bench-baseline campaign mutants soak reference stubs clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -74,8 +74,14 @@ format: $(VENV)/.dev ## Put the code into shape
 	$(BIN)/ruff format src tests bench
 	$(BIN)/ruff check --fix src tests bench
 
-bench: $(VENV)/.dev ## Measure (some minutes; let nothing else run)
-	$(BIN)/python -m bench
+bench: $(VENV)/.dev ## Measure beside Kafka, Redis, NATS (an hour and a half; MINUTES=N bounds it; let nothing else run)
+	$(BIN)/python -m bench $(if $(MINUTES),compare --minutes $(MINUTES))
+
+bench-quick: $(VENV)/.dev ## Have hot paths become dearer than the baseline? Instructions are counted (two minutes)
+	$(BIN)/python -m bench.quick
+
+bench-baseline: $(VENV)/.dev ## Keep what bench-quick counts now as the baseline
+	$(BIN)/python -m bench.quick --write
 
 campaign: $(VENV)/.core ## Run SEEDS=N simulated clusters with faults, the first with seed FIRST=K
 	$(BIN)/python -m moldau.testing.campaign --seeds $(SEEDS) --first $(FIRST)

@@ -88,7 +88,7 @@ def _add_served(table: Table, size: int, scale: Scale) -> None:
 def _measure_server(
     arguments: tuple[str, ...], prepared: list[Prepared], scale: Scale
 ) -> list[Measured]:
-    with serving_module("bench.plain_server", *arguments) as plain, RawClient(plain) as client:
+    with serving_module("bench.servers", *arguments) as plain, RawClient(plain) as client:
         if len(prepared) == 1:
             run_round = rounds_of_produce(plain, client, prepared[0], scale.round_bytes)
         else:

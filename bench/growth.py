@@ -14,13 +14,14 @@ from bench.measure import CPU_US_PER_REQUEST, Measured, least, measure, take_tur
 from bench.processes import ServerProcess, running_broker
 from bench.raw_client import RawClient
 from bench.report import Goal, Outcome, Table
-from bench.requests import PIPELINED, rounds_of_requests
 from bench.scale import KIB, Scale
 from bench.throughput import (
+    PIPELINED,
     fill,
     requests_in_order,
     rounds_of_fetch,
     rounds_of_produce,
+    rounds_of_requests,
 )
 
 GOAL_LOG = 1.05

@@ -1,7 +1,8 @@
 """The processes that are measured: started, watched from outside, and always ended.
 
 A server prints `listening on HOST:PORT` when it is ready; the broker does, and so do the small
-servers of this package. CPU time and memory come from the kernel's counters of the process.
+servers of this package. Others are ready when they accept connections. CPU time and memory come
+from the kernel's counters of the process.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import os
 import platform
 import resource
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +21,8 @@ from pathlib import Path
 
 _READY = "listening on "
 _NO_BYTECODE = "PYTHONDONTWRITEBYTECODE"
+_START_SECONDS = 90.0
+_PAUSE_SECONDS = 0.002
 _CPU_CLOCK = 2  # CPUCLOCK_SCHED of the kernel: all threads of a process, in nanoseconds
 
 
@@ -30,20 +34,36 @@ def usual_environment() -> dict[str, str]:
 class ServerProcess:
     """A child process that listens. Its CPU time counts all of its threads."""
 
-    def __init__(self, command: Sequence[str]) -> None:
+    def __init__(self, command: Sequence[str], port: int = 0, log: Path | None = None) -> None:
+        """With a port, it is ready when that accepts; without one, it says where it listens."""
         self.spawned_at = time.perf_counter()
-        # A session of its own: Ctrl-C is for the benchmark, which ends its children itself.
-        self._process = subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stdin=subprocess.DEVNULL,
-            text=True,
-            start_new_session=True,
-            env=usual_environment(),
-        )
-        self.host, self.port = "", 0
+        self.host, self.port = "127.0.0.1", port
+        self.is_ready = False
+        with contextlib.ExitStack() as stack:
+            errors = stack.enter_context(log.open("ab")) if log is not None else None
+            # A session of its own: Ctrl-C is for the benchmark, which ends its children itself.
+            self._process = subprocess.Popen(
+                command,
+                stdout=(errors or subprocess.DEVNULL) if port else subprocess.PIPE,
+                stderr=errors,
+                stdin=subprocess.DEVNULL,
+                text=True,
+                start_new_session=True,
+                env=usual_environment(),
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
 
     def wait_until_ready(self) -> None:
+        if self.port:
+            self._wait_until_accepting()
+        else:
+            self._wait_until_told()
+        self.is_ready = True
+
+    def _wait_until_told(self) -> None:
         output = self._process.stdout
         line = "" if output is None else output.readline().strip()
         if not line.startswith(_READY):
@@ -51,22 +71,28 @@ class ServerProcess:
         self.host, _, port = line.removeprefix(_READY).rpartition(":")
         self.port = int(port)
 
+    def _wait_until_accepting(self) -> None:
+        deadline = time.perf_counter() + _START_SECONDS
+        while True:
+            try:
+                socket.create_connection((self.host, self.port)).close()
+                return
+            except OSError as error:
+                if self._process.poll() is not None:
+                    raise RuntimeError(f"the server ended: {self._process.args!r}") from error
+                if time.perf_counter() > deadline:
+                    raise
+                time.sleep(_PAUSE_SECONDS)
+
     @property
     def bootstrap(self) -> str:
         return f"{self.host}:{self.port}"
 
     def cpu_seconds(self) -> float:
-        pid = self._process.pid
-        if platform.system() == "Linux":
-            return time.clock_gettime(~pid << 3 | _CPU_CLOCK)
-        return _parse_cpu_time(_ask_ps(pid, "time"))  # hundredths of a second, on macOS
+        return cpu_seconds(self.pid)
 
     def resident_bytes(self) -> int:
-        pid = self._process.pid
-        if platform.system() == "Linux":
-            pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
-            return int(pages) * resource.getpagesize()
-        return int(_ask_ps(pid, "rss")) * 1024
+        return resident_bytes(self.pid)
 
     def end(self) -> None:
         """Kill it: a clean stop would first bring gigabytes to the disk that nobody wants."""
@@ -74,6 +100,26 @@ class ServerProcess:
         self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
+
+
+def cpu_seconds(pid: int) -> float:
+    """Of all threads."""
+    if platform.system() == "Linux":
+        return time.clock_gettime(~pid << 3 | _CPU_CLOCK)
+    return _parse_cpu_time(_ask_ps(pid, "time"))  # hundredths of a second, on macOS
+
+
+def resident_bytes(pid: int) -> int:
+    if platform.system() == "Linux":
+        pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
+        return int(pages) * resource.getpagesize()
+    return int(_ask_ps(pid, "rss")) * 1024
+
+
+def free_port() -> int:
+    with contextlib.closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def _ask_ps(pid: int, field: str) -> str:

@@ -10,10 +10,9 @@ import socket
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType, TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from bench.frames import Prepared, create_topic
-from bench.processes import ServerProcess
 from moldau.wire.messages import parse_response
 
 _NO_CONFIGS: Mapping[str, str] = MappingProxyType({})
@@ -23,10 +22,17 @@ _COALESCED_BYTES = 1 << 16
 """Small requests in flight leave together, as those of a pipelining client do."""
 
 
+class Address(Protocol):
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+
 class RawClient:
     """One connection to one server."""
 
-    def __init__(self, server: ServerProcess) -> None:
+    def __init__(self, server: Address) -> None:
         self._socket = socket.create_connection((server.host, server.port))
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._buffer = bytearray(_BUFFER_BYTES)

@@ -5,11 +5,18 @@ from __future__ import annotations
 import os
 import platform
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from bench.systems import SYSTEMS
 from moldau import __version__
 from moldau.records.codec import IMPLEMENTATION
+
+if TYPE_CHECKING:
+    from bench.compare import Found
 
 Cell = str | int | float | None
 
@@ -145,3 +152,82 @@ def _processor() -> str:
     except OSError:
         pass
     return platform.processor() or "unknown"
+
+
+# --- rows of systems --------------------------------------------------------------------------
+
+FIGURES_BEGIN = "<!-- figures: written by python -m bench --write -->"
+FIGURES_END = "<!-- end of figures -->"
+
+
+def found_table(found: Sequence[Found]) -> Table:
+    """A line for each figure of each row, a column for each system."""
+    titles: dict[str, None] = {}
+    for one in found:
+        for name in (*one.samples, *one.failures):
+            titles[SYSTEMS[name].title] = None
+    table = Table(
+        title="Side by side: median of interleaved samples (± half of the range)",
+        columns=("row", "figure", *titles, "against Kafka"),
+        note="against Kafka: with a 1 GB heap; more than 1 is ahead, whatever the figure is.",
+    )
+    for one in found:
+        for place, figure in enumerate(one.row.figures):
+            cells: dict[str, Cell] = dict.fromkeys(titles)
+            for name in one.failures:
+                cells[SYSTEMS[name].title] = "failed"
+            for name in one.samples:
+                spread = one.spread(name, place)
+                if spread is not None:
+                    cells[SYSTEMS[name].title] = f"{show(spread.median)} ±{spread.percent:.0f} %"
+            ratio = advantage(one, place)
+            verdict = "" if ratio is None else f"{show(ratio)} times"
+            table.add(one.row.title if not place else "", figure.name, *cells.values(), verdict)
+    return table
+
+
+def advantage(found: Found, place: int, peer: str = "kafka") -> float | None:
+    """How many times better Moldau is in a figure than a peer; None where one is missing."""
+    nodes = "-3" if found.row.systems[0] == "moldau-3" else ""
+    ours, theirs = (found.spread(f"{name}{nodes}", place) for name in ("moldau", peer))
+    if nodes and theirs is None:
+        theirs = found.spread(peer, place)
+    if ours is None or theirs is None or not ours.median or not theirs.median:
+        return None
+    ratio = ours.median / theirs.median
+    return ratio if found.row.figures[place].more_is_better else 1 / ratio
+
+
+def render_found(found: Sequence[Found], left_out: Sequence[str]) -> str:
+    lines = [found_table(found).render()]
+    failures = [
+        f"- {one.row.name}, {name}: {why}" for one in found for name, why in one.failures.items()
+    ]
+    if failures:
+        lines += ["Failed:", "", *failures, ""]
+    if left_out:
+        lines += ["Left out:", "", *(f"- {line}" for line in left_out), ""]
+    return "\n".join(lines)
+
+
+def write_page(
+    page: Path, found: Sequence[Found], left_out: Sequence[str], drawn: Path | None
+) -> None:
+    """Put the figures between the marks of a page; the rest of it is people's."""
+    machine = ", ".join(f"{name} {show(value)}" for name, value in describe_machine().items())
+    repetitions = max((len(rounds) for one in found for rounds in one.samples.values()), default=0)
+    parts = [
+        FIGURES_BEGIN,
+        f"Measured {time.strftime('%Y-%m-%d')}: {machine}; up to {repetitions} samples each.",
+        f"![How many times better than its peers Moldau is]({drawn.name})" if drawn else "",
+        render_found(found, left_out).rstrip(),
+        FIGURES_END,
+    ]
+    text = page.read_text(encoding="utf-8") if page.exists() else "# Benchmarks\n"
+    written = "\n\n".join(part for part in parts if part)
+    if FIGURES_BEGIN in text and FIGURES_END in text:
+        before, rest = text.split(FIGURES_BEGIN, 1)
+        after = rest.split(FIGURES_END, 1)[1]
+        page.write_text(before + written + after, encoding="utf-8")
+    else:
+        page.write_text(text.rstrip() + "\n\n" + written + "\n", encoding="utf-8")

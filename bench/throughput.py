@@ -1,4 +1,4 @@
-"""What produce, fetch, validation and growth share: filling a topic, reading it, and the floors."""
+"""What studies of throughput share: filling a topic, reading it, and the floors."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from collections.abc import Callable
 
 from bench.frames import Batch, Prepared, fetch, produce
 from bench.measure import Measured, measure
-from bench.plain_server import RANGE_REQUEST
 from bench.processes import ServerProcess
 from bench.raw_client import RawClient
 from bench.scale import KIB, MIB
+from bench.servers import RANGE_REQUEST
 
 PRODUCE_IN_FLIGHT = 5
 """As producers have by default (`max.in.flight.requests.per.connection`)."""
+
+PIPELINED = 32
 
 FETCH_IN_FLIGHT = 2
 """One being answered while the client reads the other."""
@@ -57,6 +59,17 @@ def rounds_of_fetch(
             requests=len(requests),
             payload_bytes=payload_bytes,
         )
+
+    return run
+
+
+def rounds_of_requests(
+    server: ServerProcess, client: RawClient, prepared: Prepared, count: int, in_flight: int
+) -> Callable[[], Measured]:
+    """A subject for `take_turns`: one round sends the same small request so many times."""
+
+    def run() -> Measured:
+        return measure(server, lambda: client.repeat(prepared, count, in_flight), requests=count)
 
     return run
 

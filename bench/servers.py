@@ -1,16 +1,21 @@
 """The least that a server in Python can do, as a process of its own: what the broker is held to.
 
-    python -m bench.plain_server echo               sends each frame back
-    python -m bench.plain_server sink               reads frames, acknowledges each
-    python -m bench.plain_server store FILE         reads frames, writes each behind the last
-    python -m bench.plain_server sendfile FILE      answers each frame with a range of a file
+    python -m bench.servers echo               sends each frame back
+    python -m bench.servers sink               reads frames, acknowledges each
+    python -m bench.servers store FILE         reads frames, writes each behind the last
+    python -m bench.servers sendfile FILE      answers each frame with a range of a file
+    python -m bench.servers mock               librdkafka's mock broker
 
-Blocking sockets, one connection at a time, no protocol but a length in front.
+The first four: blocking sockets, one connection at a time, no protocol but a length in front. The
+mock broker comes with confluent-kafka and is written in C; it keeps the last five megabytes of each
+partition, checks nothing, and writes nothing to a disk.
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import socket
 import struct
 import sys
@@ -96,7 +101,22 @@ _MODES: dict[str, Callable[..., None]] = {
 }
 
 
+def serve_mock() -> None:
+    from confluent_kafka import Producer
+
+    quiet = logging.getLogger("bench.servers")
+    quiet.addHandler(logging.NullHandler())
+    quiet.propagate = False
+    holder = Producer({"test.mock.num.brokers": 1}, logger=quiet)
+    broker = next(iter(holder.list_topics(timeout=10).brokers.values()))
+    print(f"listening on {broker.host}:{broker.port}", flush=True)
+    signal.pause()
+
+
 def main() -> None:
+    if sys.argv[1] == "mock":
+        serve_mock()
+        return
     serve, arguments = _MODES[sys.argv[1]], sys.argv[2:]
     with socket.create_server(("127.0.0.1", 0)) as listening:
         print(f"listening on 127.0.0.1:{listening.getsockname()[1]}", flush=True)

@@ -1,0 +1,120 @@
+"""How the work of a process is counted: instructions where they can be had, else CPU time.
+
+Instructions of the program (not of the kernel) hardly vary, however busy the machine is. The
+processor's own counters give them through `perf`; virtual machines often have none, and then
+valgrind counts them, exactly, some thirty times slower. CPU time is the last resort: it is divided
+by that of a loop in the same run, and still varies by a fifth.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from bench.processes import cpu_seconds
+
+_ANSWER_SECONDS = 60.0
+
+
+class Counter:
+    """Counts what a process does while something is asked of it."""
+
+    name = ""
+    tolerance = 0.0
+    """How much more than the baseline is called a regression, as a share."""
+
+    def wrap(self, command: Sequence[str]) -> list[str]:
+        """The command that runs another one so that it can be counted."""
+        return list(command)
+
+    def attach(self, pid: int) -> None:
+        """Before the first count of a process."""
+
+    def count(self, pid: int, work: Callable[[], None]) -> float:
+        raise NotImplementedError
+
+
+class PerfCounter(Counter):
+    name = "perf instructions:u"
+    tolerance = 0.05
+
+    def count(self, pid: int, work: Callable[[], None]) -> float:
+        command = ["perf", "stat", "-x,", "-e", "instructions:u", "-p", str(pid)]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        time.sleep(0.05)  # it says nowhere that it has begun
+        work()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate()
+        return float(errors.split(",", 1)[0])
+
+    @staticmethod
+    def is_there() -> bool:
+        if shutil.which("perf") is None:
+            return False
+        command = ["perf", "stat", "-x,", "-e", "instructions:u", "true"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.stderr.split(",", 1)[0].isdigit()
+
+
+class CallgrindCounter(Counter):
+    name = "callgrind instructions"
+    tolerance = 0.05
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="moldau-bench-")
+
+    def wrap(self, command: Sequence[str]) -> list[str]:
+        out = f"--callgrind-out-file={self._folder.name}/%p"
+        return ["valgrind", "-q", "--tool=callgrind", "--instr-atstart=no", out, *command]
+
+    def attach(self, pid: int) -> None:
+        self._tell(pid, "instrumentation", "on")
+
+    def count(self, pid: int, work: Callable[[], None]) -> float:
+        folder = Path(self._folder.name)
+        self._tell(pid, "zero")
+        work()
+        before = set(folder.glob(f"{pid}.*"))
+        self._tell(pid, "dump")
+        (dumped,) = set(folder.glob(f"{pid}.*")) - before
+        found = re.findall(r"^totals: (\d+)", dumped.read_text(errors="replace"), re.MULTILINE)
+        dumped.unlink()
+        return float(found[-1])
+
+    def _tell(self, pid: int, *words: str) -> None:
+        command = ("vgdb", f"--pid={pid}", *words)
+        subprocess.run(command, check=True, capture_output=True, timeout=_ANSWER_SECONDS)
+
+    @staticmethod
+    def is_there() -> bool:
+        return shutil.which("valgrind") is not None and shutil.which("vgdb") is not None
+
+
+class CpuCounter(Counter):
+    name = "CPU time against a loop"
+    tolerance = 0.35
+
+    def count(self, pid: int, work: Callable[[], None]) -> float:
+        unit = min(_time_loop() for _ in range(3))
+        before = cpu_seconds(pid)
+        work()
+        return (cpu_seconds(pid) - before) / unit
+
+
+def _time_loop() -> float:
+    before, total = time.thread_time(), 0
+    for number in range(200_000):
+        total += number * number
+    return time.thread_time() - before
+
+
+def choose_counter() -> Counter:
+    if PerfCounter.is_there():
+        return PerfCounter()
+    return CallgrindCounter() if CallgrindCounter.is_there() else CpuCounter()

@@ -1,0 +1,248 @@
+"""`python -m bench.quick`: have a dozen hot paths become dearer? In under two minutes.
+
+Every path is counted in a process of its own kind (a broker; a client; a cluster of three) with
+`bench.counters`, and held against `baseline.json` beside this file. A path that does more than the
+baseline by more than the counter's tolerance ends the run with 1. `--write` keeps what was counted
+as the new baseline; say in the change why it is dearer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.counters import Counter, CpuCounter, choose_counter
+from bench.frames import (
+    CLIENT_ID,
+    Prepared,
+    fetch,
+    make_batch,
+    metadata,
+    produce,
+)
+from bench.processes import (
+    ServerProcess,
+    broker_command,
+    running_broker,
+    temporary_folder,
+    usual_environment,
+)
+from bench.quick_worker import PATHS as WORKER_PATHS
+from bench.raw_client import RawClient
+from bench.report import Table
+from moldau.wire.messages import encode_request, parse_response
+from moldau.wire.shape import fit
+from moldau.wire.versions import request_class
+
+BASELINE = Path(__file__).with_name("baseline.json")
+_ROUNDS = 3
+_FIND_COORDINATOR, _JOIN_GROUP, _SYNC_GROUP, _HEARTBEAT = (10, 4), (11, 9), (14, 5), (12, 4)
+"""API keys and versions."""
+_MEMBER_ID_REQUIRED = 79
+_COORDINATOR_SECONDS = 60.0
+_IN_FLIGHT = 32
+
+
+class Counted(NamedTuple):
+    """The least of some rounds for one request or record, and how far they were apart."""
+
+    cost: float
+    spread: float
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.quick", description=__doc__)
+    parser.add_argument("--write", action="store_true", help="keep the counts as the baseline")
+    parser.add_argument("--cpu", action="store_true", help="count CPU time, whatever there is")
+    options = parser.parse_args()
+    os.environ["PYTHONHASHSEED"] = "0"  # of the children: sets and dicts in the same order
+    counter = CpuCounter() if options.cpu else choose_counter()
+    before = time.perf_counter()
+    found = {**count_broker(counter), **count_worker(counter)}
+    seconds = time.perf_counter() - before
+    key = (
+        f"{counter.name}, Python {sys.version_info[0]}.{sys.version_info[1]}, {platform.machine()}"
+    )
+    kept = json.loads(BASELINE.read_text()) if BASELINE.exists() else {}
+    regressed = _show(counter, found, kept.get(key, {}), seconds)
+    if options.write:
+        kept[key] = {name: round(one.cost, 1) for name, one in found.items()}
+        BASELINE.write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+        print(f"kept as the baseline of {key}")
+        return 0
+    if key not in kept:
+        print(f"there is no baseline of {key}: `make bench-baseline` writes one")
+        return 0
+    if regressed:
+        print(f"dearer than the baseline: {', '.join(regressed)}")
+        print("mend it, or write the baseline anew (make bench-baseline) and say why")
+    return 1 if regressed else 0
+
+
+def _show(
+    counter: Counter, found: dict[str, Counted], baseline: dict[str, float], seconds: float
+) -> list[str]:
+    """Prints the table; the paths that are dearer than they may be."""
+    table = Table(
+        title=f"Hot paths by {counter.name}, {seconds:.0f} s",
+        columns=("path", "counted", "baseline", "ratio", "rounds apart %"),
+        note=f"Per request or record; more than {1 + counter.tolerance:.2f} of the baseline fails.",
+    )
+    regressed = []
+    for name, one in found.items():
+        known = baseline.get(name)
+        ratio = one.cost / known if known else None
+        table.add(name, one.cost, known, ratio, one.spread * 100)
+        if ratio is not None and ratio > 1 + counter.tolerance:
+            regressed.append(f"{name} ({ratio:.2f})")
+    print(table.render())
+    return regressed
+
+
+def _count(counter: Counter, pid: int, work: Callable[[], None], units: int) -> Counted:
+    work()  # warm
+    counts = [counter.count(pid, work) / units for _ in range(_ROUNDS)]
+    return Counted(min(counts), (max(counts) - min(counts)) / max(min(counts), 1e-9))
+
+
+# --- the broker -------------------------------------------------------------------------------
+
+
+def count_broker(counter: Counter) -> dict[str, Counted]:
+    with temporary_folder() as folder:
+        broker = ServerProcess(counter.wrap(broker_command(folder)))
+        try:
+            broker.wait_until_ready()
+            counter.attach(broker.pid)
+            with RawClient(broker) as client:
+                return {
+                    name: _count(counter, broker.pid, work, units)
+                    for name, work, units in _broker_paths(client)
+                }
+        finally:
+            broker.end()
+
+
+def _broker_paths(client: RawClient) -> Iterator[tuple[str, Callable[[], None], int]]:
+    topic = client.create_topic("paths", partitions=100)
+    small, large = make_batch(1, 100), make_batch(128 << 10, 1 << 10)
+    small_produce = produce(topic, small)
+    at_end = fetch(topic, 0, max_bytes=1 << 20, partition=1)
+    large_produce = produce(topic, large, partition=2)
+    large_fetch = fetch(topic, 0, max_bytes=128 << 10, partition=2)
+
+    def one_by_one(prepared: Prepared, count: int) -> Callable[[], None]:
+        def work() -> None:
+            for _ in range(count):
+                client.exchange(prepared)
+
+        return work
+
+    def together(prepared: Prepared, rounds: int) -> Callable[[], None]:
+        """Those of a round leave and arrive as one."""
+        frames = prepared.frame * _IN_FLIGHT
+
+        def work() -> None:
+            for _ in range(rounds):
+                client.send(frames)
+                for _ in range(_IN_FLIGHT):
+                    client.receive()
+
+        return work
+
+    yield "broker: small produce, one at a time", one_by_one(small_produce, 200), 200
+    yield "broker: small produce, 32 at a time", together(small_produce, 10), 10 * _IN_FLIGHT
+    yield "broker: fetch at the end, one at a time", one_by_one(at_end, 200), 200
+    yield "broker: produce of 128 KiB", one_by_one(large_produce, 60), 60
+    yield "broker: fetch of 128 KiB", one_by_one(large_fetch, 100), 100
+    yield "broker: metadata of 100 partitions", one_by_one(metadata(), 100), 100
+    yield "broker: group heartbeat", one_by_one(_join(client), 200), 200
+
+
+def _join(client: RawClient) -> Prepared:
+    """The only member of a group, and its heartbeat."""
+    _ask_broker(client, _FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["paths"]})
+    member = {"group_id": "paths", "member_id": "", "group_instance_id": None}
+    protocol = {"protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b""}]}
+    times = {"session_timeout": 600_000, "rebalance_timeout": 600_000, "reason": None}
+    joined = _ask_broker(client, _JOIN_GROUP, member | protocol | times)
+    member["member_id"] = joined.member_id
+    joined = _ask_broker(client, _JOIN_GROUP, member | protocol | times)
+    generation = {"generation_id": joined.generation_id}
+    names = {"protocol_type": "consumer", "protocol_name": "range", "assignments": []}
+    _ask_broker(client, _SYNC_GROUP, member | generation | names)
+    entity = fit(request_class(*_HEARTBEAT), member | generation)
+    # The answer: length, correlation id, tags, throttle time, and then the error.
+    return Prepared(encode_request(entity, 1, CLIENT_ID), 13, 0)
+
+
+def _ask_broker(client: RawClient, api: tuple[int, int], values: Mapping[str, object]) -> Any:
+    """Until the coordinator is there; that a member id is needed is an answer too."""
+    frame = encode_request(fit(request_class(*api), values), 1, CLIENT_ID)
+    deadline = time.perf_counter() + _COORDINATOR_SECONDS
+    while True:
+        client.send(frame)
+        _, answer = parse_response(*api, client.receive()[4:])
+        code = int(getattr(answer, "error_code", 0))
+        if code in (0, _MEMBER_ID_REQUIRED):
+            return answer
+        if time.perf_counter() > deadline:
+            raise RuntimeError(f"error {code} of API {api}")
+        time.sleep(0.05)
+
+
+# --- clients, codec, three brokers ------------------------------------------------------------
+
+
+def count_worker(counter: Counter) -> dict[str, Counted]:
+    found = {}
+    with running_broker() as broker, _worker(counter, broker.bootstrap) as worker:
+        counter.attach(worker.pid)
+        for name, units in WORKER_PATHS.items():
+            found[name] = _count(counter, worker.pid, lambda name=name: _ask(worker, name), units)
+    return found
+
+
+@contextlib.contextmanager
+def _worker(counter: Counter, bootstrap: str) -> Iterator[subprocess.Popen[str]]:
+    command = counter.wrap([sys.executable, "-m", "bench.quick_worker", bootstrap])
+    process = subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=usual_environment(),
+    )
+    try:
+        _require(process)
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def _ask(process: subprocess.Popen[str], name: str) -> None:
+    if process.stdin is not None:
+        process.stdin.write(f"{name}\n")
+        process.stdin.flush()
+    _require(process)
+
+
+def _require(process: subprocess.Popen[str]) -> None:
+    line = process.stdout.readline() if process.stdout is not None else ""
+    if line.strip() != "done":
+        raise RuntimeError(f"the worker said {line.strip() or 'nothing'}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

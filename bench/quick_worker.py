@@ -1,0 +1,139 @@
+"""The paths of `bench.quick` that run in a process of this package: asked by name, line by line."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+
+from bench.frames import make_batch, produce
+from bench.raw_client import RawClient
+
+_RECORDS = 2_000
+_TOPIC = "worked"
+_ROUNDS = 20
+_BATCHES = 20
+
+PATHS = {
+    "codec: records of a batch checked": _BATCHES * 100,
+    "codec: records to Arrow, as Spark reads them": _BATCHES * 100,
+    "client: send": _RECORDS,
+    "client: poll": _RECORDS,
+    "client: poll_arrow": _RECORDS,
+    "three brokers: a record with acks=all": _ROUNDS,
+}
+"""And how many records, or requests, one call of each does."""
+
+Work = Callable[[], object]
+
+
+def main() -> None:
+    with contextlib.ExitStack() as stack:
+        codec = _codec_paths()
+        client = _client_paths(sys.argv[1], stack)
+        cluster = _cluster_path(stack)
+        works = dict(zip(PATHS, (*codec, *client, cluster), strict=True))
+        print("done", flush=True)
+        for line in sys.stdin:
+            works[line.strip()]()
+            print("done", flush=True)
+
+
+def _codec_paths() -> Iterator[Work]:
+    from moldau.arrow.raw_batches import to_record_batches
+    from moldau.arrow.schema import choose_schema
+    from moldau.client.rules.delivery import RawBatch
+    from moldau.model import TopicPartition
+    from moldau.records.batch_header import read_header
+    from moldau.records.batch_reader import payload_of
+    from moldau.records.codec import find_fault
+
+    batch = make_batch(20_000, 180)
+    while batch.record_count != 100:
+        batch = make_batch(len(batch.data) + (100 - batch.record_count) * 188, 180)
+    header = read_header(batch.data)
+    payload = payload_of(batch.data, header)
+    raw = RawBatch(TopicPartition(_TOPIC, 0), memoryview(batch.data), header, 0, batch.record_count)
+    schema = choose_schema(None, "us")
+    yield lambda: [find_fault(payload, batch.record_count, False) for _ in range(_BATCHES)]
+    yield lambda: list(to_record_batches([raw] * _BATCHES, schema))
+
+
+def _client_paths(bootstrap: str, stack: contextlib.ExitStack) -> Iterator[Work]:
+    """Nothing in them waits for a time to pass, so that they do the same each time."""
+    import moldau
+
+    host, _, port = bootstrap.rpartition(":")
+    address = _Address(host, int(port))
+    with RawClient(address) as raw:
+        raw.create_topic(_TOPIC)
+        raw.create_topic("sent")
+        batch = make_batch(20_000, 180)
+        for _ in range(_RECORDS // batch.record_count + 1):
+            raw.exchange(produce(_TOPIC, batch))
+    producer = stack.enter_context(moldau.Producer(bootstrap, batch_size=1 << 20, linger_ms=60_000))
+    consumers = [
+        stack.enter_context(moldau.Consumer(bootstrap, auto_offset_reset="earliest"))
+        for _ in range(2)
+    ]
+    for consumer in consumers:
+        consumer.assign([moldau.TopicPartition(_TOPIC, 0)])
+
+    def send() -> None:
+        for _ in range(_RECORDS):
+            producer.send("sent", b"x" * 180)
+        producer.flush(60.0)
+
+    def poll() -> None:
+        consumers[0].seek_to_beginning()
+        count = 0
+        while count < _RECORDS:
+            count += len(consumers[0].poll(60.0, 500))
+
+    def poll_arrow() -> None:
+        consumers[1].seek_to_beginning()
+        count = 0
+        while count < _RECORDS:
+            count += consumers[1].poll_arrow(60.0).num_rows
+
+    yield from (send, poll, poll_arrow)
+
+
+def _cluster_path(stack: contextlib.ExitStack) -> Work:
+    """All brokers in this process, and a client that sends one record at a time."""
+    from moldau.testing import cluster
+
+    running = stack.enter_context(cluster(3, {"zookeeper.session.timeout.ms": "60000"}))
+    addresses = running.bootstrap.split(",")
+    stack.enter_context(RawClient(_Address(*_split(addresses[0])))).create_topic(
+        "copied", replication_factor=3
+    )
+    running.wait_until_whole()
+    leader = running.leader_of("copied")
+    if leader is None:
+        raise RuntimeError("the topic has no leader")
+    place = running.broker_ids.index(leader)
+    client = stack.enter_context(RawClient(_Address(*_split(addresses[place]))))
+    prepared = produce("copied", make_batch(1, 100), acks=-1)
+
+    def send() -> None:
+        for _ in range(_ROUNDS):
+            client.exchange(prepared)
+
+    return send
+
+
+class _Address:
+    """Where a server is that this process did not start."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.host, self.port = host, port
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)
+
+
+if __name__ == "__main__":
+    main()

@@ -91,7 +91,7 @@ def _rounds(scale: Scale, sink: str) -> int:
 
 
 def _find_connector(scale: Scale) -> tuple[list[Path], str]:
-    """Its jars, and a sentence about it."""
+    """Its jars, and a message about it."""
     if not scale.spark_connector:
         return [], f"{CONNECTOR}, Spark's own connector, is not measured in a run of this size."
     try:

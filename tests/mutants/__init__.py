@@ -1,6 +1,6 @@
 """Rules broken on purpose, each with the proof that somebody notices: `make mutants`.
 
-A mutant is the production code with one sentence of it turned into a wrong one. `catalogue` lists
+A mutant is the production code with one statement of it turned into a wrong one. `catalogue` lists
 them, each with its verdict: caught by seeds of the simulated cluster, caught by tests that are
 named, or redundant by design, because another rule that is named does the same. `make mutants`
 tries every verdict anew, and fails where one does not hold.

@@ -43,7 +43,7 @@ class Mutant:
     rule: str
     """The numbered invariant, or what it is about."""
     breaks: str
-    """What is wrong in it, in a sentence."""
+    """What is wrong in it, in a message."""
     edits: tuple[Edit, ...]
     seeds: Seeds | None = None
     tests: tuple[str, ...] = ()

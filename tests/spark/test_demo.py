@@ -1,4 +1,4 @@
-"""`make demo`: ends at its first failure, with a sentence and a status that make understands."""
+"""`make demo`: ends at its first failure, with a message and a status that make understands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pipeline files: what is read from them, and the sentences about what is wrong with them."""
+"""Pipeline files: what is read from them, and the messages about what is wrong with them."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_yaml_says_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "sentence"),
+    ("before", "after", "message"),
     [
         ('topic = "clicks"', 'topci = "clicks"', "sources.clicks.topci: there is no such key; did"),
         ('topic = "clicks"', "topic = 3", "sources.clicks.topic: 3 is not a text; put it in quo"),
@@ -219,16 +219,16 @@ def test_yaml_says_the_same(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_fault_is_a_sentence_with_file_key_and_remedy(
-    tmp_path: Path, before: str, after: str, sentence: str
+def test_a_fault_is_a_message_with_file_key_and_remedy(
+    tmp_path: Path, before: str, after: str, message: str
 ) -> None:
     said = faults(tmp_path, SMALL.replace(before, after))
     assert said.startswith("FILE")
-    assert sentence in said
+    assert message in said
 
 
 @pytest.mark.parametrize(
-    ("transform", "sentence"),
+    ("transform", "message"),
     [
         ("", "transforms.t.sql: give exactly one of sql and python"),
         ('python = "shape"', "transforms.t.python: 'shape' names no function; write module:funct"),
@@ -236,15 +236,15 @@ def test_a_fault_is_a_sentence_with_file_key_and_remedy(
         ('sql = "SELECT 1"\nfrom = "clicks"', "transforms.t.from: SQL names what it reads"),
     ],
 )
-def test_a_faulty_transform_is_named(tmp_path: Path, transform: str, sentence: str) -> None:
-    assert sentence in faults(tmp_path, f"{SMALL}\n[transforms.t]\n{transform}\n")
+def test_a_faulty_transform_is_named(tmp_path: Path, transform: str, message: str) -> None:
+    assert message in faults(tmp_path, f"{SMALL}\n[transforms.t]\n{transform}\n")
 
 
 def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
     said = faults(tmp_path, '[sources.clicks]\nformat = "json"\n')
-    first, *sentences = said.splitlines()
+    first, *messages = said.splitlines()
     assert first == "FILE has 3 faults:"
-    assert [sentence.split(": ")[0] for sentence in sentences] == [
+    assert [message.split(": ")[0] for message in messages] == [
         "  sources.clicks.schema",
         "  sources.clicks.topic",
         "  sinks",
@@ -257,7 +257,7 @@ def test_names_of_sources_and_transforms_do_not_meet(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "sentence"),
+    ("name", "text", "message"),
     [
         ("p.toml", "name = ", "is not TOML"),
         ("p.yaml", "a: [", "is not YAML"),
@@ -265,9 +265,9 @@ def test_names_of_sources_and_transforms_do_not_meet(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_is_no_document_says_where(
-    tmp_path: Path, name: str, text: str, sentence: str
+    tmp_path: Path, name: str, text: str, message: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match=sentence):
+    with pytest.raises(ConfigurationError, match=message):
         load_pipeline(write(tmp_path, text, name))
 
 
@@ -336,7 +336,7 @@ def test_late_records_cannot_go_to_dead_letters_that_have_no_topic(tmp_path: Pat
     assert "sources.c.late: nothing says which topic; set dead_letter" in faults(tmp_path, text)
 
 
-def test_check_fails_with_the_sentences(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_check_fails_with_the_messages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["pipeline", "check", str(write(tmp_path, "bootstrp = 'x'"))]) == 1
     assert "bootstrp: there is no such key; did you mean bootstrap?" in capsys.readouterr().err
 

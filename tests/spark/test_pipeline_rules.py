@@ -306,7 +306,7 @@ def test_what_is_no_span_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "sentence"),
+    ("said", "message"),
     [
         (
             "[STREAM_FAILED] Query [id = 1] terminated with exception: [USER_RAISED_EXCEPTION] "
@@ -331,9 +331,9 @@ def test_what_is_no_span_is_refused(text: str) -> None:
         ),
     ],
 )
-def test_a_failure_is_one_sentence(said: str, sentence: str) -> None:
+def test_a_failure_is_one_message(said: str, message: str) -> None:
     explained = explain_failure("q", said)
-    assert explained.startswith(sentence)
+    assert explained.startswith(message)
     assert "\n" not in explained
 
 

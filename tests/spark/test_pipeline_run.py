@@ -202,7 +202,7 @@ def test_a_frame_is_written_by_its_columns(
 
 
 @pytest.mark.parametrize(
-    ("given", "mode", "sentence"),
+    ("given", "mode", "message"),
     [
         ({"topic": "t", "exactlyOnce": "true"}, "append", "needs transactions"),
         ({}, "append", "nothing says which topic"),
@@ -210,11 +210,11 @@ def test_a_frame_is_written_by_its_columns(
     ],
 )
 def test_spark_passes_on_why_a_write_is_refused(
-    spark: SparkSession, bootstrap: str, given: dict[str, str], mode: str, sentence: str
+    spark: SparkSession, bootstrap: str, given: dict[str, str], mode: str, message: str
 ) -> None:
     writer = spark.range(1).selectExpr("CAST(id AS STRING) AS value").write.format("moldau")
     writer = writer.option("kafka.bootstrap.servers", bootstrap).options(**given).mode(mode)
-    with pytest.raises(Exception, match=sentence):
+    with pytest.raises(Exception, match=message):
         writer.save()
 
 

@@ -182,12 +182,12 @@ def test_only_the_columns_of_the_schema_are_read(bootstrap: str, topic: str) -> 
 
 
 @pytest.mark.parametrize(
-    ("field", "sentence"),
+    ("field", "message"),
     [
         (StructField("text", StringType()), "a topic has no column 'text'; there are key, value"),
         (StructField("value", StringType()), "the column value is binary, not string; read it as"),
     ],
 )
-def test_a_schema_with_other_columns_is_refused(field: StructField, sentence: str) -> None:
-    with pytest.raises(ConfigurationError, match=re.escape(sentence)):
+def test_a_schema_with_other_columns_is_refused(field: StructField, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
         make_reader("127.0.0.1:1", StructType([field]), subscribe="clicks")

@@ -60,7 +60,7 @@ def rows_of(bootstrap: str, topic: str) -> list[dict[str, object]]:
 
 
 @pytest.mark.parametrize(
-    ("ddl", "sentence"),
+    ("ddl", "message"),
     [
         ("key string", "a column 'value' is needed, there is key"),
         ("value int", "the column 'value' is int, it has to be string or binary"),
@@ -70,8 +70,8 @@ def rows_of(bootstrap: str, topic: str) -> list[dict[str, object]]:
         ("value string, headers string", "the column 'headers' is string, it has to be array"),
     ],
 )
-def test_a_column_of_the_wrong_type_is_refused_by_its_name(ddl: str, sentence: str) -> None:
-    with pytest.raises(ConfigurationError, match=sentence.replace("(", r"\(")):
+def test_a_column_of_the_wrong_type_is_refused_by_its_name(ddl: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message.replace("(", r"\(")):
         batch_writer(options("nowhere:1", topic="t"), schema(ddl), overwrite=False)
 
 
@@ -81,7 +81,7 @@ def test_without_a_topic_and_without_a_column_of_topics_there_is_nowhere_to_writ
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("given", "message"),
     [
         ({"topic": "t"}, "nothing says where the brokers are"),
         (options("b:1", topic="t", exactlyOnce="true"), "exactlyOnce=true needs transactions"),
@@ -93,8 +93,8 @@ def test_without_a_topic_and_without_a_column_of_topics_there_is_nowhere_to_writ
         ({**options("b:1"), "kafka.linger.ms": "soon"}, "linger.ms"),
     ],
 )
-def test_a_wrong_option_is_refused_with_what_to_do(given: dict[str, str], sentence: str) -> None:
-    with pytest.raises(ConfigurationError, match=sentence):
+def test_a_wrong_option_is_refused_with_what_to_do(given: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         batch_writer(given, schema("value string"), overwrite=False)
 
 

@@ -269,7 +269,7 @@ def test_a_partition_that_does_not_exist_is_told(bootstrap: str, numbered: str) 
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("arguments", "message"),
     [
         ({"start": "yesterday"}, "start is 'yesterday'; it can be"),
         ({"end": {7: 1}}, "end names partition 7, which is not read"),
@@ -280,9 +280,9 @@ def test_a_partition_that_does_not_exist_is_told(bootstrap: str, numbered: str) 
     ],
 )
 def test_wrong_arguments_are_told_in_words(
-    bootstrap: str, numbered: str, arguments: dict[str, Any], sentence: str
+    bootstrap: str, numbered: str, arguments: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(ConfigurationError, match=sentence):
+    with pytest.raises(ConfigurationError, match=message):
         moldau.read_table(numbered, bootstrap=bootstrap, **arguments)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 _LINUX = Path("/proc/sys/kernel/random/boot_id")
 _MACOS = ("/usr/sbin/sysctl", "-n", "kern.bootsessionuuid")
-_PATIENCE_SECONDS = 5.0
+_TIMEOUT_SECONDS = 5.0
 
 
 def read_boot_id() -> str:
@@ -16,7 +16,7 @@ def read_boot_id() -> str:
         if _LINUX.exists():
             return _LINUX.read_text(encoding="ascii").strip()
         asked = subprocess.run(  # noqa: S603 a fixed command
-            _MACOS, capture_output=True, text=True, timeout=_PATIENCE_SECONDS, check=True
+            _MACOS, capture_output=True, text=True, timeout=_TIMEOUT_SECONDS, check=True
         )
         return asked.stdout.strip()
     except (OSError, ValueError, subprocess.SubprocessError):

@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 VERSION: Final = 9
 ANY_REPLICA: Final = -2
 ASKED_AT_ONCE: Final = 1000  # partitions in one request
-PATIENCE_SECONDS: Final = 2.0
+TIMEOUT_SECONDS: Final = 2.0
 """So long is an answer waited for; who is slower is not elected this time."""
 
 
@@ -61,7 +61,7 @@ class LogEndQuestions:
         try:
             for some in _parts_of(sorted(wanted)):
                 frame = encode_request(_request(some), 0, self._client_id)
-                answer = await peer.ask((frame,), timeout_seconds=PATIENCE_SECONDS)
+                answer = await peer.ask((frame,), timeout_seconds=TIMEOUT_SECONDS)
                 _, response = parse_response(LIST_OFFSETS.key, VERSION, answer)
                 ends.update(_ends_of(cast("ListOffsetsResponse", response), broker))
         except ClientError as error:

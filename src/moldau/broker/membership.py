@@ -69,7 +69,7 @@ _CATCH_UP_SECONDS = 2.0
 _HAND_OVER_SECONDS = 10.0
 """In all; then the broker stops anyway, and the end of its session does the rest."""
 
-_PATIENCE_FACTOR = 1.5
+_TIMEOUT_FACTOR = 1.5
 """How many session time-outs to wait for a registration that may be one's own."""
 
 PlanStates = Callable[[], list[PlannedState]]
@@ -133,7 +133,7 @@ class ClusterMembership:
         for session_id in {note.session_id for note in notes.values()}:
             if session_id != self._coordination.session_id:
                 await self._registration.end_former_session(self._broker.id, session_id)
-        await self._registration.wait_until_free(self._broker.id, self._patience_seconds)
+        await self._registration.wait_until_free(self._broker.id, self._timeout_seconds)
         self._partitions.refuse_former_epochs(self._publisher.image)
         await self._finish_deletions()
         await self._take_back(self._publisher.image.topics.values())
@@ -142,8 +142,8 @@ class ClusterMembership:
         await self._write_until_done(self._plan_return)
 
     @property
-    def _patience_seconds(self) -> float:
-        return _PATIENCE_FACTOR * self._options().zookeeper_session_timeout_ms / 1000
+    def _timeout_seconds(self) -> float:
+        return _TIMEOUT_FACTOR * self._options().zookeeper_session_timeout_ms / 1000
 
     def _plan_return(self) -> list[PlannedState]:
         image = self._publisher.image
@@ -308,8 +308,8 @@ class ClusterMembership:
         while self._lost.is_set():
             try:
                 await self._renew()
-                patience_seconds = self._patience_seconds
-                await self._registration.wait_until_free(self._broker.id, patience_seconds)
+                timeout_seconds = self._timeout_seconds
+                await self._registration.wait_until_free(self._broker.id, timeout_seconds)
                 await self._write_until_done(self._plan_set_back)
                 self._publisher.set_back.clear()
                 await self._register()

@@ -7,7 +7,7 @@ A shell without state of its own; a `replication.partition.PartitionObserver`.
 from __future__ import annotations
 
 from moldau.broker.fetch_sessions import FetchSessions
-from moldau.broker.waiting_room import WaitingRoom
+from moldau.broker.purgatory import Purgatory
 from moldau.groups.coordinator import GroupCoordinator
 from moldau.model import Offset, TopicPartition
 from moldau.replication.damage_watch import DamageWatch
@@ -20,8 +20,8 @@ from moldau.replication.replica_fetchers import ReplicaFetchers
 class PartitionEvents:
     """Passes on what partitions tell."""
 
-    def __init__(self, waiting_room: WaitingRoom, fetch_sessions: FetchSessions) -> None:
-        self._waiting_room = waiting_room
+    def __init__(self, purgatory: Purgatory, fetch_sessions: FetchSessions) -> None:
+        self._purgatory = purgatory
         self._fetch_sessions = fetch_sessions
         self._partitions: Partitions | None = None
         self._groups: GroupCoordinator | None = None
@@ -49,11 +49,11 @@ class PartitionEvents:
 
     def on_commit(self, topic_partition: TopicPartition, high_watermark: Offset) -> None:
         self._fetch_sessions.on_commit(topic_partition)
-        self._waiting_room.on_commit(topic_partition, high_watermark)
+        self._purgatory.on_commit(topic_partition, high_watermark)
 
     def on_change(self, topic_partition: TopicPartition) -> None:
         self._fetch_sessions.on_change(topic_partition)
-        self._waiting_room.on_change(topic_partition)
+        self._purgatory.on_change(topic_partition)
         if self._fetchers is not None:
             self._fetchers.look_again(topic_partition)
         if self._partitions is not None and self._groups is not None:

@@ -31,10 +31,10 @@ from moldau.broker.handlers import HANDLERS
 from moldau.broker.membership import ClusterMembership
 from moldau.broker.partition_events import PartitionEvents
 from moldau.broker.ports import Ports
+from moldau.broker.purgatory import Purgatory
 from moldau.broker.replication import Replication, connect_replication
 from moldau.broker.services import Services
 from moldau.broker.topic_maker import TopicMaker
-from moldau.broker.waiting_room import WaitingRoom
 from moldau.cluster.broker_registration import generate_broker_id
 from moldau.cluster.cluster_identity import ensure_layout
 from moldau.cluster.layout import CLUSTER_ID
@@ -132,7 +132,7 @@ class BrokerServer:
             self._closing = stack.pop_all()
 
     async def wait_until_failed(self) -> str:
-        """Return, with a sentence, when the broker cannot go on; then it is to be stopped."""
+        """Return, with a message, when the broker cannot go on; then it is to be stopped."""
         await self._failed.wait()
         return self.failure or "for no known reason"
 
@@ -210,13 +210,13 @@ class BrokerServer:
             coordination, ports.clock, place.cluster_id, on_failure=self._metadata_failed
         )
         stack.push_async_exit(_unless_discarded(publisher.stop))
-        waiting_room = WaitingRoom(ports.clock)
+        purgatory = Purgatory(ports.clock)
         fetch_sessions = FetchSessions(
             lambda: self._options().max_incremental_fetch_session_cache_slots,
             partial(ports.random.getrandbits, 31),
             self._note_idle,
         )
-        events = PartitionEvents(waiting_room, fetch_sessions)
+        events = PartitionEvents(purgatory, fetch_sessions)
         partitions = Partitions(
             log_store,
             broker_id=broker_id,
@@ -269,7 +269,7 @@ class BrokerServer:
             topic_maker=control.topic_maker,
             producer_ids=ProducerIdBlocks(coordination, broker_id, log_store.producer_ids),
             groups=groups,
-            waiting_room=waiting_room,
+            purgatory=purgatory,
             leader_quota=replication.leader_quota,
             fetch_sessions=fetch_sessions,
             encoded_topics=EncodedTopics(),

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from moldau.broker.api import ServedApi
 from moldau.broker.encoded_topics import EncodedTopics
 from moldau.broker.fetch_sessions import FetchSessions
+from moldau.broker.purgatory import Purgatory
 from moldau.broker.topic_maker import TopicMaker
-from moldau.broker.waiting_room import WaitingRoom
 from moldau.clock import Clock
 from moldau.cluster.cluster_admin import ClusterAdmin
 from moldau.cluster.leadership_admin import LeadershipAdmin
@@ -41,7 +41,7 @@ class Services:
     topic_maker: TopicMaker
     producer_ids: ProducerIdBlocks
     groups: GroupCoordinator
-    waiting_room: WaitingRoom
+    purgatory: Purgatory
     leader_quota: ReplicationQuota
     fetch_sessions: FetchSessions
     encoded_topics: EncodedTopics

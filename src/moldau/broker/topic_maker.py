@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 CREATE_TOPICS: Final = 19
 VERSION: Final = 7
-PATIENCE_SECONDS: Final = 5.0
+TIMEOUT_SECONDS: Final = 5.0
 PAUSE_SECONDS: Final = 0.1
 
 
@@ -59,7 +59,7 @@ class TopicMaker:
 
     async def create_topic(self, spec: TopicSpec) -> TopicState:
         """The topic as it was made, and as the image here shows it."""
-        deadline = self._clock.monotonic() + PATIENCE_SECONDS
+        deadline = self._clock.monotonic() + TIMEOUT_SECONDS
         while True:
             try:
                 if self._controllership.find_term() is not None:
@@ -75,12 +75,12 @@ class TopicMaker:
     async def _ask_controller(self, spec: TopicSpec) -> None:
         values = {
             "topics": [_values_of(spec)],
-            "timeout": int(PATIENCE_SECONDS * 1000),
+            "timeout": int(TIMEOUT_SECONDS * 1000),
             "validate_only": False,
         }
         request = fit(request_class(CREATE_TOPICS, VERSION), values)
         frame = encode_request(request, 0, self._client_id)
-        answer = await self._controller.ask((frame,), timeout_seconds=PATIENCE_SECONDS)
+        answer = await self._controller.ask((frame,), timeout_seconds=TIMEOUT_SECONDS)
         _, response = parse_response(CREATE_TOPICS, VERSION, answer)
         for row in cast("CreateTopicsResponse", response).topics:
             if row.error_code is not ErrorCode.none:

@@ -1,4 +1,4 @@
-"""Says what to do about a failure. What has no sentence here is a bug and keeps its traceback."""
+"""Says what to do about a failure. What has no message here is a bug and keeps its traceback."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REMEDIES: tuple[tuple[type[MoldauError], str], ...] = (
 
 
 def explain(error: Exception) -> str | None:
-    """One sentence for a person, or None for a bug."""
+    """One message for a person, or None for a bug."""
     if isinstance(error, InvariantViolation):
         return None
     if isinstance(error, MoldauError):

@@ -2,7 +2,7 @@
 
     03:24:09.120 warning storage.log_store  the log directory /data is offline: No space left
 
-Time of day, level, room and module, sentence. Warnings and errors go to standard error;
+Time of day, level, room and module, message. Warnings and errors go to standard error;
 `MOLDAU_LOG=info` (or `debug`) shows more.
 
 A command that talks to brokers shows the warnings of its client in the same words as its failures:

@@ -1,6 +1,6 @@
 """The `moldau` command: its table of commands, and what becomes of their failures.
 
-Failures that a person can mend are one sentence on stderr that says how; anything else is a bug and
+Failures that a person can mend are one message on stderr that says how; anything else is a bug and
 shows its traceback. SIGTERM ends a command as Ctrl-C does: what was read is sent, groups are left.
 Exit codes: 0 success, 1 failure, 2 wrong usage, 130 Ctrl-C, 141 closed pipe, 143 SIGTERM.
 """
@@ -127,7 +127,7 @@ def _root(
 
 
 def guarded(function: Callable[..., object]) -> Callable[..., object]:
-    """Run a command so that its failures end in an exit code and a sentence."""
+    """Run a command so that its failures end in an exit code and a message."""
 
     @functools.wraps(function)
     def run_guarded(*arguments: object, **options: object) -> None:
@@ -182,10 +182,10 @@ def _report(error: Exception) -> int:
         raise error
     from moldau.cli.failures import explain
 
-    sentence = explain(error)
-    if sentence is None:
+    message = explain(error)
+    if message is None:
         raise error
-    typer.echo(f"moldau: {sentence}", err=True)
+    typer.echo(f"moldau: {message}", err=True)
     return FAILURE
 
 

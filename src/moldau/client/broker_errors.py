@@ -26,7 +26,7 @@ def _is_for(found: type[KafkaError], code: ErrorCode) -> bool:
 
 
 def error_for(code: ErrorCode, message: str | None, subject: str = "") -> KafkaError:
-    """An exception for an answer's code, its sentence saying what it is about."""
+    """An exception for an answer's code, its message saying what it is about."""
     words = message or _words_for(code)
     told = not subject or subject in words
     return error_class(code)(words if told else f"{subject}: {words}")

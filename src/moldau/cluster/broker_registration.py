@@ -54,13 +54,13 @@ class BrokerRegistration:
                 with contextlib.suppress(NoNodeError):  # the session has just ended
                     await self._coordination.delete(path, node.version)
 
-    async def wait_until_free(self, broker_id: BrokerId, patience_seconds: float) -> None:
+    async def wait_until_free(self, broker_id: BrokerId, timeout_seconds: float) -> None:
         """Return when no other session has registered this id, or raise `StartupError`."""
         path = layout.broker_path(broker_id)
         changed = asyncio.Event()
         watch = self._coordination.watch_data(path, changed.set)
-        timer = self._clock.call_later(patience_seconds, changed.set)
-        deadline = self._clock.monotonic() + patience_seconds
+        timer = self._clock.call_later(timeout_seconds, changed.set)
+        deadline = self._clock.monotonic() + timeout_seconds
         try:
             while await self._coordination.get(path) is not None and not await self._is_own(path):
                 if self._clock.monotonic() >= deadline:

@@ -153,7 +153,7 @@ class Controller:
             while True:
                 await self._woken.wait()
                 self._woken.clear()
-                await self._do_patiently()
+                await self._do_with_retries()
         except (Exception, asyncio.CancelledError):
             self._end_watches()
             if self._recovering is not None:
@@ -214,7 +214,7 @@ class Controller:
 
     # Doing it
 
-    async def _do_patiently(self) -> None:
+    async def _do_with_retries(self) -> None:
         try:
             await self._do_what_is_due()
         except NotControllerError as error:

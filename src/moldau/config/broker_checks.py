@@ -18,10 +18,10 @@ SERVED_PROTOCOLS = frozenset({"PLAINTEXT"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict:
-    """A whole sentence, and the option at whose line it is reported."""
+    """A whole message, and the option at whose line it is reported."""
 
     name: str
-    sentence: str
+    message: str
 
 
 def find_conflict(options: BrokerOptions) -> Conflict | None:
@@ -39,19 +39,19 @@ def _check_ids(options: BrokerOptions) -> Conflict | None:
     if options.broker_id != options.node_id:
         return Conflict(
             name="node.id",
-            sentence=f"node.id={given['node.id']} differs from broker.id={given['broker.id']}; "
+            message=f"node.id={given['node.id']} differs from broker.id={given['broker.id']}; "
             "set one of the two",
         )
     if options.broker_id == -1 and not options.broker_id_generation_enable:
         return Conflict(
             name="broker.id.generation.enable",
-            sentence="broker.id is not set and broker.id.generation.enable is false; set broker.id",
+            message="broker.id is not set and broker.id.generation.enable is false; set broker.id",
         )
     generates = not options.is_alone and options.broker_id_generation_enable
     if generates and options.broker_id > options.reserved_broker_max_id:
         return Conflict(
             name="broker.id",
-            sentence=f"broker.id={options.broker_id} is above reserved.broker.max.id="
+            message=f"broker.id={options.broker_id} is above reserved.broker.max.id="
             f"{options.reserved_broker_max_id}; take a smaller id or raise the limit",
         )
     return None
@@ -60,10 +60,10 @@ def _check_ids(options: BrokerOptions) -> Conflict | None:
 def _check_directories(options: BrokerOptions) -> Conflict | None:
     name = "log.dirs" if _is_set(options, "log.dirs") else "log.dir"
     if not options.log_dirs:
-        return Conflict(name=name, sentence=f"{name} is empty; name at least one directory")
+        return Conflict(name=name, message=f"{name} is empty; name at least one directory")
     repeated = _find_repeated(options.log_dirs)
     if repeated is not None:
-        return Conflict(name=name, sentence=f"{name} names {repeated} twice; name it once")
+        return Conflict(name=name, message=f"{name} names {repeated} twice; name it once")
     return None
 
 
@@ -71,14 +71,14 @@ def _check_listeners(options: BrokerOptions) -> Conflict | None:
     if not options.open_listeners:
         return Conflict(
             name="listeners",
-            sentence="listeners leaves nothing to listen on; name an address that is not in "
+            message="listeners leaves nothing to listen on; name an address that is not in "
             "controller.listener.names, e.g. PLAINTEXT://127.0.0.1:9092",
         )
     for listener in options.open_listeners:
         if listener.security_protocol not in SERVED_PROTOCOLS:
             return Conflict(
                 name="listeners",
-                sentence=f"listeners names {listener} with {listener.security_protocol}, but only "
+                message=f"listeners names {listener} with {listener.security_protocol}, but only "
                 f"{', '.join(sorted(SERVED_PROTOCOLS))} is served; change or remove it",
             )
     repeated = _find_repeated(
@@ -87,7 +87,7 @@ def _check_listeners(options: BrokerOptions) -> Conflict | None:
     if repeated is not None:
         return Conflict(
             name="listeners",
-            sentence=f"listeners names the address {repeated} twice; give each its own port",
+            message=f"listeners names the address {repeated} twice; give each its own port",
         )
     return None
 
@@ -99,15 +99,15 @@ def _check_advertised(options: BrokerOptions) -> Conflict | None:
         if listener.is_on_all_interfaces:
             return Conflict(
                 name=name,
-                sentence=f"{name} has {listener}, which no client can connect to; name a host or "
+                message=f"{name} has {listener}, which no client can connect to; name a host or "
                 "an address that clients can reach",
             )
         if listener.port == 0:
-            return Conflict(name=name, sentence=f"{name} has {listener}; name the real port")
+            return Conflict(name=name, message=f"{name} has {listener}; name the real port")
         if listener.name not in opened:
             return Conflict(
                 name=name,
-                sentence=f"{name} has {listener}, but listeners has no {listener.name}; add it "
+                message=f"{name} has {listener}, but listeners has no {listener.name}; add it "
                 "there or remove it here",
             )
     return None
@@ -121,12 +121,12 @@ def _check_inter_broker(options: BrokerOptions) -> Conflict | None:
     if _is_set(options, "security.inter.broker.protocol"):
         return Conflict(
             name=name,
-            sentence=f"{name} and security.inter.broker.protocol are both set; remove one",
+            message=f"{name} and security.inter.broker.protocol are both set; remove one",
         )
     if wanted.upper() not in {listener.name for listener in options.open_listeners}:
         return Conflict(
             name=name,
-            sentence=f"{name}={wanted} is not among listeners; name one of them",
+            message=f"{name}={wanted} is not among listeners; name one of them",
         )
     return None
 
@@ -136,7 +136,7 @@ def _check_session_timeouts(options: BrokerOptions) -> Conflict | None:
         return None
     return Conflict(
         name="group.min.session.timeout.ms",
-        sentence=f"group.min.session.timeout.ms={options.group_min_session_timeout_ms} is larger "
+        message=f"group.min.session.timeout.ms={options.group_min_session_timeout_ms} is larger "
         f"than group.max.session.timeout.ms={options.group_max_session_timeout_ms}; lower one or "
         "raise the other",
     )
@@ -151,7 +151,7 @@ def _check_compaction_lag(options: BrokerOptions) -> Conflict | None:
         return None
     return Conflict(
         name="log.cleaner.min.compaction.lag.ms",
-        sentence=f"log.cleaner.min.compaction.lag.ms={lowest} is larger than "
+        message=f"log.cleaner.min.compaction.lag.ms={lowest} is larger than "
         f"log.cleaner.max.compaction.lag.ms={highest}; lower one or raise the other",
     )
 
@@ -161,7 +161,7 @@ def _check_follower_waits(options: BrokerOptions) -> Conflict | None:
         return None
     return Conflict(
         name="replica.fetch.wait.max.ms",
-        sentence=f"replica.fetch.wait.max.ms={options.replica_fetch_wait_max_ms} is larger than "
+        message=f"replica.fetch.wait.max.ms={options.replica_fetch_wait_max_ms} is larger than "
         f"replica.lag.time.max.ms={options.replica_lag_time_max_ms}, so idle followers would fall "
         "out of sync; lower it",
     )

@@ -90,10 +90,10 @@ class BrokerOptions(
         options = cls(values)
         conflict = find_conflict(options)
         if conflict is not None:
-            raise ConfigurationError(_placed(layers, conflict.name, conflict.sentence))
+            raise ConfigurationError(_placed(layers, conflict.name, conflict.message))
         unserved = find_unserved(static, options)
         if unserved:
-            lines = (_placed(layers, one.name, f"{one.name} {one.sentence}") for one in unserved)
+            lines = (_placed(layers, one.name, f"{one.name} {one.message}") for one in unserved)
             raise ConfigurationError("\n".join(lines))
         return options
 
@@ -117,7 +117,7 @@ class BrokerOptions(
         try:
             declared.parse(value)
         except ValueError as fault:
-            raise InvalidConfigError(declared.sentence(value, fault)) from None
+            raise InvalidConfigError(declared.message(value, fault)) from None
 
     def value_of(self, name: str) -> object:
         """The value of an option by its dotted name."""
@@ -163,7 +163,7 @@ def _parse_addresses(
     return tuple(listener for listener in parsed if listener.name not in internal)
 
 
-def _placed(layers: Layers, name: str, sentence: str) -> str:
-    """Put the line or the flag in front of a sentence about an option."""
+def _placed(layers: Layers, name: str, message: str) -> str:
+    """Put the line or the flag in front of a message about an option."""
     levels = (source for source, values in layers.levels() if name in values)
-    return layers.origin(next(levels, OptionSource.DEFAULT), name) + sentence
+    return layers.origin(next(levels, OptionSource.DEFAULT), name) + message

@@ -250,5 +250,5 @@ class ConsumerOptions(ClientOptions):
         return options
 
 
-def _refuse(sentence: str) -> NoReturn:
-    raise ConfigurationError(sentence)
+def _refuse(message: str) -> NoReturn:
+    raise ConfigurationError(message)

@@ -116,7 +116,7 @@ class ClientOptions(OptionSet):
             try:
                 values[name] = declared.parse(text)
             except ValueError as fault:
-                raise ConfigurationError(declared.sentence(text, fault)) from None
+                raise ConfigurationError(declared.message(text, fault)) from None
         return cls({**values, "given": frozenset(given)})
 
 
@@ -326,5 +326,5 @@ class ProducerOptions(ClientOptions):
         return None
 
 
-def _refuse(sentence: str) -> NoReturn:
-    raise ConfigurationError(sentence)
+def _refuse(message: str) -> NoReturn:
+    raise ConfigurationError(message)

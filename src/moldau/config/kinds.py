@@ -1,7 +1,7 @@
 """How an option's text becomes a value, and back: Kafka's config types.
 
 A `Kind` reads one type; a `Rule` narrows it (a range, a choice of words). Both report a fault as
-the end of a sentence that begins with `name=value`, e.g. "is not a whole number". Rule: values in,
+the end of a message that begins with `name=value`, e.g. "is not a whole number". Rule: values in,
 values out.
 """
 
@@ -41,7 +41,7 @@ class OptionType(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[V_co]):
-    """Reads the text of one type; `parse` raises ValueError with the end of a sentence."""
+    """Reads the text of one type; `parse` raises ValueError with the end of a message."""
 
     type: OptionType
     parse: Callable[[str], V_co]

@@ -3,7 +3,7 @@
 The name says who the address is for; `listener.security.protocol.map` says how it is secured, and
 a name that is itself a protocol needs no entry there. An empty host means all interfaces. IPv6
 addresses stand in brackets. Which hosts may be advertised is checked here; binding is `net`'s.
-Rule: values in, values out; faults are ValueErrors whose text ends a sentence.
+Rule: values in, values out; faults are ValueErrors whose text ends a message.
 """
 
 from __future__ import annotations

@@ -125,15 +125,15 @@ class Option(Generic[V]):
         return f"Option({self.name})"
 
     def parse(self, text: str) -> V:
-        """Read and check a text; ValueError carries the end of a sentence about `name=text`."""
+        """Read and check a text; ValueError carries the end of a message about `name=text`."""
         value = self.kind.parse(text)
         fault = self.rule.find_fault(value) if self.rule is not None else None
         if fault is not None:
             raise ValueError(fault)
         return value
 
-    def sentence(self, text: str, fault: ValueError) -> str:
-        """The whole sentence about a text that `parse` refused; a password is not repeated."""
+    def message(self, text: str, fault: ValueError) -> str:
+        """The whole message about a text that `parse` refused; a password is not repeated."""
         return f"{self.name}={'…' if self.is_sensitive else text} {fault}"
 
     @property

@@ -50,7 +50,7 @@ class Layers:
         )
 
     def origin(self, source: OptionSource, name: str) -> str:
-        """The beginning of a sentence about a setting: `server.properties line 12: `."""
+        """The beginning of a message about a setting: `server.properties line 12: `."""
         if source is OptionSource.DYNAMIC_BROKER:
             return "dynamic config of this broker: "
         if source is OptionSource.DYNAMIC_DEFAULT_BROKER:
@@ -106,4 +106,4 @@ def _parse(option: AnyOption, setting: Setting, layers: Layers) -> object:
         return option.parse(setting.text)
     except ValueError as fault:
         origin = layers.origin(setting.source, setting.name)
-        raise ConfigurationError(origin + option.sentence(setting.text, fault)) from None
+        raise ConfigurationError(origin + option.message(setting.text, fault)) from None

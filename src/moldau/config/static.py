@@ -19,7 +19,7 @@ class _Entry(NamedTuple):
 
 
 class Static(Mapping[str, str]):
-    """Static settings by name; `origin(name)` begins a sentence about one of them."""
+    """Static settings by name; `origin(name)` begins a message about one of them."""
 
     def __init__(self, entries: Mapping[str, _Entry]) -> None:
         self._entries = dict(entries)
@@ -77,5 +77,5 @@ def given(values: Mapping[str, str], flag: str) -> Static:
 
 
 def origin_of(static: Mapping[str, str], name: str) -> str:
-    """The beginning of a sentence about a setting; empty when nobody knows where it stood."""
+    """The beginning of a message about a setting; empty when nobody knows where it stood."""
     return static.origin(name) if isinstance(static, Static) and name in static else ""

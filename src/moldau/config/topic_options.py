@@ -430,7 +430,7 @@ def _parse(declared: AnyOption, text: str) -> object:
     try:
         return declared.parse(text)
     except ValueError as fault:
-        raise InvalidConfigError(declared.sentence(text, fault)) from None
+        raise InvalidConfigError(declared.message(text, fault)) from None
 
 
 # One broker has one set of values at a time, and every topic without overrides shares the result.

@@ -32,7 +32,7 @@ RETIRED: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownOption:
-    """A setting that has no effect; as text, the sentence that says so."""
+    """A setting that has no effect; as text, the message that says so."""
 
     name: str
     origin: str

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Unserved(NamedTuple):
-    """A setting and the rest of the sentence that begins with its name."""
+    """A setting and the rest of the message that begins with its name."""
 
     name: str
-    sentence: str
+    message: str
 
 
 _NOT_ENCRYPTED: Final = (

@@ -47,9 +47,9 @@ _ERRORS: tuple[tuple[type[Exception], type[CoordinationError], str], ...] = (
 
 def translate(error: BaseException) -> CoordinationError:
     """What the table does not name leaves it open whether the request was carried out."""
-    for theirs, ours, sentence in _ERRORS:
+    for theirs, ours, message in _ERRORS:
         if isinstance(error, theirs):
-            return ours(sentence)
+            return ours(message)
     return StoreLostError(f"ZooKeeper did not answer: {error!r}")
 
 

@@ -23,7 +23,7 @@ from moldau.coordination.zookeeper_link import Link
 
 _PER_TIMEOUT = 6
 _LEASE_SHARE = 0.6
-_PATIENCE_SHARE = 1 / 3
+_TIMEOUT_SHARE = 1 / 3
 
 
 class Heartbeats:
@@ -70,7 +70,7 @@ class Heartbeats:
         if not self._link.is_attached:
             return
         now = self._clock.monotonic()
-        if self._unconfirmed and now - self._unconfirmed[0] > timeout * _PATIENCE_SHARE:
+        if self._unconfirmed and now - self._unconfirmed[0] > timeout * _TIMEOUT_SHARE:
             self._link.cut()
             return
         self._unconfirmed.append(now)

@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 _MAX_IN_FLIGHT = 128
 """Each call puts a byte into a socket pair of kazoo's, which holds some 270 before it blocks."""
 
-_CLOSE_PATIENCE_SECONDS = 3.0
+_CLOSE_TIMEOUT_SECONDS = 3.0
 """A server that does not answer the end of the session hears of it by its time-out."""
 
 T = TypeVar("T")
@@ -129,7 +129,7 @@ class Link:
         self.is_attached = False
         self._was_attached.set()
         self._fail_all(SessionExpiredError("the session was closed"))
-        timer = self._clock.call_later(_CLOSE_PATIENCE_SECONDS, self._handler.cut)
+        timer = self._clock.call_later(_CLOSE_TIMEOUT_SECONDS, self._handler.cut)
         try:
             await self._workers.run(functools.partial(stop_client, self._client))
         finally:

@@ -84,7 +84,7 @@ class Shard:
         self._requests = itertools.count()
         self._waiting: dict[int, asyncio.Future[GroupAnswer]] = {}  # requests without an answer yet
         self._held: deque[_Held] = deque()  # in the order of their offsets
-        self._patience: Timer | None = None  # for the first of them
+        self._commit_timer: Timer | None = None  # for the first of them
         self._timers: dict[GroupTimer, Timer] = {}
         self._is_loaded = False
         self._is_refused = False  # the last write to the log did not succeed
@@ -127,8 +127,8 @@ class Shard:
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
-        if self._patience is not None:
-            self._patience.cancel()
+        if self._commit_timer is not None:
+            self._commit_timer.cancel()
         waiting, self._waiting = self._waiting, {}
         held, self._held = self._held, deque()
         for future in waiting.values():
@@ -265,8 +265,8 @@ class Shard:
                 armed = self._timers.pop(timer, None)
                 if armed is not None:
                     armed.cancel()
-            case Tell(group_id, sentence):
-                _log.info("group %s: %s", group_id, sentence)
+            case Tell(group_id, message):
+                _log.info("group %s: %s", group_id, message)
 
     def _arm(self, timer: GroupTimer, delay_ms: int) -> None:
         armed = self._timers.pop(timer, None)
@@ -293,11 +293,11 @@ class Shard:
         self._deliver(request, answer if error is None else refusal_like(answer, error))
 
     def _hold(self, let_go: Callable[[ErrorCode | None], None]) -> None:
-        patience_seconds = self._commit_timeout_ms() / 1000
-        deadline = self._clock.monotonic() + patience_seconds
+        timeout_seconds = self._commit_timeout_ms() / 1000
+        deadline = self._clock.monotonic() + timeout_seconds
         self._held.append(_Held(self._log.end_offset, deadline, let_go))
-        if self._patience is None:
-            self._patience = self._clock.call_later(patience_seconds, self._lose_patience)
+        if self._commit_timer is None:
+            self._commit_timer = self._clock.call_later(timeout_seconds, self._time_out)
 
     def _release(self) -> None:
         """The log's commitment may have moved on."""
@@ -305,12 +305,12 @@ class Shard:
         while self._held and self._held[0].end_offset <= committed:
             self._held.popleft().let_go(None)
 
-    def _lose_patience(self) -> None:
+    def _time_out(self) -> None:
         """The replicas do not follow: whoever has waited long enough is told to ask again."""
-        self._patience = None
+        self._commit_timer = None
         now = self._clock.monotonic()
         while self._held and self._held[0].deadline <= now:
             self._held.popleft().let_go(ErrorCode.coordinator_not_available)
         if self._held:
             left_seconds = self._held[0].deadline - now
-            self._patience = self._clock.call_later(left_seconds, self._lose_patience)
+            self._commit_timer = self._clock.call_later(left_seconds, self._time_out)

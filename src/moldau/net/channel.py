@@ -71,7 +71,7 @@ class SocketChannel(asyncio.BufferedProtocol):
         return frame
 
     async def close(self) -> None:
-        # Whoever waits until a silent peer takes bytes would wait for as long as TCP has patience.
+        # Whoever waits until a silent peer takes bytes would wait for the whole time-out of TCP.
         self._finish(ConnectionResetError("the connection is closed"))
         if self._transport is not None:
             self._transport.close()

@@ -37,7 +37,7 @@ class PeerAddress(NamedTuple):
 
 
 class PeerSettings(NamedTuple):
-    """How patient a connection is."""
+    """How long a connection waits."""
 
     connect_seconds: float = 5.0
     first_backoff_seconds: float = 0.05
@@ -132,10 +132,10 @@ class Peer:
         return await self._connect(address)
 
     async def _connect(self, address: PeerAddress) -> Channel:
-        patience_seconds = self._settings.connect_seconds
+        timeout_seconds = self._settings.connect_seconds
         try:
             channel = await self._network.connect(
-                address.host, address.port, timeout=patience_seconds
+                address.host, address.port, timeout=timeout_seconds
             )
         except OSError as error:  # TimeoutError is one
             self._back_off()

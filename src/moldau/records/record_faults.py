@@ -1,6 +1,6 @@
 """What can be wrong with the records of a batch, in words.
 
-Both record codecs find faults as four numbers and ask here for the sentence, so that they cannot
+Both record codecs find faults as four numbers and ask here for the message, so that they cannot
 come to differ. A rule.
 """
 
@@ -68,7 +68,7 @@ _REASONS: Final = {
 
 
 def describe(index: int, kind: int, field: int, found: int, allowed: int) -> RecordFault:
-    """Put a fault into words; `found` and `allowed` mean what the kind's sentence says."""
+    """Put a fault into words; `found` and `allowed` mean what the kind's message says."""
     template = _REASONS[kind]
     reason = template.format(field=_FIELD_NAMES[field], found=found, allowed=allowed)
     return RecordFault(index, reason)

@@ -86,8 +86,8 @@ class PeerLink:
         return LogBounds(*offsets)
 
     async def _ask(self, frame: bytes, extra_seconds: float = 0.0) -> memoryview:
-        patience_seconds = self._options().replica_socket_timeout_ms / 1000 + extra_seconds
-        return await self._peer.ask((frame,), timeout_seconds=patience_seconds)
+        timeout_seconds = self._options().replica_socket_timeout_ms / 1000 + extra_seconds
+        return await self._peer.ask((frame,), timeout_seconds=timeout_seconds)
 
     async def close(self) -> None:
         await self._peer.close()

@@ -5,7 +5,7 @@ has connections. So unpacking is not done where a broker flushes its logs, and o
 the same time: `SMALL_AT_ONCE` batches of up to `SMALL_BYTES` each and, beside them, one that is
 larger. What an honest producer sends is small, and does not wait behind what is not. A larger one
 is walked as a stream where its codec allows (`records.unfolding`), and then counts as a small one.
-The rest waits its turn; who has waited for `PATIENCE_SECONDS` is told to try again.
+The rest waits its turn; who has waited for `TIMEOUT_SECONDS` is told to try again.
 
 A shell, owned by the event loop.
 """
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 SMALL_BYTES: Final = LARGEST_PIECE_BYTES
 SMALL_AT_ONCE: Final = 8
-PATIENCE_SECONDS: Final = 30.0
+TIMEOUT_SECONDS: Final = 30.0
 GROWTH: Final = 4
 
 
@@ -85,7 +85,7 @@ class Unpacker:
             nonlocal is_late
             is_late = waiting.cancel()
 
-        timer = self._clock.call_later(PATIENCE_SECONDS, give_up)
+        timer = self._clock.call_later(TIMEOUT_SECONDS, give_up)
         try:
             await waiting
         except asyncio.CancelledError:

@@ -125,8 +125,8 @@ class MoldauBatchReader(DataSourceReader):
     def _report(self, losses: list[str]) -> None:
         if losses and self._options.fail_on_data_loss:
             raise DataLossError(f"{'; '.join(losses)}. {ADVICE}")
-        for sentence in losses:
-            _log.warning("%s; reading goes on with what is there", sentence)
+        for message in losses:
+            _log.warning("%s; reading goes on with what is there", message)
 
 
 class FilteringBatchReader(MoldauBatchReader):

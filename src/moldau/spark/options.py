@@ -243,7 +243,7 @@ class SourceOptions(OptionSet):
 
     @classmethod
     def read(cls, given: Mapping[str, str]) -> Self:
-        """Take the options as Spark gives them; raises ConfigurationError with a sentence."""
+        """Take the options as Spark gives them; raises ConfigurationError with a message."""
         if not given:
             raise ConfigurationError(
                 "Spark has given no options. It gives those of CREATE TABLE to no source in "
@@ -348,7 +348,7 @@ def _parse_all(
         try:
             values[declared.attribute] = declared.parse(text)
         except ValueError as fault:
-            raise ConfigurationError(declared.sentence(text, fault)) from None
+            raise ConfigurationError(declared.message(text, fault)) from None
     return values
 
 

@@ -128,7 +128,7 @@ class LogStore:
             for folder in self._folders:
                 await self._open_folder(folder, options_of)
             if all(directory.failure is not None for directory in self._directories):
-                raise StartupError(f"no log directory can be used: {self._failure_sentence()}")
+                raise StartupError(f"no log directory can be used: {self._failure_message()}")
         except BaseException:
             self._release()
             raise
@@ -260,7 +260,7 @@ class LogStore:
     def _choose_directory(self) -> LogDirectory:
         online = [each for each in self._directories if each.failure is None]
         if not online:
-            raise StorageError(f"no log directory can be used: {self._failure_sentence()}")
+            raise StorageError(f"no log directory can be used: {self._failure_message()}")
         return min(online, key=attrgetter("log_count"))
 
     async def delete_log(self, topic_partition: TopicPartition) -> None:
@@ -483,7 +483,7 @@ class LogStore:
         """May be called in a worker; the broker hears of it on the event loop."""
         self._loop.call_soon_threadsafe(self._failures.directory_failed, folder, error)
 
-    def _failure_sentence(self) -> str:
+    def _failure_message(self) -> str:
         return "; ".join(f"{each.folder}: {each.failure}" for each in self._directories)
 
     def _new_id(self) -> UUID:

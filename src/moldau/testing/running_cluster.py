@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
-_PATIENCE_SECONDS: Final = 60.0
+_TIMEOUT_SECONDS: Final = 60.0
 _POLL_SECONDS: Final = 0.02
 _SESSION_OPTION: Final = "zookeeper.session.timeout.ms"
 
@@ -57,7 +57,7 @@ OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
         "replica.socket.timeout.ms": "2000",
     }
 )
-"""What a cluster for tests has unless it is told otherwise: patience is short."""
+"""What a cluster for tests has unless it is told otherwise: time-outs are short."""
 
 
 class RunningCluster:
@@ -153,11 +153,11 @@ class RunningCluster:
     def wait_until(self, condition: Callable[[], bool], what: str = "the condition") -> None:
         """Return when the condition holds; raises `TimeoutError` after a minute."""
         end = threading.Event()
-        for _ in range(int(_PATIENCE_SECONDS / _POLL_SECONDS)):
+        for _ in range(int(_TIMEOUT_SECONDS / _POLL_SECONDS)):
             if condition():
                 return
             end.wait(_POLL_SECONDS)
-        raise TimeoutError(f"{what} did not come true within {_PATIENCE_SECONDS:.0f} s")
+        raise TimeoutError(f"{what} did not come true within {_TIMEOUT_SECONDS:.0f} s")
 
 
 @contextlib.contextmanager
@@ -212,7 +212,7 @@ class _Core:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_PATIENCE_SECONDS)
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_TIMEOUT_SECONDS)
 
     def call(self, action: Callable[[], None]) -> None:
         async def act() -> None:
@@ -225,7 +225,7 @@ class _Core:
             self.run(self._close())
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join(_PATIENCE_SECONDS)
+            self._thread.join(_TIMEOUT_SECONDS)
             self._loop.close()
 
     async def _close(self) -> None:
@@ -298,7 +298,7 @@ class _Core:
         return _State(fields["leader"], sorted(fields["isr"]))
 
     async def wait_until_whole(self) -> None:
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(_TIMEOUT_SECONDS):
             while not self._is_whole():  # noqa: ASYNC110 many things make it so
                 await asyncio.sleep(_POLL_SECONDS)
 

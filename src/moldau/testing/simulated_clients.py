@@ -73,7 +73,7 @@ class PositionBook(Protocol):
 
 
 class Client:
-    """What all clients share: leaders, patience, and an end."""
+    """What all clients share: leaders, time-outs, and an end."""
 
     def __init__(
         self, name: str, wire: SimulatedWire, history: ClusterHistory, random: Random

@@ -23,7 +23,7 @@ from moldau.testing.simulated_clients import Client
 from moldau.testing.simulated_machine import SimulatedMachine, World
 from moldau.testing.simulated_wire import SimulatedWire, UnansweredError
 
-PATIENCE_SECONDS: Final = 6.0
+TIMEOUT_SECONDS: Final = 6.0
 """So long is something asked for again and again."""
 
 LATER: Final = frozenset(
@@ -88,13 +88,13 @@ class Operator(Client):
         values: dict[str, object],
         codes_of: Callable[[object], Sequence[ErrorCode]],
         *,
-        patience_seconds: float = PATIENCE_SECONDS,
+        timeout_seconds: float = TIMEOUT_SECONDS,
     ) -> int | None:
         """The first error code of a definite answer, 0 for none; None when it was given up.
 
         `codes_of` finds the error codes of an answer. What was given up may have been done.
         """
-        end = self._wire.clock.monotonic() + patience_seconds
+        end = self._wire.clock.monotonic() + timeout_seconds
         while self._wire.clock.monotonic() < end and not self.is_stopping:
             if self._wire.controller_id >= 0:
                 try:

@@ -19,13 +19,13 @@ def test_columns_are_chosen_in_the_order_given() -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "sentence"),
+    ("columns", "message"),
     [
         (["values"], "a topic has no column 'values'; there are key, value, topic"),
         (["key", "key"], "columns names one of key, key twice"),
         ("key", r"columns is a list of names: \['key'\], not 'key'"),
     ],
 )
-def test_wrong_columns_are_refused_in_words(columns: Any, sentence: str) -> None:
-    with pytest.raises(ConfigurationError, match=sentence):
+def test_wrong_columns_are_refused_in_words(columns: Any, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         choose_schema(columns)

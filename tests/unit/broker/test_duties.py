@@ -219,7 +219,7 @@ class FailsOnce:
 @pytest.mark.parametrize(
     ("owner", "method"),
     [
-        (Controller, "_do_patiently"),
+        (Controller, "_do_with_retries"),
         (GroupCoordinator, "_tell_all"),
     ],
     ids=["controller", "expiry of offsets"],
@@ -320,7 +320,7 @@ async def commit(world: World, offset: int) -> int:
     return code
 
 
-def test_moldau_start_ends_with_a_sentence_when_the_broker_cannot_go_on(tmp_path: Path) -> None:
+def test_moldau_start_ends_with_a_message_when_the_broker_cannot_go_on(tmp_path: Path) -> None:
     def break_it(broker: BrokerServer) -> None:
         broker._duties.require("a duty", fail())
 

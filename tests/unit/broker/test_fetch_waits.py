@@ -6,8 +6,8 @@ from uuid import UUID
 
 from moldau.broker.fetch_sessions import FetchSessions
 from moldau.broker.handlers import fetch
+from moldau.broker.purgatory import Purgatory
 from moldau.broker.request_context import RequestContext
-from moldau.broker.waiting_room import WaitingRoom
 from moldau.model import TopicPartition
 from moldau.replication.partition import PartitionRead
 from moldau.testing import ManualClock
@@ -76,7 +76,7 @@ class Waiting:
     def __init__(self) -> None:
         clock = ManualClock()
         self.partition = GrowingPartition()
-        self.room = WaitingRoom(clock)
+        self.room = Purgatory(clock)
         self.sessions = FetchSessions(lambda: 0, lambda: 1)
         services = SimpleNamespace(
             clock=clock,
@@ -84,7 +84,7 @@ class Waiting:
             image=SimpleNamespace(topics_by_id=dict[UUID, object]()),
             options=SimpleNamespace(fetch_max_bytes=1 << 20, replica_selector_class=None),
             partitions=SimpleNamespace(require_replica=lambda topic, index: self.partition),
-            waiting_room=self.room,
+            purgatory=self.room,
         )
         frame = long_poll()
         header, position = read_request_header(frame)

@@ -103,7 +103,7 @@ def test_a_missing_argument_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -
     ],
     ids=" ".join,
 )
-def test_no_broker_is_one_sentence_that_says_what_to_do(
+def test_no_broker_is_one_message_that_says_what_to_do(
     command: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main.run([*command, "--bootstrap", NOBODY]) == 1
@@ -166,7 +166,7 @@ def test_wrong_usage_is_told_before_anything_is_done(
         (["topics", "list", "--bootstrap", "host:port"], "'host:port' is not an address"),
     ],
 )
-def test_wrong_values_are_told_in_a_sentence(
+def test_wrong_values_are_told_in_a_message(
     command: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main.run(command) == 1
@@ -183,7 +183,7 @@ def fail_with(error: BaseException) -> None:
     main.guarded(command)()
 
 
-def test_a_failure_becomes_a_sentence_and_exit_code_one(
+def test_a_failure_becomes_a_message_and_exit_code_one(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     with pytest.raises(typer.Exit) as end:
@@ -288,12 +288,12 @@ def test_the_module_runs_as_the_command() -> None:
     assert done.stderr.startswith("moldau: no broker answers")
 
 
-def test_the_sentence_about_an_unreachable_cluster_names_the_remedy() -> None:
+def test_the_message_about_an_unreachable_cluster_names_the_remedy() -> None:
     from moldau.cli.failures import explain
 
-    sentence = explain(ClusterUnreachableError("no broker answers at x:1"))
-    assert sentence is not None
-    assert sentence.startswith("no broker answers at x:1; start one")
+    message = explain(ClusterUnreachableError("no broker answers at x:1"))
+    assert message is not None
+    assert message.startswith("no broker answers at x:1; start one")
     assert explain(ValueError("a bug")) is None
 
 

@@ -52,7 +52,7 @@ def test_a_misspelt_name_is_refused_with_a_guess() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keywords", "sentence"),
+    ("keywords", "message"),
     [
         ({"acks": 2}, "acks=2 is not one of"),
         ({"linger_ms": -1}, "linger.ms=-1 is less than 0"),
@@ -62,8 +62,8 @@ def test_a_misspelt_name_is_refused_with_a_guess() -> None:
         ({"compression_zstd_level": 23}, "is not between -131072 and 22"),
     ],
 )
-def test_a_wrong_value_is_refused_in_a_sentence(keywords: dict[str, object], sentence: str) -> None:
-    with pytest.raises(ConfigurationError, match=sentence):
+def test_a_wrong_value_is_refused_in_a_message(keywords: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         ProducerOptions.read(keywords)
 
 
@@ -96,7 +96,7 @@ def test_times_that_contradict_each_other_are_refused(keywords: dict[str, object
         ProducerOptions.read(keywords)
 
 
-def test_transactions_are_refused_in_a_clear_sentence() -> None:
+def test_transactions_are_refused_in_a_clear_message() -> None:
     with pytest.raises(ConfigurationError, match="has no transactions"):
         ProducerOptions.read({"transactional_id": "mine"})
 

@@ -68,8 +68,8 @@ def test_parsing_applies_the_rule() -> None:
 
 
 def test_a_password_is_not_repeated_in_a_message() -> None:
-    assert Left.size.sentence("abc", ValueError("is wrong")) == "the.size=abc is wrong"
-    assert "abc" not in Right.secret.sentence("abc", ValueError("is wrong"))
+    assert Left.size.message("abc", ValueError("is wrong")) == "the.size=abc is wrong"
+    assert "abc" not in Right.secret.message("abc", ValueError("is wrong"))
 
 
 def test_an_ignored_option_says_so_in_its_documentation() -> None:

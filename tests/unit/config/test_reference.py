@@ -40,7 +40,7 @@ def test_what_matters_most_comes_first_in_its_section() -> None:
     assert network.index("#### `listeners`") < network.index("#### `connections.max.idle.ms`")
 
 
-def test_names_in_sentences_are_set_as_code() -> None:
+def test_names_in_messages_are_set_as_code() -> None:
     page = reference.render()
     assert "partitions of `__consumer_offsets`." in page
     assert "or `*` for all of the topic" in page

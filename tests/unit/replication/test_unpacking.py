@@ -9,7 +9,7 @@ from typing import TypeVar
 import pytest
 
 from moldau.errors import DecompressionLimitError, RequestTimedOutError
-from moldau.replication.unpacking import PATIENCE_SECONDS, SMALL_AT_ONCE, SMALL_BYTES, Unpacker
+from moldau.replication.unpacking import SMALL_AT_ONCE, SMALL_BYTES, TIMEOUT_SECONDS, Unpacker
 from moldau.testing import ManualClock
 from moldau.testing.manual_clock import wait_until_idle
 from moldau.workers import InlineWorkers
@@ -82,7 +82,7 @@ def test_who_has_waited_long_enough_is_told_to_try_again() -> None:
     async def story(stage: Stage) -> None:
         first, second = stage.begin(LARGE_BYTES), stage.begin(LARGE_BYTES)
         await wait_until_idle()
-        await stage.clock.advance(PATIENCE_SECONDS + 1)
+        await stage.clock.advance(TIMEOUT_SECONDS + 1)
         await wait_until_idle()
         with pytest.raises(RequestTimedOutError):
             await second

@@ -1,4 +1,4 @@
-"""Options of reading: what is taken, and the sentences about what is not."""
+"""Options of reading: what is taken, and the messages about what is not."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_options_that_mean_nothing_here_are_accepted() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("given", "message"),
     [
         ({"subscribe": "clicks"}, "kafka.bootstrap.servers is not set"),
         (BASE, "which topics? set subscribe, subscribePattern or assign"),
@@ -113,8 +113,8 @@ def test_options_that_mean_nothing_here_are_accepted() -> None:
         ({**TOPIC, "kafka.request.timeout.ms": "soon"}, "request.timeout.ms=soon is not a whole"),
     ],
 )
-def test_a_wrong_option_is_refused_with_a_sentence(given: dict[str, str], sentence: str) -> None:
-    with pytest.raises(ConfigurationError, match=re.escape(sentence)):
+def test_a_wrong_option_is_refused_with_a_message(given: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(message)):
         SourceOptions.read(given)
 
 
@@ -127,7 +127,7 @@ def test_a_batch_does_not_begin_at_the_end(given: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("given", "message"),
     [
         ({"endingOffsets": "latest"}, "endingOffsets is set, but a stream has no end"),
         ({"endingTimestamp": "5"}, "endingTimestamp is set, but a stream has no end"),
@@ -137,6 +137,6 @@ def test_a_batch_does_not_begin_at_the_end(given: dict[str, str]) -> None:
         ),
     ],
 )
-def test_a_stream_refuses_what_makes_no_sense_for_it(given: dict[str, str], sentence: str) -> None:
-    with pytest.raises(ConfigurationError, match=sentence):
+def test_a_stream_refuses_what_makes_no_sense_for_it(given: dict[str, str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         read(**given).require_stream()

@@ -173,16 +173,16 @@ def test_a_folder_says_whose_it_is():
 
 
 @pytest.mark.parametrize(
-    ("broker_id", "cluster_id", "sentence"),
+    ("broker_id", "cluster_id", "message"),
     [(BROKER, "cluster-two", "belongs to cluster cluster-one"), (2, CLUSTER, "--broker-id 1")],
 )
-def test_another_brokers_folder_is_refused(broker_id: int, cluster_id: str, sentence: str):
+def test_another_brokers_folder_is_refused(broker_id: int, cluster_id: str, message: str):
     async def story() -> None:
         bench = Bench()
         await (await bench.open()).close()
         store = bench.a_store()
         await store.open()
-        with pytest.raises(StartupError, match=sentence):
+        with pytest.raises(StartupError, match=message):
             await store.write_identity(BrokerId(broker_id), cluster_id)
         await store.close()
 

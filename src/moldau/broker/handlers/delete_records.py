@@ -68,8 +68,8 @@ async def _finish(begun: _Begun, deadline: float, context: RequestContext) -> di
         left_ms = (deadline - clock.monotonic()) * 1000
         if left_ms <= 0:
             return _answer(begun.number, -1, ErrorCode.request_timed_out)
-        room = context.services.waiting_room
-        await room.wait_for_change(partition.topic_partition, left_ms)
+        purgatory = context.services.purgatory
+        await purgatory.wait_for_change(partition.topic_partition, left_ms)
     if not partition.is_leader:
         return _answer(begun.number, -1, ErrorCode.not_leader_or_follower)
     return _answer(begun.number, partition.low_watermark, error_code)

@@ -1,7 +1,7 @@
 """DescribeGroups, versions 0 to 6: who is in a group, and who reads what.
 
 v1 throttle time; v2 the same; v3 authorized operations; v4 instance ids; v5 flexible; v6 a group
-that is not there is GROUP_ID_NOT_FOUND with a sentence. Before, it is a group in the state Dead.
+that is not there is GROUP_ID_NOT_FOUND with a message. Before, it is a group in the state Dead.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ def _describe(
             }
         return refuse(ErrorCode.group_id_not_found, f"there is no group {group_id!r}")
 
-    def refuse(error: ErrorCode, sentence: str | None = None) -> dict[str, object]:
+    def refuse(error: ErrorCode, message: str | None = None) -> dict[str, object]:
         # Kafka leaves the state out where it does not know it, and names it where it does.
         is_dead = error is ErrorCode.group_id_not_found
         values = _shape(DescribedGroup(group_id=group_id))
         state = ClassicGroupState.DEAD.value if is_dead else ""
-        return {**values, "error_code": error, "error_message": sentence, "group_state": state}
+        return {**values, "error_code": error, "error_message": message, "group_state": state}
 
     return respond(lambda: groups.describe_group(group_id), shape, refuse)
 

@@ -133,7 +133,7 @@ async def _wait(
                 or _must_be_told(results, plan, request, context)
             ):
                 return _answer(plan, results, context)
-            await context.services.waiting_room.wait_for_news(
+            await context.services.purgatory.wait_for_news(
                 session, request.min_bytes - size_bytes, left_ms, hears_commits=hears_commits
             )
     finally:

@@ -8,7 +8,7 @@ v5 TRANSACTION_ABORTABLE; v6 share groups.
 
 Differences from Kafka: where Kafka answers COORDINATOR_NOT_AVAILABLE while it makes the topic, and
 lets the client ask again, this waits. Neither transactions nor share groups are served yet. Their
-keys are refused with codes on which clients end, and with a sentence, here and in the log: for
+keys are refused with codes on which clients end, and with a message, here and in the log: for
 transactions with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, since librdkafka asks again for minutes
 after almost any other one.
 """
@@ -50,9 +50,9 @@ async def handle(request: FindCoordinatorRequest, context: RequestContext) -> di
     if key_type != _GROUP:
         unknown = (f"coordinators of type {key_type}", ErrorCode.invalid_request)
         what, code = _NOT_SERVED.get(key_type, unknown)
-        sentence = f"{what} are not served by this version of Moldau"
-        _log.warning("client %r is refused: %s", context.header.client_id, sentence)
-        found = [_refuse(code, sentence) for _ in keys]
+        message = f"{what} are not served by this version of Moldau"
+        _log.warning("client %r is refused: %s", context.header.client_id, message)
+        found = [_refuse(code, message) for _ in keys]
     else:
         failure = await _make_topic(context)
         found = [failure or _find(key, context) for key in keys]
@@ -78,8 +78,8 @@ def _find(group_id: str, context: RequestContext) -> dict[str, object]:
     endpoints = reachable_endpoints(services.image, context.connection.listener_name)
     endpoint = None if state is None else endpoints.get(state.leader)
     if state is None or endpoint is None:
-        sentence = f"nobody coordinates group {group_id!r} at the moment"
-        return _refuse(ErrorCode.coordinator_not_available, sentence)
+        message = f"nobody coordinates group {group_id!r} at the moment"
+        return _refuse(ErrorCode.coordinator_not_available, message)
     return {
         "node_id": state.leader,
         "host": endpoint.host,
@@ -89,5 +89,5 @@ def _find(group_id: str, context: RequestContext) -> dict[str, object]:
     }
 
 
-def _refuse(error: ErrorCode, sentence: str) -> dict[str, object]:
-    return {"node_id": -1, "host": "", "port": -1, "error_code": error, "error_message": sentence}
+def _refuse(error: ErrorCode, message: str) -> dict[str, object]:
+    return {"node_id": -1, "host": "", "port": -1, "error_code": error, "error_message": message}

@@ -223,7 +223,7 @@ async def _wait_until_committed(
         left_seconds = deadline - clock.monotonic()
         if not pending or left_seconds <= 0:
             break
-        await context.services.waiting_room.wait_until_committed(
+        await context.services.purgatory.wait_until_committed(
             _end_offsets(pending), left_seconds * 1000
         )
     for one in pending:

@@ -125,8 +125,8 @@ def _print(outcome: ResetOutcome) -> None:
     for row in outcome.done:
         if row.after != row.wanted:
             note(f"{row.partition} does not reach offset {row.wanted}; {row.after} is nearest")
-    for sentence in outcome.remarks():
-        note(sentence)
+    for message in outcome.remarks():
+        note(message)
 
 
 def _to_row(row: PlannedReset) -> tuple[str, ...]:

@@ -35,10 +35,10 @@ class Disarm(NamedTuple):
 
 
 class Tell(NamedTuple):
-    """A sentence for the log: why a group rebalanced, who was lost."""
+    """A message for the log: why a group rebalanced, who was lost."""
 
     group_id: str
-    sentence: str
+    message: str
 
 
 Effect: TypeAlias = Arm | Disarm | Tell
@@ -63,8 +63,8 @@ class Outcome:
     def disarm(self, timer: GroupTimer) -> None:
         self.effects.append(Disarm(timer))
 
-    def tell(self, group_id: str, sentence: str) -> None:
-        self.effects.append(Tell(group_id, sentence))
+    def tell(self, group_id: str, message: str) -> None:
+        self.effects.append(Tell(group_id, message))
 
     @property
     def begins_generation(self) -> bool:

@@ -35,10 +35,10 @@ def load_pipeline(path: Path) -> Pipeline:
     )
 
 
-def _tell(path: Path, sentences: tuple[str, ...]) -> str:
-    if len(sentences) == 1:
-        return f"{path}: {sentences[0]}"
-    return "\n  ".join([f"{path} has {len(sentences)} faults:", *sentences])
+def _tell(path: Path, messages: tuple[str, ...]) -> str:
+    if len(messages) == 1:
+        return f"{path}: {messages[0]}"
+    return "\n  ".join([f"{path} has {len(messages)} faults:", *messages])
 
 
 def _find_option_fault(name: str, value: str) -> str | None:

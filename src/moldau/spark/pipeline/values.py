@@ -102,8 +102,8 @@ def _wrong_schema(source: Source, fault: Exception, advice: str) -> Configuratio
 
 
 def _or_stop(is_faulty: Column, reason: str, source: Source) -> Column:
-    """Always true; the first faulty record ends the query with a sentence about it."""
-    sentence = F.concat(
+    """Always true; the first faulty record ends the query with a message about it."""
+    message = F.concat(
         F.lit(f"sources.{source.name}: {reason} in "),
         F.col("topic"),
         F.lit("-"),
@@ -112,7 +112,7 @@ def _or_stop(is_faulty: Column, reason: str, source: Source) -> Column:
         F.col("offset").cast(StringType()),
         F.lit("; mend the schema, or set dead_letter to a topic for such records"),
     )
-    return F.when(is_faulty, F.raise_error(sentence).cast("boolean")).otherwise(F.lit(True))
+    return F.when(is_faulty, F.raise_error(message).cast("boolean")).otherwise(F.lit(True))
 
 
 def _metadata(source: Source) -> list[Column]:

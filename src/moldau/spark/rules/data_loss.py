@@ -19,7 +19,7 @@ ADVICE = (
 
 
 def find_deleted(ranges: Iterable[PartitionRange], earliest: Offsets) -> list[str]:
-    """A sentence about each range of which the beginning is gone."""
+    """A message about each range of which the beginning is gone."""
     return [
         f"{one.partition} is to be read from offset {one.start_offset}, but its log begins at "
         f"{earliest[one.partition]} by now"
@@ -29,7 +29,7 @@ def find_deleted(ranges: Iterable[PartitionRange], earliest: Offsets) -> list[st
 
 
 def find_beyond(ranges: Iterable[PartitionRange], latest: Offsets) -> list[str]:
-    """A sentence about each range that goes beyond the end of its log."""
+    """A message about each range that goes beyond the end of its log."""
     return [
         f"{one.partition} is to be read up to offset {one.end_offset}, but its log ends at "
         f"{latest[one.partition]}"
@@ -39,7 +39,7 @@ def find_beyond(ranges: Iterable[PartitionRange], latest: Offsets) -> list[str]:
 
 
 def find_starts_beyond(starts: Offsets, latest: Offsets) -> list[str]:
-    """A sentence about each partition that is to be read from behind the end of its log."""
+    """A message about each partition that is to be read from behind the end of its log."""
     return [
         f"{partition} is to be read from offset {start}, but its log ends at {latest[partition]}"
         for partition, start in starts.items()
@@ -48,19 +48,19 @@ def find_starts_beyond(starts: Offsets, latest: Offsets) -> list[str]:
 
 
 def find_losses(batch: BatchRanges, earliest: Offsets) -> list[str]:
-    """A sentence about everything that a batch of a streaming query misses."""
-    sentences = [f"{one} is not there any more" for one in sorted(batch.gone)]
-    sentences += [
+    """A message about everything that a batch of a streaming query misses."""
+    messages = [f"{one} is not there any more" for one in sorted(batch.gone)]
+    messages += [
         f"{one} ends before the offset that it was read to: it was deleted and made again, or cut"
         for one in sorted(batch.rewound)
     ]
-    sentences += [
+    messages += [
         f"{one} is new, but its log begins at {earliest[one]} already"
         for one in sorted(batch.added)
         if earliest.get(one, 0) > 0
     ]
     known = (one for one in batch.ranges if one.partition not in batch.added | batch.rewound)
-    return sentences + find_deleted(known, earliest)
+    return messages + find_deleted(known, earliest)
 
 
 def keep_existing(

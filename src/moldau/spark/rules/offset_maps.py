@@ -29,7 +29,7 @@ def to_json(offsets: Offsets) -> OffsetJson:
 
 
 def from_json(value: object, *, lowest: int = 0) -> dict[TopicPartition, int]:
-    """The offsets of what Spark or a person gave; ValueError has the end of a sentence."""
+    """The offsets of what Spark or a person gave; ValueError has the end of a message."""
     if not isinstance(value, dict):
         raise ValueError('is not of the form {"topic": {"0": 23}}')
     found: dict[TopicPartition, int] = {}
@@ -42,7 +42,7 @@ def from_json(value: object, *, lowest: int = 0) -> dict[TopicPartition, int]:
 
 
 def parse_offsets(text: str, *, lowest: int = 0) -> dict[TopicPartition, int]:
-    """From JSON that a person wrote; ValueError has the end of a sentence."""
+    """From JSON that a person wrote; ValueError has the end of a message."""
     return from_json(_parse(text), lowest=lowest)
 
 

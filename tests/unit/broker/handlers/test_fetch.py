@@ -9,8 +9,8 @@ import pytest
 
 from moldau.broker.fetch_sessions import FetchSessions
 from moldau.broker.handlers import fetch
+from moldau.broker.purgatory import Purgatory
 from moldau.broker.request_context import RequestContext
-from moldau.broker.waiting_room import WaitingRoom
 from moldau.errors import ErrorCode, NotLeaderError, OffsetOutOfRangeError
 from moldau.model.protocol_numbers import CONSUMER
 from moldau.replication.partition import PartitionRead
@@ -88,7 +88,7 @@ class Stage:
                 require_replica=lambda topic, index: self.partition,
                 require_leader=lambda topic, index: self.partition,
             ),
-            waiting_room=WaitingRoom(self.clock),
+            purgatory=Purgatory(self.clock),
         )
         header = RequestHeader(FETCH.key, version, 9, "test")
         connection = SimpleNamespace(listener_name="PLAINTEXT")

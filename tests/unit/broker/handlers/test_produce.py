@@ -10,8 +10,8 @@ from uuid import UUID
 import pytest
 
 from moldau.broker.handlers import produce
+from moldau.broker.purgatory import Purgatory
 from moldau.broker.request_context import RequestContext
-from moldau.broker.waiting_room import WaitingRoom
 from moldau.errors import ErrorCode, NotLeaderError
 from moldau.model import TopicPartition
 from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
@@ -56,7 +56,7 @@ class Stage:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.partition = FakePartition()
-        self.room = WaitingRoom(self.clock)
+        self.room = Purgatory(self.clock)
         self.closed: list[str] = []
         self.leads = True
 
@@ -72,7 +72,7 @@ class Stage:
         frame = b"".join(map(bytes, encode_produce_request(version, acks, 1_000, topics)))
         services = SimpleNamespace(
             clock=self.clock,
-            waiting_room=self.room,
+            purgatory=self.room,
             partitions=SimpleNamespace(require_leader=self._require_leader),
             image=SimpleNamespace(topics={}, topics_by_id={}, brokers={}),
         )

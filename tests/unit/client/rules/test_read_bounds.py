@@ -63,7 +63,7 @@ def test_partitions_can_have_bounds_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bounds", "sentence"),
+    ("bounds", "message"),
     [
         ("begin", "start is 'begin'; it can be an offset, a negative number"),
         (1.5, "start is 1.5; it can be"),
@@ -73,8 +73,8 @@ def test_partitions_can_have_bounds_of_their_own() -> None:
         (NOON.replace(tzinfo=None), "start is 2024-05-01 12:00:00 in no time zone; say which"),
     ],
 )
-def test_wrong_bounds_are_refused_in_words(bounds: Bounds, sentence: str) -> None:
-    with pytest.raises(ConfigurationError, match=sentence):
+def test_wrong_bounds_are_refused_in_words(bounds: Bounds, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
         bounds_by_partition(bounds, [0, 1], "earliest", "start")
 
 

@@ -41,7 +41,7 @@ def test_minus_two_and_minus_one_are_read_where_they_are_allowed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("text", "message"),
     [
         ("{", "is not JSON"),
         ("[1]", 'is not of the form {"topic"'),
@@ -52,10 +52,10 @@ def test_minus_two_and_minus_one_are_read_where_they_are_allowed() -> None:
         ('{"clicks": {"0": true}}', "True where a whole number belongs"),
     ],
 )
-def test_a_text_that_is_no_offsets_is_refused_with_what_is_wrong(text: str, sentence: str) -> None:
-    with pytest.raises(ValueError) as caught:  # noqa: PT011 the sentence is compared below
+def test_a_text_that_is_no_offsets_is_refused_with_what_is_wrong(text: str, message: str) -> None:
+    with pytest.raises(ValueError) as caught:  # noqa: PT011 the message is compared below
         parse_offsets(text)
-    assert sentence in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_partitions_are_read_from_lists_of_numbers() -> None:

@@ -45,8 +45,8 @@ def test_a_log_that_ends_before_where_it_was_read_to_is_another_one_and_read_who
 def test_a_log_that_begins_behind_the_start_is_a_loss_and_a_gap_inside_is_none() -> None:
     wanted = [PartitionRange(ZERO, 3, 9)]
     assert find_deleted(wanted, {ZERO: 3}) == []
-    (sentence,) = find_deleted(wanted, {ZERO: 4})
-    assert sentence == "clicks-0 is to be read from offset 3, but its log begins at 4 by now"
+    (message,) = find_deleted(wanted, {ZERO: 4})
+    assert message == "clicks-0 is to be read from offset 3, but its log begins at 4 by now"
 
 
 def test_a_range_beyond_the_end_of_its_log_is_told() -> None:

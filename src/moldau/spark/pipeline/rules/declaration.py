@@ -39,7 +39,7 @@ _VIEW = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 def read_pipeline(
     document: Mapping[str, object], *, default_name: str, folder: str, option_fault: OptionFault
 ) -> Pipeline | tuple[str, ...]:
-    """The pipeline that a document declares, or sentences that say what is wrong with it."""
+    """The pipeline that a document declares, or messages that say what is wrong with it."""
     faults = Faults()
     root = Section(document, "", faults)
     name = root.find_text("name") or default_name
@@ -60,7 +60,7 @@ def read_pipeline(
     )
     root.finish()
     _check_names(root, pipeline)
-    return tuple(faults.sentences) or pipeline
+    return tuple(faults.messages) or pipeline
 
 
 def _read_sources(
@@ -134,7 +134,7 @@ _OWN_OPTIONS = {
 
 
 OptionFault = Callable[[str, str], str | None]
-"""What is wrong with an option of `format("moldau")` and its value, in a sentence; or None."""
+"""What is wrong with an option of `format("moldau")` and its value, in a message; or None."""
 
 
 def _read_source(
@@ -264,7 +264,7 @@ _AVRO_EXAMPLE = (
 
 
 def _find_avro_fault(text: str) -> str | None:
-    """A sentence about the first fault, or None."""
+    """A message about the first fault, or None."""
     try:
         schema: object = json.loads(text)
     except ValueError as fault:

@@ -1,4 +1,4 @@
-"""What Spark says of a failure, in a sentence. A rule.
+"""What Spark says of a failure, in a message. A rule.
 
 Spark's messages carry stack traces of two languages; what tells the reason is what somebody wrote:
 the text given to `raise_error`, the end of a traceback, or else the first line.
@@ -45,7 +45,7 @@ def lost_its_disk(offline_replicas: Collection[int], brokers: Collection[int]) -
 
 
 def explain_failure(name: str, text: str) -> str:
-    """One sentence about a query or pipeline that failed."""
+    """One message about a query or pipeline that failed."""
     if _NO_SPACE.search(text):
         return (
             f"{name} failed: the disk is full: that of the checkpoint, of a lake, or of Spark's "
@@ -65,7 +65,7 @@ def explain_failure(name: str, text: str) -> str:
 
 
 def _tell_raised(found: re.Match[str]) -> str:
-    """What Moldau raises is a sentence; of others, the kind of the error is a part of it."""
+    """What Moldau raises is a message; of others, the kind of the error is a part of it."""
     return _shorten(found["said"] if _is_own(found) else f"{found['kind']}: {found['said']}")
 
 

@@ -22,10 +22,10 @@ class Faults:
     """What is wrong with a file, in the order in which it was found."""
 
     def __init__(self) -> None:
-        self.sentences: list[str] = []
+        self.messages: list[str] = []
 
-    def add(self, key: str, sentence: str) -> None:
-        self.sentences.append(f"{key}: {sentence}")
+    def add(self, key: str, message: str) -> None:
+        self.messages.append(f"{key}: {message}")
 
 
 class Section:
@@ -37,8 +37,8 @@ class Section:
         self._faults = faults
         self._asked: list[str] = []
 
-    def fault(self, key: str, sentence: str) -> None:
-        self._faults.add(self.path_of(key), sentence)
+    def fault(self, key: str, message: str) -> None:
+        self._faults.add(self.path_of(key), message)
 
     def path_of(self, key: str) -> str:
         return ".".join(part for part in (self._path, key) if part)
@@ -113,7 +113,7 @@ class Section:
         return default
 
     def parsed(self, key: str, default: T, parse: Callable[[str], T]) -> T:
-        """A text or number that `parse` reads; it raises ValueError with the sentence."""
+        """A text or number that `parse` reads; it raises ValueError with the message."""
         value = self._take(key)
         if value is None:
             return default

@@ -1,4 +1,4 @@
-"""Where requests wait for what happens to partitions.
+"""Where requests wait for what happens to partitions: Kafka's purgatory of delayed operations.
 
 - Fetches wait in their session (`fetch_session`) for news of its partitions (long poll).
 - Produces with acks=all wait until their batches are committed.
@@ -45,8 +45,8 @@ _Waiters = dict[TopicPartition, dict[_Waiter, None]]
 """By partition, in the order of their coming; no empty ones."""
 
 
-class WaitingRoom:
-    """Everybody who waits, by partition."""
+class Purgatory:
+    """The delayed requests, by partition."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -1,4 +1,4 @@
-"""The waiting room: who is woken by what, and that nobody is forgotten in it."""
+"""The purgatory: who is woken by what, and that nobody is forgotten in it."""
 
 import asyncio
 from itertools import count
@@ -7,7 +7,7 @@ import pytest
 
 from moldau.broker.fetch_session import Terms
 from moldau.broker.fetch_sessions import FetchSessions
-from moldau.broker.waiting_room import WaitingRoom
+from moldau.broker.purgatory import Purgatory
 from moldau.model import TopicPartition
 from moldau.testing import ManualClock
 from moldau.testing.manual_clock import wait_until_idle
@@ -21,7 +21,7 @@ class Stage:
 
     def __init__(self):
         self.clock = ManualClock()
-        self.room = WaitingRoom(self.clock)
+        self.room = Purgatory(self.clock)
         ids = count(1)
         self.sessions = FetchSessions(lambda: 10, lambda: next(ids))
 

@@ -14,14 +14,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import TopicPartition
 
+import moldau
 from support.broker_process import BrokerProcess, broker_process
 from support.cluster_processes import SESSION_TIMEOUT_MS
 from support.cluster_traffic import traffic_on
-from support.confluent_client import consume, produce
+from support.confluent_client import consume, consumer, produce
 from support.rows import Row
 from support.supervised_brokers import SupervisedBrokers, is_alive, supervised_brokers
-from support.waiting import eventually
+from support.waiting import PATIENCE_SECONDS, eventually
 
 Show = Callable[[str], None]
 
@@ -66,6 +68,30 @@ def test_brokers_are_killed_in_turn(brokers: SupervisedBrokers, show_figure: Sho
             brokers.wait_until_registered(number)
             brokers.wait_until_whole()
     assert brokers.supervisor.output.count("was ended by SIGKILL; it is started again") == 3
+
+
+def test_our_own_producer_loses_and_doubles_nothing_meanwhile(brokers: SupervisedBrokers) -> None:
+    topic = brokers.create_topic(3)
+    sent: list[bytes] = []
+    with moldau.Producer(brokers.bootstrap, delivery_timeout_ms=60_000) as producer:
+        for number in brokers.broker_ids:
+            pid = brokers.signal_broker(number, signal.SIGKILL)  # and nobody waits for its end
+            promises = []
+            for _ in range(300):
+                value = b"%06d" % len(sent)
+                sent.append(value)
+                promises.append(producer.send(topic, key=value, value=value))
+            for promise in promises:
+                promise.result(PATIENCE_SECONDS)
+            eventually(lambda: not is_alive(pid), "it is dead")  # noqa: B023
+            brokers.wait_until_registered(number)
+            brokers.wait_until_whole()
+    got: list[bytes | None] = []
+    for partition in range(3):
+        with consumer(brokers.bootstrap) as client:
+            _, end = client.get_watermark_offsets(TopicPartition(topic, partition))
+        got += [one.value for one in consume(brokers.bootstrap, topic, end, partition=partition)]
+    assert sorted(got) == sent
 
 
 def test_the_supervisor_is_killed_and_started_again(

@@ -1,4 +1,4 @@
-"""`moldau cluster` as a user runs it: real ZooKeeper, broker processes in the background."""
+"""`moldau cluster` as a user runs it: broker processes in the background, with ZooKeeper or not."""
 
 from __future__ import annotations
 
@@ -52,12 +52,17 @@ def is_alive(pid: int) -> bool:
 
 @pytest.fixture
 def cluster(folder: Path) -> Iterator[Commands]:
-    require_zookeeper()
     commands = Commands(folder / "cluster")
     yield commands
     for pid in commands.pids():
         if is_alive(pid):
             os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def zookeeper_cluster(cluster: Commands) -> Commands:
+    require_zookeeper()
+    return cluster
 
 
 def call_moldau(*arguments: str, text: str = "") -> str:
@@ -71,9 +76,14 @@ def call_moldau(*arguments: str, text: str = "") -> str:
     ).stdout
 
 
-def test_a_cluster_starts_shows_itself_and_stops_without_a_trace(cluster: Commands) -> None:
+@pytest.mark.parametrize("kind", [(), ("--zookeeper",)], ids=["alone", "zookeeper"])
+def test_a_cluster_starts_shows_itself_and_stops_without_a_trace(
+    cluster: Commands, kind: tuple[str, ...]
+) -> None:
+    if kind:
+        require_zookeeper()
     port = free_base_port(0, 1, 2, 100)
-    started = cluster("start", "--brokers", "3", "--base-port", str(port))
+    started = cluster("start", "--brokers", "3", "--base-port", str(port), *kind)
     bootstrap = ",".join(f"127.0.0.1:{port + number}" for number in range(3))
     assert started.startswith(f"listening on {bootstrap}\n")
     call_moldau("topics", "create", "clicks", "--partitions", "3", "--bootstrap", bootstrap)
@@ -82,7 +92,7 @@ def test_a_cluster_starts_shows_itself_and_stops_without_a_trace(cluster: Comman
     status = cluster.status()
     assert [broker["registered"] for broker in status["brokers"]] == [True] * 3
     assert status["controller"] in (1, 2, 3)
-    assert [node["mode"] for node in status["zookeeper"]] == ["standalone"]
+    assert [node["mode"] for node in status["zookeeper"]] == ["standalone"] * len(kind)
     (clicks,) = (topic for topic in status["topics"] if topic["topic"] == "clicks")
     assert [sorted(row["replicas"]) for row in clicks["partitions"]] == [[1, 2, 3]] * 3
     assert {row["leader"] for row in clicks["partitions"]} == {1, 2, 3}
@@ -102,9 +112,12 @@ def test_a_cluster_starts_shows_itself_and_stops_without_a_trace(cluster: Comman
     assert "nothing was running" in cluster.err
 
 
-def test_a_cluster_that_was_stopped_or_lost_a_broker_starts_again(cluster: Commands) -> None:
+def test_a_cluster_that_was_stopped_or_lost_a_broker_starts_again(
+    zookeeper_cluster: Commands,
+) -> None:
+    cluster = zookeeper_cluster
     port = free_base_port(0, 1, 2, 100)
-    cluster("start", "--brokers", "2", "--base-port", str(port))
+    cluster("start", "--brokers", "2", "--base-port", str(port), "--zookeeper")
     bootstrap = f"127.0.0.1:{port},127.0.0.1:{port + 1}"
     call_moldau("topics", "create", "clicks", "--bootstrap", bootstrap)
     call_moldau("produce", "clicks", "--bootstrap", bootstrap, text="one\ntwo\n")
@@ -120,9 +133,39 @@ def test_a_cluster_that_was_stopped_or_lost_a_broker_starts_again(cluster: Comma
     cluster("stop")
 
 
-def test_what_cannot_be_started_is_explained_and_leaves_nothing(cluster: Commands) -> None:
+def test_without_zookeeper_a_lost_broker_comes_back_by_itself_and_brokers_are_added(
+    cluster: Commands,
+) -> None:
+    port = free_base_port(0, 1, 2)
+    cluster("start", "--brokers", "2", "--base-port", str(port))
+    bootstrap = f"127.0.0.1:{port},127.0.0.1:{port + 1}"
+    call_moldau("topics", "create", "clicks", "--bootstrap", bootstrap)
+    call_moldau("produce", "clicks", "--bootstrap", bootstrap, text="one\ntwo\n")
+    (lost,) = (row["pid"] for row in cluster.status()["brokers"] if row["id"] == 2)
+    os.kill(lost, signal.SIGKILL)
+    eventually(lambda: lost not in cluster.pids() and not is_alive(lost), "it is gone")
+    eventually(lambda: len([pid for pid in cluster.pids() if is_alive(pid)]) == 3, "another")
+    cluster("start", "--brokers", "3", code=1)
+    assert "moldau cluster stop" in cluster.err
+    cluster("stop")
+    cluster("status", code=1)
+    cluster("start", "--brokers", "3")
+    assert [row["id"] for row in cluster.status()["brokers"]] == [1, 2, 3]
+    arguments = ("--from-beginning", "--max-messages", "2", "--bootstrap", bootstrap)
+    assert call_moldau("consume", "clicks", *arguments).split() == ["one", "two"]
+    cluster("stop")
+    cluster("start", "--zookeeper", code=1)
+    assert "no ZooKeeper nodes" in cluster.err
+
+
+@pytest.mark.parametrize("kind", [(), ("--zookeeper",)], ids=["alone", "zookeeper"])
+def test_what_cannot_be_started_is_explained_and_leaves_nothing(
+    cluster: Commands, kind: tuple[str, ...]
+) -> None:
+    if kind:
+        require_zookeeper()
     port = free_base_port(0, 1, 2, 100)
-    arguments = ("--brokers", "1", "--base-port", str(port))
+    arguments = ("--brokers", "1", "--base-port", str(port), *kind)
     cluster("start", *arguments, "--set", "num.partitions=many", code=1)
     assert "num.partitions" in cluster.err
     assert not any(map(is_alive, cluster.pids()))

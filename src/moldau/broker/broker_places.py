@@ -19,6 +19,9 @@ from moldau.config.listeners import Listener
 from moldau.errors import ConfigurationError
 
 OTHERS_FOLDER: Final = "brokers"
+PID_FILE: Final = "broker.pid"
+"""In the first folder of each broker, for those who look from outside."""
+
 MAX_AUTOMATIC: Final = 8
 _REPLICAS: Final = 3
 _HIGHEST_PORT: Final = 65_535

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from moldau.broker.broker_places import BrokerPlace, refuse_left_out, restart_delay
+from moldau.broker.broker_places import PID_FILE, BrokerPlace, refuse_left_out, restart_delay
 from moldau.broker.stored_replicas import find_replicas
 from moldau.clock import Clock
 from moldau.cluster.layout import CLUSTER_ID
@@ -32,9 +32,6 @@ from moldau.processes import stop_signals
 from moldau.storage.files import Files
 from moldau.storage.rules.file_names import LOCK_FILE, find_partition_folder
 from moldau.workers import Workers
-
-PID_FILE: Final = "broker.pid"
-"""In a broker's first folder, for those who look from outside."""
 
 _LISTENING: Final = b"listening on "
 _QUICK_SECONDS: Final = 10.0

@@ -11,7 +11,8 @@ from moldau.errors import StartupError
 DEFAULT_FOLDER = Path("moldau-cluster")
 DEFAULT_BROKERS = 3
 DEFAULT_BASE_PORT = 9092
-DEFAULT_ZOOKEEPER_NODES = 1
+NO_ZOOKEEPER = 0
+_FIRST_NODES = 1
 MAX_BROKERS = 50
 
 _FILE_NAME = "cluster.json"
@@ -20,11 +21,11 @@ _ZOOKEEPER_OFFSET = 100  # above the ports of the brokers, of which there are at
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPlan:
-    """Brokers 1 to N listen from the base port on; ZooKeeper 100 ports above it."""
+    """Brokers 1 to N listen from the base port on; ZooKeeper, if any, 100 ports above it."""
 
     brokers: int
     base_port: int
-    zookeeper_nodes: int
+    zookeeper_nodes: int  # 0: the brokers share a store that their supervisor serves
 
     def broker_port(self, broker_id: int) -> int:
         return self.base_port + broker_id - 1
@@ -66,6 +67,7 @@ class ClusterPlan:
         brokers: int | None,
         base_port: int | None,
         zookeeper_nodes: int | None,
+        with_zookeeper: bool = False,
     ) -> ClusterPlan:
         """What was asked for, else what is there, else the defaults. Brokers can be added."""
         former = cls.find(folder)
@@ -73,8 +75,11 @@ class ClusterPlan:
             return cls(
                 brokers=brokers or DEFAULT_BROKERS,
                 base_port=base_port or DEFAULT_BASE_PORT,
-                zookeeper_nodes=zookeeper_nodes or DEFAULT_ZOOKEEPER_NODES,
+                zookeeper_nodes=zookeeper_nodes
+                or (_FIRST_NODES if with_zookeeper else NO_ZOOKEEPER),
             )
+        if with_zookeeper and zookeeper_nodes is None:
+            zookeeper_nodes = former.zookeeper_nodes or _FIRST_NODES
         chosen = cls(
             brokers=brokers or former.brokers,
             base_port=base_port or former.base_port,
@@ -83,7 +88,7 @@ class ClusterPlan:
         if chosen.zookeeper_nodes != former.zookeeper_nodes or chosen.brokers < former.brokers:
             raise StartupError(
                 f"{folder} holds a cluster of {former.brokers} brokers and "
-                f"{former.zookeeper_nodes} ZooKeeper nodes; brokers can be added, nothing else; "
-                "choose another folder with --data-dir"
+                f"{former.zookeeper_nodes or 'no'} ZooKeeper nodes; brokers can be added, nothing "
+                "else; choose another folder with --data-dir"
             )
         return chosen

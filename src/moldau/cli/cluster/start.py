@@ -34,17 +34,24 @@ def start(
             min=1,
             max=60_000,
             metavar="P",
-            help="Of the first broker; the others count on, ZooKeeper is 100 above.",
+            help="Of the first broker; the others count on.",
             show_default="9092, or as before",
         ),
     ] = None,
+    zookeeper: Annotated[
+        bool,
+        typer.Option(
+            "--zookeeper",
+            help="Join the brokers by a real ZooKeeper, 100 ports above; it needs Java.",
+        ),
+    ] = False,
     zookeeper_nodes: Annotated[
         int | None,
         typer.Option(
             min=1,
             max=9,
             metavar="N",
-            help="1, or 3 to survive the loss of one.",
+            help="With --zookeeper: 1, or 3 to survive the loss of one.",
             show_default="1, or as before",
         ),
     ] = None,
@@ -55,32 +62,41 @@ def start(
         ),
     ] = None,
 ) -> None:
-    """Start ZooKeeper and brokers on this machine, in the background.
+    """Start several brokers on this machine, in the background.
 
     Returns when every broker serves. Topics get three replicas, of which two must have a record
-    before it is acknowledged (acks=all), as far as there are brokers; --set says otherwise. In a
-    folder where a cluster was stopped, or lost a process, what is missing is started again; with
-    more --brokers than before, the cluster grows. ZooKeeper needs Java 17 and moldau[spark].
+    before it is acknowledged (acks=all), as far as there are brokers; --set says otherwise. Brokers
+    that die are started again (they run under `moldau start --brokers`). In a folder where a
+    cluster was stopped, it goes on; with more --brokers than before, it grows.
+
+    With --zookeeper it is built as one of several machines is: a real ZooKeeper, and brokers that
+    nobody looks after; what is missing is started again. ZooKeeper needs Java 17 and moldau[spark].
 
     \b
     For example:
     moldau cluster start --brokers 3
+    moldau cluster start --brokers 3 --zookeeper
     moldau cluster start --set log.retention.hours=24 --data-dir /srv/moldau
     """
-    from moldau.cli.cluster.local_cluster import LocalCluster
+    from moldau.cli.cluster.local_cluster import open_cluster
     from moldau.cli.cluster.plan import ClusterPlan
     from moldau.cli.options import parse_pairs
     from moldau.cli.output import note
 
     parse_pairs(to_set or (), "--set")
     plan = ClusterPlan.choose(
-        data_dir, brokers=brokers, base_port=base_port, zookeeper_nodes=zookeeper_nodes
+        data_dir,
+        brokers=brokers,
+        base_port=base_port,
+        zookeeper_nodes=zookeeper_nodes,
+        with_zookeeper=zookeeper,
     )
-    cluster = LocalCluster(data_dir, plan)
+    cluster = open_cluster(data_dir, plan)
     settings = [*_replication_settings(plan), *(to_set or ())]
     cluster.start(settings, note)
     typer.echo(f"listening on {cluster.bootstrap}")
-    typer.echo(f"zookeeper    {cluster.zookeeper.connect}")
+    if cluster.zookeeper.nodes:
+        typer.echo(f"zookeeper    {cluster.zookeeper.connect}")
     # The commands ask 127.0.0.1:9092 by default: one broker, and it may be the one that is killed.
     typer.echo(f"export MOLDAU_BOOTSTRAP={cluster.bootstrap}")
 

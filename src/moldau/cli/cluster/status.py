@@ -33,12 +33,12 @@ def status(
     eligible to lead without being in sync and who had everything last. Fails unless all processes
     run and all brokers are in the cluster.
     """
-    from moldau.cli.cluster.local_cluster import LocalCluster
+    from moldau.cli.cluster.local_cluster import open_cluster
     from moldau.cli.cluster.plan import ClusterPlan
     from moldau.cli.cluster.view import look_at
     from moldau.cli.output import print_document
 
-    view = look_at(LocalCluster(data_dir, ClusterPlan.require(data_dir)))
+    view = look_at(open_cluster(data_dir, ClusterPlan.require(data_dir)))
     if as_json:
         print_document(view.to_document(internal=internal))
     else:
@@ -50,11 +50,12 @@ def status(
 def _print(view: ClusterView, topics: Sequence[TopicMetadata]) -> None:
     from moldau.cli.output import Column, print_table
 
-    print_table(
-        (Column("zookeeper"), Column("pid", True), Column("mode")),
-        [(node.address, _or_dash(node.pid), node.mode or "stopped") for node in view.nodes],
-    )
-    typer.echo()
+    if view.nodes:
+        print_table(
+            (Column("zookeeper"), Column("pid", True), Column("mode")),
+            [(node.address, _or_dash(node.pid), node.mode or "stopped") for node in view.nodes],
+        )
+        typer.echo()
     print_table(
         (Column("broker", True), Column("address"), Column("pid", True), Column("state")),
         [

@@ -16,11 +16,11 @@ def stop(
         typer.Option(file_okay=False, help="Where it was started."),
     ] = DEFAULT_FOLDER,
 ) -> None:
-    """Stop the brokers, one after the other, then ZooKeeper. The data stays."""
-    from moldau.cli.cluster.local_cluster import LocalCluster
+    """Stop the brokers, one after the other, then ZooKeeper if there is one. The data stays."""
+    from moldau.cli.cluster.local_cluster import open_cluster
     from moldau.cli.cluster.plan import ClusterPlan
     from moldau.cli.output import note
 
-    cluster = LocalCluster(data_dir, ClusterPlan.require(data_dir))
+    cluster = open_cluster(data_dir, ClusterPlan.require(data_dir))
     if not cluster.stop(note):
         note(f"nothing was running in {data_dir}")

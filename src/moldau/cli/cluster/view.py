@@ -138,7 +138,7 @@ _Answers = tuple[
 
 def _ask_brokers(cluster: LocalCluster) -> _Answers:
     """Nothing when nobody answers: the processes are shown all the same."""
-    running = ",".join(broker.address for broker in cluster.running_brokers)
+    running = ",".join(broker.address for broker in cluster.brokers if broker.process.is_running)
     if not running:
         return None, (), {}
 

@@ -15,15 +15,20 @@ def choose(
     brokers: int | None = None,
     base_port: int | None = None,
     zookeeper_nodes: int | None = None,
+    with_zookeeper: bool = False,
 ) -> ClusterPlan:
     return ClusterPlan.choose(
-        folder, brokers=brokers, base_port=base_port, zookeeper_nodes=zookeeper_nodes
+        folder,
+        brokers=brokers,
+        base_port=base_port,
+        zookeeper_nodes=zookeeper_nodes,
+        with_zookeeper=with_zookeeper,
     )
 
 
 def test_what_nobody_says_is_the_default(tmp_path: Path) -> None:
     plan = choose(tmp_path)
-    assert plan == ClusterPlan(brokers=3, base_port=9092, zookeeper_nodes=1)
+    assert plan == ClusterPlan(brokers=3, base_port=9092, zookeeper_nodes=0)
     assert [plan.broker_port(number) for number in (1, 2, 3)] == [9092, 9093, 9094]
     assert plan.zookeeper_port == 9192
 
@@ -32,6 +37,29 @@ def test_what_is_there_goes_before_the_defaults(tmp_path: Path) -> None:
     plan = ClusterPlan(brokers=5, base_port=7000, zookeeper_nodes=3)
     plan.save(tmp_path)
     assert choose(tmp_path) == ClusterPlan.require(tmp_path) == plan
+
+
+@pytest.mark.parametrize(
+    ("wish", "nodes"),
+    [
+        ({"with_zookeeper": True}, 1),
+        ({"zookeeper_nodes": 3}, 3),
+        ({"zookeeper_nodes": 3, "with_zookeeper": True}, 3),
+    ],
+)
+def test_zookeeper_is_there_when_somebody_wants_it(
+    tmp_path: Path, wish: dict[str, int], nodes: int
+) -> None:
+    plan = choose(tmp_path, **wish)
+    assert plan.zookeeper_nodes == nodes
+    plan.save(tmp_path)
+    assert choose(tmp_path) == choose(tmp_path, with_zookeeper=True) == plan
+
+
+def test_a_cluster_without_zookeeper_does_not_get_one_later(tmp_path: Path) -> None:
+    choose(tmp_path).save(tmp_path)
+    with pytest.raises(StartupError, match="no ZooKeeper"):
+        choose(tmp_path, with_zookeeper=True)
 
 
 def test_brokers_can_be_added_and_ports_moved(tmp_path: Path) -> None:

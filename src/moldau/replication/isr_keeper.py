@@ -2,8 +2,8 @@
 
 A follower that has caught up is proposed at once, one that has fallen behind when half of
 `replica.lag.time.max.ms` has passed since the last look. Proposals that come together are written
-together. `rules.isr` decides; a proposal is in force when the state that holds it comes back
-through the metadata.
+together. `rules.isr` and `rules.isr_proposals` decide; a proposal is in force when the state that
+holds it comes back through the metadata.
 
 A shell: one task runs `run`, and one write is under way at a time.
 """
@@ -26,6 +26,11 @@ from moldau.coordination.port import (
 )
 from moldau.model import BrokerId
 from moldau.replication.partition import Partition
+from moldau.replication.rules.isr_proposals import (
+    is_surely_void,
+    joining_brokers,
+    takes_in_restarted,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -141,26 +146,18 @@ class IsrKeeper:
         return proposals
 
     async def _without_restarted(self, proposals: list[_Proposal]) -> list[_Proposal]:
-        """Withdraw those that would take in a broker which was restarted since it fetched.
-
-        The image may not know of that yet. A broker that comes back with a hole writes every state
-        before it registers; so either our write is overtaken by that, or its state is the one we
-        write over, and then its former registration cannot be read any more.
-        """
-        brokers = {broker for one in proposals for broker in _added(one.planned)}
+        """Withdraw those that would take in a broker which was restarted since it fetched."""
+        brokers = {broker for one in proposals for broker in joining_brokers(one.planned)}
         if not brokers:
             return proposals
         epochs = await self._read_broker_epochs(brokers)
-        sound = [
+        restarted = [
             one
             for one in proposals
-            if all(
-                epochs.get(broker, -1) == one.partition.state.broker_epoch_at_fetch(broker)
-                for broker in _added(one.planned)
-            )
+            if takes_in_restarted(one.planned, epochs, one.partition.state.broker_epoch_at_fetch)
         ]
-        self._withdraw([one for one in proposals if one not in sound])
-        return sound
+        self._withdraw(restarted)
+        return [one for one in proposals if one not in restarted]
 
     async def _write(self, proposals: list[_Proposal]) -> bool:
         if not proposals:
@@ -173,26 +170,11 @@ class IsrKeeper:
                 list(one.planned.state.isr),
             )
         overtaken = await self._writes.find_overtaken([one.planned for one in proposals])
-        lost = {id(planned) for planned in overtaken if self._is_in_force(planned)}
+        image = self._image()
+        lost = {id(planned) for planned in overtaken if is_surely_void(planned, image)}
         self._withdraw([one for one in proposals if id(one.planned) in lost])
         return not overtaken
-
-    def _is_in_force(self, planned: PlannedState) -> bool:
-        """Whether the store, as it was read again, still has what the proposal was made over.
-
-        A newer state may be the proposal itself, of which no answer came, or what another has
-        written over it since. So it is left pending, and decided when that state is applied.
-        """
-        topic = self._image().topics.get(planned.topic.name)
-        if topic is None or topic.topic_id != planned.topic.topic_id:
-            return False  # the partition goes, too
-        state = topic.find_partition(planned.partition)
-        return state is not None and state.version == planned.former.version
 
     def _withdraw(self, proposals: Iterable[_Proposal]) -> None:
         for one in proposals:
             one.partition.withdraw_isr(one.planned.former)
-
-
-def _added(planned: PlannedState) -> tuple[BrokerId, ...]:
-    return tuple(broker for broker in planned.state.isr if broker not in planned.former.isr)

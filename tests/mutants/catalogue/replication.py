@@ -323,8 +323,8 @@ MUTANTS = (
         edits=(
             Edit(
                 _KEEPER,
-                "brokers = {broker for one in proposals for broker in _added(one.planned)}\n",
-                "brokers: set[BrokerId] = set()\n",
+                "for one in proposals for broker in joining_brokers(one.planned)}\n",
+                "for one in () for broker in joining_brokers(one.planned)}\n",
             ),
         ),
         tests=(
@@ -367,7 +367,7 @@ MUTANTS = (
         breaks="a proposal is taken back though the store may hold it",
         edits=(
             Edit(
-                _KEEPER,
+                "moldau.replication.rules.isr_proposals",
                 "return state is not None and state.version == planned.former.version",
                 "return True",
             ),
@@ -375,6 +375,7 @@ MUTANTS = (
         tests=(
             f"{_UNIT}/test_isr_keeper.py::"
             "test_a_proposal_that_was_written_and_written_over_at_once_is_not_withdrawn",
+            f"{_RULES}/test_isr_proposals.py::test_a_newer_state_may_be_the_proposal_itself",
         ),
     ),
     Mutant(

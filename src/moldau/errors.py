@@ -423,6 +423,24 @@ class MalformedNodeError(KafkaError):
     """A node of the coordination store holds what no broker wrote; the message names its path."""
 
 
+class InvalidRegularExpressionError(KafkaError):
+    """A subscription's expression cannot be matched."""
+
+    code = ErrorCode.invalid_regular_expression
+
+
+class UnknownMemberError(KafkaError):
+    """The group has no such member."""
+
+    code = ErrorCode.unknown_member_id
+
+
+class StaleMemberEpochError(KafkaError):
+    """The member is in another epoch by now."""
+
+    code = ErrorCode.stale_member_epoch
+
+
 class NotCoordinatorError(KafkaError):
     """Another broker coordinates this group."""
 

@@ -16,6 +16,7 @@ from support.rows import numbered_rows
 from support.topics import Topics, fresh_name
 from support.waiting import PATIENCE_SECONDS, eventually
 
+BROKER_SETTINGS = {"group.consumer.heartbeat.interval.ms": "200"}
 PARTITIONS = 4
 ALL = frozenset(range(PARTITIONS))
 
@@ -73,7 +74,7 @@ def test_a_group_reads_everything_and_its_commits_are_seen(
 def test_a_group_goes_on_where_it_was_after_the_broker_has_restarted(
     client_name: str, tmp_path: Path
 ) -> None:
-    with broker_process(tmp_path) as broker:
+    with broker_process(tmp_path, settings=BROKER_SETTINGS) as broker:
         broker.start()
         topic = Topics(broker.bootstrap).create(PARTITIONS)
         former = fill(broker.bootstrap, topic)
@@ -96,7 +97,7 @@ def test_a_group_goes_on_where_it_was_after_the_broker_has_restarted(
 def test_members_stay_in_their_group_while_the_broker_is_killed_and_comes_back(
     client_name: str, tmp_path: Path
 ) -> None:
-    with broker_process(tmp_path) as broker:
+    with broker_process(tmp_path, settings=BROKER_SETTINGS) as broker:
         broker.start()
         topic = Topics(broker.bootstrap).create(PARTITIONS)
         former = fill(broker.bootstrap, topic)

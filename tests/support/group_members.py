@@ -10,7 +10,7 @@ import gc
 import socket
 import threading
 from collections.abc import Callable
-from typing import NamedTuple, Protocol, Self
+from typing import ClassVar, NamedTuple, Protocol, Self
 
 import aiokafka
 import aiokafka.errors
@@ -60,6 +60,11 @@ class GroupClient(Protocol):
 class ConfluentMember:
     """confluent-kafka (librdkafka)."""
 
+    _PROTOCOL: ClassVar[dict[str, object]] = {
+        "heartbeat.interval.ms": 200,
+        "session.timeout.ms": 6_000,
+    }
+
     def __init__(self, bootstrap: str, topic: str, group: str, **options: object) -> None:
         self._consumer = confluent_kafka.Consumer(
             {
@@ -67,9 +72,8 @@ class ConfluentMember:
                 "group.id": group,
                 "auto.offset.reset": "earliest",
                 "enable.auto.commit": False,
-                "heartbeat.interval.ms": 200,
-                "session.timeout.ms": 6_000,
                 "log_level": 0,
+                **self._PROTOCOL,
                 **{name.replace("_", "."): value for name, value in options.items()},
             }
         )
@@ -96,6 +100,12 @@ class ConfluentMember:
 
     def close(self) -> None:
         self._consumer.close()
+
+
+class ConfluentConsumerMember(ConfluentMember):
+    """confluent-kafka with the consumer protocol (KIP-848): the broker says who reads what."""
+
+    _PROTOCOL: ClassVar[dict[str, object]] = {"group.protocol": "consumer"}
 
 
 class KafkaPythonMember:
@@ -186,6 +196,7 @@ class AiokafkaMember:
 
 MEMBERS: dict[str, Callable[..., GroupClient]] = {
     "confluent-kafka": ConfluentMember,
+    "confluent-kafka, consumer protocol": ConfluentConsumerMember,
     "aiokafka": AiokafkaMember,
     "kafka-python": KafkaPythonMember,
 }

@@ -331,6 +331,7 @@ class BrokerServer:
         return GroupCoordinator(
             broker_id=broker_id,
             topic=topic,
+            image=lambda: publisher.image,
             options=self._options,
             clock=self._ports.clock,
             workers=self._ports.workers,

@@ -26,7 +26,6 @@ from moldau.client.group_values import (
     GroupState,
 )
 from moldau.client.rules.cluster_metadata import Broker
-from moldau.client.rules.group_protocol import PROTOCOL_TYPE, decode_assignment
 from moldau.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
@@ -46,6 +45,7 @@ from moldau.wire.apis import (
     OFFSET_DELETE,
     OFFSET_FETCH,
 )
+from moldau.wire.consumer_protocol import PROTOCOL_TYPE, decode_assignment
 
 if TYPE_CHECKING:
     from kio.schema.delete_groups.v2.response import DeleteGroupsResponse

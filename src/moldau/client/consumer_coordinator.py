@@ -35,7 +35,6 @@ from moldau.client.rules.consumer_instructions import (
     SendSync,
 )
 from moldau.client.rules.group_errors import Reaction, react_to
-from moldau.client.rules.group_protocol import PROTOCOL_TYPE
 from moldau.client.rules.membership import Joined, MembershipSettings
 from moldau.client.user_calls import Turns
 from moldau.clock import finish_within
@@ -53,6 +52,7 @@ from moldau.wire.apis import (
     SYNC_GROUP,
     Api,
 )
+from moldau.wire.consumer_protocol import PROTOCOL_TYPE
 from moldau.wire.shape import Values
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from typing import Any, Protocol, cast
 from uuid import UUID, uuid4
 
 from moldau.clock import Clock
+from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.config.broker_options import BrokerOptions
 from moldau.errors import (
     CoordinatorLoadInProgressError,
@@ -28,6 +29,8 @@ from moldau.errors import (
 from moldau.groups.offsets_topic import OffsetsTopic
 from moldau.groups.rules.answers import (
     CodeAnswer,
+    ConsumerHeartbeatAnswer,
+    DescribedConsumerGroup,
     DescribedGroup,
     JoinAnswer,
     LeaveAnswer,
@@ -35,8 +38,11 @@ from moldau.groups.rules.answers import (
     PartitionsAnswer,
     SyncAnswer,
 )
+from moldau.groups.rules.commits import check_epoch
+from moldau.groups.rules.consumer_group import ConsumerGroup
 from moldau.groups.rules.events import (
     CommitOffsets,
+    ConsumerHeartbeat,
     DeleteGroup,
     DeleteOffsets,
     DeleteTopics,
@@ -47,13 +53,14 @@ from moldau.groups.rules.events import (
     Leave,
     Sync,
 )
-from moldau.groups.rules.groups import Groups
+from moldau.groups.rules.groups import AnyGroup, Groups
 from moldau.groups.rules.limits import GroupLimits
 from moldau.groups.rules.records import CommittedOffset
 from moldau.groups.shard import Eventually, Shard
 from moldau.groups.shard_log import PartitionLog
 from moldau.model import BrokerId, LeaderEpoch, TopicPartition
 from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
+from moldau.model.uuid_text import format_uuid
 from moldau.replication.partition import Partition
 from moldau.workers import Workers
 
@@ -108,6 +115,7 @@ class GroupCoordinator:
         *,
         broker_id: BrokerId,
         topic: OffsetsTopic,
+        image: Callable[[], MetadataImage],
         options: Callable[[], BrokerOptions],
         clock: Clock,
         workers: Workers,
@@ -117,6 +125,7 @@ class GroupCoordinator:
     ) -> None:
         self._broker_id = broker_id
         self.topic = topic
+        self._image = image
         self._options = options
         self._clock = clock
         self._workers = workers
@@ -132,6 +141,10 @@ class GroupCoordinator:
         """An id for somebody who has none: readable, and nobody else's."""
         return f"{prefix}-{self._make_uuid()}"
 
+    def new_consumer_id(self) -> str:
+        """For a member of a consumer group that made none itself, in the form that Kafka has."""
+        return format_uuid(self._make_uuid())
+
     # Members
 
     def join(self, event: Join) -> Eventually[JoinAnswer]:
@@ -146,6 +159,9 @@ class GroupCoordinator:
     def leave(self, event: Leave) -> Eventually[LeaveAnswer]:
         return cast("Eventually[LeaveAnswer]", self._submit(event))
 
+    def consumer_heartbeat(self, event: ConsumerHeartbeat) -> Eventually[ConsumerHeartbeatAnswer]:
+        return cast("Eventually[ConsumerHeartbeatAnswer]", self._submit_making_topic(event))
+
     # Positions
 
     def commit_offsets(self, event: CommitOffsets) -> Eventually[PartitionsAnswer]:
@@ -155,15 +171,31 @@ class GroupCoordinator:
         return cast("Eventually[PartitionsAnswer]", self._submit(event))
 
     def fetch_offsets(
-        self, group_id: str, wanted: Mapping[str, Sequence[int]] | None
+        self,
+        group_id: str,
+        wanted: Mapping[str, Sequence[int]] | None,
+        member: tuple[str, int] | None = None,
     ) -> Eventually[FoundOffsets]:
-        """The positions in some partitions by topic, or all of them (None)."""
-        return self._shard_of(group_id).ask(lambda groups: _find_offsets(groups, group_id, wanted))
+        """The positions in some partitions by topic, or all of them (None).
+
+        `member` is the id and the epoch of the member of a consumer group that asks.
+        """
+
+        def find(groups: Groups) -> FoundOffsets:
+            group = groups.find(group_id)
+            if member is not None and isinstance(group, ConsumerGroup):
+                check_epoch(group, *member)
+            return _find_offsets(group, wanted)
+
+        return self._shard_of(group_id).ask(find)
 
     # Tools
 
     def describe_group(self, group_id: str) -> Eventually[DescribedGroup | None]:
         return self._shard_of(group_id).ask(lambda groups: groups.describe(group_id))
+
+    def describe_consumer_group(self, group_id: str) -> Eventually[DescribedConsumerGroup | None]:
+        return self._shard_of(group_id).ask(lambda groups: groups.describe_consumers(group_id))
 
     async def list_groups(self) -> list[ListedGroup]:
         """The groups that this broker coordinates."""
@@ -242,6 +274,7 @@ class GroupCoordinator:
             log,
             limits=self._limits,
             clock=self._clock,
+            image=self._image,
             commit_timeout_ms=lambda: self._options().offsets_commit_timeout_ms,
         )
         lead = self._leads[number] = _Lead(partition, shard)
@@ -325,13 +358,16 @@ def group_limits_of(options: BrokerOptions) -> GroupLimits:
         member_metadata_max_bytes=options.message_max_bytes,
         offset_metadata_max_bytes=options.offset_metadata_max_bytes,
         offsets_retention_ms=options.offsets_retention_minutes * 60_000,
+        consumer_session_timeout_ms=options.group_consumer_session_timeout_ms,
+        consumer_heartbeat_interval_ms=options.group_consumer_heartbeat_interval_ms,
+        consumer_max_size=options.group_consumer_max_size,
+        consumer_assignors=tuple(options.group_consumer_assignors),
     )
 
 
 def _find_offsets(
-    groups: Groups, group_id: str, wanted: Mapping[str, Sequence[int]] | None
+    group: AnyGroup | None, wanted: Mapping[str, Sequence[int]] | None
 ) -> FoundOffsets:
-    group = groups.find(group_id)
     if wanted is not None:
         return {
             topic: {

@@ -17,7 +17,8 @@ folders and we read its.
 
 Versions 4 have compact lengths and tagged fields, none of which is needed. Written are the versions
 that Kafka 4 writes: 3, and 1 for a position with a time of its own. A null value is a tombstone.
-Keys of other versions belong to other kinds of groups; they are left alone.
+Consumer groups have keys of other versions (`consumer_group_log`); keys of yet others are left
+alone.
 
 A rule: bytes in, values out.
 """
@@ -28,6 +29,11 @@ import struct
 from typing import Final
 
 from moldau.errors import InvalidRecordError, MalformedFrameError
+from moldau.groups.consumer_group_log import (
+    KEYS,
+    decode_consumer_group,
+    encode_consumer_group,
+)
 from moldau.groups.rules.records import (
     CommittedOffset,
     CoordinatorRecord,
@@ -73,6 +79,8 @@ def encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
         if isinstance(record, OffsetRecord):
             committed = record.committed
             return _offset_key(record), None if committed is None else _offset_value(committed)
+        if not isinstance(record, GroupRecord):
+            return encode_consumer_group(record)
         key = _INT16.pack(_GROUP_KEY) + encode_legacy_string(record.group_id)
         return key, None if record.metadata is None else _group_value(record.metadata)
     except struct.error as error:  # a text of more than 32,767 bytes
@@ -148,6 +156,8 @@ def _decode(key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:
         raise InvalidRecordError("a record of groups has a key")
     view = memoryview(key)
     version: int = _INT16.unpack_from(view)[0]
+    if version in KEYS:
+        return decode_consumer_group(version, view, value)
     if not 0 <= version <= _GROUP_KEY:
         return None
     group_id, position = read_legacy_string(view, 2)

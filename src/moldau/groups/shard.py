@@ -20,6 +20,7 @@ from functools import partial
 from typing import NamedTuple, TypeAlias, TypeVar
 
 from moldau.clock import Clock, Timer
+from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
@@ -74,12 +75,14 @@ class Shard:
         *,
         limits: GroupLimits,
         clock: Clock,
+        image: Callable[[], MetadataImage],
         commit_timeout_ms: Callable[[], int],
     ) -> None:
         self.name = name
         self._log = log
         self._groups = Groups(limits)
         self._clock = clock
+        self._image = image
         self._commit_timeout_ms = commit_timeout_ms
         self._requests = itertools.count()
         self._waiting: dict[int, asyncio.Future[GroupAnswer]] = {}  # requests without an answer yet
@@ -208,7 +211,7 @@ class Shard:
     # Handling
 
     def _handle(self, event: GroupEvent, request: int) -> GroupAnswer | None:
-        outcome = self._groups.handle(event, self._clock.now_ms(), request)
+        outcome = self._groups.handle(event, self._clock.now_ms(), request, self._image())
         return self._perform(outcome, request, event.group_id)
 
     def _perform(

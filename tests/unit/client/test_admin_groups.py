@@ -21,7 +21,6 @@ from moldau.client.blocking import Admin
 from moldau.client.group_values import GroupDescription, GroupOffset, GroupState
 from moldau.client.rules.addresses import Address
 from moldau.client.rules.cluster_metadata import Broker
-from moldau.client.rules.group_protocol import Assignment, encode_assignment
 from moldau.errors import (
     CoordinatorNotAvailableError,
     GroupNotEmptyError,
@@ -31,6 +30,7 @@ from moldau.errors import (
     UnsupportedByBrokerError,
 )
 from moldau.model import TopicPartition
+from moldau.wire.consumer_protocol import Assignment, encode_assignment
 
 T = TypeVar("T")
 

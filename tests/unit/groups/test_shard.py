@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
@@ -80,6 +81,7 @@ class Bench:
             self.log,
             limits=GroupLimits(),
             clock=self.clock,
+            image=lambda: MetadataImage(cluster_id="c"),
             commit_timeout_ms=lambda: COMMIT_TIMEOUT_MS,
         )
 

@@ -24,8 +24,6 @@ API = serves(
     droppable=("throttle_time", "group_state", "group_type"),
 )
 
-_CLASSIC = "classic"
-
 _GROUPS_AT_ONCE = 300
 """Before others have the loop: two milliseconds."""
 
@@ -41,7 +39,7 @@ async def handle(request: ListGroupsRequest, context: RequestContext) -> dict[st
         _shape(group)
         for group in listed
         if (not states or group.state.value.casefold() in states)
-        and (not types or _CLASSIC in types)
+        and (not types or group.type.value in types)
     )
     group_class = answered_class(API, context.version, "groups")
     return {
@@ -60,5 +58,5 @@ def _shape(group: ListedGroup) -> dict[str, object]:
         "group_id": group.group_id,
         "protocol_type": group.protocol_type,
         "group_state": group.state.value,
-        "group_type": _CLASSIC,
+        "group_type": group.type.value,
     }

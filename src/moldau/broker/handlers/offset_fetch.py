@@ -26,7 +26,10 @@ from moldau.wire.apis import OFFSET_FETCH
 
 if TYPE_CHECKING:
     from kio.schema.offset_fetch.v10 import OffsetFetchRequest
-    from kio.schema.offset_fetch.v10.request import OffsetFetchRequestTopics
+    from kio.schema.offset_fetch.v10.request import (
+        OffsetFetchRequestGroup,
+        OffsetFetchRequestTopics,
+    )
 
 API = serves(
     OFFSET_FETCH,
@@ -50,7 +53,7 @@ class _WantedTopic(NamedTuple):
 def handle(request: OffsetFetchRequest, context: RequestContext) -> Eventually[dict[str, object]]:
     if context.version >= _FIRST_WITH_SEVERAL_GROUPS:
         return _fetch_groups(request, context)
-    one = _fetch(request.group_id, request.topics, context)  # type: ignore[attr-defined]
+    one = _fetch(request.group_id, request.topics, None, context)  # type: ignore[attr-defined]
     return _single_later(one) if isinstance(one, Awaitable) else _single(one)
 
 
@@ -71,13 +74,24 @@ async def _fetch_groups(request: OffsetFetchRequest, context: RequestContext) ->
     return {
         "throttle_time": 0,
         "groups": [
-            await settled(_fetch(group.group_id, group.topics, context)) for group in request.groups
+            await settled(_fetch(group.group_id, group.topics, _member_of(group), context))
+            for group in request.groups
         ],
     }
 
 
+def _member_of(group: OffsetFetchRequestGroup) -> tuple[str, int] | None:
+    """Of a consumer group; None for tools and for members of classic groups."""
+    member_id: str | None = getattr(group, "member_id", None)
+    epoch: int = getattr(group, "member_epoch", -1)
+    return None if not member_id and epoch < 0 else (member_id or "", epoch)
+
+
 def _fetch(
-    group_id: str, topics: Sequence[OffsetFetchRequestTopics] | None, context: RequestContext
+    group_id: str,
+    topics: Sequence[OffsetFetchRequestTopics] | None,
+    member: tuple[str, int] | None,
+    context: RequestContext,
 ) -> Eventually[dict[str, object]]:
     wanted = None if topics is None else [_wanted_topic(topic, context) for topic in topics]
     names = None if wanted is None else _by_name(wanted)
@@ -94,7 +108,7 @@ def _fetch(
             answers = [_refuse_topic(topic, error, context.version) for topic in wanted or ()]
         return {"group_id": group_id, "topics": answers, "error_code": error}
 
-    return respond(lambda: groups.fetch_offsets(group_id, names), shape, refuse)
+    return respond(lambda: groups.fetch_offsets(group_id, names, member), shape, refuse)
 
 
 def _wanted_topic(topic: OffsetFetchRequestTopics, context: RequestContext) -> _WantedTopic:

@@ -12,11 +12,11 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final, NamedTuple, Protocol
 
-from moldau.client.rules.group_protocol import FieldReader, Subscription, encode_partitions
 from moldau.client.rules.sticky_assignment import Claim, assign_sticky
 from moldau.errors import ConfigurationError, MalformedFrameError
 from moldau.model import TopicPartition
 from moldau.model.protocol_numbers import NO_GENERATION
+from moldau.wire.consumer_protocol import FieldReader, Subscription, encode_partitions
 
 PartitionCounts = Mapping[str, int]
 """By topic: how many partitions it has. Topics that do not exist are left out."""

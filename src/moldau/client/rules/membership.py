@@ -39,14 +39,6 @@ from moldau.client.rules.consumer_instructions import (
     TimerKind,
 )
 from moldau.client.rules.group_errors import Reaction, react_to
-from moldau.client.rules.group_protocol import (
-    Assignment,
-    Subscription,
-    decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    encode_subscription,
-)
 from moldau.client.rules.hand_over import Holdings
 from moldau.client.rules.positions import PartitionTable
 from moldau.client.rules.readers import Readers
@@ -61,6 +53,14 @@ from moldau.errors import (
 )
 from moldau.model import TopicPartition
 from moldau.model.protocol_numbers import NO_GENERATION
+from moldau.wire.consumer_protocol import (
+    Assignment,
+    Subscription,
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
 
 
 class State(Enum):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moldau.config.declarations import ignored
-from moldau.config.kinds import INT, LONG, MAX_INT, SHORT, at_least
+from moldau.config.kinds import INT, LIST, LONG, MAX_INT, SHORT, any_of, at_least
 from moldau.config.option import Importance, OptionSet, option
 
 
@@ -39,6 +39,42 @@ class GroupOptions(OptionSet, ignored=ignored.GROUPS):
         MAX_INT,
         "The most members that a group may have.",
         at_least(1),
+    )
+    group_coordinator_rebalance_protocols = option(
+        "group.coordinator.rebalance.protocols",
+        LIST,
+        ("classic", "consumer"),
+        "The group protocols that are served. Without `consumer` (KIP-848), clients that ask for "
+        "it are refused.",
+        any_of("classic", "consumer", "share", "streams"),
+    )
+    group_consumer_session_timeout_ms = option(
+        "group.consumer.session.timeout.ms",
+        INT,
+        45_000,
+        "With the consumer protocol, how long a silent member is kept.",
+        at_least(1),
+    )
+    group_consumer_heartbeat_interval_ms = option(
+        "group.consumer.heartbeat.interval.ms",
+        INT,
+        5_000,
+        "With the consumer protocol, how often members are told to report.",
+        at_least(1),
+    )
+    group_consumer_max_size = option(
+        "group.consumer.max.size",
+        INT,
+        MAX_INT,
+        "With the consumer protocol, the most members that a group may have.",
+        at_least(1),
+    )
+    group_consumer_assignors = option(
+        "group.consumer.assignors",
+        LIST,
+        ("uniform", "range"),
+        "With the consumer protocol, the assignors on the broker; the first is the default.",
+        any_of("uniform", "range"),
     )
     offsets_topic_num_partitions = option(
         "offsets.topic.num.partitions",

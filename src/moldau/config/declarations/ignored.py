@@ -19,7 +19,6 @@ from moldau.config.kinds import (
     STRING,
     Kind,
     Rule,
-    any_of,
     at_least,
     one_of,
 )
@@ -137,25 +136,14 @@ REPLICATION: Final = (
 )
 
 GROUPS: Final = (
-    _row("group.coordinator.rebalance.protocols", LIST, ("classic", "consumer"),
-         any_of("classic", "consumer", "share", "streams"),
-         "The group protocols that are served."),
-    _row("group.consumer.session.timeout.ms", INT, 45_000, at_least(1),
-         "With the consumer protocol, how long a silent member is kept."),
     _row("group.consumer.min.session.timeout.ms", INT, 45_000, at_least(1),
          "With the consumer protocol, the shortest session time-out of a group."),
     _row("group.consumer.max.session.timeout.ms", INT, 60_000, at_least(1),
          "With the consumer protocol, the longest session time-out of a group."),
-    _row("group.consumer.heartbeat.interval.ms", INT, 5_000, at_least(1),
-         "With the consumer protocol, how often members are told to report."),
     _row("group.consumer.min.heartbeat.interval.ms", INT, 5_000, at_least(1),
          "With the consumer protocol, the shortest heartbeat interval of a group."),
     _row("group.consumer.max.heartbeat.interval.ms", INT, 15_000, at_least(1),
          "With the consumer protocol, the longest heartbeat interval of a group."),
-    _row("group.consumer.max.size", INT, MAX_INT, at_least(1),
-         "With the consumer protocol, the most members that a group may have."),
-    _row("group.consumer.assignors", LIST, ("uniform", "range"), any_of("uniform", "range"),
-         "With the consumer protocol, the assignors on the broker; the first is the default."),
     _row("share.coordinator.state.topic.replication.factor", SHORT, 1, at_least(1),
          "The number of replicas of __share_group_state. Kafka's default is 3; Moldau's "
          "is 1.", HIGH),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import NamedTuple, TypeAlias
 
 from moldau.errors import ErrorCode
+from moldau.groups.rules.assigned_partitions import AssignedPartitions
+from moldau.groups.rules.consumer_group_states import ConsumerGroupState
 from moldau.groups.rules.group_states import ClassicGroupState
 from moldau.model.protocol_numbers import NO_GENERATION
 
@@ -73,7 +76,21 @@ class PartitionsAnswer:
     errors: tuple[ErrorCode, ...] = ()
 
 
-GroupAnswer: TypeAlias = JoinAnswer | SyncAnswer | CodeAnswer | LeaveAnswer | PartitionsAnswer
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerHeartbeatAnswer:
+    """Where the member stands now."""
+
+    error: ErrorCode = ErrorCode.none
+    message: str | None = None
+    member_id: str | None = None
+    epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    assigned: AssignedPartitions | None = None  # None: what it was last told
+
+
+GroupAnswer: TypeAlias = (
+    JoinAnswer | SyncAnswer | CodeAnswer | LeaveAnswer | PartitionsAnswer | ConsumerHeartbeatAnswer
+)
 
 
 def refusal_like(answer: GroupAnswer, error: ErrorCode) -> GroupAnswer:
@@ -89,6 +106,8 @@ def refusal_like(answer: GroupAnswer, error: ErrorCode) -> GroupAnswer:
             return LeaveAnswer(error=error)
         case PartitionsAnswer():
             return PartitionsAnswer(error=error)
+        case ConsumerHeartbeatAnswer():
+            return ConsumerHeartbeatAnswer(error=error)
 
 
 # What tools ask
@@ -117,9 +136,46 @@ class DescribedGroup:
     members: tuple[DescribedMember, ...] = ()
 
 
+class GroupType(Enum):
+    """Which protocol a group's members speak; the values are Kafka's names."""
+
+    CLASSIC = "classic"
+    CONSUMER = "consumer"
+
+
 class ListedGroup(NamedTuple):
     """A group as ListGroups shows it."""
 
     group_id: str
     protocol_type: str
-    state: ClassicGroupState
+    state: ClassicGroupState | ConsumerGroupState
+    type: GroupType = GroupType.CLASSIC
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedConsumer:
+    """A member of a consumer group as ConsumerGroupDescribe shows it."""
+
+    member_id: str
+    instance_id: str | None
+    rack_id: str | None
+    epoch: int
+    client_id: str
+    client_host: str
+    topics: frozenset[str]
+    regex: str | None
+    assigned: AssignedPartitions = field(default_factory=dict)
+    target: AssignedPartitions = field(default_factory=dict)
+    is_classic: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedConsumerGroup:
+    """A consumer group as ConsumerGroupDescribe shows it."""
+
+    group_id: str
+    state: ConsumerGroupState
+    epoch: int
+    target_epoch: int
+    assignor: str
+    members: tuple[DescribedConsumer, ...] = ()

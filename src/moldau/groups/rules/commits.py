@@ -7,8 +7,9 @@ nobody is in the group.
 
 from __future__ import annotations
 
-from moldau.errors import ErrorCode
+from moldau.errors import ErrorCode, StaleMemberEpochError, UnknownMemberError
 from moldau.groups.rules.answers import PartitionsAnswer
+from moldau.groups.rules.consumer_group import ConsumerGroup
 from moldau.groups.rules.events import CommitOffsets, DeleteOffsets
 from moldau.groups.rules.group import Group
 from moldau.groups.rules.group_states import ClassicGroupState
@@ -20,12 +21,12 @@ from moldau.groups.rules.subscription import CONSUMER_PROTOCOL_TYPE
 _NONE = ErrorCode.none
 
 
-def commit(group: Group | None, event: CommitOffsets, turn: GroupTurn) -> None:
+def commit(group: Group | ConsumerGroup | None, event: CommitOffsets, turn: GroupTurn) -> None:
     error = _find_commit_fault(group, event)
     if error is not None:
         turn.answer(PartitionsAnswer(error=error))
         return
-    if group is not None:
+    if isinstance(group, Group):
         _note_sign_of_life(group, event, turn.outcome)
     errors = []
     for topic, partition, committed in event.offsets:
@@ -37,7 +38,11 @@ def commit(group: Group | None, event: CommitOffsets, turn: GroupTurn) -> None:
     turn.answer(PartitionsAnswer(errors=tuple(errors)))
 
 
-def _find_commit_fault(group: Group | None, event: CommitOffsets) -> ErrorCode | None:
+def _find_commit_fault(
+    group: Group | ConsumerGroup | None, event: CommitOffsets
+) -> ErrorCode | None:
+    if isinstance(group, ConsumerGroup):
+        return find_epoch_fault(group, event.member_id, event.generation)
     if group is None:
         if event.generation < 0:
             return None  # a group of positions only; the first commit makes it
@@ -59,6 +64,28 @@ def _find_commit_fault(group: Group | None, event: CommitOffsets) -> ErrorCode |
     return None
 
 
+def find_epoch_fault(group: ConsumerGroup, member_id: str, epoch: int) -> ErrorCode | None:
+    """Why somebody may not commit or look up offsets of a consumer group."""
+    if epoch < 0 and not group.subscriptions:
+        return None  # an administrator, while nobody is in it
+    if member_id not in group.subscriptions:
+        return ErrorCode.unknown_member_id
+    if epoch != group.assignment_of(member_id).epoch:
+        return ErrorCode.stale_member_epoch
+    return None
+
+
+def check_epoch(group: ConsumerGroup, member_id: str, epoch: int) -> None:
+    """Raise why a member may not look up offsets."""
+    match find_epoch_fault(group, member_id, epoch):
+        case ErrorCode.unknown_member_id:
+            raise UnknownMemberError(f"{member_id!r} is no member of {group.group_id!r}")
+        case ErrorCode.stale_member_epoch:
+            raise StaleMemberEpochError(f"{member_id} is not in epoch {epoch} of the group")
+        case _:
+            pass
+
+
 def _note_sign_of_life(group: Group, event: CommitOffsets, outcome: Outcome) -> None:
     member = group.members.find(event.member_id)
     if member is not None:
@@ -70,11 +97,14 @@ def _utf16_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-16-be", "surrogatepass")) // 2
 
 
-def delete_offsets(group: Group | None, event: DeleteOffsets, turn: GroupTurn) -> None:
+def delete_offsets(
+    group: Group | ConsumerGroup | None, event: DeleteOffsets, turn: GroupTurn
+) -> None:
     if group is None:
         turn.answer(PartitionsAnswer(error=ErrorCode.group_id_not_found))
         return
-    if group.state is not ClassicGroupState.EMPTY and group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+    is_opaque = isinstance(group, Group) and group.protocol_type != CONSUMER_PROTOCOL_TYPE
+    if is_opaque and group.state is not ClassicGroupState.EMPTY:
         # Whose topics are not known: any of them may be in use.
         turn.answer(PartitionsAnswer(error=ErrorCode.non_empty_group))
         return

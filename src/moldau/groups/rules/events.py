@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
+from moldau.groups.rules.assigned_partitions import AssignedPartitions
 from moldau.groups.rules.members import GroupProtocol
 from moldau.groups.rules.records import CommittedOffset
 
@@ -110,6 +111,39 @@ class Abandon:
     request: int
 
 
+JOINING_EPOCH: Final = 0
+LEAVING_EPOCH: Final = -1
+STATIC_LEAVING_EPOCH: Final = -2
+"""In the place of a member's epoch: it comes, goes for good, or goes and means to come back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerHeartbeat:
+    """A member of a consumer group comes, lives, wants something else, or goes (KIP-848).
+
+    None is what it has said before; a full request has none of it.
+    """
+
+    group_id: str
+    member_id: str
+    epoch: int
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1  # -1: as before
+    topics: frozenset[str] | None = None
+    regex: str | None = None  # an empty one: no longer
+    assignor: str | None = None
+    owned: AssignedPartitions | None = None
+
+    @property
+    def is_full(self) -> bool:
+        """Says everything, as after a request whose answer did not come."""
+        has_subscription = self.topics is not None or self.regex is not None
+        return self.rebalance_timeout_ms != -1 and has_subscription and self.owned is not None
+
+
 class GroupTimerKind(Enum):
     """What a group waits for."""
 
@@ -122,9 +156,12 @@ class GroupTimerKind(Enum):
     SESSION = "session"
     """A sign of life of one member."""
 
+    REVOCATION = "revocation"
+    """One member of a consumer group to give partitions up."""
+
 
 class GroupTimer(NamedTuple):
-    """The name of a timer: one of each kind per group, one session per member."""
+    """The name of a timer: one of each kind per group, or per member where a member is named."""
 
     kind: GroupTimerKind
     group_id: str
@@ -177,4 +214,5 @@ GroupEvent: TypeAlias = (
     | AppendFailed
     | ExpireOffsets
     | DeleteTopics
+    | ConsumerHeartbeat
 )

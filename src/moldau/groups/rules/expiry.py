@@ -6,6 +6,7 @@
   age from their commit.
 - Positions of somebody who never joined (a lone consumer, an administrator) age from their commit.
 - A commit by an old client may name its own time.
+- Those of a consumer group (KIP-848) age from their commit, except in topics that it reads.
 - Anybody else's, and those of a group that is rebalancing, stay.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from moldau.groups.rules.consumer_group import ConsumerGroup
 from moldau.groups.rules.group import Group
 from moldau.groups.rules.group_states import ClassicGroupState
 from moldau.groups.rules.records import CommittedOffset
@@ -22,7 +24,9 @@ from moldau.model.protocol_numbers import NO_TIMESTAMP
 AgeFrom = Callable[[CommittedOffset], int]
 
 
-def find_expired(group: Group, retention_ms: int, now_ms: int) -> list[tuple[str, int]]:
+def find_expired(
+    group: Group | ConsumerGroup, retention_ms: int, now_ms: int
+) -> list[tuple[str, int]]:
     """Topic and partition of each position that has expired."""
     age_from = _age_rule(group)
     if age_from is None:
@@ -35,8 +39,10 @@ def find_expired(group: Group, retention_ms: int, now_ms: int) -> list[tuple[str
     ]
 
 
-def _age_rule(group: Group) -> AgeFrom | None:
+def _age_rule(group: Group | ConsumerGroup) -> AgeFrom | None:
     """From when on positions age; None where they do not."""
+    if isinstance(group, ConsumerGroup):
+        return _since_commit
     if not group.protocol_type:
         return _since_commit
     if group.state is ClassicGroupState.EMPTY:

@@ -81,6 +81,9 @@ class Group:
         )
         self.state = ClassicGroupState.STABLE if metadata.members else ClassicGroupState.EMPTY
 
+    def end(self) -> None:
+        self.state = ClassicGroupState.DEAD
+
     @property
     def is_vacant(self) -> bool:
         """Nothing would be lost with it."""

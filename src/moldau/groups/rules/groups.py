@@ -4,30 +4,41 @@
 the only way to hard state. Loading a shard is `apply` in a loop, then `begin`. The shell around it
 owns the log, the timers and the connections.
 
-Other kinds of groups (KIP-848, share groups) will find their place here: a group id leads to one
-group, and what kind it is decides who handles the event. A rule.
+A group id leads to one group, classic or a consumer group (KIP-848), and what kind it is decides
+who handles the event. A group without members becomes one of the other kind when somebody comes who
+speaks that; its committed offsets stay. A rule.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeAlias
 
+from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import ErrorCode
-from moldau.groups.rules import commits, membership
+from moldau.groups.rules import commits, consumer_membership, membership
 from moldau.groups.rules.answers import (
     CodeAnswer,
+    ConsumerHeartbeatAnswer,
+    DescribedConsumer,
+    DescribedConsumerGroup,
     DescribedGroup,
+    GroupType,
     JoinAnswer,
     LeaveAnswer,
     LeftMember,
     ListedGroup,
     SyncAnswer,
 )
+from moldau.groups.rules.consumer_group import ConsumerGroup
+from moldau.groups.rules.consumer_group_records import ConsumerGroupRecord, GroupEpochRecord
 from moldau.groups.rules.events import (
+    JOINING_EPOCH,
     UNKNOWN_MEMBER,
     Abandon,
     AppendFailed,
     CommitOffsets,
+    ConsumerHeartbeat,
     DeleteGroup,
     DeleteOffsets,
     DeleteTopics,
@@ -53,9 +64,14 @@ from moldau.groups.rules.records import (
     GroupRecord,
     OffsetRecord,
 )
+from moldau.groups.rules.subscription import CONSUMER_PROTOCOL_TYPE
 
 NO_REQUEST = -1
 """For events that nobody waits for."""
+
+AnyGroup: TypeAlias = Group | ConsumerGroup
+
+_NO_TOPICS = MetadataImage(cluster_id="")
 
 
 class Groups:
@@ -63,15 +79,15 @@ class Groups:
 
     def __init__(self, limits: GroupLimits) -> None:
         self.limits = limits  # replaced when the broker's options change
-        self._groups: dict[str, Group] = {}
+        self._groups: dict[str, AnyGroup] = {}
 
     def __len__(self) -> int:
         return len(self._groups)
 
-    def __iter__(self) -> Iterator[Group]:
+    def __iter__(self) -> Iterator[AnyGroup]:
         return iter(tuple(self._groups.values()))
 
-    def find(self, group_id: str) -> Group | None:
+    def find(self, group_id: str) -> AnyGroup | None:
         return self._groups.get(group_id)
 
     # Hard state
@@ -83,9 +99,25 @@ class Groups:
                 self._apply_offset(group_id, topic, partition, committed)
             case GroupRecord(group_id, metadata):
                 if metadata is None:
-                    self._apply_end(group_id)
+                    self._apply_end(group_id, Group)
                 else:
-                    self._find_or_make(group_id).apply(metadata)
+                    self._find_or_make_classic(group_id).apply(metadata)
+            case GroupEpochRecord(group_id, None):
+                self._apply_end(group_id, ConsumerGroup)
+            case _:
+                self._apply_to_consumers(record)
+
+    def _apply_to_consumers(self, record: ConsumerGroupRecord) -> None:
+        group = self._groups.get(record.group_id)
+        if not isinstance(group, ConsumerGroup):
+            if record[-1] is None:
+                return  # compaction has kept it, and nothing that it is about
+            made = ConsumerGroup(record.group_id)
+            if group is not None:
+                made.offsets = group.offsets
+                group.state = ClassicGroupState.DEAD
+            group = self._groups[record.group_id] = made
+        group.apply(record)
 
     def _apply_offset(
         self, group_id: str, topic: str, partition: int, committed: CommittedOffset | None
@@ -94,59 +126,74 @@ class Groups:
         if group is None:
             if committed is None:
                 return
-            group = self._find_or_make(group_id)
+            group = self._find_or_make_classic(group_id)
         group.offsets.apply(topic, partition, committed)
         self._drop_if_vacant(group)
 
-    def _apply_end(self, group_id: str) -> None:
+    def _apply_end(self, group_id: str, kind: type[AnyGroup]) -> None:
         group = self._groups.get(group_id)
-        if group is None:
-            return
+        if not isinstance(group, kind):
+            return  # it has become one of the other kind since, or is gone
         if group.offsets:
             # Compaction has kept them and not the tombstones that belong to them, or somebody
             # committed without being a member: they stand for themselves.
-            ended, group = group, Group(group_id)
-            group.offsets = ended.offsets
-            self._groups[group_id] = group
-            ended.state = ClassicGroupState.DEAD
-            return
-        group.state = ClassicGroupState.DEAD
-        del self._groups[group_id]
+            rest = self._groups[group_id] = Group(group_id)
+            rest.offsets = group.offsets
+        else:
+            del self._groups[group_id]
+        group.end()
 
-    def _find_or_make(self, group_id: str) -> Group:
+    def _find_or_make_classic(self, group_id: str) -> Group:
+        """A consumer group was ended in the log before a classic one has its records there."""
         group = self._groups.get(group_id)
-        if group is None:
+        if not isinstance(group, Group):
+            offsets = None if group is None else group.offsets
             group = self._groups[group_id] = Group(group_id)
+            if offsets is not None:
+                group.offsets = offsets
         return group
 
-    def _drop_if_vacant(self, group: Group) -> None:
+    def _drop_if_vacant(self, group: AnyGroup) -> None:
         if group.is_vacant:
-            group.state = ClassicGroupState.DEAD
+            group.end()
             self._groups.pop(group.group_id, None)
 
     def begin(self) -> Outcome:
         """The log has been applied: from now on members have to give signs of life."""
         outcome = Outcome()
         for group in self._groups.values():
+            if isinstance(group, ConsumerGroup):
+                consumer_membership.await_signs_of_life(group, self.limits, outcome)
+                continue
             for member in group.members:
                 group.await_sign_of_life(member, outcome)
         return outcome
 
     # Events
 
-    def handle(self, event: GroupEvent, now_ms: int, request: int = NO_REQUEST) -> Outcome:
+    def handle(
+        self,
+        event: GroupEvent,
+        now_ms: int,
+        request: int = NO_REQUEST,
+        image: MetadataImage = _NO_TOPICS,
+    ) -> Outcome:
         """What an event leads to. A request gets one reply, here or in a later outcome."""
-        turn = GroupTurn(request, now_ms, self.limits)
+        turn = GroupTurn(request, now_ms, self.limits, image)
         group = self._groups.get(event.group_id)
         match event:
+            case ConsumerHeartbeat():
+                self._beat(group, event, turn)
             case Join():
-                self._join(event, turn)
+                self._join(group, event, turn)
             case CommitOffsets():
                 commits.commit(group, event, turn)
             case DeleteOffsets():
                 commits.delete_offsets(group, event, turn)
             case _ if group is None:
                 _answer_without_group(event, turn)
+            case _ if isinstance(group, ConsumerGroup):
+                _handle_of_consumers(group, event, turn)
             case Sync() | Heartbeat() | Leave() | Abandon():
                 _handle_of_member(group, event, turn)
             case _:
@@ -155,7 +202,29 @@ class Groups:
             self._drop_if_vacant(group)
         return turn.outcome
 
-    def _join(self, event: Join, turn: GroupTurn) -> None:
+    def _beat(self, group: AnyGroup | None, event: ConsumerHeartbeat, turn: GroupTurn) -> None:
+        if isinstance(group, ConsumerGroup):
+            consumer_membership.heartbeat(group, event, turn)
+        elif event.epoch != JOINING_EPOCH:
+            turn.answer(
+                ConsumerHeartbeatAnswer(
+                    error=ErrorCode.group_id_not_found,
+                    message=f"there is no consumer group {event.group_id!r}",
+                )
+            )
+        elif group is None or _is_unused(group):
+            if group is not None and group.stored is not None:
+                turn.outcome.records.append(GroupRecord(group.group_id, None))
+            consumer_membership.heartbeat(ConsumerGroup(event.group_id), event, turn)
+        else:
+            turn.answer(
+                ConsumerHeartbeatAnswer(
+                    error=ErrorCode.group_id_not_found,
+                    message=f"group {event.group_id!r} has members of the classic protocol",
+                )
+            )
+
+    def _join(self, group: AnyGroup | None, event: Join, turn: GroupTurn) -> None:
         limits = self.limits
         error = None
         if not event.group_id:
@@ -168,15 +237,19 @@ class Groups:
             error = ErrorCode.invalid_session_timeout
         elif sum(len(one.metadata) for one in event.protocols) > limits.member_metadata_max_bytes:
             error = ErrorCode.unknown_server_error  # as when the record turns out to be too large
-        elif event.group_id not in self._groups and event.member_id != UNKNOWN_MEMBER:
+        elif isinstance(group, ConsumerGroup):
+            error = ErrorCode.inconsistent_group_protocol if group.subscriptions else None
+        elif group is None and event.member_id != UNKNOWN_MEMBER:
             error = ErrorCode.unknown_member_id
         if error is not None:
             turn.answer(JoinAnswer(error=error, member_id=event.member_id))
             return
-        group = self._find_or_make(event.group_id)
-        Joining(group, event, turn).run()
+        if isinstance(group, ConsumerGroup):
+            turn.outcome.records += consumer_membership.end_of(group)
+        joined = self._find_or_make_classic(event.group_id)
+        Joining(joined, event, turn).run()
         if not turn.outcome.records:
-            self._drop_if_vacant(group)
+            self._drop_if_vacant(joined)
 
     def _handle_of_group(
         self,
@@ -201,10 +274,80 @@ class Groups:
 
     def describe(self, group_id: str) -> DescribedGroup | None:
         group = self._groups.get(group_id)
-        return None if group is None else group.describe()
+        return group.describe() if isinstance(group, Group) else None
+
+    def describe_consumers(self, group_id: str) -> DescribedConsumerGroup | None:
+        group = self._groups.get(group_id)
+        return _describe_consumers(group, self.limits) if isinstance(group, ConsumerGroup) else None
 
     def listed(self) -> list[ListedGroup]:
-        return [group.listed() for group in self._groups.values()]
+        return [
+            _list_consumers(group) if isinstance(group, ConsumerGroup) else group.listed()
+            for group in self._groups.values()
+        ]
+
+
+def _is_unused(group: Group) -> bool:
+    return group.state is ClassicGroupState.EMPTY and not group.pending
+
+
+def _handle_of_consumers(group: ConsumerGroup, event: GroupEvent, turn: GroupTurn) -> None:
+    match event:
+        case TimerFired(timer=timer):
+            if timer.kind is GroupTimerKind.SESSION:
+                consumer_membership.session_is_over(group, timer.member_id, turn)
+            elif timer.kind is GroupTimerKind.REVOCATION:
+                consumer_membership.revocation_time_is_over(group, timer.member_id, turn)
+        case DeleteGroup() if group.subscriptions:
+            turn.answer(CodeAnswer(error=ErrorCode.non_empty_group))
+        case DeleteGroup():
+            _forget(
+                group, [(topic, partition) for topic, partition, _ in group.offsets], turn.outcome
+            )
+            turn.outcome.records += consumer_membership.end_of(group)
+            turn.answer(CodeAnswer())
+        case ExpireOffsets():
+            expired = find_expired(group, turn.limits.offsets_retention_ms, turn.now_ms)
+            _forget(group, expired, turn.outcome)
+            if not group.subscriptions and len(expired) == sum(1 for _ in group.offsets):
+                turn.outcome.records += consumer_membership.end_of(group)
+        case DeleteTopics(topics=topics):
+            _forget(group, [(t, p) for t, p, _ in group.offsets if t in topics], turn.outcome)
+        case _:
+            _answer_without_group(event, turn)  # nobody in it speaks the classic protocol
+
+
+def _list_consumers(group: ConsumerGroup) -> ListedGroup:
+    return ListedGroup(group.group_id, CONSUMER_PROTOCOL_TYPE, group.state, GroupType.CONSUMER)
+
+
+def _describe_consumers(group: ConsumerGroup, limits: GroupLimits) -> DescribedConsumerGroup:
+    members = []
+    for member_id, wanted in group.subscriptions.items():
+        current = group.assignment_of(member_id)
+        members.append(
+            DescribedConsumer(
+                member_id=member_id,
+                instance_id=wanted.instance_id,
+                rack_id=wanted.rack_id,
+                epoch=current.epoch,
+                client_id=wanted.client_id,
+                client_host=wanted.client_host,
+                topics=wanted.topics,
+                regex=wanted.regex,
+                assigned=current.assigned,
+                target=group.target_of(member_id),
+                is_classic=wanted.classic is not None,
+            )
+        )
+    return DescribedConsumerGroup(
+        group_id=group.group_id,
+        state=group.state,
+        epoch=group.epoch,
+        target_epoch=group.target_epoch,
+        assignor=consumer_membership.preferred_assignor(group.subscriptions, limits),
+        members=tuple(members),
+    )
 
 
 def _handle_of_member(
@@ -267,6 +410,6 @@ def _expire(group: Group, turn: GroupTurn) -> None:
         turn.outcome.records.append(GroupRecord(group.group_id, None))
 
 
-def _forget(group: Group, partitions: list[tuple[str, int]], outcome: Outcome) -> None:
+def _forget(group: AnyGroup, partitions: list[tuple[str, int]], outcome: Outcome) -> None:
     for topic, partition in partitions:
         outcome.records.append(OffsetRecord(group.group_id, topic, partition, None))

@@ -17,3 +17,9 @@ class GroupLimits:
     """More could not be logged: the record of a generation has the metadata of all its members."""
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000
+    # Of consumer groups
+    consumer_session_timeout_ms: int = 45_000
+    consumer_heartbeat_interval_ms: int = 5_000
+    consumer_max_size: int = (1 << 31) - 1
+    consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    """The first one is for groups whose members do not mind."""

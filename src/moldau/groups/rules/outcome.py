@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple, TypeAlias
 
+from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.groups.rules.answers import GroupAnswer
 from moldau.groups.rules.events import GroupTimer
 from moldau.groups.rules.limits import GroupLimits
@@ -78,14 +79,17 @@ class Outcome:
 class GroupTurn:
     """One event being handled: what the rules need to know beside it, and what comes out."""
 
-    __slots__ = ("limits", "now_ms", "outcome", "request")
+    __slots__ = ("image", "limits", "now_ms", "outcome", "request")
 
-    def __init__(self, request: int, now_ms: int, limits: GroupLimits) -> None:
+    def __init__(
+        self, request: int, now_ms: int, limits: GroupLimits, image: MetadataImage
+    ) -> None:
         self.request = request
         self.now_ms = now_ms
         self.limits = limits
+        self.image = image
         self.outcome = Outcome()
 
     def answer(self, answer: GroupAnswer) -> None:
-        """Answer the request that carried the event."""
+        """GroupAnswer the request that carried the event."""
         self.outcome.reply(self.request, answer)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
+from moldau.groups.rules.consumer_group_records import ConsumerGroupRecord
 from moldau.model.protocol_numbers import NO_TIMESTAMP
 
 
@@ -64,4 +65,4 @@ class GroupRecord(NamedTuple):
     metadata: GroupMetadata | None
 
 
-CoordinatorRecord: TypeAlias = OffsetRecord | GroupRecord
+CoordinatorRecord: TypeAlias = OffsetRecord | GroupRecord | ConsumerGroupRecord

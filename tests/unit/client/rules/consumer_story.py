@@ -28,7 +28,6 @@ from moldau.client.rules.consumer_instructions import (
 )
 from moldau.client.rules.consumer_machine import ConsumerMachine
 from moldau.client.rules.delivery import Decoding, Position
-from moldau.client.rules.group_protocol import Assignment, encode_assignment
 from moldau.client.rules.hand_over import RebalanceEvent
 from moldau.client.rules.membership import Joined, Membership
 from moldau.client.rules.retries import Backoff
@@ -37,6 +36,7 @@ from moldau.config.client_consumer_options import ConsumerOptions
 from moldau.model import TopicPartition
 from moldau.records.batch_builder import build_batch
 from moldau.records.record import NewRecord
+from moldau.wire.consumer_protocol import Assignment, encode_assignment
 from moldau.wire.fetch_exchange import AnsweredPartition, AnsweredTopic, FetchAnswer
 
 T = TypeVar("T")

@@ -18,9 +18,9 @@ from moldau.client.rules.assignors import (
     StickyAssignor,
     require_assignor,
 )
-from moldau.client.rules.group_protocol import Subscription
 from moldau.errors import ConfigurationError
 from moldau.model import TopicPartition
+from moldau.wire.consumer_protocol import Subscription
 
 Owned = Mapping[str, Iterable[TopicPartition]]
 

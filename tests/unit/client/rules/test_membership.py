@@ -16,14 +16,14 @@ from moldau.client.rules.consumer_instructions import (
     SendSync,
     TimerKind,
 )
-from moldau.client.rules.group_protocol import (
+from moldau.client.rules.membership import ENDS, MOVES, Joined, State
+from moldau.errors import ErrorCode, InvariantViolation, KafkaError
+from moldau.wire.consumer_protocol import (
     Subscription,
     decode_assignment,
     decode_subscription,
     encode_subscription,
 )
-from moldau.client.rules.membership import ENDS, MOVES, Joined, State
-from moldau.errors import ErrorCode, InvariantViolation, KafkaError
 
 
 def failure(code: ErrorCode) -> KafkaError:

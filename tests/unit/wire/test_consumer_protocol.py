@@ -22,7 +22,9 @@ from kio.schema.consumer_protocol_subscription.v0 import data as subscription_v0
 from kio.schema.consumer_protocol_subscription.v3 import data as subscription_v3
 from kio.serial import entity_writer
 
-from moldau.client.rules.group_protocol import (
+from moldau.errors import MalformedFrameError
+from moldau.model import TopicPartition
+from moldau.wire.consumer_protocol import (
     Assignment,
     Subscription,
     decode_assignment,
@@ -30,8 +32,6 @@ from moldau.client.rules.group_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from moldau.errors import MalformedFrameError
-from moldau.model import TopicPartition
 
 topics = st.text(alphabet="abcxyz.-_", min_size=1, max_size=5)
 partitions = st.lists(st.builds(TopicPartition, topics, st.integers(0, 99)), unique=True).map(

@@ -1,0 +1,108 @@
+"""ConsumerGroupDescribe, versions 0 and 1: consumer groups with their members and epochs (KIP-848).
+
+v1 whether a member speaks the classic protocol. A group that is not there, and one of classic
+members, is GROUP_ID_NOT_FOUND: tools ask DescribeGroups then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.broker.api import serves
+from moldau.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
+from moldau.broker.group_requests import respond, settled
+from moldau.broker.request_context import RequestContext
+from moldau.cluster.rules.metadata_image import MetadataImage
+from moldau.errors import ErrorCode
+from moldau.groups.rules.answers import DescribedConsumer, DescribedConsumerGroup
+from moldau.groups.rules.assigned_partitions import AssignedPartitions
+from moldau.groups.shard import Eventually
+from moldau.wire.apis import CONSUMER_GROUP_DESCRIBE
+
+if TYPE_CHECKING:
+    from kio.schema.consumer_group_describe.v1 import ConsumerGroupDescribeRequest
+
+API = serves(CONSUMER_GROUP_DESCRIBE, droppable=("member_type",))
+
+_CLASSIC_MEMBER = 0
+_CONSUMER_MEMBER = 1
+
+
+async def handle(
+    request: ConsumerGroupDescribeRequest, context: RequestContext
+) -> dict[str, object]:
+    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    return {
+        "throttle_time": 0,
+        "groups": [
+            await settled(_describe(group_id, operations, context))
+            for group_id in request.group_ids
+        ],
+    }
+
+
+def _describe(
+    group_id: str, operations: int, context: RequestContext
+) -> Eventually[dict[str, object]]:
+    services = context.services
+
+    def shape(found: DescribedConsumerGroup | None) -> dict[str, object]:
+        if found is None:
+            return refuse(ErrorCode.group_id_not_found, f"there is no consumer group {group_id!r}")
+        return {**_shape(found, services.image), "authorized_operations": operations}
+
+    def refuse(error: ErrorCode, message: str | None = None) -> dict[str, object]:
+        return {
+            "error_code": error,
+            "error_message": message,
+            "group_id": group_id,
+            "group_state": "",
+            "group_epoch": 0,
+            "assignment_epoch": 0,
+            "assignor_name": "",
+            "members": [],
+        }
+
+    if not group_id:
+        return refuse(ErrorCode.invalid_group_id)
+    return respond(lambda: services.groups.describe_consumer_group(group_id), shape, refuse)
+
+
+def _shape(group: DescribedConsumerGroup, image: MetadataImage) -> dict[str, object]:
+    return {
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "group_id": group.group_id,
+        "group_state": group.state.value,
+        "group_epoch": group.epoch,
+        "assignment_epoch": group.target_epoch,
+        "assignor_name": group.assignor,
+        "members": [_shape_member(member, image) for member in group.members],
+    }
+
+
+def _shape_member(member: DescribedConsumer, image: MetadataImage) -> dict[str, object]:
+    return {
+        "member_id": member.member_id,
+        "instance_id": member.instance_id,
+        "rack_id": member.rack_id,
+        "member_epoch": member.epoch,
+        "client_id": member.client_id,
+        "client_host": member.client_host,
+        "subscribed_topic_names": tuple(sorted(member.topics)),
+        "subscribed_topic_regex": member.regex,
+        "assignment": _shape_partitions(member.assigned, image),
+        "target_assignment": _shape_partitions(member.target, image),
+        "member_type": _CLASSIC_MEMBER if member.is_classic else _CONSUMER_MEMBER,
+    }
+
+
+def _shape_partitions(partitions: AssignedPartitions, image: MetadataImage) -> dict[str, object]:
+    """Topics that are gone have no name to be shown by."""
+    rows = []
+    for topic_id, some in partitions.items():
+        topic = image.topics_by_id.get(topic_id)
+        if topic is not None:
+            numbers = tuple(sorted(some))
+            rows.append({"topic_id": topic_id, "topic_name": topic.name, "partitions": numbers})
+    return {"topic_partitions": rows}

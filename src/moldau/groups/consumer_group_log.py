@@ -1,0 +1,331 @@
+"""The records of consumer groups (KIP-848) in bytes: Kafka's own formats, as `offsets_log` has them
+for classic groups and committed offsets.
+
+    key, after its int16 number:
+      3        group string                     the group's epoch
+      5        group string, member string      what a member wants
+      6        group string                     the epoch of the targets
+      7        group string, member string      a member's target
+      8        group string, member string      what a member has
+      16       group string, regex string       the topics that a regular expression stands for
+
+    value, after its int16 version 0; lengths are compact and tagged fields come last:
+      3        epoch int32; tag 0: hash int64
+      5        instance id, rack id nullable strings, client id, client host strings, topics
+               [string], regex nullable string, rebalance time-out int32, assignor nullable string;
+               tag 0: classic member: present int8, session time-out int32, protocols [name string,
+               metadata bytes]
+      6        epoch int32
+      7        [topic id uuid, partitions [int32]]
+      8        epoch int32, previous epoch int32, state int8, assigned and revoking as in 7
+      16       topics [string], image version int64, timestamp int64
+
+Key 4, the topics' partitions before Kafka 4.1 had the hash, is left alone. A rule: bytes in, values
+out.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
+from uuid import UUID
+
+from moldau.errors import InvalidRecordError
+from moldau.groups.rules.assigned_partitions import AssignedPartitions
+from moldau.groups.rules.consumer_group_records import (
+    ClassicMember,
+    ConsumerGroupRecord,
+    ConsumerSubscription,
+    GroupEpoch,
+    GroupEpochRecord,
+    MemberAssignment,
+    MemberAssignmentRecord,
+    MemberState,
+    MemberSubscriptionRecord,
+    ResolvedRegex,
+    ResolvedRegexRecord,
+    TargetAssignmentRecord,
+    TargetEpochRecord,
+)
+from moldau.wire.primitives import (
+    COMPACT,
+    encode_compact_count,
+    encode_compact_string,
+    encode_legacy_string,
+    encode_uuid,
+    encode_varint,
+    read_legacy_string,
+    read_tagged_fields,
+    read_uuid,
+    skip_tagged_fields,
+)
+
+T = TypeVar("T")
+
+_GROUP_EPOCH: Final = 3
+_SUBSCRIPTION: Final = 5
+_TARGET_EPOCH: Final = 6
+_TARGET: Final = 7
+_ASSIGNMENT: Final = 8
+_REGEX: Final = 16
+
+KEYS: Final = frozenset({_GROUP_EPOCH, _SUBSCRIPTION, _TARGET_EPOCH, _TARGET, _ASSIGNMENT, _REGEX})
+"""The numbers of keys that are read here."""
+
+_VERSION: Final = struct.pack(">h", 0)
+_NO_TAGS: Final = b"\0"
+_TAG: Final = 0
+_PRESENT: Final = b"\1"
+_ABSENT: Final = -1
+
+_INT8 = struct.Struct(">b")
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+_TWO_INT32 = struct.Struct(">ii")
+_TWO_INT64 = struct.Struct(">qq")
+_EPOCHS_AND_STATE = struct.Struct(">iib")
+
+
+# Writing
+
+
+def encode_consumer_group(record: ConsumerGroupRecord) -> tuple[bytes, bytes | None]:
+    """Key and value."""
+    match record:
+        case GroupEpochRecord(group_id, epoch):
+            return _key(_GROUP_EPOCH, group_id), None if epoch is None else _group_epoch(epoch)
+        case MemberSubscriptionRecord(group_id, member_id, wanted):
+            key = _key(_SUBSCRIPTION, group_id, member_id)
+            return key, None if wanted is None else _subscription(wanted)
+        case TargetEpochRecord(group_id, target_epoch):
+            key = _key(_TARGET_EPOCH, group_id)
+            if target_epoch is None:
+                return key, None
+            return key, _VERSION + _INT32.pack(target_epoch) + _NO_TAGS
+        case TargetAssignmentRecord(group_id, member_id, target):
+            key = _key(_TARGET, group_id, member_id)
+            return key, None if target is None else _VERSION + _partitions(target) + _NO_TAGS
+        case MemberAssignmentRecord(group_id, member_id, assignment):
+            key = _key(_ASSIGNMENT, group_id, member_id)
+            return key, None if assignment is None else _assignment(assignment)
+        case ResolvedRegexRecord(group_id, regex, resolved):
+            key = _key(_REGEX, group_id, regex)
+            return key, None if resolved is None else _resolved(resolved)
+
+
+def _key(number: int, *parts: str) -> bytes:
+    return _INT16.pack(number) + b"".join(map(encode_legacy_string, parts))
+
+
+def _group_epoch(value: GroupEpoch) -> bytes:
+    body = _VERSION + _INT32.pack(value.epoch)
+    if value.metadata_hash == 0:
+        return body + _NO_TAGS
+    return body + _one_tag(_INT64.pack(value.metadata_hash))
+
+
+def _subscription(wanted: ConsumerSubscription) -> bytes:
+    parts = [
+        _VERSION,
+        encode_compact_string(wanted.instance_id),
+        encode_compact_string(wanted.rack_id),
+        encode_compact_string(wanted.client_id),
+        encode_compact_string(wanted.client_host),
+        _strings(wanted.topics),
+        encode_compact_string(wanted.regex),
+        _INT32.pack(wanted.rebalance_timeout_ms),
+        encode_compact_string(wanted.assignor),
+        _NO_TAGS if wanted.classic is None else _one_tag(_classic(wanted.classic)),
+    ]
+    return b"".join(parts)
+
+
+def _classic(member: ClassicMember) -> bytes:
+    parts = [
+        _PRESENT,
+        _INT32.pack(member.session_timeout_ms),
+        encode_compact_count(len(member.protocols)),
+    ]
+    for name, metadata in member.protocols:
+        parts += (
+            encode_compact_string(name),
+            encode_varint(len(metadata) + 1),
+            metadata,
+            _NO_TAGS,
+        )
+    return b"".join(parts) + _NO_TAGS
+
+
+def _assignment(assignment: MemberAssignment) -> bytes:
+    return (
+        _VERSION
+        + _EPOCHS_AND_STATE.pack(assignment.epoch, assignment.previous_epoch, assignment.state)
+        + _partitions(assignment.assigned)
+        + _partitions(assignment.revoking)
+        + _NO_TAGS
+    )
+
+
+def _resolved(resolved: ResolvedRegex) -> bytes:
+    times = _TWO_INT64.pack(resolved.image_version, resolved.timestamp_ms)
+    return _VERSION + _strings(resolved.topics) + times + _NO_TAGS
+
+
+def _strings(names: Iterable[str]) -> bytes:
+    ordered = sorted(names)
+    return encode_compact_count(len(ordered)) + b"".join(map(encode_compact_string, ordered))
+
+
+def _partitions(partitions: AssignedPartitions) -> bytes:
+    parts = [encode_compact_count(len(partitions))]
+    for topic_id in sorted(partitions, key=lambda one: one.int):
+        numbers = sorted(partitions[topic_id])
+        parts += (
+            encode_uuid(topic_id),
+            encode_compact_count(len(numbers)),
+            struct.pack(f">{len(numbers)}i", *numbers),
+            _NO_TAGS,
+        )
+    return b"".join(parts)
+
+
+def _one_tag(body: bytes) -> bytes:
+    return b"\1" + encode_varint(_TAG) + encode_varint(len(body)) + body
+
+
+# Reading
+
+
+def decode_consumer_group(number: int, key: memoryview, value: bytes | None) -> ConsumerGroupRecord:
+    """`number` is one of `KEYS`, and was read from the key."""
+    first, position = read_legacy_string(key, _INT16.size)
+    group_id = first or ""
+    second = ""
+    if number not in (_GROUP_EPOCH, _TARGET_EPOCH):
+        second = read_legacy_string(key, position)[0] or ""
+
+    def read(how: Callable[[_Reader], T]) -> T | None:
+        return None if value is None else how(_Reader(value))
+
+    match number:
+        case 3:
+            return GroupEpochRecord(group_id, read(_Reader.group_epoch))
+        case 5:
+            wanted = read(lambda reader: reader.subscription(second))
+            return MemberSubscriptionRecord(group_id, second, wanted)
+        case 6:
+            return TargetEpochRecord(group_id, read(_Reader.int32))
+        case 7:
+            return TargetAssignmentRecord(group_id, second, read(_Reader.partitions))
+        case 8:
+            return MemberAssignmentRecord(group_id, second, read(_Reader.assignment))
+        case _:
+            return ResolvedRegexRecord(group_id, second, read(_Reader.resolved))
+
+
+class _Reader:
+    """Goes through a value from front to back."""
+
+    def __init__(self, value: bytes) -> None:
+        self._view = memoryview(value)
+        self._at = _INT16.size
+        version: int = _INT16.unpack_from(value)[0]
+        if version != 0:
+            raise InvalidRecordError(f"a value of version {version} is not known")
+
+    def group_epoch(self) -> GroupEpoch:
+        epoch = self.int32()
+        metadata_hash = 0
+        for tag, start, _ in read_tagged_fields(self._view, self._at):
+            if tag == _TAG:
+                metadata_hash = _INT64.unpack_from(self._view, start)[0]
+        return GroupEpoch(epoch, metadata_hash)
+
+    def subscription(self, member_id: str) -> ConsumerSubscription:
+        instance_id, rack_id = self._string(), self._string()
+        client_id, client_host = self._string() or "", self._string() or ""
+        topics, regex = self._strings(), self._string()
+        timeout_ms, assignor = self.int32(), self._string()
+        classic = None
+        for tag, start, _ in read_tagged_fields(self._view, self._at):
+            if tag == _TAG:
+                self._at = start
+                classic = self._classic()
+        return ConsumerSubscription(
+            member_id=member_id,
+            instance_id=instance_id,
+            rack_id=rack_id,
+            client_id=client_id,
+            client_host=client_host,
+            topics=topics,
+            regex=regex,
+            rebalance_timeout_ms=timeout_ms,
+            assignor=assignor,
+            classic=classic,
+        )
+
+    def _classic(self) -> ClassicMember | None:
+        if self._int8() == _ABSENT:
+            return None
+        timeout_ms = self.int32()
+        protocols = []
+        for _ in range(self._count(3)):
+            name = self._string() or ""
+            metadata, self._at = COMPACT.byte_slice(self._view, self._at)
+            self._at = skip_tagged_fields(self._view, self._at)
+            protocols.append((name, bytes(metadata or b"")))
+        return ClassicMember(session_timeout_ms=timeout_ms, protocols=tuple(protocols))
+
+    def assignment(self) -> MemberAssignment:
+        epoch, previous_epoch = self.int32(), self.int32()
+        number = self._int8()
+        try:
+            state = MemberState(number)
+        except ValueError:
+            raise InvalidRecordError(f"{number} is no state of a member") from None
+        return MemberAssignment(
+            epoch=epoch,
+            previous_epoch=previous_epoch,
+            state=state,
+            assigned=self.partitions(),
+            revoking=self.partitions(),
+        )
+
+    def resolved(self) -> ResolvedRegex:
+        topics = self._strings()
+        version, timestamp_ms = _TWO_INT64.unpack_from(self._view, self._at)
+        return ResolvedRegex(topics, version, timestamp_ms)
+
+    def partitions(self) -> AssignedPartitions:
+        found: dict[UUID, frozenset[int]] = {}
+        for _ in range(self._count(18)):
+            topic_id, self._at = read_uuid(self._view, self._at)
+            count = self._count(_INT32.size)
+            numbers = struct.unpack_from(f">{count}i", self._view, self._at)
+            self._at = skip_tagged_fields(self._view, self._at + count * _INT32.size)
+            if topic_id is not None and numbers:
+                found[topic_id] = frozenset(numbers)
+        return found
+
+    def int32(self) -> int:
+        value: int = _INT32.unpack_from(self._view, self._at)[0]
+        self._at += _INT32.size
+        return value
+
+    def _int8(self) -> int:
+        value: int = _INT8.unpack_from(self._view, self._at)[0]
+        self._at += _INT8.size
+        return value
+
+    def _string(self) -> str | None:
+        value, self._at = COMPACT.string(self._view, self._at)
+        return value
+
+    def _strings(self) -> frozenset[str]:
+        return frozenset(self._string() or "" for _ in range(self._count(1)))
+
+    def _count(self, min_bytes: int) -> int:
+        count, self._at = COMPACT.array_count(self._view, self._at, min_bytes)
+        return count

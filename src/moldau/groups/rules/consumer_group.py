@@ -1,0 +1,176 @@
+"""One consumer group (KIP-848): what the log says of it, and what follows from that.
+
+The coordinator decides who reads what. It keeps three epochs apart: the group's grows with every
+change of its members, their wishes or the topics; the target's is the group's epoch that was last
+assigned for; a member's says which target it has reached. All of it is hard state: `apply` alone
+changes it, with records that were logged. What a request leads to is for `consumer_heartbeat` and
+`consumer_leaving`, the way of a member to its target for `reconciliation`.
+
+The model is Kafka's `ConsumerGroup` and its half of the `GroupMetadataManager`. A rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TypeVar
+from uuid import UUID
+
+from moldau.groups.rules.assigned_partitions import NO_PARTITIONS, AssignedPartitions
+from moldau.groups.rules.consumer_group_records import (
+    ConsumerGroupRecord,
+    ConsumerSubscription,
+    GroupEpoch,
+    GroupEpochRecord,
+    MemberAssignment,
+    MemberAssignmentRecord,
+    MemberSubscriptionRecord,
+    ResolvedRegex,
+    ResolvedRegexRecord,
+    TargetAssignmentRecord,
+    TargetEpochRecord,
+)
+from moldau.groups.rules.consumer_group_states import ConsumerGroupState
+from moldau.groups.rules.events import GroupTimer, GroupTimerKind
+from moldau.groups.rules.offsets import OffsetTable
+
+
+class ConsumerGroup:
+    """A group. Invariants CGR-1 to CGR-4 hold between two events."""
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        # Hard
+        self.epoch = 0
+        self.metadata_hash = 0
+        self.target_epoch = 0
+        self.subscriptions: dict[str, ConsumerSubscription] = {}  # by member id, and so below
+        self.targets: dict[str, AssignedPartitions] = {}
+        self.assignments: dict[str, MemberAssignment] = {}
+        self.regexes: dict[str, ResolvedRegex] = {}
+        self.offsets = OffsetTable()
+        # Follows from it
+        self._holders: dict[UUID, dict[int, str]] = {}  # who has a partition or gives it up
+        self._instances: dict[str, str] = {}  # member ids by instance id
+        # Soft
+        self.seen_topics: object = None  # of the image that the hash was last found true of
+        self.seen_brokers: object = None
+        self.is_dead = False
+
+    def __repr__(self) -> str:
+        return f"ConsumerGroup({self.group_id!r}, {self.state.value}, epoch {self.epoch})"
+
+    # Hard state
+
+    def apply(self, record: ConsumerGroupRecord) -> None:
+        """Take a record of this group that is in the log. The end of the group is for `Groups`."""
+        match record:
+            case GroupEpochRecord(_, value):
+                self.epoch, self.metadata_hash = value or GroupEpoch(0, 0)
+            case TargetEpochRecord(_, epoch):
+                self.target_epoch = epoch or 0
+            case MemberSubscriptionRecord(_, member_id, value):
+                self._apply_subscription(member_id, value)
+            case TargetAssignmentRecord(_, member_id, value):
+                _put(self.targets, member_id, value)
+            case MemberAssignmentRecord(_, member_id, value):
+                self._apply_assignment(member_id, value)
+            case ResolvedRegexRecord(_, regex, value):
+                _put(self.regexes, regex, value)
+
+    def _apply_subscription(self, member_id: str, value: ConsumerSubscription | None) -> None:
+        former = self.subscriptions.get(member_id)
+        instance_id = None if former is None else former.instance_id
+        if instance_id is not None and self._instances.get(instance_id) == member_id:
+            del self._instances[instance_id]
+        if value is not None and value.instance_id is not None:
+            self._instances[value.instance_id] = member_id
+        _put(self.subscriptions, member_id, value)
+
+    def _apply_assignment(self, member_id: str, value: MemberAssignment | None) -> None:
+        former = self.assignments.get(member_id)
+        for topic_id, partition in _holdings(former):
+            holders = self._holders.get(topic_id, {})
+            if holders.get(partition) == member_id:
+                del holders[partition]
+                if not holders:
+                    del self._holders[topic_id]
+        for topic_id, partition in _holdings(value):
+            self._holders.setdefault(topic_id, {})[partition] = member_id
+        _put(self.assignments, member_id, value)
+
+    def end(self) -> None:
+        self.is_dead = True
+
+    # Questions
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        if self.is_dead:
+            return ConsumerGroupState.DEAD
+        if not self.subscriptions:
+            return ConsumerGroupState.EMPTY
+        if self.epoch > self.target_epoch:
+            return ConsumerGroupState.ASSIGNING
+        if all(self.assignment_of(one).is_at(self.target_epoch) for one in self.subscriptions):
+            return ConsumerGroupState.STABLE
+        return ConsumerGroupState.RECONCILING
+
+    @property
+    def is_vacant(self) -> bool:
+        """Nothing would be lost with it. One that was logged ends by a record."""
+        return False
+
+    def assignment_of(self, member_id: str) -> MemberAssignment:
+        return self.assignments.get(member_id) or MemberAssignment()
+
+    def target_of(self, member_id: str) -> AssignedPartitions:
+        return self.targets.get(member_id, NO_PARTITIONS)
+
+    def find_instance(self, instance_id: str) -> str | None:
+        """The id of the static member."""
+        return self._instances.get(instance_id)
+
+    def is_free(self, topic_id: UUID, partition: int) -> bool:
+        """Whether nobody has the partition or is still giving it up."""
+        return partition not in self._holders.get(topic_id, ())
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return topic in self.topics_wanted_by(self.subscriptions.values(), self.regexes)
+
+    @staticmethod
+    def topics_wanted_by(
+        members: Iterable[ConsumerSubscription], regexes: Mapping[str, ResolvedRegex]
+    ) -> frozenset[str]:
+        wanted: set[str] = set()
+        for member in members:
+            wanted |= member.topics
+            if member.regex is not None and member.regex in regexes:
+                wanted |= regexes[member.regex].topics
+        return frozenset(wanted)
+
+    # Timers
+
+    def session_timer(self, member_id: str) -> GroupTimer:
+        return GroupTimer(GroupTimerKind.SESSION, self.group_id, member_id)
+
+    def revocation_timer(self, member_id: str) -> GroupTimer:
+        return GroupTimer(GroupTimerKind.REVOCATION, self.group_id, member_id)
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def _put(table: dict[K, V], key: K, value: V | None) -> None:
+    if value is None:
+        table.pop(key, None)
+    else:
+        table[key] = value
+
+
+def _holdings(assignment: MemberAssignment | None) -> Iterator[tuple[UUID, int]]:
+    if assignment is not None:
+        for partitions in (assignment.assigned, assignment.revoking):
+            for topic_id, some in partitions.items():
+                for partition in some:
+                    yield topic_id, partition

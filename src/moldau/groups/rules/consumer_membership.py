@@ -1,0 +1,479 @@
+"""ConsumerGroupHeartbeat: how members come, live, want something else, and go (KIP-848). A rule.
+
+One request does all of it. What it changes is worked out against the group as it is logged and
+becomes records; the group changes when those are applied. Coordinator and member talk in epochs: a
+member that answers for a target it has not reached, or that was replaced, is fenced and joins anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from uuid import UUID
+
+from moldau.cluster.rules.metadata_image import MetadataImage
+from moldau.errors import ErrorCode, InvalidRegularExpressionError
+from moldau.groups.rules.answers import ConsumerHeartbeatAnswer
+from moldau.groups.rules.assigned_partitions import NO_PARTITIONS, is_within
+from moldau.groups.rules.consumer_group import ConsumerGroup
+from moldau.groups.rules.consumer_group_records import (
+    ConsumerGroupRecord,
+    ConsumerSubscription,
+    GroupEpoch,
+    GroupEpochRecord,
+    MemberAssignment,
+    MemberAssignmentRecord,
+    MemberState,
+    MemberSubscriptionRecord,
+    ResolvedRegex,
+    ResolvedRegexRecord,
+    TargetAssignmentRecord,
+    TargetEpochRecord,
+)
+from moldau.groups.rules.events import (
+    JOINING_EPOCH,
+    STATIC_LEAVING_EPOCH,
+    ConsumerHeartbeat,
+)
+from moldau.groups.rules.limits import GroupLimits
+from moldau.groups.rules.outcome import GroupTurn, Outcome
+from moldau.groups.rules.reconciliation import reconcile
+from moldau.groups.rules.server_assignors import ASSIGNORS, AssignableMember, AssignableTopic
+from moldau.groups.rules.topic_regex import find_matching
+
+_HASH_BYTES = 8
+
+
+class _Refused(Exception):
+    """The request is answered with this and changes nothing."""
+
+    def __init__(self, error: ErrorCode, message: str) -> None:
+        super().__init__(message)
+        self.error = error
+        self.message = message
+
+
+def heartbeat(group: ConsumerGroup, event: ConsumerHeartbeat, turn: GroupTurn) -> None:
+    """`group` may be one that is not there yet: it is, once the records are applied."""
+    try:
+        check_request(event, turn.limits)
+        if event.epoch < JOINING_EPOCH:
+            _leave(group, event, turn)
+        else:
+            _Heartbeat(group, event, turn).run()
+    except _Refused as refused:
+        turn.answer(ConsumerHeartbeatAnswer(error=refused.error, message=refused.message))
+    except InvalidRegularExpressionError as error:
+        turn.answer(ConsumerHeartbeatAnswer(error=error.code, message=str(error)))
+
+
+def check_request(event: ConsumerHeartbeat, limits: GroupLimits) -> None:
+    """What is wrong with a request whatever the group looks like."""
+    fault = _find_request_fault(event)
+    if fault is not None:
+        raise _Refused(ErrorCode.invalid_request, fault)
+    if event.assignor is not None and event.assignor not in limits.consumer_assignors:
+        known = ", ".join(limits.consumer_assignors)
+        raise _Refused(
+            ErrorCode.unsupported_assignor,
+            f"the assignor {event.assignor!r} is not offered here; these are: {known}",
+        )
+    if event.regex:
+        find_matching(event.regex, ())  # raises if it is none
+
+
+def _find_request_fault(event: ConsumerHeartbeat) -> str | None:
+    if not event.group_id:
+        return "GroupId must not be empty"
+    if not event.member_id:
+        return "MemberId must not be empty"
+    if event.instance_id == "" or event.rack_id == "":
+        return "InstanceId and RackId are null where there is none, not empty"
+    if event.epoch < STATIC_LEAVING_EPOCH:
+        return f"MemberEpoch {event.epoch} means nothing"
+    if event.epoch == STATIC_LEAVING_EPOCH and event.instance_id is None:
+        return "only a member with an InstanceId can leave to come back"
+    if event.epoch == JOINING_EPOCH:
+        if event.rebalance_timeout_ms < 0:
+            return "RebalanceTimeoutMs must be given when joining"
+        if event.owned is None or event.owned:
+            return "TopicPartitions must be empty when joining"
+        if event.topics is None and not event.regex:
+            return "SubscribedTopicNames or SubscribedTopicRegex must be given when joining"
+    return None
+
+
+class _Heartbeat:
+    """One heartbeat of a member that is there or comes."""
+
+    def __init__(self, group: ConsumerGroup, event: ConsumerHeartbeat, turn: GroupTurn) -> None:
+        self._group = group
+        self._event = event
+        self._turn = turn
+        self._records: list[ConsumerGroupRecord] = []
+        self._subscriptions = dict(group.subscriptions)  # as they will be
+        self._regexes = dict(group.regexes)
+        self._target = NO_PARTITIONS  # of this member
+        self._target_epoch = group.target_epoch
+
+    def run(self) -> None:
+        group, event, turn = self._group, self._event, self._turn
+        replaced = self._check_member()
+        member_id = event.member_id
+        former = group.subscriptions.get(replaced or member_id)
+        current = group.assignment_of(replaced or member_id)
+        self._target = group.target_of(replaced or member_id)
+        if replaced is not None:
+            current = replace(current, epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH)
+            self._take_place_of(replaced, current)
+        wanted = self._subscribe(former)
+        epoch = self._find_epoch(wants_other=_wish(former) != _wish(wanted))
+        if epoch > group.target_epoch:
+            self._assign(epoch)
+        reached = reconcile(current, self._target_epoch, self._target, self._is_free, event.owned)
+        if reached != current or member_id not in group.assignments:
+            self._records.append(MemberAssignmentRecord(group.group_id, member_id, reached))
+        turn.outcome.records += self._records
+        self._arm(reached)
+        is_news = event.epoch == JOINING_EPOCH or event.is_full
+        turn.answer(
+            ConsumerHeartbeatAnswer(
+                member_id=member_id,
+                epoch=reached.epoch,
+                heartbeat_interval_ms=turn.limits.consumer_heartbeat_interval_ms,
+                assigned=reached.assigned
+                if is_news or reached.assigned != current.assigned
+                else None,
+            )
+        )
+
+    # Who it is
+
+    def _check_member(self) -> str | None:
+        """Whether it may speak; the id of a static member whose place it takes."""
+        group, event = self._group, self._event
+        if event.instance_id is not None:
+            return self._check_static(event.instance_id)
+        if event.epoch == JOINING_EPOCH:
+            self._check_room()
+        elif event.member_id not in group.subscriptions:
+            raise _unknown_member(event.member_id, group.group_id)
+        else:
+            _check_epoch(group.assignment_of(event.member_id), event)
+        return None
+
+    def _check_static(self, instance_id: str) -> str | None:
+        group, event = self._group, self._event
+        known = group.find_instance(instance_id)
+        if event.epoch != JOINING_EPOCH:
+            _check_instance(known, event)
+            _check_epoch(group.assignment_of(event.member_id), event)
+            return None
+        if known is None:
+            self._check_room()
+            return None
+        if known == event.member_id:
+            return None  # it comes again, as itself
+        if group.assignment_of(known).epoch != STATIC_LEAVING_EPOCH:
+            raise _Refused(
+                ErrorCode.unreleased_instance_id,
+                f"instance {instance_id!r} is member {known}, which has not left",
+            )
+        return known
+
+    def _check_room(self) -> None:
+        group, limits = self._group, self._turn.limits
+        is_new = self._event.member_id not in group.subscriptions
+        if is_new and len(group.subscriptions) >= limits.consumer_max_size:
+            raise _Refused(
+                ErrorCode.group_max_size_reached,
+                f"group {group.group_id!r} has {limits.consumer_max_size} members, as many as "
+                "group.consumer.max.size allows",
+            )
+
+    def _take_place_of(self, replaced: str, current: MemberAssignment) -> None:
+        group, event = self._group, self._event
+        del self._subscriptions[replaced]
+        self._records += _removal(group.group_id, replaced)
+        self._records.append(TargetAssignmentRecord(group.group_id, event.member_id, self._target))
+        self._records.append(MemberAssignmentRecord(group.group_id, event.member_id, current))
+        outcome = self._turn.outcome
+        outcome.disarm(group.session_timer(replaced))
+        outcome.disarm(group.revocation_timer(replaced))
+
+    def _is_free(self, topic_id: UUID, partition: int) -> bool:
+        return self._group.is_free(topic_id, partition)
+
+    # What it wants
+
+    def _subscribe(self, former: ConsumerSubscription | None) -> ConsumerSubscription:
+        event = self._event
+        before = former or ConsumerSubscription(member_id=event.member_id)
+        is_joining = event.epoch == JOINING_EPOCH
+        topics = event.topics
+        if topics is None:
+            topics = frozenset() if is_joining else before.topics
+        regex = before.regex if event.regex is None and not is_joining else event.regex or None
+        wanted = ConsumerSubscription(
+            member_id=event.member_id,
+            instance_id=event.instance_id or before.instance_id,
+            rack_id=event.rack_id or before.rack_id,
+            client_id=event.client_id,
+            client_host=event.client_host,
+            topics=topics,
+            regex=regex,
+            rebalance_timeout_ms=before.rebalance_timeout_ms
+            if event.rebalance_timeout_ms < 0
+            else event.rebalance_timeout_ms,
+            assignor=event.assignor or before.assignor,
+        )
+        self._subscriptions[event.member_id] = wanted
+        if wanted != former:
+            self._records.append(
+                MemberSubscriptionRecord(self._group.group_id, event.member_id, wanted)
+            )
+        return wanted
+
+    def _find_epoch(self, *, wants_other: bool) -> int:
+        """The group's, or the next one if something has changed that assignments depend on."""
+        group, image = self._group, self._turn.image
+        is_seen = group.seen_topics is image.topics and group.seen_brokers is image.brokers
+        if not wants_other and is_seen:
+            return group.epoch
+        self._resolve(image)
+        topics = group.topics_wanted_by(self._subscriptions.values(), self._regexes)
+        metadata_hash = hash_topics(topics, image)
+        if not wants_other and metadata_hash == group.metadata_hash:
+            group.seen_topics, group.seen_brokers = image.topics, image.brokers
+            return group.epoch
+        epoch = group.epoch + 1
+        value = GroupEpoch(epoch, metadata_hash)
+        self._records.append(GroupEpochRecord(group.group_id, value))
+        return epoch
+
+    def _resolve(self, image: MetadataImage) -> None:
+        """Look regular expressions up in the topics of now; drop those that nobody uses."""
+        group_id = self._group.group_id
+        used = {one.regex for one in self._subscriptions.values() if one.regex is not None}
+        for regex in sorted(self._regexes.keys() - used):
+            del self._regexes[regex]
+            self._records.append(ResolvedRegexRecord(group_id, regex, None))
+        for regex in sorted(used):
+            topics = find_matching(regex, image.topics)
+            known = self._regexes.get(regex)
+            if known is None or known.topics != topics:
+                resolved = ResolvedRegex(topics, image.version, self._turn.now_ms)
+                self._regexes[regex] = resolved
+                self._records.append(ResolvedRegexRecord(group_id, regex, resolved))
+
+    # What it gets
+
+    def _assign(self, epoch: int) -> None:
+        """New targets for everybody."""
+        group, event, image = self._group, self._event, self._turn.image
+        wanted = {
+            member_id: group.topics_wanted_by((one,), self._regexes)
+            for member_id, one in self._subscriptions.items()
+        }
+        topics = _assignable(frozenset().union(*wanted.values()), image)
+        members = [
+            AssignableMember(
+                member_id=member_id,
+                instance_id=one.instance_id,
+                rack_id=one.rack_id,
+                topics=frozenset(topics[name].topic_id for name in wanted[member_id] & set(topics)),
+                former=self._target if member_id == event.member_id else group.target_of(member_id),
+            )
+            for member_id, one in self._subscriptions.items()
+        ]
+        assignor = preferred_assignor(self._subscriptions, self._turn.limits)
+        targets = ASSIGNORS[assignor](members, {one.topic_id: one for one in topics.values()})
+        for member_id in sorted(targets):
+            target = targets[member_id]
+            if target != group.targets.get(member_id):
+                self._records.append(TargetAssignmentRecord(group.group_id, member_id, target))
+        self._records.append(TargetEpochRecord(group.group_id, epoch))
+        self._target, self._target_epoch = targets[event.member_id], epoch
+
+    def _arm(self, reached: MemberAssignment) -> None:
+        group, member_id, outcome = self._group, self._event.member_id, self._turn.outcome
+        outcome.arm(group.session_timer(member_id), self._turn.limits.consumer_session_timeout_ms)
+        timer = group.revocation_timer(member_id)
+        if reached.state is not MemberState.UNREVOKED_PARTITIONS:
+            outcome.disarm(timer)
+        elif reached.revoking != group.assignment_of(member_id).revoking:
+            timeout_ms = self._subscriptions[member_id].rebalance_timeout_ms
+            outcome.arm(timer, timeout_ms)
+
+
+def await_signs_of_life(group: ConsumerGroup, limits: GroupLimits, outcome: Outcome) -> None:
+    """After loading: as if every member had just been heard."""
+    for member_id, subscription in group.subscriptions.items():
+        outcome.arm(group.session_timer(member_id), limits.consumer_session_timeout_ms)
+        if group.assignment_of(member_id).state is MemberState.UNREVOKED_PARTITIONS:
+            outcome.arm(group.revocation_timer(member_id), subscription.rebalance_timeout_ms)
+
+
+# Going
+
+
+def _leave(group: ConsumerGroup, event: ConsumerHeartbeat, turn: GroupTurn) -> None:
+    member_id = event.member_id
+    if event.instance_id is not None:
+        _check_instance(group.find_instance(event.instance_id), event)
+    elif member_id not in group.subscriptions:
+        raise _unknown_member(member_id, group.group_id)
+    if event.epoch == STATIC_LEAVING_EPOCH:
+        # Its partitions wait for it, until its session is over.
+        current = replace(
+            group.assignment_of(member_id),
+            epoch=STATIC_LEAVING_EPOCH,
+            previous_epoch=STATIC_LEAVING_EPOCH,
+            revoking=NO_PARTITIONS,
+            state=MemberState.STABLE,
+        )
+        turn.outcome.records.append(MemberAssignmentRecord(group.group_id, member_id, current))
+        turn.outcome.disarm(group.revocation_timer(member_id))
+    else:
+        turn.outcome.tell(group.group_id, f"member {member_id} leaves")
+        remove(group, member_id, turn)
+    turn.answer(ConsumerHeartbeatAnswer(member_id=member_id, epoch=event.epoch))
+
+
+def session_is_over(group: ConsumerGroup, member_id: str, turn: GroupTurn) -> None:
+    if member_id in group.subscriptions:
+        turn.outcome.tell(group.group_id, f"member {member_id} has given no sign of life")
+        remove(group, member_id, turn)
+
+
+def revocation_time_is_over(group: ConsumerGroup, member_id: str, turn: GroupTurn) -> None:
+    if group.assignment_of(member_id).state is MemberState.UNREVOKED_PARTITIONS:
+        turn.outcome.tell(
+            group.group_id, f"member {member_id} has not given partitions up within its time-out"
+        )
+        remove(group, member_id, turn)
+
+
+def remove(group: ConsumerGroup, member_id: str, turn: GroupTurn) -> None:
+    """Its partitions are free, and others get them with their next heartbeats."""
+    outcome = turn.outcome
+    outcome.disarm(group.session_timer(member_id))
+    outcome.disarm(group.revocation_timer(member_id))
+    outcome.records += _removal(group.group_id, member_id)
+    rest = [one for one in group.subscriptions.values() if one.member_id != member_id]
+    used = {one.regex for one in rest}
+    for regex in sorted(group.regexes.keys() - used):
+        outcome.records.append(ResolvedRegexRecord(group.group_id, regex, None))
+    metadata_hash = hash_topics(group.topics_wanted_by(rest, group.regexes), turn.image)
+    value = GroupEpoch(group.epoch + 1, metadata_hash)
+    outcome.records.append(GroupEpochRecord(group.group_id, value))
+
+
+def _removal(group_id: str, member_id: str) -> tuple[ConsumerGroupRecord, ...]:
+    """Together, so that nothing of it outlives its membership (CGR-3)."""
+    return (
+        MemberAssignmentRecord(group_id, member_id, None),
+        TargetAssignmentRecord(group_id, member_id, None),
+        MemberSubscriptionRecord(group_id, member_id, None),
+    )
+
+
+def end_of(group: ConsumerGroup) -> list[ConsumerGroupRecord]:
+    """What is logged when an empty group is deleted."""
+    group_id = group.group_id
+    ended: list[ConsumerGroupRecord] = [
+        ResolvedRegexRecord(group_id, regex, None) for regex in sorted(group.regexes)
+    ]
+    return [*ended, TargetEpochRecord(group_id, None), GroupEpochRecord(group_id, None)]
+
+
+# Checks
+
+
+def _check_instance(known: str | None, event: ConsumerHeartbeat) -> None:
+    if known is None:
+        raise _Refused(
+            ErrorCode.unknown_member_id, f"no member has the instance id {event.instance_id!r}"
+        )
+    if known != event.member_id:
+        raise _Refused(
+            ErrorCode.fenced_instance_id,
+            f"instance {event.instance_id!r} is member {known} by now",
+        )
+
+
+def _check_epoch(current: MemberAssignment, event: ConsumerHeartbeat) -> None:
+    """Its own epoch, or the one before, if it owns nothing that it was not given since: the answer
+    that told it of the new one was lost."""
+    if event.epoch == current.epoch:
+        return
+    is_late = (
+        event.epoch == current.previous_epoch
+        and event.owned is not None
+        and is_within(event.owned, current.assigned)
+    )
+    if not is_late:
+        raise _Refused(
+            ErrorCode.fenced_member_epoch,
+            f"member {event.member_id} is in epoch {current.epoch} and not in {event.epoch}; it "
+            "must join again",
+        )
+
+
+def _unknown_member(member_id: str, group_id: str) -> _Refused:
+    return _Refused(ErrorCode.unknown_member_id, f"group {group_id!r} has no member {member_id!r}")
+
+
+# Wishes and topics
+
+
+def _wish(member: ConsumerSubscription | None) -> object:
+    """What of a member assignments depend on; of one that is not there, nothing does."""
+    if member is None:
+        return None
+    return member.topics, member.regex, member.rack_id, member.assignor
+
+
+def preferred_assignor(members: Mapping[str, ConsumerSubscription], limits: GroupLimits) -> str:
+    """The one that most members ask for."""
+    asked = Counter(one.assignor for one in members.values() if one.assignor is not None)
+    offered = [name for name in asked if name in limits.consumer_assignors]
+    if not offered:
+        return limits.consumer_assignors[0]
+    return min(offered, key=lambda name: (-asked[name], limits.consumer_assignors.index(name)))
+
+
+def _assignable(names: frozenset[str], image: MetadataImage) -> dict[str, AssignableTopic]:
+    """By name; those that are not there have nothing to assign yet."""
+    has_racks = any(broker.rack is not None for broker in image.brokers.values())
+    found = {}
+    for name in sorted(names):
+        topic = image.topics.get(name)
+        if topic is not None:
+            racks = [_racks(one.replicas, image) for one in topic.partitions] if has_racks else ()
+            found[name] = AssignableTopic(topic.topic_id, len(topic.partitions), racks)
+    return found
+
+
+def _racks(replicas: tuple[int, ...], image: MetadataImage) -> frozenset[str]:
+    racks = set()
+    for broker_id in replicas:
+        broker = image.brokers.get(broker_id)  # type: ignore[call-overload]
+        if broker is not None and broker.rack is not None:
+            racks.add(broker.rack)
+    return frozenset(racks)
+
+
+def hash_topics(names: frozenset[str], image: MetadataImage) -> int:
+    """Differs when the topics differ in anything that assignments depend on; 0 of none. As Kafka
+    does, it is logged with the epoch; how it is computed is each coordinator's own affair."""
+    topics = _assignable(names, image)
+    if not topics:
+        return 0
+    digest = hashlib.blake2b(digest_size=_HASH_BYTES)
+    for name, topic in topics.items():
+        racks = [sorted(some) for some in topic.racks]
+        digest.update(repr((name, topic.topic_id.hex, topic.partition_count, racks)).encode())
+    return int.from_bytes(digest.digest(), "big", signed=True)

@@ -1,0 +1,163 @@
+"""The records of consumer groups in bytes."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moldau.errors import InvalidRecordError
+from moldau.groups.offsets_log import decode, encode
+from moldau.groups.rules.consumer_group_records import (
+    ClassicMember,
+    ConsumerGroupRecord,
+    ConsumerSubscription,
+    GroupEpoch,
+    GroupEpochRecord,
+    MemberAssignment,
+    MemberAssignmentRecord,
+    MemberState,
+    MemberSubscriptionRecord,
+    ResolvedRegex,
+    ResolvedRegexRecord,
+    TargetAssignmentRecord,
+    TargetEpochRecord,
+)
+
+names = st.text(max_size=12)
+optional_names = st.none() | names
+ints = st.integers(-(2**31), 2**31 - 1)
+longs = st.integers(-(2**63), 2**63 - 1)
+partitions = st.dictionaries(
+    st.uuids().filter(lambda one: one.int),
+    st.frozensets(st.integers(0, 2**31 - 1), min_size=1, max_size=4),
+    max_size=3,
+)
+classics = st.builds(
+    ClassicMember,
+    session_timeout_ms=ints,
+    protocols=st.lists(st.tuples(names, st.binary(max_size=20)), max_size=3).map(tuple),
+)
+
+
+def optional(values: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
+    return st.none() | values
+
+
+@st.composite
+def subscription_records(draw: st.DrawFn) -> MemberSubscriptionRecord:
+    member_id = draw(names)
+    value = ConsumerSubscription(
+        member_id=member_id,
+        instance_id=draw(optional_names),
+        rack_id=draw(optional_names),
+        client_id=draw(names),
+        client_host=draw(names),
+        topics=draw(st.frozensets(names, max_size=3)),
+        regex=draw(optional_names),
+        rebalance_timeout_ms=draw(ints),
+        assignor=draw(optional_names),
+        classic=draw(st.none() | classics),
+    )
+    return MemberSubscriptionRecord(draw(names), member_id, draw(st.sampled_from([value, None])))
+
+
+assignments = st.builds(
+    MemberAssignment,
+    epoch=ints,
+    previous_epoch=ints,
+    state=st.sampled_from(MemberState),
+    assigned=partitions,
+    revoking=partitions,
+)
+records: st.SearchStrategy[ConsumerGroupRecord] = st.one_of(
+    st.builds(GroupEpochRecord, names, optional(st.builds(GroupEpoch, ints, longs))),
+    subscription_records(),
+    st.builds(TargetEpochRecord, names, optional(ints)),
+    st.builds(TargetAssignmentRecord, names, names, optional(partitions)),
+    st.builds(MemberAssignmentRecord, names, names, optional(assignments)),
+    st.builds(
+        ResolvedRegexRecord,
+        names,
+        names,
+        optional(st.builds(ResolvedRegex, st.frozensets(names, max_size=3), longs, longs)),
+    ),
+)
+
+
+@given(records)
+def test_what_was_written_is_read_back(record: ConsumerGroupRecord) -> None:
+    assert decode(*encode(record)) == record
+
+
+TOPIC = UUID("0a0b0c0d-0000-0000-0000-000000000001")
+KAFKAS: list[tuple[ConsumerGroupRecord, str, str]] = [
+    (
+        GroupEpochRecord("g", GroupEpoch(7, 0x0102030405060708)),
+        "0003 0001 67",
+        "0000 00000007 01 00 08 0102030405060708",
+    ),
+    (GroupEpochRecord("g", GroupEpoch(7, 0)), "0003 0001 67", "0000 00000007 00"),
+    (
+        MemberSubscriptionRecord(
+            "g",
+            "m",
+            ConsumerSubscription(
+                member_id="m",
+                client_id="c",
+                client_host="/h",
+                topics=frozenset({"t"}),
+                rebalance_timeout_ms=1000,
+                assignor="uniform",
+            ),
+        ),
+        "0005 0001 67 0001 6d",
+        "0000 00 00 0263 032f68 02 0274 00 000003e8 08756e69666f726d 00",
+    ),
+    (TargetEpochRecord("g", 7), "0006 0001 67", "0000 00000007 00"),
+    (
+        TargetAssignmentRecord("g", "m", {TOPIC: frozenset({0, 2})}),
+        "0007 0001 67 0001 6d",
+        "0000 02 0a0b0c0d000000000000000000000001 03 00000000 00000002 00 00",
+    ),
+    (
+        MemberAssignmentRecord(
+            "g",
+            "m",
+            MemberAssignment(
+                epoch=7,
+                previous_epoch=6,
+                state=MemberState.UNREVOKED_PARTITIONS,
+                assigned={TOPIC: frozenset({1})},
+            ),
+        ),
+        "0008 0001 67 0001 6d",
+        "0000 00000007 00000006 01 02 0a0b0c0d000000000000000000000001 02 00000001 00 01 00",
+    ),
+    (
+        ResolvedRegexRecord("g", "t.*", ResolvedRegex(frozenset({"t"}), 5, 9)),
+        "0010 0001 67 0003 742e2a",
+        "0000 02 0274 0000000000000005 0000000000000009 00",
+    ),
+]
+
+
+@pytest.mark.parametrize(("record", "key", "value"), KAFKAS)
+def test_the_bytes_are_those_that_kafkas_schemas_say(
+    record: ConsumerGroupRecord, key: str, value: str
+) -> None:
+    assert encode(record) == (bytes.fromhex(key), bytes.fromhex(value))
+
+
+@given(records.filter(lambda record: record[-1] is not None), st.data())
+def test_a_value_that_is_cut_short_is_no_record(
+    record: ConsumerGroupRecord, data: st.DataObject
+) -> None:
+    key, value = encode(record)
+    assert value is not None
+    # The last byte is often the count of tagged fields, of which there are none.
+    size = data.draw(st.integers(0, len(value) - 2))
+    with pytest.raises(InvalidRecordError):
+        decode(key, value[:size])

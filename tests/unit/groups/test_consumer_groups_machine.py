@@ -1,0 +1,580 @@
+"""Consumer groups (KIP-848) with members that come, go, crash and do not hear answers.
+
+Whatever happens, no two members of a group own a partition at the same time, and when everything
+is quiet again everybody has its target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from moldau.cluster.rules.metadata_image import (
+    BrokerState,
+    MetadataImage,
+    PartitionState,
+    TopicState,
+)
+from moldau.errors import ErrorCode
+from moldau.groups.offsets_log import decode, encode
+from moldau.groups.rules.answers import (
+    CodeAnswer,
+    ConsumerHeartbeatAnswer,
+    JoinAnswer,
+    PartitionsAnswer,
+    refusal_like,
+)
+from moldau.groups.rules.assigned_partitions import (
+    NO_PARTITIONS,
+    AssignedPartitions,
+    common,
+    overlap,
+    partitions_of,
+)
+from moldau.groups.rules.consumer_group import ConsumerGroup
+from moldau.groups.rules.consumer_group_states import ConsumerGroupState
+from moldau.groups.rules.events import (
+    JOINING_EPOCH,
+    LEAVING_EPOCH,
+    STATIC_LEAVING_EPOCH,
+    CommitOffsets,
+    ConsumerHeartbeat,
+    DeleteGroup,
+    ExpireOffsets,
+    GroupEvent,
+    GroupTimer,
+    Join,
+    TimerFired,
+)
+from moldau.groups.rules.group import Group
+from moldau.groups.rules.groups import Groups
+from moldau.groups.rules.limits import GroupLimits
+from moldau.groups.rules.members import GroupProtocol
+from moldau.groups.rules.outcome import Arm, Disarm
+from moldau.groups.rules.records import CommittedOffset, CoordinatorRecord
+from moldau.model import BrokerId, LeaderEpoch, TopicId
+
+GROUP = "readers"
+CLICKS, ORDERS = UUID(int=1), UUID(int=2)
+IDS = {"clicks": CLICKS, "orders": ORDERS, "others": UUID(int=3), "__consumer_offsets": UUID(int=4)}
+BROKER = BrokerId(1)
+
+
+def image_of(counts: Mapping[str, int], rack: str | None = None) -> MetadataImage:
+    state = PartitionState(
+        leader=BROKER, leader_epoch=LeaderEpoch(0), isr=(BROKER,), replicas=(BROKER,)
+    )
+    image = MetadataImage(
+        cluster_id="c", brokers={BROKER: BrokerState(id=BROKER, endpoints=(), rack=rack)}
+    )
+    return image.with_topics(
+        TopicState(
+            name=name,
+            topic_id=TopicId(IDS[name]),
+            partitions=(state,) * count,
+        )
+        for name, count in counts.items()
+    )
+
+
+class World:
+    """The machine of one shard with its log, timers and clock."""
+
+    def __init__(self, **limits: object) -> None:
+        self.limits = GroupLimits(**limits)  # type: ignore[arg-type]
+        self.groups = Groups(self.limits)
+        self.image = image_of({"clicks": 4})
+        self.log: list[CoordinatorRecord] = []
+        self.timers: dict[GroupTimer, int] = {}
+        self.now_ms = 1_000_000
+        self.writes_fail = False
+
+    def do(self, event: GroupEvent) -> object:
+        """Handle it as the shard does; the answer if there is one."""
+        outcome = self.groups.handle(event, self.now_ms, 1, self.image)
+        for effect in outcome.effects:
+            if isinstance(effect, Arm):
+                self.timers[effect.timer] = self.now_ms + effect.delay_ms
+            elif isinstance(effect, Disarm):
+                self.timers.pop(effect.timer, None)
+        has_failed = self.writes_fail and bool(outcome.records)
+        if not has_failed:
+            self.log += outcome.records
+            for record in outcome.records:
+                self.groups.apply(record)
+        self.check()
+        for _, answer in outcome.replies:
+            if has_failed:
+                return refusal_like(answer, ErrorCode.coordinator_not_available)
+            return answer
+        return None
+
+    def beat(self, member_id: str, epoch: int, **values: object) -> ConsumerHeartbeatAnswer:
+        event = ConsumerHeartbeat(group_id=GROUP, member_id=member_id, epoch=epoch)
+        answer = self.do(replace(event, **values))  # type: ignore[arg-type]
+        assert isinstance(answer, ConsumerHeartbeatAnswer)
+        return answer
+
+    def join(self, member_id: str, *topics: str, **values: object) -> ConsumerHeartbeatAnswer:
+        wanted: dict[str, object] = {
+            "topics": frozenset(topics or ("clicks",)),
+            "rebalance_timeout_ms": 60_000,
+            "owned": NO_PARTITIONS,
+        }
+        return self.beat(member_id, JOINING_EPOCH, **(wanted | values))
+
+    def wait(self, milliseconds: int) -> None:
+        end_ms = self.now_ms + milliseconds
+        while due := [one for one, at_ms in self.timers.items() if at_ms <= end_ms]:
+            timer = min(due, key=lambda one: self.timers[one])
+            self.now_ms = max(self.now_ms, self.timers.pop(timer))
+            self.do(TimerFired(timer=timer))
+        self.now_ms = end_ms
+
+    def restart(self) -> None:
+        """Another coordinator takes over, with what is in the log."""
+        self.groups = Groups(self.limits)
+        for record in self.log:
+            read = decode(*encode(record))
+            assert read is not None
+            self.groups.apply(read)
+        self.timers.clear()
+        for effect in self.groups.begin().effects:
+            assert isinstance(effect, Arm)
+            self.timers[effect.timer] = self.now_ms + effect.delay_ms
+
+    @property
+    def group(self) -> ConsumerGroup:
+        group = self.groups.find(GROUP)
+        assert isinstance(group, ConsumerGroup)
+        return group
+
+    def check(self) -> None:
+        """CGR-1 to CGR-3."""
+        group = self.groups.find(GROUP)
+        if not isinstance(group, ConsumerGroup):
+            return
+        held: AssignedPartitions = NO_PARTITIONS
+        for member_id in group.subscriptions:
+            assignment = group.assignment_of(member_id)
+            for some in (assignment.assigned, assignment.revoking):
+                assert not overlap(held, some), f"CGR-1: {member_id} shares {some}"
+                held = partitions_of(
+                    (topic, one) for part in (held, some) for topic in part for one in part[topic]
+                )
+            assert assignment.epoch <= group.target_epoch, "CGR-2"
+        assert group.target_epoch <= group.epoch, "CGR-2"
+        assert group.targets.keys() <= group.subscriptions.keys(), "CGR-3"
+        assert group.assignments.keys() <= group.subscriptions.keys(), "CGR-3"
+
+
+# One step at a time
+
+
+def test_the_first_member_gets_everything_and_a_second_one_what_the_first_gives_up() -> None:
+    world = World()
+    first = world.join("a")
+    assert (first.epoch, first.assigned) == (1, {CLICKS: frozenset({0, 1, 2, 3})})
+    assert first.heartbeat_interval_ms == 5_000
+    second = world.join("b")
+    assert (second.epoch, second.assigned) == (2, {})
+    asked = world.beat("a", 1)
+    assert (asked.epoch, asked.assigned) == (1, {CLICKS: frozenset({0, 1})})
+    everything = {CLICKS: frozenset({0, 1, 2, 3})}
+    for owned in (None, everything):
+        assert world.beat("a", 1, owned=owned).epoch == 1
+        assert world.beat("b", 2).assigned is None
+    given_up = world.beat("a", 1, owned={CLICKS: frozenset({0, 1})})
+    assert (given_up.epoch, given_up.assigned) == (2, None)
+    assert world.beat("b", 2).assigned == {CLICKS: frozenset({2, 3})}
+    assert world.group.state is ConsumerGroupState.STABLE
+
+
+def test_what_a_member_gave_up_for_one_who_has_gone_since_is_its_own_again_at_once() -> None:
+    world = World()
+    world.join("a")
+    world.join("b")
+    world.beat("a", 1)
+    world.beat("b", LEAVING_EPOCH)
+    back = world.beat("a", 1, owned={CLICKS: frozenset({0, 1})})
+    assert (back.epoch, back.assigned) == (3, {CLICKS: frozenset({0, 1, 2, 3})})
+
+
+def test_who_does_not_give_partitions_up_in_time_is_removed() -> None:
+    world = World(consumer_session_timeout_ms=1_000_000)
+    world.join("a", rebalance_timeout_ms=10_000)
+    world.join("b")
+    world.beat("a", 1)
+    world.wait(9_999)
+    assert "a" in world.group.subscriptions
+    world.wait(1)
+    assert "a" not in world.group.subscriptions
+    assert world.beat("a", 1).error is ErrorCode.unknown_member_id
+    assert world.beat("b", 2).assigned == {CLICKS: frozenset({0, 1, 2, 3})}
+
+
+def test_a_silent_member_is_removed_and_a_beating_one_is_not() -> None:
+    world = World()
+    world.join("a")
+    world.join("b")
+    for _ in range(20):
+        world.wait(5_000)
+        world.beat("b", world.group.assignment_of("b").epoch, owned=NO_PARTITIONS)
+    assert list(world.group.subscriptions) == ["b"]
+
+
+def test_an_epoch_that_is_not_the_members_is_fenced_except_the_one_before() -> None:
+    world = World()
+    world.join("a")
+    world.join("b")
+    world.beat("a", 1)
+    kept = {CLICKS: frozenset({0, 1})}
+    assert world.beat("a", 1, owned=kept).epoch == 2  # an answer that is lost
+    assert world.beat("a", 1, owned=kept).epoch == 2
+    everything = {CLICKS: frozenset({0, 1, 2, 3})}
+    for epoch, owned in ((1, everything), (1, None), (3, kept)):
+        assert world.beat("a", epoch, owned=owned).error is ErrorCode.fenced_member_epoch
+
+
+def test_a_static_member_comes_back_under_another_id_and_has_what_it_had() -> None:
+    world = World()
+    world.join("a", instance_id="one")
+    world.join("b")
+    before = world.group.target_of("a")
+    assert world.join("c", instance_id="one").error is ErrorCode.unreleased_instance_id
+    left = world.beat("a", STATIC_LEAVING_EPOCH, instance_id="one")
+    assert (left.error, left.epoch) == (ErrorCode.none, STATIC_LEAVING_EPOCH)
+    epoch = world.group.epoch
+    back = world.join("c", instance_id="one")
+    assert (back.error, back.epoch) == (ErrorCode.none, epoch)
+    assert back.assigned == before == world.group.target_of("c")
+    assert world.group.epoch == epoch
+    fenced = world.beat("a", 1, instance_id="one")
+    assert fenced.error is ErrorCode.fenced_instance_id
+
+
+def test_a_static_member_that_does_not_come_back_is_removed_with_its_session() -> None:
+    world = World()
+    world.join("a", instance_id="one")
+    world.beat("a", STATIC_LEAVING_EPOCH, instance_id="one")
+    world.wait(45_000)
+    assert world.group.state is ConsumerGroupState.EMPTY
+    assert world.beat("a", 1, instance_id="one").error is ErrorCode.unknown_member_id
+
+
+def test_topics_that_grow_appear_or_change_racks_are_assigned_anew() -> None:
+    world = World()
+    world.join("a", "clicks", "orders")
+    assert world.group.target_of("a") == {CLICKS: frozenset(range(4))}
+    world.image = image_of({"clicks": 5, "orders": 1})
+    answer = world.beat("a", 1)
+    assert answer.assigned == {CLICKS: frozenset(range(5)), ORDERS: frozenset({0})}
+    epoch = world.group.epoch
+    world.image = image_of({"clicks": 5, "orders": 1, "others": 3})
+    world.beat("a", epoch)
+    assert world.group.epoch == epoch
+    world.image = image_of({"clicks": 5, "orders": 1}, rack="east")
+    world.beat("a", epoch)
+    assert world.group.epoch == epoch + 1
+    world.image = image_of({"orders": 1})
+    gone = world.beat("a", epoch + 1)
+    assert gone.assigned == {ORDERS: frozenset({0})}
+
+
+def test_regular_expressions_are_matched_here_and_follow_the_topics() -> None:
+    pytest.importorskip("re2", reason="install moldau[regex]")
+    world = World()
+    world.image = image_of({"clicks": 1, "orders": 1, "__consumer_offsets": 1})
+    answer = world.join("a", topics=None, regex="cl.*")
+    assert answer.assigned == {CLICKS: frozenset({0})}
+    answer = world.beat("a", 1, regex=".*")
+    assert answer.assigned == {CLICKS: frozenset({0}), ORDERS: frozenset({0})}
+    world.restart()
+    assert world.group.is_subscribed_to("orders")
+    assert not world.group.is_subscribed_to("__consumer_offsets")
+    world.image = image_of({"clicks": 1})
+    assert world.beat("a", 2).assigned == {CLICKS: frozenset({0})}
+    assert world.beat("a", 2, owned={CLICKS: frozenset({0})}).epoch == 3
+    world.beat("a", 3, regex="", topics=frozenset({"orders"}))
+    assert world.group.regexes == {}
+    bad = world.join("b", topics=None, regex="(")
+    assert bad.error is ErrorCode.invalid_regular_expression
+    assert bad.message is not None
+    assert "(" in bad.message
+
+
+def test_what_makes_no_sense_is_refused_and_changes_nothing() -> None:
+    world = World(consumer_max_size=1)
+    world.join("a")
+    size = len(world.log)
+    refused = [
+        (world.join("", "clicks"), ErrorCode.invalid_request),
+        (world.join("b", topics=None), ErrorCode.invalid_request),
+        (world.join("b", owned=None), ErrorCode.invalid_request),
+        (world.join("b", owned={CLICKS: frozenset({0})}), ErrorCode.invalid_request),
+        (world.join("b", rebalance_timeout_ms=-1), ErrorCode.invalid_request),
+        (world.join("b", instance_id=""), ErrorCode.invalid_request),
+        (world.join("b", assignor="mine"), ErrorCode.unsupported_assignor),
+        (world.join("b"), ErrorCode.group_max_size_reached),
+        (world.beat("a", -3), ErrorCode.invalid_request),
+        (world.beat("a", STATIC_LEAVING_EPOCH), ErrorCode.invalid_request),
+        (world.beat("b", 1), ErrorCode.unknown_member_id),
+        (world.beat("b", LEAVING_EPOCH), ErrorCode.unknown_member_id),
+        (world.beat("a", 1, instance_id="one"), ErrorCode.unknown_member_id),
+    ]
+    for answer, error in refused:
+        assert answer.error is error
+        assert answer.message
+    assert len(world.log) == size
+    stranger = ConsumerHeartbeat(group_id="none", member_id="x", epoch=4)
+    answer = world.do(stranger)
+    assert isinstance(answer, ConsumerHeartbeatAnswer)
+    assert answer.error is ErrorCode.group_id_not_found
+
+
+def test_the_assignor_that_most_members_ask_for_is_taken() -> None:
+    world = World()
+    world.join("a", assignor="range")
+    assert world.groups.describe_consumers(GROUP).assignor == "range"  # type: ignore[union-attr]
+    world.join("b")
+    world.join("c", assignor="uniform")
+    world.join("d", assignor="uniform")
+    assert world.groups.describe_consumers(GROUP).assignor == "uniform"  # type: ignore[union-attr]
+
+
+def commit(member_id: str, epoch: int) -> CommitOffsets:
+    return CommitOffsets(
+        group_id=GROUP,
+        generation=epoch,
+        member_id=member_id,
+        instance_id=None,
+        offsets=(("clicks", 0, CommittedOffset(5, -1, "", 1_000_000)),),
+        unknown_group_is_known=True,
+    )
+
+
+def test_members_commit_in_their_epoch_and_others_only_while_nobody_is_in_the_group() -> None:
+    world = World()
+    world.join("a")
+    for member_id, epoch, error in (
+        ("a", 1, ErrorCode.none),
+        ("a", 2, ErrorCode.stale_member_epoch),
+        ("a", 0, ErrorCode.stale_member_epoch),
+        ("b", 1, ErrorCode.unknown_member_id),
+        ("", -1, ErrorCode.unknown_member_id),
+    ):
+        answer = world.do(commit(member_id, epoch))
+        assert isinstance(answer, PartitionsAnswer)
+        assert answer.error is error
+    world.beat("a", LEAVING_EPOCH)
+    answer = world.do(commit("", -1))
+    assert isinstance(answer, PartitionsAnswer)
+    assert answer.error is ErrorCode.none
+
+
+JOIN = Join(
+    group_id=GROUP,
+    member_id="",
+    instance_id=None,
+    new_member_id="classic-1",
+    client_id="",
+    client_host="",
+    session_timeout_ms=10_000,
+    rebalance_timeout_ms=60_000,
+    protocol_type="consumer",
+    protocols=(GroupProtocol("range", b""),),
+    needs_member_id=False,
+    can_skip_assignment=False,
+)
+
+
+def test_a_group_without_members_becomes_one_of_the_other_kind_and_keeps_its_offsets() -> None:
+    world = World()
+    world.join("a")
+    world.do(commit("a", 1))
+    world.beat("a", LEAVING_EPOCH)
+    joined = world.do(JOIN)
+    assert isinstance(joined, JoinAnswer)
+    assert joined.error is ErrorCode.none
+    group = world.groups.find(GROUP)
+    assert isinstance(group, Group)
+    assert group.offsets.find("clicks", 0) is not None
+    world.restart()  # the classic member was in no generation yet
+    assert world.join("b").error is ErrorCode.none
+    assert world.group.offsets.find("clicks", 0) is not None
+    world.restart()
+    assert world.group.offsets.find("clicks", 0) is not None
+    assert list(world.group.subscriptions) == ["b"]
+
+
+def test_an_empty_group_can_be_deleted_and_one_with_members_cannot() -> None:
+    world = World()
+    world.join("a")
+    world.do(commit("a", 1))
+    refused = world.do(DeleteGroup(group_id=GROUP))
+    assert refused == CodeAnswer(error=ErrorCode.non_empty_group)
+    world.beat("a", LEAVING_EPOCH)
+    assert world.do(DeleteGroup(group_id=GROUP)) == CodeAnswer()
+    assert world.groups.find(GROUP) is None
+    world.restart()
+    assert world.groups.find(GROUP) is None
+
+
+def test_offsets_of_topics_that_are_read_stay_and_others_expire() -> None:
+    world = World(offsets_retention_ms=1_000)
+    world.join("a")
+    world.do(commit("a", 1))
+    world.now_ms += 2_000
+    world.do(ExpireOffsets(group_id=GROUP))
+    assert world.group.offsets
+    world.beat("a", LEAVING_EPOCH)
+    world.do(ExpireOffsets(group_id=GROUP))
+    assert world.groups.find(GROUP) is None
+
+
+# Anything in any order
+
+
+class Reader:
+    """A client's side of the protocol."""
+
+    def __init__(self, world: World, member_id: str, instance_id: str | None) -> None:
+        self.world = world
+        self.member_id = member_id
+        self.instance_id = instance_id
+        self.epoch = JOINING_EPOCH
+        self.owned: AssignedPartitions = NO_PARTITIONS
+        self.assigned: AssignedPartitions = NO_PARTITIONS  # owned, once what is not in it is gone
+        self.must_say_all = True
+
+    def beat(self, *, hears: bool) -> None:
+        values: dict[str, object] = {"instance_id": self.instance_id}
+        if self.must_say_all:
+            values["topics"] = frozenset({"clicks", "orders"})
+            values["rebalance_timeout_ms"] = 60_000
+        values["owned"] = self.owned
+        answer = self.world.beat(self.member_id, self.epoch, **values)
+        self.must_say_all = not hears
+        if not hears:
+            return
+        match answer.error:
+            case ErrorCode.none:
+                self.epoch = answer.epoch
+                if answer.assigned is not None:
+                    self.assigned = answer.assigned
+            case ErrorCode.coordinator_not_available:
+                self.must_say_all = True
+            case ErrorCode.unreleased_instance_id:
+                pass
+            case _:
+                self.start_over()
+
+    def reconcile(self) -> None:
+        """First give up, then take: the next heartbeat says so."""
+        kept = common(self.owned, self.assigned)
+        self.owned = self.assigned if kept == self.owned else kept
+
+    def start_over(self) -> None:
+        self.epoch, self.must_say_all = JOINING_EPOCH, True
+        self.owned = self.assigned = NO_PARTITIONS
+
+
+STEPS = (
+    *("start", "beat", "live", "live", "beat_unheard", "reconcile", "leave", "crash", "pause"),
+    *("grow", "shrink", "restart", "fail_writes", "allow_writes"),
+)
+steps = st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 3)), max_size=60)
+
+
+class Crowd:
+    """Readers of one group; the last one is a static member."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self.readers: dict[int, Reader] = {}
+        self._made = 0
+
+    def do(self, what: str, number: int) -> None:
+        world, reader = self.world, self.readers.get(number)
+        match what:
+            case "grow" | "shrink":
+                count = 6 if what == "grow" else 3
+                world.image = image_of({"clicks": count, "orders": number + 1})
+            case "restart":
+                world.restart()
+            case "fail_writes" | "allow_writes":
+                world.writes_fail = what == "fail_writes"
+            case "pause":
+                world.wait(20_000)
+            case "start" if reader is None:
+                self._made += 1
+                instance_id = "static" if number == 3 else None
+                self.readers[number] = Reader(world, f"r{self._made}", instance_id)
+            case _ if reader is None:
+                pass
+            case "beat" | "beat_unheard":
+                reader.beat(hears=what == "beat")
+            case "live":
+                reader.beat(hears=True)
+                reader.reconcile()
+            case "reconcile":
+                reader.reconcile()
+            case "leave":
+                epoch = LEAVING_EPOCH if reader.instance_id is None else STATIC_LEAVING_EPOCH
+                if reader.epoch != JOINING_EPOCH:
+                    world.beat(reader.member_id, epoch, instance_id=reader.instance_id)
+                del self.readers[number]
+            case "crash":
+                del self.readers[number]
+
+    def check(self) -> None:
+        """What members own who are still members is nobody else's."""
+        group = self.world.groups.find(GROUP)
+        if not isinstance(group, ConsumerGroup):
+            return
+        members = [one for one in self.readers.values() if one.member_id in group.subscriptions]
+        for place, one in enumerate(members):
+            for other in members[place + 1 :]:
+                assert not overlap(one.owned, other.owned), "CGR-1: two readers of one partition"
+
+    def come_to_rest(self) -> None:
+        self.world.writes_fail = False
+        for _ in range(12):
+            self.world.wait(5_000)
+            for reader in self.readers.values():
+                reader.beat(hears=True)
+                reader.reconcile()
+                self.check()
+
+
+@settings(max_examples=400, deadline=None)
+@given(steps)
+def test_no_partition_has_two_readers_and_in_the_end_each_has_one(
+    steps: Sequence[tuple[str, int]],
+) -> None:
+    crowd = Crowd()
+    for what, number in steps:
+        crowd.do(what, number)
+        crowd.check()
+    crowd.come_to_rest()
+    if crowd.readers:
+        world = crowd.world
+        assert world.group.state is ConsumerGroupState.STABLE
+        everything = [
+            (topic, one)
+            for reader in crowd.readers.values()
+            for topic, some in reader.owned.items()
+            for one in some
+        ]
+        wanted = [
+            (state.topic_id, number)
+            for name, state in world.image.topics.items()
+            if name in ("clicks", "orders")
+            for number in range(len(state.partitions))
+        ]
+        assert sorted(everything) == sorted(wanted)

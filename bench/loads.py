@@ -201,6 +201,53 @@ def fetch_at_end(site: Site, *, connections: int = 1, in_flight: int = 1) -> Ite
         yield lambda: _rate(*_measure(site.running, lambda: drive(streams, seconds=site.seconds)))
 
 
+@contextmanager
+def spread(
+    site: Site,
+    *,
+    connections: int,
+    partitions: int,
+    record_bytes: int = 100,
+    batch_bytes: int = 1,
+    in_flight: int = 1,
+    fetches: bool = False,
+) -> Iterator[Sample]:
+    """Connections that have a partition each, at the broker that leads it, in turns."""
+    wire = _require_kafka(site)
+    with site.topic(partitions) as topic, ExitStack() as stack:
+        running = site.running
+        places = [
+            (
+                wire.leader(running, topic, number),
+                _spread_request(wire, topic, number, fetches, record_bytes, batch_bytes),
+            )
+            for number in range(partitions)
+        ]
+        streams = []
+        for number in range(connections):
+            leader, request = places[number % partitions]
+            streams.append(stack.enter_context(closing(Stream(wire, leader, [request], in_flight))))
+        figures = _rate if batch_bytes == 1 else _throughput
+        yield lambda: figures(
+            *_measure(
+                running, lambda: drive(streams, seconds=site.seconds, payload_bytes=_BYTES_AT_MOST)
+            )
+        )
+
+
+def _spread_request(
+    wire: KafkaWire,
+    topic: str,
+    partition: int,
+    fetches: bool,
+    record_bytes: int,
+    batch_bytes: int,
+) -> Request:
+    if fetches:
+        return wire.read(topic, 0, MIB, partition=partition)
+    return wire.append(topic, record_bytes, batch_bytes, partition=partition)
+
+
 def _require_kafka(site: Site) -> KafkaWire:
     if not isinstance(site.wire, KafkaWire):
         raise NotImplementedError

@@ -11,6 +11,7 @@ import contextlib
 import os
 import platform
 import resource
+import signal
 import socket
 import subprocess
 import sys
@@ -100,6 +101,26 @@ class ServerProcess:
         self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
+
+
+class StartedElsewhere(ServerProcess):
+    """A process that another one has started, and says where it listens."""
+
+    def __init__(self, host: str, port: int, pid: int) -> None:
+        self.host, self.port = host, port
+        self.is_ready = True
+        self._pid = pid
+
+    @property
+    def pid(self) -> int:
+        return self._pid
+
+    def wait_until_ready(self) -> None:
+        pass
+
+    def end(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._pid, signal.SIGKILL)
 
 
 def cpu_seconds(pid: int) -> float:

@@ -25,6 +25,7 @@ from bench.loads import (
 
 ONE = ("moldau", "kafka", "kafka-256m")
 THREE = ("moldau-3", "kafka-3", "kafka-3-256m")
+SEVERAL = ("moldau", "moldau-brokers-2", "moldau-brokers-4", "kafka")
 OTHERS = ("redis", "nats")
 ALL = -1
 
@@ -158,6 +159,27 @@ ROWS: tuple[Row, ...] = (
             weight=3 if count == 50 else 2,
         )
         for count in (1, 50, 500)
+    ),
+    # All cores of one machine: 1, 2 and 4 processes
+    *(
+        Row(
+            name=f"brokers/{name}",
+            title=f"{title}, {connections} connections, 24 partitions",
+            load=partial(loads.spread, connections=connections, partitions=24, **what),  # type: ignore[arg-type]
+            figures=THROUGHPUT if "batch_bytes" in what else RATE,
+            systems=SEVERAL,
+            weight=3,
+        )
+        for name, title, connections, what in (
+            ("produce-50", "produce 100 B", 50, {}),
+            ("fetch-50", "fetch at the end of the log", 50, {"fetches": True}),
+            (
+                "128k",
+                "produce, batches of 128 KiB of 1 KiB records",
+                24,
+                {"record_bytes": KIB, "batch_bytes": 128 * KIB},
+            ),
+        )
     ),
     # Partitions
     *(

@@ -19,7 +19,14 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from bench.processes import ServerProcess, broker_command, cpu_seconds, free_port, resident_bytes
+from bench.processes import (
+    ServerProcess,
+    StartedElsewhere,
+    broker_command,
+    cpu_seconds,
+    free_port,
+    resident_bytes,
+)
 from moldau.coordination.zookeeper_java import find_jars, find_java
 from moldau.coordination.zookeeper_server import NodePorts, ServerOptions, ZookeeperEnsemble
 from moldau.errors import StartupError
@@ -130,6 +137,45 @@ class _MoldauCluster(Running):
     def pids(self) -> list[int]:
         found = [node.find_pid() for node in self._zookeeper.nodes]
         return super().pids() + [pid for pid in found if pid is not None]
+
+
+class _MoldauBrokers(Running):
+    """Several brokers of one machine under one supervisor, on one store, without ZooKeeper."""
+
+    _supervisor: ServerProcess | None = None
+
+    def start(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        command = [*broker_command(self.folder / "data"), "--brokers", str(self.system.nodes)]
+        self._supervisor = ServerProcess(command, 0, self.folder / "brokers.log")
+        self._supervisor.wait_until_ready()
+        for node, address in enumerate(self._supervisor.bootstrap.split(","), start=1):
+            host, _, port = address.rpartition(":")
+            pid = int(self._folder_of(node).joinpath("broker.pid").read_text())
+            self.nodes[node] = StartedElsewhere(host, int(port), pid)
+
+    def _folder_of(self, node: int) -> Path:
+        first = self.folder / "data"
+        return first if node == 1 else first / "brokers" / str(node)
+
+    def close(self) -> None:
+        if self._supervisor is not None:
+            self._supervisor.end()  # first: it would start the others again
+        pids = super().pids()
+        super().close()
+        wait_until(lambda: not any(map(_is_there, pids)), "the brokers have ended")
+
+    def pids(self) -> list[int]:
+        supervisor = [] if self._supervisor is None else [self._supervisor.pid]
+        return super().pids() + supervisor
+
+
+def _is_there(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _find_zookeeper_obstacle() -> str | None:
@@ -305,6 +351,8 @@ class System:
     protocol: str
     run: type[Running]
     nodes: int = 1
+    replicas: int = 0
+    """Of a topic; 0: one on each node."""
     heap: str = ""
     find_obstacle: Callable[[], str | None] = lambda: None
 
@@ -316,6 +364,10 @@ class System:
             running.close()
             raise
         return running
+
+    @property
+    def copies(self) -> int:
+        return self.replicas or self.nodes
 
     @property
     def family(self) -> str:
@@ -346,6 +398,17 @@ SYSTEMS = {
             run=_MoldauCluster,
             nodes=3,
             find_obstacle=_find_zookeeper_obstacle,
+        ),
+        *(
+            System(
+                name=f"moldau-brokers-{count}",
+                title=f"Moldau, {count} brokers",
+                protocol="kafka",
+                run=_MoldauBrokers,
+                nodes=count,
+                replicas=1,
+            )
+            for count in (2, 4)
         ),
         _kafka("kafka", "Kafka, 1 GB heap", "1g"),
         _kafka("kafka-256m", "Kafka, 256 MB heap", "256m"),

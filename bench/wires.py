@@ -51,7 +51,7 @@ class Wire:
         partitions: int = 1,
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """With as many replicas as there are nodes."""
+        """With as many replicas as the system wants."""
         raise NotImplementedError
 
     def delete_topic(self, running: Running, topic: str) -> None:
@@ -134,7 +134,7 @@ class KafkaWire(Wire):
                 return False
             there = found.topics[topic].partitions.values()
             return len(there) == partitions and all(
-                part.leader >= 0 and len(part.isrs) == running.system.nodes for part in there
+                part.leader >= 0 and len(part.isrs) == running.system.copies for part in there
             )
 
         def is_served() -> bool:
@@ -150,7 +150,7 @@ class KafkaWire(Wire):
         wait_until(
             lambda: len(getattr(metadata(), "brokers", ())) == running.system.nodes, "all brokers"
         )
-        made = NewTopic(topic, partitions, running.system.nodes, config=dict(configs or {}))
+        made = NewTopic(topic, partitions, running.system.copies, config=dict(configs or {}))
         admin.create_topics([made], request_timeout=60.0)[topic].result()
         wait_until(is_whole, f"{topic} is led and in sync")
         wait_until(is_served, f"the leaders of {topic} serve")

@@ -1,0 +1,75 @@
+"""Handlers called by hand: plain values in, the answer that a client reads out.
+
+Behind them are the services of one broker in memory, on virtual time: nothing is made up but the
+connection.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from kio.index import load_request_schema, load_response_schema
+
+from broker.cluster_stage import Cluster, Machine, play
+from moldau.broker.handlers import create_topics
+from moldau.broker.request_context import RequestContext
+from moldau.records.batch_builder import build_batch
+from moldau.wire.headers import RequestHeader
+from moldau.wire.messages import encode_response, parse_response
+from moldau.wire.shape import fit
+
+CONNECTION = SimpleNamespace(listener_name="PLAINTEXT", peer_host="10.0.0.1")
+
+
+class HandlerBench:
+    """One broker, and its handlers."""
+
+    def __init__(self, cluster: Cluster, machine: Machine) -> None:
+        self.cluster = cluster
+        self.services = machine.services
+
+    async def call(self, handler: ModuleType, version: int | None = None, **values: object) -> Any:
+        """Call a handler in the newest version that it serves, unless another one is named."""
+        api = handler.API
+        version = api.last if version is None else version
+        request = fit(load_request_schema(api.key, version), values)
+        header = RequestHeader(api.key, version, 9, "test")
+        context = RequestContext(header, CONNECTION, self.services)
+        answer = handler.handle(request, context)
+        if inspect.isawaitable(answer):
+            answer = await self.cluster.during(answer)
+        response = fit(load_response_schema(api.key, version), answer, api.droppable)
+        return parse_response(api.key, version, memoryview(encode_response(response, 9))[4:])[1]
+
+    async def create(self, name: str, partitions: int = 1, **configs: str) -> Any:
+        row = {
+            "name": name,
+            "num_partitions": partitions,
+            "replication_factor": 1,
+            "assignments": [],
+            "configs": [
+                {"name": key.replace("_", "."), "value": value} for key, value in configs.items()
+            ],
+        }
+        answer = await self.call(create_topics, topics=[row], timeout=1_000, validate_only=False)
+        return answer.topics[0]
+
+    def append(self, topic: str, *values: bytes, timestamp_ms: int = 1_000) -> None:
+        partition = self.services.partitions.require_leader(topic, 0)
+        rows = [(timestamp_ms + number, None, value, ()) for number, value in enumerate(values)]
+        partition.append_as_leader(memoryview(build_batch(rows)), 1)
+
+
+def with_broker(story: Callable[[HandlerBench], Coroutine[Any, Any, None]]) -> None:
+    """Run a story with a broker of its own, on which the topic `clicks` has two partitions."""
+
+    async def run(cluster: Cluster) -> None:
+        (machine,) = await cluster.start(1)
+        bench = HandlerBench(cluster, machine)
+        await bench.create("clicks", 2)
+        await story(bench)
+
+    play(run)

@@ -68,6 +68,9 @@ _log = logging.getLogger("moldau.producer")
 _UNKNOWN_TOPIC_SECONDS = 5.0
 """A topic may be unknown for so long after it was made; later it is a wrong name."""
 
+_SHORTEST_TIMER_SECONDS = 0.0001
+"""A timer that was early by a hair is armed for a time in which a clock can be seen to move."""
+
 Schedule: TypeAlias = Callable[[Callable[[], None]], object]
 """Has a function called on the producer's loop soon."""
 
@@ -213,7 +216,7 @@ class ProducerCore:
             return
         self._disarm()
         if at != NEVER:
-            delay = max(at - self.clock.monotonic(), 0.0)
+            delay = max(at - self.clock.monotonic(), _SHORTEST_TIMER_SECONDS)
             self._timer = self.clock.call_later(delay, self._on_timer)
             self._timer_at = at
 

@@ -7,12 +7,12 @@ from random import Random
 from typing import TYPE_CHECKING, Final, cast
 
 from moldau.model import TopicPartition
-from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import walk_headers
 from moldau.records.batch_reader import records_of
 from moldau.testing.cleanup_history import CleanupHistory
 from moldau.testing.cluster_history import ClusterHistory
-from moldau.testing.simulated_clients import ALL, Client, Consumer, Producer, SessionBook
+from moldau.testing.simulated_clients import Consumer, WireClient
+from moldau.testing.simulated_producers import Row, SimulatedProducer
 from moldau.testing.simulated_wire import SimulatedWire, UnansweredError
 
 if TYPE_CHECKING:
@@ -26,57 +26,21 @@ StartOf = Callable[[int, TopicPartition], int | None]
 """Where the log of a partition begins at a broker; None when that is not known."""
 
 
-class KeyedProducer(Producer):
-    """Writes records and tombstones of few keys, idempotent and with acks=all."""
+class KeyedProducer(SimulatedProducer):
+    """Writes records and tombstones of few keys."""
 
-    def __init__(
-        self,
-        name: str,
-        wire: SimulatedWire,
-        cleanup: CleanupHistory,
-        random: Random,
-        *,
-        partition: TopicPartition,
-        sessions: SessionBook,
-        now: Callable[[], float],
-    ) -> None:
-        super().__init__(
-            name,
-            wire,
-            cleanup.history,
-            random,
-            partition=partition,
-            acks=ALL,
-            sessions=sessions,
-            now=now,
-        )
-        self._cleanup = cleanup
-        self._rows: list[tuple[bytes, bytes | None]] = []
+    cleanup: CleanupHistory  # set by whoever makes it
 
-    async def _deliver(self, count: int) -> None:
-        self._rows = [self._draw_row(number) for number in range(count)]
-        now_ms = self._wire.clock.now_ms()
-        batch = build_batch(
-            [(now_ms, key, value, ()) for key, value in self._rows],
-            producer_id=self._producer_id,
-            producer_epoch=0,
-            base_sequence=self._next,
-        )
-        values = [value or b"" for _, value in self._rows]
-        while not await self._send(batch, values):
-            await self._refresh(self._partition.topic)
-        self._next += count
-        self.progress += 1
-
-    def _draw_row(self, number: int) -> tuple[bytes, bytes | None]:
+    def _draw_row(self) -> Row:
         key = b"key-%d" % self._random.randrange(_KEYS)
         if self._random.random() < _TOMBSTONES:
             return key, None
-        return key, f"{self.name}:{self._next + number}".encode()
+        return key, super()._draw_row()[1]
 
-    def _accept(self, leader: int, offset: int, values: Sequence[bytes], sent_at: float) -> None:
-        super()._accept(leader, offset, values, sent_at)
-        self._cleanup.acknowledge(self._partition, offset, self._rows)
+    def _accept(self, offset: int, rows: Sequence[Row]) -> None:
+        super()._accept(offset, rows)
+        keyed = [(key or b"", value) for key, value in rows]
+        self.cleanup.acknowledge(self._partition, offset, keyed)
 
 
 class KeyedConsumer(Consumer):
@@ -132,7 +96,7 @@ class TrimmedConsumer(Consumer):
         self.position = max(self.position, start)
 
 
-class Trimmer(Client):
+class Trimmer(WireClient):
     """Asks for DeleteRecords now and then, at most up to what was promised."""
 
     def __init__(

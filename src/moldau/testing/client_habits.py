@@ -28,6 +28,8 @@ class ClientHabits:
     """`compression.type` of the topic; if it is not the producer's, a worker packs every batch."""
     most_in_flight: int = 1
     """Batches of an idempotent producer that are under way at the same time."""
+    delivery_timeout_ms: int | None = None
+    """After which producers give up a record; None for never."""
     reads_nearest: bool = False
     """Consumers read from a replica in their rack (KIP-392)."""
     group_members: int = 0
@@ -48,6 +50,7 @@ def draw_habits(random: Random) -> ClientHabits:
         codecs = tuple(Codec)
         topic_codec = random.choice(("producer", "producer", "gzip", "lz4", "uncompressed"))
     most_in_flight = random.choice((1, 1, 2, 5))
+    delivery_timeout_ms = random.choice((None, None, None, 2_500))
     reads_nearest = random.random() < 0.3
     if reads_nearest:
         options["replica.selector.class"] = _RACK_AWARE
@@ -62,6 +65,7 @@ def draw_habits(random: Random) -> ClientHabits:
         codecs=codecs,
         topic_codec=topic_codec,
         most_in_flight=most_in_flight,
+        delivery_timeout_ms=delivery_timeout_ms,
         reads_nearest=reads_nearest,
         group_members=group_members,
         fetch_max_bytes=fetch_max_bytes,

@@ -18,8 +18,9 @@ from moldau.testing.cleanup_clients import KeyedConsumer, KeyedProducer, Trimmed
 from moldau.testing.cleanup_history import CleanupHistory, from_common_start, one_by_one
 from moldau.testing.cluster_history import ClusterHistory, StoredBatch
 from moldau.testing.replica_logs import read_log, values_of
-from moldau.testing.simulated_clients import ALL, Client, Producer, SessionBook, TopicMaker
+from moldau.testing.simulated_clients import Client, TopicMaker
 from moldau.testing.simulated_machine import DATA_FOLDER, SimulatedMachine, World
+from moldau.testing.simulated_producers import AnyProducer, SimulatedProducer
 from moldau.testing.simulated_wire import SimulatedWire
 
 KEYED: Final = TopicPartition("keyed", 0)
@@ -56,6 +57,10 @@ class CleanedCluster(Protocol):
 
     def open_wire(self, name: str) -> SimulatedWire: ...
 
+    def make_producer(
+        self, name: str, partition: TopicPartition, kind: type[AnyProducer]
+    ) -> AnyProducer: ...
+
     def random_of(self, name: str) -> Random: ...
 
 
@@ -91,13 +96,13 @@ class ClusterCleanup:
             return {"retention.bytes": str(_RETENTION_BYTES), "retention.ms": "-1"}
         return {"retention.ms": "2500"}
 
-    def clients(
-        self, cluster: CleanedCluster, sessions: SessionBook, suffix: str
-    ) -> Sequence[Client]:
+    def clients(self, cluster: CleanedCluster, suffix: str) -> Sequence[Client]:
         """Those who work on these topics; the suffix of their names tells generations apart."""
         if not self.is_on:
             return ()
-        wire, random, now = cluster.open_wire, cluster.random_of, cluster.world.loop.time
+        wire, random = cluster.open_wire, cluster.random_of
+        keyed = cluster.make_producer(f"k{suffix}", KEYED, KeyedProducer)
+        keyed.cleanup = self.told
 
         def start_of(broker_id: int, partition: TopicPartition) -> int | None:
             broker = cluster.machines[broker_id].broker
@@ -105,15 +110,7 @@ class ClusterCleanup:
             return None if held is None or not held.is_leader else held.log.log_start_offset
 
         return (
-            KeyedProducer(
-                f"k{suffix}",
-                wire(f"k{suffix}"),
-                self.told,
-                random(f"k{suffix}"),
-                partition=KEYED,
-                sessions=sessions,
-                now=now,
-            ),
+            keyed,
             KeyedConsumer(
                 f"ck{suffix}",
                 wire(f"ck{suffix}"),
@@ -121,16 +118,7 @@ class ClusterCleanup:
                 random(f"ck{suffix}"),
                 partition=KEYED,
             ),
-            Producer(
-                f"at{suffix}",
-                wire(f"at{suffix}"),
-                self._history,
-                random(f"at{suffix}"),
-                partition=TRIMMED,
-                acks=ALL,
-                sessions=sessions,
-                now=now,
-            ),
+            cluster.make_producer(f"at{suffix}", TRIMMED, SimulatedProducer),
             TrimmedConsumer(
                 f"ct{suffix}",
                 wire(f"ct{suffix}"),

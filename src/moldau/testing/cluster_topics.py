@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final, cast
 from moldau.cluster import layout
 from moldau.errors import ErrorCode
 from moldau.model import TopicPartition
-from moldau.testing.simulated_clients import ALL, Producer
 from moldau.testing.simulated_operator import OperationFamily, Operator
+from moldau.testing.simulated_producers import SimulatedProducer
 
 if TYPE_CHECKING:
     from kio.schema.create_topics.v7 import CreateTopicsResponse
@@ -62,15 +62,8 @@ def _deletion_codes(answer: object) -> list[ErrorCode]:
 
 
 async def _write_some(operator: Operator, partition: TopicPartition) -> None:
-    producer = Producer(
-        f"first-{operator.name}",
-        operator.wire,
-        operator.cluster.history,
-        operator.random,
-        partition=partition,
-        acks=ALL,
-        sessions=operator.cluster,
-        now=operator.cluster.world.loop.time,
+    producer = operator.cluster.make_producer(
+        f"first-{operator.name}", partition, SimulatedProducer
     )
     await producer.write(operator.random.randint(1, 6))
 

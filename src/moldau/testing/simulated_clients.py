@@ -11,19 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final, Protocol, cast
 
+from moldau.config.client_options import ACKS_LEADER
 from moldau.errors import (
-    DuplicateSequenceError,
-    InvalidProducerEpochError,
     OffsetOutOfRangeError,
-    OutOfOrderSequenceError,
     TopicExistsError,
-    UnknownProducerIdError,
 )
 from moldau.model import TopicPartition
 from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import walk_headers
 from moldau.records.batch_reader import records_of
-from moldau.records.compression import Codec
 from moldau.testing.cluster_history import ClusterHistory
 from moldau.testing.simulated_wire import SimulatedWire, UnansweredError
 from moldau.wire.fetch_exchange import encode_fetch_request, parse_fetch_answer
@@ -33,26 +29,16 @@ from moldau.wire.produce_client import encode_produce_request, parse_produce_res
 if TYPE_CHECKING:
     from kio.schema.create_topics.v5.response import CreateTopicsResponse
     from kio.schema.find_coordinator.v3.response import FindCoordinatorResponse
-    from kio.schema.init_producer_id.v4.response import InitProducerIdResponse
     from kio.schema.offset_commit.v8.response import OffsetCommitResponse
     from kio.schema.offset_fetch.v7.response import OffsetFetchResponse
 
-PRODUCE: Final = (0, 9)
+_PRODUCE: Final = (0, 9)
 _FETCH: Final = (1, 12)
 OFFSET_COMMIT: Final = (8, 8)
 OFFSET_FETCH: Final = (9, 7)
 FIND_COORDINATOR: Final = (10, 3)
 _CREATE_TOPICS: Final = (19, 5)
-_INIT_PRODUCER_ID: Final = (22, 4)
 
-LOST_ITS_PLACE: Final = frozenset(
-    error.code.value
-    for error in (OutOfOrderSequenceError, UnknownProducerIdError, InvalidProducerEpochError)
-)
-"""What an idempotent producer is told only when a record is gone: with one request under way, or
-for the first of several when all before it are confirmed."""
-
-ALL: Final = -1
 _NO_CONFIG: Final[Mapping[str, str]] = {}
 
 
@@ -73,21 +59,28 @@ class PositionBook(Protocol):
 
 
 class Client:
-    """What all clients share: leaders, time-outs, and an end."""
+    """What all clients share: a name, progress, and an end."""
 
-    def __init__(
-        self, name: str, wire: SimulatedWire, history: ClusterHistory, random: Random
-    ) -> None:
+    def __init__(self, name: str, history: ClusterHistory, random: Random) -> None:
         self.name = name
         self.is_stopping = False
         self.is_resting = False  # a producer that rests sends nothing new
         self.progress = 0
-        self._wire = wire
         self._history = history
         self._random = random
 
     async def run(self) -> None:
         """Work until told to stop; who is only called by others has nothing to do."""
+
+
+class WireClient(Client):
+    """One that sends single requests, and sees exactly who answers what."""
+
+    def __init__(
+        self, name: str, wire: SimulatedWire, history: ClusterHistory, random: Random
+    ) -> None:
+        super().__init__(name, history, random)
+        self._wire = wire
 
     async def _leader_of(self, partition: TopicPartition) -> int:
         """Wait until somebody leads it."""
@@ -116,7 +109,7 @@ class Client:
                 await self._pause()
 
 
-class TopicMaker(Client):
+class TopicMaker(WireClient):
     """Makes a topic, however often it has to ask."""
 
     async def make(
@@ -155,11 +148,11 @@ class TopicMaker(Client):
         return code.value in (0, TopicExistsError.code.value)
 
 
-class Producer(Client):
-    """Writes `name:number` records to one partition, one batch at a time.
+class HastyProducer(WireClient):
+    """Writes `name:number` records to one partition with acks=1, one batch at a time.
 
-    With acks=all it is idempotent, and every answer is a promise. With acks=1 answers promise
-    nothing, except that whoever gives them had a session (REP-4).
+    Its answers promise nothing, except that whoever gives them had a session (REP-4): so it has to
+    know who gave each.
     """
 
     def __init__(
@@ -170,60 +163,25 @@ class Producer(Client):
         random: Random,
         *,
         partition: TopicPartition,
-        acks: int,
         sessions: SessionBook,
         now: Callable[[], float],
-        codecs: Sequence[Codec] = (Codec.NONE,),
     ) -> None:
         super().__init__(name, wire, history, random)
-        self._codecs = codecs
         self._partition = partition
-        self._acks = acks
         self._sessions = sessions
         self._now = now
-        self._producer_id = -1
         self._next = 0
-        self._first_sent_at = 0.0  # the batch that is being delivered
 
     async def run(self) -> None:
-        if self._acks == ALL:
-            await self._ask_identity()
         while not self.is_stopping:
             if not self.is_resting:
                 await self._deliver(self._random.randint(1, 3))
             await self._wire.clock.sleep(self._random.expovariate(6))
 
-    async def write(self, batches: int) -> None:
-        """So many batches, and no more."""
-        await self._ask_identity()
-        for _ in range(batches):
-            await self._deliver(self._random.randint(1, 3))
-
-    async def _ask_identity(self) -> None:
-        values: dict[str, object] = {
-            "transactional_id": None,
-            "transaction_timeout": 0,
-            "producer_id": -1,
-            "producer_epoch": -1,
-        }
-        while self._producer_id < 0:
-            answer = cast("InitProducerIdResponse", await self._ask_any(_INIT_PRODUCER_ID, values))
-            if answer.error_code.value == 0:
-                self._producer_id = answer.producer_id
-            else:
-                await self._pause()
-
     async def _deliver(self, count: int) -> None:
         values = [f"{self.name}:{self._next + number}".encode() for number in range(count)]
         now_ms = self._wire.clock.now_ms()
-        batch = build_batch(
-            [(now_ms, None, value, ()) for value in values],
-            producer_id=self._producer_id,
-            producer_epoch=0 if self._producer_id >= 0 else -1,
-            base_sequence=self._next if self._producer_id >= 0 else -1,
-            codec=self._random.choice(self._codecs),
-        )
-        self._first_sent_at = self._now()
+        batch = build_batch([(now_ms, None, value, ()) for value in values])
         while not await self._send(batch, values):
             await self._refresh(self._partition.topic)
         self._next += count
@@ -232,46 +190,25 @@ class Producer(Client):
     async def _send(self, batch: bytearray, values: Sequence[bytes]) -> bool:
         leader = await self._leader_of(self._partition)
         topics = [(self._partition.topic, [(self._partition.partition, batch)])]
-        body = encode_produce_request(PRODUCE[1], self._acks, 1500, topics)
+        body = encode_produce_request(_PRODUCE[1], ACKS_LEADER, 1500, topics)
         sent_at = self._now()
         try:
-            exchange = await self._wire.exchange(leader, *PRODUCE, body)
+            exchange = await self._wire.exchange(leader, *_PRODUCE, body)
         except UnansweredError:
             return False
-        answer = parse_produce_response(PRODUCE[1], *exchange).answers[0]
-        if answer.error_code == 0:
-            self._accept(leader, answer.base_offset, values, sent_at)
-            return True
-        if self._acks == ALL and answer.error_code in LOST_ITS_PLACE:
-            self._report_lost(answer.error_code, values)
-        # A duplicate is there, at an offset that the broker has forgotten.
-        return answer.error_code == DuplicateSequenceError.code.value
-
-    def _report_lost(self, error_code: int, values: Sequence[bytes]) -> None:
-        self._history.report(
-            "REP-3",
-            f"{self.name} is told error {error_code} for {values[0]!r}: a batch before it is gone",
-        )
-
-    def _accept(self, leader: int, offset: int, values: Sequence[bytes], sent_at: float) -> None:
-        if self._acks == ALL:
-            self._history.acknowledge(self._partition, offset, values)
-            # Sent again, it may be a batch that was committed long ago.
-            if not self._sessions.had_enough_in_sync(self._partition, self._first_sent_at):
-                self._history.report(
-                    "ISR-1",
-                    f"broker {leader} accepted {values[0]!r} for {self._partition} with acks=all, "
-                    f"and too few were in sync since {self._first_sent_at:.3f}",
-                )
-        elif not self._sessions.had_session(leader, sent_at, self._now()):
+        answer = parse_produce_response(_PRODUCE[1], *exchange).answers[0]
+        if answer.error_code:
+            return False
+        if not self._sessions.had_session(leader, sent_at, self._now()):
             self._history.report(
                 "REP-4",
                 f"broker {leader} accepted {values[0]!r} for {self._partition}, and had no "
                 f"session since {sent_at:.3f}",
             )
+        return True
 
 
-class Consumer(Client):
+class Consumer(WireClient):
     """Reads one partition from its beginning, up to the high watermark, again and again."""
 
     def __init__(
@@ -371,7 +308,7 @@ class Consumer(Client):
             self.position = max(self.position, header.next_offset)
 
 
-class Committer(Client):
+class Committer(WireClient):
     """Commits positions of a group that only grow, and looks at them now and then."""
 
     def __init__(

@@ -52,12 +52,11 @@ from moldau.testing.memory_network import MemoryHost
 from moldau.testing.operation_plan import PlannedOperation
 from moldau.testing.replica_logs import find_log_end, list_logs, read_log
 from moldau.testing.simulated_clients import (
-    ALL,
     Client,
     Committer,
     Consumer,
+    HastyProducer,
     PositionReader,
-    Producer,
     TopicMaker,
 )
 from moldau.testing.simulated_machine import (
@@ -69,7 +68,7 @@ from moldau.testing.simulated_machine import (
 )
 from moldau.testing.simulated_members import SimulatedMember
 from moldau.testing.simulated_operator import OperationFamily
-from moldau.testing.simulated_pipeline import PipelinedProducer
+from moldau.testing.simulated_producers import AnyProducer, SimulatedProducer
 from moldau.testing.simulated_wire import BrokerAddress, SimulatedWire
 from moldau.testing.virtual_loop import (
     ProcessClock,
@@ -220,6 +219,7 @@ class SimulatedCluster:
             machine.on_serving = partial(self._watch_images, machine.host)
         self.partitions = [TopicPartition(TOPIC, number) for number in range(partitions)]
         self.operations = ClusterOperations(self, operations)
+        self._bootstrap = ",".join(f"{each.host}:{PORT}" for each in self.machines.values())
         self._delays: dict[tuple[str, str], float] = {}  # of links, while nothing is wrong
         self.faults = ClusterFaults(
             self.world,
@@ -345,7 +345,18 @@ class SimulatedCluster:
         for partition in self.partitions:
             self._serve(partition)
         others = "0" + "'" * self._generation
-        self._add(self._producer(f"b{others}", self.partitions[-1], 1))
+        name = f"b{others}"
+        self._add(
+            HastyProducer(
+                name,
+                self.open_wire(name),
+                self.history,
+                self._random(name),
+                partition=self.partitions[-1],
+                sessions=self,
+                now=self.world.loop.time,
+            )
+        )
         for make, name in ((Committer, f"g{others}"), (PositionReader, f"r{others}")):
             self._add(
                 make(
@@ -358,14 +369,13 @@ class SimulatedCluster:
                 )
             )
         self._begin_group(f"m{others}")
-        for client in self.cleanup.clients(self, self, others):
+        for client in self.cleanup.clients(self, others):
             self._add(client)
 
     def _begin_group(self, name: str) -> None:
         """Members that share the partitions; some seeds have none."""
         group = GroupHistory(name, self.history.report)
         assignor = self._random(name).choice(("range", "cooperative-sticky"))
-        hosts = ",".join(f"{each.host}:{PORT}" for each in self.machines.values())
         for number in range(self.habits.group_members):
             member = f"{name}-{number}"
             self._add(
@@ -377,7 +387,7 @@ class SimulatedCluster:
                     group=group,
                     topic=TOPIC,
                     assignor=assignor,
-                    bootstrap=hosts,
+                    bootstrap=self._bootstrap,
                     make_process=self._open_process,
                     positions=self.positions,
                 )
@@ -407,7 +417,7 @@ class SimulatedCluster:
         if partition.topic != TOPIC:
             suffix = f"-{partition}"
         suffix += "'" * self._generation
-        self._add(self._producer(f"a{suffix}", partition, ALL))
+        self._add(self.make_producer(f"a{suffix}", partition))
         self._add(self._consumer(f"c{suffix}", partition))
 
     def rest(self, is_resting: bool = True) -> None:
@@ -545,19 +555,23 @@ class SimulatedCluster:
         }
         return SimulatedWire(name, host, clock, addresses, timeout_seconds=_REQUEST_SECONDS)
 
-    def _producer(self, name: str, partition: TopicPartition, acks: int) -> Producer:
-        in_flight = self.habits.most_in_flight if acks == ALL else 1
-        make = Producer if in_flight == 1 else partial(PipelinedProducer, most_in_flight=in_flight)
-        return make(
+    def make_producer(
+        self,
+        name: str,
+        partition: TopicPartition,
+        kind: type[AnyProducer] = SimulatedProducer,  # type: ignore[assignment]
+    ) -> AnyProducer:
+        """One that writes with acks=all."""
+        return kind(
             name,
-            self.open_wire(name),
             self.history,
             self._random(name),
             partition=partition,
-            acks=acks,
+            bootstrap=self._bootstrap,
+            make_process=self._open_process,
+            habits=self.habits,
             sessions=self,
             now=self.world.loop.time,
-            codecs=self.habits.codecs,
         )
 
     def _consumer(self, name: str, partition: TopicPartition) -> Consumer:

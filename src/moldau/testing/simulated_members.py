@@ -24,8 +24,8 @@ from moldau.testing.memory_network import MemoryHost
 from moldau.testing.simulated_clients import (
     FIND_COORDINATOR,
     OFFSET_COMMIT,
-    Client,
     PositionBook,
+    WireClient,
 )
 from moldau.testing.simulated_wire import SimulatedWire, UnansweredError
 from moldau.testing.virtual_loop import ProcessClock, SimulatedProcess
@@ -82,7 +82,7 @@ class _Program:
             return
 
 
-class SimulatedMember(Client):
+class SimulatedMember(WireClient):
     """One place in a group, and the consumers that have it one after the other."""
 
     def __init__(

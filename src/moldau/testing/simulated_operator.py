@@ -19,8 +19,9 @@ from moldau.errors import ErrorCode
 from moldau.model import TopicPartition
 from moldau.testing.cluster_history import ClusterHistory
 from moldau.testing.cluster_observer import ClusterObserver
-from moldau.testing.simulated_clients import Client
+from moldau.testing.simulated_clients import WireClient
 from moldau.testing.simulated_machine import SimulatedMachine, World
+from moldau.testing.simulated_producers import AnyProducer
 from moldau.testing.simulated_wire import SimulatedWire, UnansweredError
 
 TIMEOUT_SECONDS: Final = 6.0
@@ -57,6 +58,10 @@ class OperatedCluster(Protocol):
 
     def had_enough_in_sync(self, partition: TopicPartition, since: float) -> bool: ...
 
+    def make_producer(
+        self, name: str, partition: TopicPartition, kind: type[AnyProducer]
+    ) -> AnyProducer: ...
+
     def open_wire(self, name: str) -> SimulatedWire:
         """The connections of one more client."""
         ...
@@ -66,7 +71,7 @@ class OperatedCluster(Protocol):
         ...
 
 
-class Operator(Client):
+class Operator(WireClient):
     """Does one operation. `random` decides all that it chooses."""
 
     def __init__(self, name: str, cluster: OperatedCluster, random: Random) -> None:

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Final
 
-from mutants.catalogue import cluster, deletion, groups, replicas, replication, sessions, storage
+from mutants.catalogue import (
+    clients,
+    cluster,
+    deletion,
+    groups,
+    replicas,
+    replication,
+    sessions,
+    storage,
+)
 from mutants.mutant import Mutant
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
@@ -15,6 +24,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *deletion.MUTANTS,
     *storage.MUTANTS,
     *groups.MUTANTS,
+    *clients.MUTANTS,
 )
 
 

@@ -68,6 +68,11 @@ class PartitionQueue(Generic[P]):
         self._numbers = PartitionNumbers()
 
     @property
+    def identity(self) -> ProducerIdentity | None:
+        """As whom its batches are numbered; None until the first one was."""
+        return self._numbers.identity
+
+    @property
     def is_idle(self) -> bool:
         return not self.waiting and not self.under_way
 

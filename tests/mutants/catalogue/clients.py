@@ -1,0 +1,92 @@
+"""Producers: the order and the numbers of batches, whatever comes back."""
+
+from __future__ import annotations
+
+from mutants.mutant import Edit, Mutant, Seeds
+
+_QUEUE = "moldau.client.rules.partition_queue"
+_BATCHES = "moldau.client.rules.producer_batches"
+_VERDICTS = "moldau.client.rules.verdicts"
+_UNIT = "unit/client/rules"
+_STORIES = f"{_UNIT}/test_producer_machine.py"
+_MODEL = f"{_UNIT}/test_producer_machine_model.py"
+
+MUTANTS = (
+    Mutant(
+        name="a-batch-is-numbered-anew-each-time-it-is-sent",
+        rule="SEQ-1",
+        breaks="a batch whose answer got lost comes again under a number of its own",
+        edits=(
+            Edit(
+                _QUEUE,
+                "if newest is not None and batch.identity is None:",
+                "if newest is not None:",
+            ),
+        ),
+        seeds=Seeds(count=10),
+        tests=(
+            f"{_STORIES}::test_a_lost_answer_is_given_again_when_the_batch_comes_again",
+            _MODEL,
+        ),
+    ),
+    Mutant(
+        name="a-batch-that-comes-back-goes-to-the-end",
+        rule="SEQ-1",
+        breaks="a batch that is sent again is behind those that were sent after it",
+        edits=(
+            Edit(
+                _QUEUE,
+                "            if other.first_number > batch.first_number:\n"
+                "                break\n"
+                "            place += 1\n",
+                "            place += 1\n",
+            ),
+        ),
+        tests=(f"{_UNIT}/test_partition_queue.py::test_one_that_comes_back_takes_its_old_place",),
+    ),
+    Mutant(
+        name="batches-leave-while-others-come-back",
+        rule="SEQ-1",
+        breaks="after one came back, the next leave before all under way have come back",
+        edits=(
+            Edit(_QUEUE, "            not self._is_recovering\n            and ", "            "),
+        ),
+        tests=(f"{_UNIT}/test_partition_queue.py",),
+    ),
+    Mutant(
+        name="a-new-epoch-is-the-old-one",
+        rule="SEQ-1",
+        breaks="after a gap the numbers begin at 0 again, in the same epoch",
+        edits=(
+            Edit(
+                _BATCHES,
+                "ProducerIdentity(newest.id, self.identity.epoch + 1)",
+                "ProducerIdentity(newest.id, self.identity.epoch)",
+            ),
+        ),
+        tests=(
+            f"{_UNIT}/test_producer_batches.py::"
+            "test_a_restart_begins_the_next_epoch_and_numbers_what_waits_from_0",
+        ),
+    ),
+    Mutant(
+        name="several-batches-begin-an-epoch",
+        rule="SEQ-4",
+        breaks="more than one batch is under way before the first of an epoch was confirmed",
+        edits=(Edit(_BATCHES, "return self._is_known or self.identity is None", "return True"),),
+        tests=(f"{_STORIES}::test_the_first_batch_goes_alone_and_the_next_five_together",),
+    ),
+    Mutant(
+        name="a-gap-begins-an-epoch-at-once",
+        rule="SEQ-1",
+        breaks="a batch that is out of order because one before it comes again begins a new epoch",
+        edits=(
+            Edit(
+                _VERDICTS,
+                "restart_numbers=is_oldest)",
+                "restart_numbers=True)",
+            ),
+        ),
+        tests=(f"{_UNIT}/test_verdicts.py",),
+    ),
+)

@@ -24,7 +24,7 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 
-$(VENV)/.core: pyproject.toml setup.py src/moldau/records/_codec_native.pyx src/moldau/records/_columns.pxi | $(BIN)/python
+$(VENV)/.core: pyproject.toml setup.py src/moldau/records/_codec_native.pyx src/moldau/records/_columns.pxi src/moldau/wire/_frames_native.pyx | $(BIN)/python
 	@echo "installing Moldau into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --editable .
 	@touch $@
@@ -102,4 +102,4 @@ stubs: $(VENV)/.dev ## Write the type stubs of the blocking client anew from the
 clean: ## Remove what make and the tests made
 	rm -rf $(VENV) $(VENV)-spark-* build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src -name '*.so' -delete
-	find src -name '_codec_native.c' -delete
+	find src -name '_codec_native.c' -delete -o -name '_frames_native.c' -delete

@@ -1,4 +1,5 @@
-"""Builds the record codec; without a compiler its twin in Python serves (records/codec.py)."""
+"""Builds what is written in Cython; without a compiler the twins in Python serve (records/codec.py,
+wire/quick_frames.py)."""
 
 from setuptools import Extension, setup
 
@@ -10,6 +11,12 @@ setup(
             depends=["src/moldau/records/_columns.pxi"],
             optional=True,
             extra_compile_args=["-O3", "-g0"],
-        )
+        ),
+        Extension(
+            "moldau.wire._frames_native",
+            ["src/moldau/wire/_frames_native.pyx"],
+            optional=True,
+            extra_compile_args=["-O2", "-g0"],
+        ),
     ]
 )

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from moldau.errors import MalformedFrameError, UnsupportedVersionError
+from moldau.wire import quick_frames
 from moldau.wire.apis import FETCH
 from moldau.wire.endpoints import NodeEndpoint, encode_endpoints_tag, encode_leader
 from moldau.wire.headers import response_prefix
@@ -38,6 +39,7 @@ from moldau.wire.primitives import (
     read_tagged_fields,
     read_uuid,
     skip_tagged_fields,
+    uuid_of,
 )
 
 FIRST_VERSION: Final = 4
@@ -171,6 +173,11 @@ def parse_fetch_request(version: int, frame: memoryview, position: int) -> Fetch
     """The request whose body starts at the position."""
     if not FIRST_VERSION <= version <= LAST_VERSION:
         raise UnsupportedVersionError(f"Fetch has no version {version}")
+    usual = quick_frames.parse_fetch(
+        version, frame, position, FetchRequest, FetchTopic, FetchPartition, uuid_of
+    )
+    if usual is not None:
+        return usual
     try:
         return _parse(version, frame, position)
     except READ_ERRORS as error:

@@ -15,6 +15,7 @@ import struct
 from typing import Final, NamedTuple
 
 from moldau.errors import MalformedFrameError
+from moldau.wire import quick_frames
 from moldau.wire.apis import API_VERSIONS, FIRST_FLEXIBLE, NEVER
 from moldau.wire.primitives import skip_tagged_fields
 
@@ -42,6 +43,10 @@ class RequestHeader(NamedTuple):
 
 def read_request_header(frame: memoryview) -> tuple[RequestHeader, int]:
     """The header, and the position of the body. An unknown API is taken to have header v1."""
+    return quick_frames.read_header(frame, FIRST_FLEXIBLE, RequestHeader) or _read_in_full(frame)
+
+
+def _read_in_full(frame: memoryview) -> tuple[RequestHeader, int]:
     try:
         api_key, api_version, correlation_id, length = _REQUEST.unpack_from(frame)
         position = _REQUEST_BYTES

@@ -178,11 +178,11 @@ def read_uuid(frame: memoryview, position: int) -> tuple[UUID | None, int]:
     raw = bytes(frame[position:end])
     if len(raw) < UUID_BYTES:
         raise MalformedFrameError(f"id ends at {end} of {len(frame)} bytes")
-    return _uuid_of(raw), end
+    return uuid_of(raw), end
 
 
 @lru_cache(maxsize=_REMEMBERED_UUIDS)
-def _uuid_of(raw: bytes) -> UUID | None:
+def uuid_of(raw: bytes) -> UUID | None:
     """Remembered, since making a UUID costs more than the rest of a request."""
     return None if raw == _ZERO_UUID_BYTES else UUID(bytes=raw)
 

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from moldau.errors import MalformedFrameError, UnsupportedVersionError
+from moldau.wire import quick_frames
 from moldau.wire.apis import PRODUCE
 from moldau.wire.endpoints import NodeEndpoint, encode_endpoints_tag, encode_leader
 from moldau.wire.headers import response_prefix
@@ -32,6 +33,7 @@ from moldau.wire.primitives import (
     encode_uuid,
     read_uuid,
     skip_tagged_fields,
+    uuid_of,
 )
 
 FIRST_VERSION: Final = 3
@@ -95,6 +97,11 @@ def parse_produce_request(version: int, frame: memoryview, position: int) -> Pro
     """The request whose body starts at the position."""
     if not FIRST_VERSION <= version <= LAST_VERSION:
         raise UnsupportedVersionError(f"Produce has no version {version}")
+    usual = quick_frames.parse_produce(
+        version, frame, position, ProduceRequest, ProduceTopic, uuid_of
+    )
+    if usual is not None:
+        return usual
     try:
         return _parse(version, frame, position)
     except READ_ERRORS as error:

@@ -40,6 +40,8 @@ from .strategies import (
     written_by_kio,
 )
 
+pytestmark = pytest.mark.usefixtures("each_reader")
+
 FETCH = 1
 VERSIONS = range(FIRST_VERSION, LAST_VERSION + 1)
 

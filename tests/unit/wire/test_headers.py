@@ -26,6 +26,8 @@ from moldau.wire.headers import (
 
 from .strategies import integers_of, texts
 
+pytestmark = pytest.mark.usefixtures("each_reader")
+
 api_keys = st.sampled_from(sorted(FIRST_FLEXIBLE)) | integers_of(16)
 request_headers = st.builds(
     RequestHeader, api_keys, integers_of(16), integers_of(32), st.none() | texts

@@ -38,6 +38,8 @@ from .strategies import (
     written_by_kio,
 )
 
+pytestmark = pytest.mark.usefixtures("each_reader")
+
 PRODUCE = 0
 VERSIONS = range(FIRST_VERSION, LAST_VERSION + 1)
 

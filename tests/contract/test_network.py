@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from moldau.clock import Clock
+from moldau.errors import InvariantViolation
 from moldau.net.connection import COPIED_BYTES
-from moldau.net.port import Accept, Channel, Connection, Network, Server
+from moldau.net.port import MOST_OWED_ANSWERS, Accept, Channel, Connection, Network, Server
 from moldau.net.sockets import SocketNetwork
 from moldau.storage.files import Files, FileSlice, RealFiles
 from moldau.testing.manual_clock import ManualClock, wait_until_idle
@@ -72,6 +73,10 @@ class Receiver:
     def skip(self) -> None:
         self._waiting = False
         self.connection.skip_answer()
+
+    def owe(self) -> None:
+        self._waiting = False
+        self.connection.owe_answer()
 
     def on_client_gone(self) -> None:
         assert not self.closed, "the client's end was told after the connection's"
@@ -455,6 +460,115 @@ def test_a_client_that_floods_has_to_wait_while_its_first_request_is_worked_on(
             await receiver.wait_for_frames(number)
             receiver.skip()
         await flooding
+
+    perform(story)
+
+
+# Answers that are owed
+
+
+def test_frames_follow_while_answers_are_owed_and_these_leave_in_order(perform: Perform) -> None:
+    async def story(stage: Stage) -> None:
+        await stage.listen()
+        channel, receiver = await stage.connect_and_accept()
+        for number in range(3):
+            await channel.send(framed(b"%d" % number))
+            await receiver.wait_for_frames(number + 1)
+            receiver.owe()
+        for number in range(3):
+            receiver.connection.send_owed(framed(b"answer %d" % number))
+        for number in range(3):
+            assert await channel.receive() == b"answer %d" % number
+        await channel.send(framed(b"last"))
+        await receiver.wait_for_frames(4)
+        receiver.answer(b"to the last")
+        assert await channel.receive() == b"to the last"
+
+    perform(story)
+
+
+def test_no_frame_comes_while_too_many_answers_are_owed(perform: Perform) -> None:
+    async def story(stage: Stage) -> None:
+        await stage.listen()
+        channel, receiver = await stage.connect_and_accept()
+        for number in range(MOST_OWED_ANSWERS + 2):
+            await channel.send(framed(b"%d" % number))
+        for number in range(MOST_OWED_ANSWERS):
+            await receiver.wait_for_frames(number + 1)
+            receiver.owe()
+        await wait_until_idle()
+        assert len(receiver.frames) == MOST_OWED_ANSWERS
+        for number in range(2):
+            receiver.connection.send_owed(framed(b"%d" % number))
+            await receiver.wait_for_frames(MOST_OWED_ANSWERS + number + 1)
+            receiver.owe()
+            assert await channel.receive() == b"%d" % number
+
+    perform(story)
+
+
+def test_an_owed_answer_leaves_while_the_next_frame_is_worked_on(perform: Perform) -> None:
+    async def story(stage: Stage) -> None:
+        await stage.listen()
+        channel, receiver = await stage.connect_and_accept()
+        await channel.send(framed(b"first"))
+        await receiver.wait_for_frames(1)
+        receiver.owe()
+        await channel.send(framed(b"second"))
+        await receiver.wait_for_frames(2)
+        receiver.connection.send_owed(framed(b"to the first"))
+        assert await channel.receive() == b"to the first"
+        receiver.answer(b"to the second")
+        assert await channel.receive() == b"to the second"
+
+    perform(story)
+
+
+def test_a_client_that_goes_while_an_answer_is_owed_is_noticed_once(perform: Perform) -> None:
+    async def story(stage: Stage) -> None:
+        await stage.listen()
+        channel, receiver = await stage.connect_and_accept()
+        await channel.send(framed(b"?"))
+        await receiver.wait_for_frames(1)
+        receiver.owe()
+        await channel.close()
+        await receiver.wait_until_gone()
+        assert not receiver.closed
+        receiver.connection.send_owed(())
+        await receiver.wait_until_closed()
+        assert (receiver.gone, receiver.closed) == (1, 1)
+
+    perform(story)
+
+
+def test_frames_that_came_before_the_client_went_follow_when_nothing_is_owed_any_more(
+    perform: Perform,
+) -> None:
+    async def story(stage: Stage) -> None:
+        await stage.listen()
+        channel, receiver = await stage.connect_and_accept()
+        for number in range(MOST_OWED_ANSWERS + 1):
+            await channel.send(framed(b"%d" % number))
+        for number in range(MOST_OWED_ANSWERS):
+            await receiver.wait_for_frames(number + 1)
+            receiver.owe()
+        await channel.close()
+        await receiver.wait_until_gone()
+        for _ in range(MOST_OWED_ANSWERS):
+            receiver.connection.send_owed(())
+        await receiver.wait_for_frames(MOST_OWED_ANSWERS + 1)
+        receiver.skip()
+        await receiver.wait_until_closed()
+
+    perform(story)
+
+
+def test_an_answer_that_nobody_is_owed_breaks_a_rule(perform: Perform) -> None:
+    async def story(stage: Stage) -> None:
+        await stage.listen()
+        _, receiver = await stage.connect_and_accept()
+        with pytest.raises(InvariantViolation, match="NET-1"):
+            receiver.connection.send_owed(())
 
     perform(story)
 

@@ -1,7 +1,9 @@
 """From a frame to its handler and back.
 
 A shell: one `RequestPump` behind each connection. A handler that answers at once costs no task;
-one that has to wait gets a task owned by the broker, cancelled when its client goes.
+one that has to wait gets a task owned by the broker, cancelled when its client goes. While produced
+batches wait for the replicas, the next ones are appended (`owed_answers`); every other request
+waits until all before it is answered.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from types import ModuleType
 from typing import Any, Final, Protocol, cast
 
 from moldau.broker.api import ServedApi
+from moldau.broker.owed_answers import LaterAnswer, OwedAnswer, OwedAnswers
 from moldau.broker.request_context import RequestContext
 from moldau.broker.services import Services
 from moldau.errors import MalformedFrameError
@@ -43,7 +46,7 @@ Values = Mapping[str, object]
 
 class Handler(Protocol):
     """A module of `broker.handlers`. One that reads and writes its frames itself has
-    `handle_frame(frame, position, context) -> Answer | Awaitable[Answer]` instead."""
+    `handle_frame(frame, position, context) -> Answer | Awaitable[Answer] | LaterAnswer` instead."""
 
     API: ServedApi
 
@@ -72,13 +75,15 @@ class DispatchTable:
 
 
 class RequestPump:
-    """The receiver behind one connection; it answers one request at a time."""
+    """The receiver behind one connection; it answers one request at a time, but for Produce."""
 
     __slots__ = (
         "_client_is_gone",
         "_connection",
         "_held",
         "_is_held",
+        "_owed",
+        "_owed_tasks",
         "_services",
         "_supervisor",
         "_table",
@@ -100,14 +105,21 @@ class RequestPump:
         self._client_is_gone = False  # nobody waits for answers; what was sent is still done
         self._is_held = False
         self._held: memoryview | None = None  # one at most: no second frame before an answer
+        self._owed: OwedAnswers | None = None  # made when there is something for the first time
+        self._owed_tasks: dict[asyncio.Task[None], None] = {}  # of what is owed
 
     def hold(self) -> None:
         """Keep the first request until `release`: the broker is still starting."""
         self._is_held = True
 
     def release(self) -> None:
-        frame, self._held, self._is_held = self._held, None, False
-        if frame is not None:
+        self._is_held = False
+        self._take_up()
+
+    def _take_up(self) -> None:
+        frame = self._held
+        if frame is not None and not self._is_held:
+            self._held = None
             self.on_frame(frame)
 
     def on_frame(self, frame: memoryview) -> None:
@@ -125,6 +137,9 @@ class RequestPump:
             if not connection.is_heard and header.api_key not in _SENT_AND_GONE:
                 connection.skip_answer()  # it only asks, and nobody is left to be told
                 return
+            if self._owed and header.api_key != PRODUCE.key:
+                self._held = frame  # it may be about what was produced
+                return
             context = RequestContext(header, connection, self._services)
             answer = _begin(module, frame, position, context)
         except MalformedFrameError as error:
@@ -134,14 +149,24 @@ class RequestPump:
             _log.exception("a request of %s failed", connection.id)
             connection.close("internal error")
             return
-        if answer is None:
-            connection.skip_answer()
-        elif isinstance(answer, list):
+        if isinstance(answer, list) and not self._owed:
             connection.send(answer)
         else:
-            self._task = self._supervisor.spawn(
-                f"{module.API.name} of {connection.id}", self._finish(answer)
-            )
+            self._take(module, answer)
+
+    def _take(
+        self, module: ModuleType, answer: list[Chunk] | Awaitable[Answer] | LaterAnswer | None
+    ) -> None:
+        """An answer that does not leave at once."""
+        if answer is None:
+            self._connection.skip_answer()
+        elif isinstance(answer, list):
+            self._send(answer)
+        elif isinstance(answer, LaterAnswer):
+            self._owe(module, answer)
+        else:
+            name = f"{module.API.name} of {self._connection.id}"
+            self._task = self._supervisor.spawn(name, self._finish(answer))
             if self._client_is_gone:
                 self._end_task()
 
@@ -163,7 +188,44 @@ class RequestPump:
         if chunks is None:
             self._connection.skip_answer()
         else:
+            self._send(chunks)
+
+    def _send(self, chunks: Sequence[Chunk]) -> None:
+        if self._owed:  # it leaves behind those
+            self._owed.settle(self._owed.owe(), chunks)
+            self._connection.owe_answer()
+        else:
             self._connection.send(chunks)
+
+    def _owe(self, module: ModuleType, answer: LaterAnswer) -> None:
+        owed = self._owed
+        if owed is None:
+            owed = self._owed = OwedAnswers()
+        name = f"{module.API.name} of {self._connection.id}"
+        work = self._finish_owed(owed, owed.owe(), answer.work)
+        task = self._supervisor.spawn(name, work)
+        self._owed_tasks[task] = None
+        if self._client_is_gone:
+            _cancel_soon(task)
+        self._connection.owe_answer()
+
+    async def _finish_owed(
+        self, owed: OwedAnswers, place: OwedAnswer, work: Awaitable[Answer]
+    ) -> None:
+        chunks: Answer = None
+        try:
+            chunks = await work
+        except Exception:  # noqa: BLE001 as above
+            _log.exception("a request of %s failed", self._connection.id)
+            self._connection.close("internal error")
+        finally:
+            task = asyncio.current_task()
+            if task is not None:
+                self._owed_tasks.pop(task, None)
+            for leaving in owed.settle(place, chunks or ()):
+                self._connection.send_owed(leaving)
+            if not owed:
+                self._take_up()
 
     def on_client_gone(self) -> None:
         self._client_is_gone = True
@@ -176,19 +238,26 @@ class RequestPump:
     def _end_task(self) -> None:
         """Nobody waits for the answer. A handler that has to finish its work first does so."""
         if self._task is not None:
-            # Not before its first step, which is scheduled already: a handler that has never
-            # begun could not clean up after itself.
-            asyncio.get_running_loop().call_soon(self._task.cancel)
+            _cancel_soon(self._task)
+        for task in self._owed_tasks:
+            _cancel_soon(task)
+
+
+def _cancel_soon(task: asyncio.Task[None]) -> None:
+    # Not before its first step, which is scheduled already: a handler that has never begun could
+    # not clean up after itself.
+    asyncio.get_running_loop().call_soon(task.cancel)
 
 
 def _begin(
     module: ModuleType, frame: memoryview, position: int, context: RequestContext
-) -> list[Chunk] | Awaitable[Answer] | None:
+) -> list[Chunk] | Awaitable[Answer] | LaterAnswer | None:
     if not module.API.by_hand:
         return _answer(cast(Handler, module), frame, position, context)
     if len(frame) > MAX_FETCH_REQUEST_BYTES and context.header.api_key != PRODUCE.key:
         raise MalformedFrameError(f"a {module.API.name} of {len(frame)} bytes is too large")
-    answer: list[Chunk] | Awaitable[Answer] | None = module.handle_frame(frame, position, context)
+    answer: list[Chunk] | Awaitable[Answer] | LaterAnswer | None
+    answer = module.handle_frame(frame, position, context)
     return answer
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from moldau.errors import InvariantViolation
-from moldau.net.port import Chunk, ConnectionLimits, FrameReceiver, Range
+from moldau.net.port import MOST_OWED_ANSWERS, Chunk, ConnectionLimits, FrameReceiver, Range
 
 _LENGTH = struct.Struct(">i")
 
@@ -47,6 +47,8 @@ _MAX_GATHER: Final = 64
 _PEER_IS_GONE: Final = (errno.EPIPE, errno.ECONNRESET)
 _BYTES_TYPES: Final = (bytes, bytearray, memoryview)
 
+_InMemory = bytes | bytearray | memoryview
+
 
 class SocketConnection:
     """The broker's end of one TCP connection."""
@@ -63,6 +65,8 @@ class SocketConnection:
         "_on_gone",
         "_output",
         "_output_bytes",
+        "_owed",
+        "_process_is_due",
         "_processing",
         "_reading",
         "_receiver",
@@ -111,9 +115,11 @@ class SocketConnection:
         self._start = 0
         self._end = 0
         self._busy = False  # a frame is with the receiver, its view is in use
+        self._owed = 0  # answers to frames that were given back without one
+        self._process_is_due = False  # in the next turn of the loop
         self._processing = False  # guards against re-entry when `send` is called inside `on_frame`
-        self._output: deque[memoryview | Range] = deque()
-        self._output_bytes = 0  # of the memoryviews and ranges in the deque
+        self._output: deque[Chunk] = deque()
+        self._output_bytes = 0  # of what is in the deque
         self._reading = False
         self._writing = False
         self._ended = False  # the client has closed; frames it sent before are still to come
@@ -121,7 +127,7 @@ class SocketConnection:
 
     @property
     def is_busy(self) -> bool:
-        return self._busy
+        return self._busy or self._owed > 0
 
     def begin(self, receiver: FrameReceiver) -> None:
         self._receiver = receiver
@@ -165,12 +171,12 @@ class SocketConnection:
     def _on_end(self, reason: str = "closed by the client") -> None:
         """The client has closed. What it sent before counts: acks=0 means send and go."""
         has_frames = self._output_bytes >= OUTPUT_PAUSE_BYTES and self._start < self._end
-        if not self._busy and not has_frames:
+        if not self.is_busy and not has_frames:
             self.close(reason)
             return
         self._ended = True
         self._disarm_reader()
-        if self._busy and self._receiver is not None:
+        if self.is_busy and self._receiver is not None:
             self._receiver.on_client_gone()
 
     def _receive_limit(self) -> int:
@@ -195,6 +201,9 @@ class SocketConnection:
         receiver = self._receiver
         if self._processing or receiver is None:
             return
+        if self._owed >= MOST_OWED_ANSWERS:
+            self._go_on()
+            return
         self._processing = True
         try:
             while not self._closed and not self._busy and self._output_bytes < OUTPUT_PAUSE_BYTES:
@@ -212,6 +221,8 @@ class SocketConnection:
                 self._busy = True
                 self.frames += 1
                 receiver.on_frame(self._view[start + 4 : frame_end])
+                if self._start == self._end or self._owed >= MOST_OWED_ANSWERS:
+                    break
         finally:
             self._processing = False
         if not self._closed:
@@ -224,16 +235,20 @@ class SocketConnection:
             self._flush()
         if self._busy or self._closed or self._output_bytes >= OUTPUT_PAUSE_BYTES:
             return
+        if self._owed >= MOST_OWED_ANSWERS:
+            return  # whatever comes next, comes with an answer that is owed
         if was_paused:
             # All went out at once. The buffer may hold further frames, for which no event will
             # come; the other connections get their turn before them.
             self._loop.call_soon(self._process)
         elif self._ended:
-            if not self._output:  # a client that has shut down its side may still read answers
+            # A client that has shut down its side may still read answers.
+            if not self._output and not self._owed:
                 self.close("closed by the client")
         else:
             self._make_room()
-            self._arm_reader()
+            if not self._reading:
+                self._arm_reader()
 
     def _make_room(self) -> None:
         """Keep place for the rest of the next frame; grow only as its bytes arrive (NET-2).
@@ -241,11 +256,12 @@ class SocketConnection:
         Called after `_process` found the next frame incomplete, so its length is a legal one.
         """
         available = self._end - self._start
-        if self._end == len(self._buffer) < BUSY_BUFFER_BYTES:
+        buffer_bytes = len(self._buffer)
+        if self._end == buffer_bytes < BUSY_BUFFER_BYTES:
             self._replace_buffer(BUSY_BUFFER_BYTES)
         if not available:
             self._start = self._end = 0
-            if len(self._buffer) > KEPT_BUFFER_BYTES:
+            if buffer_bytes > KEPT_BUFFER_BYTES:
                 self._replace_buffer(INITIAL_BUFFER_BYTES)
             return
         needed = 4 + self._next_frame_bytes() if available >= 4 else INITIAL_BUFFER_BYTES
@@ -275,22 +291,46 @@ class SocketConnection:
     # Output
 
     def send(self, chunks: Sequence[Chunk]) -> None:
-        if self._closed:
-            return
-        if not self.is_heard:
-            chunks = ()
-        for chunk in chunks:
-            if isinstance(chunk, _BYTES_TYPES):
-                self._output.append(memoryview(chunk))
-                self._output_bytes += len(chunk)
-            else:
-                self._output.append(chunk)
-                self._output_bytes += chunk.length
-        self._answered()
+        if not self._closed:
+            self._queue(chunks)
+            self._answered()
+
+    def _queue(self, chunks: Sequence[Chunk]) -> None:
+        if self.is_heard:
+            output_bytes = self._output_bytes
+            for chunk in chunks:
+                output_bytes += len(chunk) if isinstance(chunk, _BYTES_TYPES) else chunk.length
+            self._output.extend(chunks)
+            self._output_bytes = output_bytes
 
     def skip_answer(self) -> None:
         if not self._closed:
             self._answered()
+
+    def owe_answer(self) -> None:
+        if not self._closed:
+            self._owed += 1
+            self._answered()
+
+    def send_owed(self, chunks: Sequence[Chunk]) -> None:
+        if self._closed:
+            return
+        if not self._owed:
+            raise InvariantViolation(f"NET-1: connection {self.id}: an answer that is not owed")
+        self._owed -= 1
+        self._queue(chunks)
+        # One record at the replicas may answer many requests: they leave together.
+        if not self._process_is_due:
+            self._process_is_due = True
+            self._loop.call_soon(self._process_in_turn)
+
+    def _process_in_turn(self) -> None:
+        self._process_is_due = False
+        if not self._closed and not self._processing:
+            if self._busy:
+                self._go_on()
+            else:
+                self._process()
 
     def _answered(self) -> None:
         if not self._busy:
@@ -306,7 +346,7 @@ class SocketConnection:
         try:
             while output and turn > 0:
                 first = output[0]
-                if isinstance(first, memoryview) or first.length <= COPIED_BYTES:
+                if isinstance(first, _BYTES_TYPES) or first.length <= COPIED_BYTES:
                     sent = self._send_views()
                 else:
                     sent = self._send_range(first)
@@ -333,30 +373,34 @@ class SocketConnection:
     def _send_views(self) -> int:
         """Send what is in memory, and small ranges, up to the first large range."""
         output = self._output
-        if len(output) == 1 and isinstance(output[0], memoryview):  # what nearly every answer is
-            view = output[0]
-            sent = self._socket.send(view)
-            if sent == len(view):
+        first = output[0]
+        if len(output) == 1 and isinstance(first, bytes):  # what nearly every answer is
+            sent = self._socket.send(first)
+            if sent == len(first):
                 output.clear()
             else:
-                output[0] = view[sent:]
+                output[0] = memoryview(first)[sent:]
             return sent
-        views: list[memoryview] = []
-        more = 0
+        views: list[_InMemory] = []
+        size_bytes = more = 0
         for place, chunk in enumerate(output):
-            if not isinstance(chunk, memoryview):
+            if not isinstance(chunk, _BYTES_TYPES):
                 if chunk.length > COPIED_BYTES:
                     more = _MSG_MORE
                     break
                 chunk = output[place] = _read_whole(chunk)
             views.append(chunk)
+            size_bytes += len(chunk)
             if len(views) == _MAX_GATHER:
                 break
         sent = self._socket.sendmsg(views, (), more)
+        if sent == size_bytes and len(views) == len(output):
+            output.clear()
+            return sent
         left = sent
         for view in views:
             if left < len(view):
-                output[0] = view[left:]
+                output[0] = memoryview(view)[left:]
                 break
             left -= len(view)
             output.popleft()
@@ -413,11 +457,11 @@ class SocketConnection:
             self._receiver.on_closed()
 
 
-def _read_whole(chunk: Range) -> memoryview:
+def _read_whole(chunk: Range) -> bytes:
     data = chunk.read()
     if len(data) != chunk.length:
         raise OSError(0, "a file range is shorter than announced")
-    return memoryview(data)
+    return data
 
 
 class _Rest:

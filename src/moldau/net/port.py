@@ -6,19 +6,26 @@ it inside one process, where links can be cut and delayed.
 
 Rules that every implementation keeps, and the broker relies on:
 
-1. One frame at a time: after `on_frame` the connection gives no further frame before `send` or
-   `skip_answer` was called for it. So answers leave in the order of their requests, and a client
-   that does not read its answers is not read from.
+1. One frame at a time: after `on_frame` the connection gives no further frame before `send`,
+   `skip_answer` or `owe_answer` was called for it. So answers leave in the order of their requests,
+   and a client that does not read its answers is not read from.
 2. The frame is a writable view that stays valid until that call; afterwards it must not be used.
 3. `on_closed` is called exactly once, and nothing is called after it.
 4. What a client sent before it closed counts: its frames are still handed over, one after the
    other, and answers to it are dropped (NET-4). `on_client_gone` says that this has begun.
+5. Answers that are owed leave in the order in which the receiver gives them to `send_owed`: that of
+   their frames. No frame comes while `MOST_OWED_ANSWERS` are owed, and no answer to another frame
+   may be sent before them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
+
+MOST_OWED_ANSWERS: Final = 32
+"""A client with more requests in flight than this waits for its first answers. Each of them holds
+what its answer will say, and no records."""
 
 
 class Range(Protocol):
@@ -66,6 +73,14 @@ class Connection(Protocol):
         """The current frame wants no answer (produce with acks=0)."""
         ...
 
+    def owe_answer(self) -> None:
+        """The current frame is dealt with, and the next may come; its answer follows later."""
+        ...
+
+    def send_owed(self, chunks: Sequence[Chunk]) -> None:
+        """The answer to the oldest frame whose answer is owed; no chunks where it has none."""
+        ...
+
     def close(self, reason: str) -> None:
         """End it now; what was not sent is lost."""
         ...
@@ -79,9 +94,10 @@ class FrameReceiver(Protocol):
         ...
 
     def on_client_gone(self) -> None:
-        """The client has closed while a frame was worked on: nobody waits for an answer.
+        """The client has closed while an answer was worked on or owed: nobody waits for it.
 
-        The frame ends with `send` or `skip_answer` as ever; frames that came before the end follow.
+        The frame ends with `send` or `skip_answer` as ever, and what is owed with `send_owed`;
+        frames that came before the end follow.
         At most once, and before `on_closed`.
         """
         ...

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from moldau.clock import Clock
 from moldau.errors import InvariantViolation
-from moldau.net.port import Chunk, ConnectionLimits, FrameReceiver, Range
+from moldau.net.port import MOST_OWED_ANSWERS, Chunk, ConnectionLimits, FrameReceiver, Range
 from moldau.testing.memory_pipe import Pipe, Signal
 
 _LENGTH = struct.Struct(">i")
@@ -82,6 +82,7 @@ class MemoryConnection:
         self._reader = _FrameReader(inbound)
         self._receiver: FrameReceiver | None = None
         self._frame: bytearray | None = None  # with the receiver, until it answers
+        self._owed = 0  # answers to frames that were given back without one
         self._advancing = False  # guards against re-entry when `send` is called inside `on_frame`
         self._outgoing: deque[memoryview | Range] = deque()
         self._is_client_gone = False  # and the receiver was told
@@ -89,7 +90,7 @@ class MemoryConnection:
 
     @property
     def is_busy(self) -> bool:
-        return self._frame is not None
+        return self._frame is not None or self._owed > 0
 
     @property
     def is_heard(self) -> bool:
@@ -105,18 +106,34 @@ class MemoryConnection:
         self._outbound.on_room = self._advance
 
     def send(self, chunks: Sequence[Chunk]) -> None:
-        if self._closed:
-            return
+        if not self._closed:
+            self._queue(chunks)
+            self._answered()
+
+    def _queue(self, chunks: Sequence[Chunk]) -> None:
         for chunk in chunks:
             if isinstance(chunk, bytes | bytearray | memoryview):
                 self._outgoing.append(memoryview(bytes(chunk)))
             else:
                 self._outgoing.append(chunk)
-        self._answered()
 
     def skip_answer(self) -> None:
         if not self._closed:
             self._answered()
+
+    def owe_answer(self) -> None:
+        if not self._closed:
+            self._owed += 1
+            self._answered()
+
+    def send_owed(self, chunks: Sequence[Chunk]) -> None:
+        if self._closed:
+            return
+        if not self._owed:
+            raise InvariantViolation(f"NET-1: connection {self.id}: an answer that is not owed")
+        self._owed -= 1
+        self._queue(chunks)
+        self._advance()
 
     def _answered(self) -> None:
         if self._frame is None:
@@ -144,6 +161,8 @@ class MemoryConnection:
 
     def _find_frame(self) -> bytearray | None:
         if self._closed or self._frame is not None or self._outgoing:
+            return None
+        if self._owed >= MOST_OWED_ANSWERS:
             return None
         try:
             return self._reader.find_frame(self._limits.socket_request_max_bytes)
@@ -181,7 +200,7 @@ class MemoryConnection:
         """The client has closed: the frames it sent before are handed over first."""
         if not self._inbound.has_ended or self._closed:
             return
-        if self._frame is None:
+        if not self.is_busy:
             if not self._outgoing or not self._reader.has_unread:
                 self.close("closed by the client")
         elif not self._is_client_gone and self._receiver is not None:

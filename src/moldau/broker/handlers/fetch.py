@@ -447,12 +447,8 @@ def _encode(
     error_code: int,
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[Chunk]:
+    _, version, correlation_id, _ = context.header
     chunks, _ = encode_fetch_frame(
-        context.version,
-        context.header.correlation_id,
-        topics,
-        error_code=error_code,
-        session_id=session_id,
-        node_endpoints=node_endpoints,
+        version, correlation_id, topics, 0, error_code, session_id, node_endpoints
     )
     return cast(list[Chunk], chunks)

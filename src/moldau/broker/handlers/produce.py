@@ -6,7 +6,8 @@ socket put it; see `replication.partition` for what is checked.
 v3 record batch format 2, transactional id; v5 log start offset; v7 zstd; v8 errors of single
 records; v9 flexible; v10 tells the new leader; v12 transactions of KIP-890; v13 topic ids.
 
-With acks=all the answer leaves when every in-sync replica has the batches, or the time-out is over.
+With acks=all the answer leaves when every in-sync replica has the batches, or the time-out is over;
+what the client sends next to be produced is appended meanwhile (`broker.owed_answers`).
 A partition that is led elsewhere is answered with its leader, from v10 on.
 
 The answer to a batch that is refused for some of its records names each of them (v8), as Kafka
@@ -30,6 +31,7 @@ from uuid import UUID
 
 from moldau.broker.api import serves
 from moldau.broker.current_leaders import CurrentLeaders
+from moldau.broker.owed_answers import LaterAnswer
 from moldau.broker.request_context import RequestContext
 from moldau.errors import (
     InvalidRecordError,
@@ -91,7 +93,7 @@ class _Unfinished(NamedTuple):
 
 def handle_frame(
     frame: memoryview, position: int, context: RequestContext
-) -> list[Chunk] | Awaitable[list[Chunk] | None] | None:
+) -> list[Chunk] | Awaitable[list[Chunk] | None] | LaterAnswer | None:
     request = parse_produce_request(context.version, frame, position)
     acks = request.acks
     topics: Topics = []
@@ -127,9 +129,11 @@ def handle_frame(
                 has_errors = True
                 answers.append(_refuse(index, error))
         topics.append((topic.name, topic.topic_id, answers))
-    if unfinished or uncommitted:
-        return _finish(request, topics, unfinished, uncommitted, context)
-    return _answer(request, topics, context, has_errors=has_errors)
+    if not unfinished and not uncommitted:
+        return _answer(acks, topics, context, has_errors=has_errors)
+    # What follows keeps nothing of the request: its frame is used for the next one.
+    rest = _finish(acks, request.timeout_ms, topics, unfinished, uncommitted, context)
+    return rest if unfinished else LaterAnswer(rest)
 
 
 def _require_name(topic_id: UUID | None, context: RequestContext) -> str:
@@ -194,22 +198,24 @@ async def _flush(
 
 
 async def _finish(
-    request: ProduceRequest,
+    acks: int,
+    timeout_ms: int,
     topics: Topics,
     unfinished: list[_Unfinished],
     uncommitted: list[_Uncommitted],
     context: RequestContext,
 ) -> list[Chunk] | None:
-    deadline = context.services.clock.monotonic() + request.timeout_ms / 1000
-    # NET-4: it is appended also when the client closes its connection meanwhile.
-    finished = await finish_first(asyncio.gather(*(one.work for one in unfinished)))
-    for (answers, place, _), (answer, later) in zip(unfinished, finished, strict=True):
-        answers[place] = answer
-        if later is not None:
-            uncommitted.append(later)
+    deadline = context.services.clock.monotonic() + timeout_ms / 1000
+    if unfinished:
+        # NET-4: it is appended also when the client closes its connection meanwhile.
+        finished = await finish_first(asyncio.gather(*(one.work for one in unfinished)))
+        for (answers, place, _), (answer, later) in zip(unfinished, finished, strict=True):
+            answers[place] = answer
+            if later is not None:
+                uncommitted.append(later)
     await _wait_until_committed(uncommitted, deadline, context)
     has_errors = any(one.error_code for _, _, partitions in topics for one in partitions)
-    return _answer(request, topics, context, has_errors=has_errors)
+    return _answer(acks, topics, context, has_errors=has_errors)
 
 
 async def _wait_until_committed(
@@ -274,9 +280,9 @@ def _refuse(index: int, error: KafkaError) -> ProducedPartition:
 
 
 def _answer(
-    request: ProduceRequest, topics: Topics, context: RequestContext, *, has_errors: bool
+    acks: int, topics: Topics, context: RequestContext, *, has_errors: bool
 ) -> list[Chunk] | None:
-    if request.acks == 0:
+    if acks == 0:
         _close_on_error(topics, context)
         return None
     correlation_id = context.header.correlation_id

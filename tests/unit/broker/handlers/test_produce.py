@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 from types import SimpleNamespace
 from uuid import UUID
 
 import pytest
 
 from moldau.broker.handlers import produce
+from moldau.broker.owed_answers import LaterAnswer
 from moldau.broker.purgatory import Purgatory
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, NotLeaderError
@@ -171,8 +171,8 @@ def test_acks_all_waits_for_the_fate_of_the_batch_until_the_time_is_over(
     async def story() -> None:
         stage = Stage()
         answer = stage.send(acks=-1)
-        assert isinstance(answer, Awaitable)
-        task = asyncio.ensure_future(answer)
+        assert isinstance(answer, LaterAnswer)
+        task = asyncio.ensure_future(answer.work)
         await wait_until_idle()
         assert not task.done()
         stage.partition.acknowledgement = acknowledgement

@@ -4,13 +4,18 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from kio.index import load_request_schema
 
 from broker.cluster_stage import Cluster, Machine, play
 from moldau.errors import ErrorCode
+from moldau.net.port import MOST_OWED_ANSWERS
 from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import walk_headers
 from moldau.records.batch_reader import records_of
 from moldau.replication.rules.read_replica import RACK_AWARE_SELECTOR
+from moldau.testing.manual_clock import wait_until_idle
+from moldau.wire.messages import encode_request, parse_response
+from moldau.wire.shape import fit
 
 PRODUCE, FETCH, LIST_OFFSETS, DELETE_RECORDS = 0, 1, 2, 21
 
@@ -414,5 +419,150 @@ def test_any_replica_tells_where_its_own_log_ends() -> None:
         assert (await ask(-1)).error_code is ErrorCode.not_leader_or_follower
         row = await ask(-2)
         assert (row.error_code, row.offset, row.leader_epoch) == (ErrorCode.none, 1, 0)
+
+    play(story)
+
+
+# Produce while former batches wait for the replicas
+
+
+def produce_values(cluster: Cluster, value: bytes, acks: int, **sequence: int) -> dict[str, object]:
+    batch = build_batch([(cluster.clock.now_ms(), None, value, ())], **sequence)
+    data = {"name": "t", "partition_data": [{"index": 0, "records": bytes(batch)}]}
+    return {"transactional_id": None, "acks": acks, "timeout": 1500, "topic_data": [data]}
+
+
+def list_offsets_values() -> dict[str, object]:
+    wanted = {"partition_index": 0, "current_leader_epoch": -1, "timestamp": -1}
+    topics = [{"name": "t", "partitions": [wanted]}]
+    return {"replica_id": -1, "isolation_level": 0, "topics": topics}
+
+
+class Pipeline:
+    """One connection, on which requests leave without waiting for answers."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.sent: list[tuple[int, int]] = []
+
+    async def open(self, machine: Machine) -> None:
+        host = self.cluster.network.host("client")
+        self.channel = await self.cluster.during(host.connect(f"b{machine.id}", 9092, timeout=5))
+
+    async def send(self, key: int, version: int, values: dict[str, object]) -> None:
+        entity = fit(load_request_schema(key, version), values)
+        await self.channel.send([encode_request(entity, len(self.sent), "test")])
+        self.sent.append((key, version))
+        await wait_until_idle()
+
+    async def receive(self) -> Any:
+        """The next answer, which has to be the one to the next request."""
+        key, version = self.sent[self.received]
+        frame = memoryview(await self.cluster.during(self.channel.receive()))
+        correlation_id, answer = parse_response(key, version, frame)
+        assert correlation_id == self.received
+        self.received += 1
+        return answer
+
+    received = 0
+
+
+def produced(answer: Any) -> tuple[ErrorCode, int]:
+    row = answer.responses[0].partition_responses[0]
+    return row.error_code, row.base_offset
+
+
+async def cut_off(cluster: Cluster, machines: list[Machine]) -> Pipeline:
+    """The followers hear nothing more of the leader; a client does."""
+    pipeline = Pipeline(cluster)
+    await pipeline.open(machines[0])
+    cluster.network.cut("b1", "b2")
+    cluster.network.cut("b1", "b3")
+    return pipeline
+
+
+def mend(cluster: Cluster) -> None:
+    cluster.network.heal("b1", "b2")
+    cluster.network.heal("b1", "b3")
+
+
+def test_batches_are_appended_while_former_ones_wait_for_the_replicas() -> None:
+    async def story(cluster: Cluster) -> None:
+        machines = await three(cluster)
+        pipeline = await cut_off(cluster, machines)
+        for value in (b"a", b"b", b"c"):
+            await pipeline.send(PRODUCE, 11, produce_values(cluster, value, acks=-1))
+        await pipeline.send(PRODUCE, 11, produce_values(cluster, b"d", acks=1))
+        assert replica(machines[0]).log.log_end_offset == 4
+        assert replica(machines[0]).high_watermark == 0
+        mend(cluster)
+        answers = [produced(await pipeline.receive()) for _ in range(4)]
+        assert answers == [(ErrorCode.none, offset) for offset in range(4)]
+
+    play(story)
+
+
+def test_any_other_request_waits_until_what_was_produced_before_it_is_answered() -> None:
+    """A client that asks for the end has to find what it has produced before."""
+
+    async def story(cluster: Cluster) -> None:
+        machines = await three(cluster)
+        pipeline = await cut_off(cluster, machines)
+        await pipeline.send(PRODUCE, 11, produce_values(cluster, b"a", acks=-1))
+        await pipeline.send(LIST_OFFSETS, 5, list_offsets_values())
+        await pipeline.send(PRODUCE, 11, produce_values(cluster, b"b", acks=-1))
+        assert replica(machines[0]).log.log_end_offset == 1
+        mend(cluster)
+        assert produced(await pipeline.receive()) == (ErrorCode.none, 0)
+        assert (await pipeline.receive()).topics[0].partitions[0].offset == 1
+        assert produced(await pipeline.receive()) == (ErrorCode.none, 1)
+
+    play(story)
+
+
+def test_what_follows_a_refused_batch_of_an_idempotent_producer_is_refused_as_well() -> None:
+    async def story(cluster: Cluster) -> None:
+        machines = await three(cluster)
+        pipeline = await cut_off(cluster, machines)
+        for sequence in (0, 2, 3, 1):
+            batch = {"producer_id": 7, "producer_epoch": 0, "base_sequence": sequence}
+            values = produce_values(cluster, b"%d" % sequence, -1, **batch)
+            await pipeline.send(PRODUCE, 11, values)
+        assert replica(machines[0]).log.log_end_offset == 2
+        mend(cluster)
+        codes = [produced(await pipeline.receive())[0] for _ in range(4)]
+        refused = ErrorCode.out_of_order_sequence_number
+        assert codes == [ErrorCode.none, refused, refused, ErrorCode.none]
+        assert values_of(await fetch(cluster, machines[0], 0)) == [b"0", b"1"]
+
+    play(story)
+
+
+def test_batches_that_are_not_replicated_in_time_are_answered_in_order() -> None:
+    async def story(cluster: Cluster) -> None:
+        machines = await three(cluster)
+        pipeline = await cut_off(cluster, machines)
+        for value in (b"a", b"b"):
+            await pipeline.send(PRODUCE, 11, produce_values(cluster, value, acks=-1))
+        await pipeline.send(PRODUCE, 11, produce_values(cluster, b"c", acks=1))
+        codes = [produced(await pipeline.receive())[0] for _ in range(3)]
+        assert codes == [ErrorCode.request_timed_out, ErrorCode.request_timed_out, ErrorCode.none]
+        mend(cluster)
+
+    play(story)
+
+
+def test_what_a_client_sent_before_it_went_is_appended_and_nobody_waits_for_it() -> None:
+    async def story(cluster: Cluster) -> None:
+        machines = await three(cluster)
+        pipeline = await cut_off(cluster, machines)
+        for number in range(MOST_OWED_ANSWERS + 5):
+            await pipeline.send(PRODUCE, 11, produce_values(cluster, b"%d" % number, acks=-1))
+        assert replica(machines[0]).log.log_end_offset == MOST_OWED_ANSWERS
+        await pipeline.channel.close()
+        await wait_until_idle()
+        assert replica(machines[0]).log.log_end_offset == MOST_OWED_ANSWERS + 5
+        assert len(machines[0].services.waiting_room) == 0
+        mend(cluster)
 
     play(story)

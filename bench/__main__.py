@@ -38,6 +38,7 @@ STUDIES = {
     "ceilings": "what the machine can do: memory, page cache, loopback, sendfile",
     "start": "where the time of a start goes, by package",
     "growth": "cost per request with gigabytes in the log, and with 2,000 partitions",
+    "loop": "the longest turn of the event loop, under requests of many kinds",
     "validation": "looking inside batches, native codec and its twin in Python",
     "clients_produce": "Moldau's producer beside confluent-kafka, aiokafka, kafka-python",
     "clients_consume": "Moldau's consumer beside the same",

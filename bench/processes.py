@@ -95,6 +95,9 @@ class ServerProcess:
     def resident_bytes(self) -> int:
         return resident_bytes(self.pid)
 
+    def signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
     def end(self) -> None:
         """Kill it: a clean stop would first bring gigabytes to the disk that nobody wants."""
         self._process.kill()

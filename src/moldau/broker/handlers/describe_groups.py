@@ -12,11 +12,13 @@ from moldau.broker.api import serves
 from moldau.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
 from moldau.broker.group_requests import respond, settled
 from moldau.broker.request_context import RequestContext
+from moldau.broker.slices import Slices, answered_class, encode_element
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import DescribedGroup, DescribedMember
 from moldau.groups.rules.group_states import ClassicGroupState
 from moldau.groups.shard import Eventually
 from moldau.wire.apis import DESCRIBE_GROUPS
+from moldau.wire.shape import EncodedArray
 
 if TYPE_CHECKING:
     from kio.schema.describe_groups.v6 import DescribeGroupsRequest
@@ -28,16 +30,21 @@ API = serves(
 
 _FIRST_WITH_NOT_FOUND = 6
 
+_GROUPS_AT_ONCE = 50
+"""Before others have the loop: a group may have many members."""
+
 
 async def handle(request: DescribeGroupsRequest, context: RequestContext) -> dict[str, object]:
     is_asked = getattr(request, "include_authorized_operations", False)  # from version 3 on
     operations = GROUP_OPERATIONS if is_asked else NOT_ASKED
-    return {
-        "throttle_time": 0,
-        "groups": [
-            await settled(_describe(group_id, operations, context)) for group_id in request.groups
-        ],
-    }
+    group_class = answered_class(API, context.version, "groups")
+    slices = Slices(_GROUPS_AT_ONCE)
+    groups = []
+    for group_id in request.groups:
+        described = await settled(_describe(group_id, operations, context))
+        groups.append(encode_element(group_class, described, API))
+        await slices.piece_done()
+    return {"throttle_time": 0, "groups": EncodedArray(groups)}
 
 
 def _describe(

@@ -562,7 +562,7 @@ def test_what_a_client_sent_before_it_went_is_appended_and_nobody_waits_for_it()
         await pipeline.channel.close()
         await wait_until_idle()
         assert replica(machines[0]).log.log_end_offset == MOST_OWED_ANSWERS + 5
-        assert len(machines[0].services.waiting_room) == 0
+        assert len(machines[0].services.purgatory) == 0
         mend(cluster)
 
     play(story)

@@ -308,7 +308,7 @@ class Stage:
             if name is not None:
                 error = ErrorCode.coordinator_not_available
                 self._tell(name, refusal_like(answer, error) if failed else answer)
-        if failed and outcome.begins_generation:
+        if failed and outcome.must_be_logged:
             self._happen(AppendFailed(group_id=GROUP))
 
     # Text

@@ -232,7 +232,7 @@ class Shard:
                 own_answer = final
             else:
                 self._deliver(request, final)
-        if error is not None and outcome.begins_generation:
+        if error is not None and outcome.must_be_logged:
             self._handle(AppendFailed(group_id=group_id), NO_REQUEST)
         return own_answer
 

@@ -247,7 +247,7 @@ class Simulation:
             if client is not None:
                 error = ErrorCode.coordinator_not_available
                 client.take(refusal_like(answer, error) if failed else answer)
-        if failed and outcome.begins_generation:
+        if failed and outcome.must_be_logged:
             self._perform(self.groups.handle(AppendFailed(group_id=GROUP), self.now_ms))
         else:
             self._check()

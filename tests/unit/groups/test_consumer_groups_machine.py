@@ -42,6 +42,7 @@ from moldau.groups.rules.events import (
     JOINING_EPOCH,
     LEAVING_EPOCH,
     STATIC_LEAVING_EPOCH,
+    AppendFailed,
     CommitOffsets,
     ConsumerHeartbeat,
     DeleteGroup,
@@ -108,6 +109,8 @@ class World:
             for record in outcome.records:
                 self.groups.apply(record)
         self.check()
+        if has_failed and outcome.must_be_logged:
+            self.do(AppendFailed(group_id=event.group_id))
         for _, answer in outcome.replies:
             if has_failed:
                 return refusal_like(answer, ErrorCode.coordinator_not_available)
@@ -435,6 +438,18 @@ def test_offsets_of_topics_that_are_read_stay_and_others_expire() -> None:
     world.beat("a", LEAVING_EPOCH)
     world.do(ExpireOffsets(group_id=GROUP))
     assert world.groups.find(GROUP) is None
+
+
+def test_a_member_whose_end_could_not_be_logged_is_still_waited_for() -> None:
+    world = World()
+    world.join("a")
+    world.writes_fail = True
+    world.beat("a", LEAVING_EPOCH)
+    world.wait(100_000)
+    assert list(world.group.subscriptions) == ["a"]
+    world.writes_fail = False
+    world.wait(45_000)
+    assert not world.group.subscriptions
 
 
 # Anything in any order

@@ -250,7 +250,7 @@ def test_the_end_of_a_group_is_nothing_that_members_depend_on() -> None:
     machine.apply(generation())
     outcome = machine.handle(DeleteGroup(group_id="g"), NOW_MS, 1)
     assert outcome.records
-    assert not outcome.begins_generation
+    assert not outcome.must_be_logged
 
 
 def test_what_could_not_be_logged_of_an_empty_group_changes_nothing() -> None:

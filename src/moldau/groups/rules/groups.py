@@ -298,6 +298,9 @@ def _handle_of_consumers(group: ConsumerGroup, event: GroupEvent, turn: GroupTur
                 consumer_membership.session_is_over(group, timer.member_id, turn)
             elif timer.kind is GroupTimerKind.REVOCATION:
                 consumer_membership.revocation_time_is_over(group, timer.member_id, turn)
+        case AppendFailed():
+            # Who was about to go, or to come, is as before: nobody is waited for without an end.
+            consumer_membership.await_signs_of_life(group, turn.limits, turn.outcome)
         case DeleteGroup() if group.subscriptions:
             turn.answer(CodeAnswer(error=ErrorCode.non_empty_group))
         case DeleteGroup():

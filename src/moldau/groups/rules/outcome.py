@@ -12,7 +12,7 @@ from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.groups.rules.answers import GroupAnswer
 from moldau.groups.rules.events import GroupTimer
 from moldau.groups.rules.limits import GroupLimits
-from moldau.groups.rules.records import CoordinatorRecord, GroupRecord
+from moldau.groups.rules.records import CoordinatorRecord, GroupRecord, OffsetRecord
 
 
 class Reply(NamedTuple):
@@ -68,9 +68,15 @@ class Outcome:
         self.effects.append(Tell(group_id, message))
 
     @property
-    def begins_generation(self) -> bool:
-        """Whether members depend on these records being logged."""
-        return any(isinstance(one, GroupRecord) and one.metadata for one in self.records)
+    def must_be_logged(self) -> bool:
+        """Whether the group has to hear if these records cannot be logged: members wait for a
+        generation, or timers were set as if members of a consumer group had come or gone."""
+        return any(
+            one.metadata is not None
+            if isinstance(one, GroupRecord)
+            else not isinstance(one, OffsetRecord)
+            for one in self.records
+        )
 
     def __repr__(self) -> str:
         return f"Outcome({self.replies!r}, {self.records!r}, {self.effects!r})"

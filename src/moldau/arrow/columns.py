@@ -6,21 +6,21 @@ runs, and their columns are made here.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from itertools import groupby
 from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
-from moldau.arrow.schema import HEADER, HEADERS, KAFKA_TIMESTAMP
+from moldau.arrow.schema import HEADER, HEADERS
 from moldau.errors import InvariantViolation
 from moldau.records.batch_header import Buffer
 from moldau.records.columns import BytesColumn, HeadersColumn, RecordColumns
 
 T = TypeVar("T", int, str)
 
-_INT32 = struct.Struct("=i")
+_MOST_KEPT_ROWS = 1 << 16
 
 
 class Run(NamedTuple):
@@ -49,14 +49,11 @@ def _values(columns: RecordColumns, runs: Sequence[Run], kind: pa.DataType) -> p
 
 
 def _topics(columns: RecordColumns, runs: Sequence[Run], kind: pa.DataType) -> pa.Array:
-    parts = [pa.repeat(topic, rows) for topic, rows in _merge(runs, lambda run: run.topic)]
-    if len(parts) == 1:
-        return parts[0]
-    return pa.concat_arrays(parts) if parts else pa.array([], kind)
+    return _repeated(_merge(runs, lambda run: run.topic), kind)
 
 
 def _partitions(columns: RecordColumns, runs: Sequence[Run], kind: pa.DataType) -> pa.Array:
-    return _int32s(runs, lambda run: run.partition, columns.row_count, kind)
+    return _repeated(_merge(runs, lambda run: run.partition), kind)
 
 
 def _offsets(columns: RecordColumns, runs: Sequence[Run], kind: pa.DataType) -> pa.Array:
@@ -64,13 +61,12 @@ def _offsets(columns: RecordColumns, runs: Sequence[Run], kind: pa.DataType) -> 
 
 
 def _timestamps(columns: RecordColumns, runs: Sequence[Run], kind: pa.DataType) -> pa.Array:
-    milliseconds = _numbers(columns.timestamps, columns.row_count, KAFKA_TIMESTAMP)
     # A timestamp beyond the year 294,000 wraps in microseconds; it is nonsense before as after.
-    return milliseconds if kind == KAFKA_TIMESTAMP else milliseconds.cast(kind, safe=False)
+    return _numbers(columns.timestamps, columns.row_count, kind)
 
 
 def _timestamp_types(columns: RecordColumns, runs: Sequence[Run], kind: pa.DataType) -> pa.Array:
-    return _int32s(runs, lambda run: run.timestamp_type, columns.row_count, kind)
+    return _repeated(_merge(runs, lambda run: run.timestamp_type), kind)
 
 
 def _headers(columns: RecordColumns, runs: Sequence[Run], kind: pa.DataType) -> pa.Array:
@@ -117,11 +113,24 @@ def _numbers(buffer: Buffer, rows: int, kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, rows, [None, _wrap(buffer)], null_count=0)
 
 
-def _int32s(
-    runs: Sequence[Run], value_of: Callable[[Run], int], rows: int, kind: pa.DataType
-) -> pa.Array:
-    parts = [_INT32.pack(value) * count for value, count in _merge(runs, value_of)]
-    return _numbers(b"".join(parts), rows, kind)
+def _repeated(values: Iterator[tuple[int | str, int]], kind: pa.DataType) -> pa.Array:
+    """Each value as often as it is said."""
+    parts = [_repeat(value, rows, kind) for value, rows in values]
+    if len(parts) == 1:
+        return parts[0]
+    return pa.concat_arrays(parts) if parts else pa.array([], kind)
+
+
+def _repeat(value: int | str, rows: int, kind: pa.DataType) -> pa.Array:
+    if rows > _MOST_KEPT_ROWS:
+        return pa.repeat(pa.scalar(value, kind), rows)
+    return _keep_repeated(value, 1 << (rows - 1).bit_length() if rows else 0, kind).slice(0, rows)
+
+
+@lru_cache(maxsize=16)
+def _keep_repeated(value: int | str, rows: int, kind: pa.DataType) -> pa.Array:
+    """Kept: batch after batch of a partition has the same, and arrays do not change."""
+    return pa.repeat(pa.scalar(value, kind), rows)
 
 
 def _merge(runs: Sequence[Run], value_of: Callable[[Run], T]) -> Iterator[tuple[T, int]]:

@@ -82,7 +82,11 @@ def _decode(
         return
     wanted = schema.names
     columns = decode_columns(
-        sources, keys="key" in wanted, values="value" in wanted, headers="headers" in wanted
+        sources,
+        keys="key" in wanted,
+        values="value" in wanted,
+        headers="headers" in wanted,
+        microseconds="timestamp" in wanted and schema.field("timestamp").type.unit == "us",
     )
     if not columns.row_count:
         return

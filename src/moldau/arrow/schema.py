@@ -19,7 +19,6 @@ TimestampUnit = Literal["ms", "us"]
 
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 HEADERS = pa.list_(HEADER)
-KAFKA_TIMESTAMP = pa.timestamp("ms", tz="UTC")
 
 
 @cache

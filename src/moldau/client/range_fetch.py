@@ -39,7 +39,7 @@ _NO_ID: Final = -1
 class RangeSettings:
     """How to ask."""
 
-    fetch_bytes: int = 2 * _MIB  # enough for an answer to be worth its request
+    fetch_bytes: int = 4 * _MIB  # enough for an answer to be worth its request
     max_wait_ms: int = 500
     read_committed: bool = False
     skip_deleted: bool = True  # otherwise a position that is gone raises OffsetOutOfRangeError

@@ -487,18 +487,25 @@ def split_by_key(rows: list[RecordRow], partition_count: int) -> list[list[Recor
 
 
 def decode_columns(
-    sources: Iterable[ColumnSource], *, keys: bool = True, values: bool = True, headers: bool = True
+    sources: Iterable[ColumnSource],
+    *,
+    keys: bool = True,
+    values: bool = True,
+    headers: bool = True,
+    microseconds: bool = False,
 ) -> RecordColumns:
     """The records of many batches as columns; nothing is made of columns that are not wanted."""
     given = list(sources)
     _require_room([len(memoryview(source.payload)) for source in given])
     decoded = [_decode_source(source) for source in given]
     rows = [row for rows in decoded for row in rows]
+    scale = 1000 if microseconds else 1
+    timestamps = [_add_wrapping(row.timestamp_ms * scale, 0) for row in rows]
     return RecordColumns(
         len(rows),
         [len(rows) for rows in decoded],
         struct.pack(f"={len(rows)}q", *(row.offset for row in rows)),
-        struct.pack(f"={len(rows)}q", *(row.timestamp_ms for row in rows)),
+        struct.pack(f"={len(rows)}q", *timestamps),
         _bytes_column([row.key for row in rows]) if keys else None,
         _bytes_column([row.value for row in rows]) if values else None,
         _headers_column([row.headers for row in rows]) if headers else None,

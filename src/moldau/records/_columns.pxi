@@ -12,6 +12,7 @@ from moldau.records.columns import MAX_PAYLOAD_BYTES, BytesColumn, HeadersColumn
 cdef enum:
     FIRST_ROWS = 256
     FIRST_BYTES = 4096
+    MICROSECONDS = 1000  # in a millisecond
     SPARE_BLOCKS = 4
     LEAST_SPARE_BYTES = 262144
     MOST_SPARE_BYTES = 8388608  # of one block, so that at most 32 MiB are kept
@@ -48,6 +49,7 @@ cdef struct Columns:
     bint with_keys
     bint with_values
     bint with_headers
+    uint64_t timestamp_scale
     Numbers offsets
     Numbers timestamps
     Strings keys
@@ -222,7 +224,9 @@ cdef inline bint add_record(
 ) noexcept nogil:
     if not (
         add_number(&columns.offsets, offset)
-        and add_number(&columns.timestamps, timestamp)
+        and add_number(
+            &columns.timestamps, <int64_t>(<uint64_t>timestamp * columns.timestamp_scale)
+        )
         and (
             not columns.with_keys
             or add_string(&columns.keys, parts.key, parts.key_bytes)
@@ -383,7 +387,9 @@ cdef int read_source(Source* source, given) except -1:
     return 0
 
 
-def decode_columns(sources, *, bint keys=True, bint values=True, bint headers=True):
+def decode_columns(
+    sources, *, bint keys=True, bint values=True, bint headers=True, bint microseconds=False
+):
     """The records of many batches as columns; nothing is made of columns that are not wanted."""
     cdef list given = list(sources)
     cdef Py_ssize_t count = len(given)
@@ -395,6 +401,7 @@ def decode_columns(sources, *, bint keys=True, bint values=True, bint headers=Tr
     cdef Source* read = <Source*>calloc(max(count, 1), sizeof(Source))
     memset(&columns, 0, sizeof(Columns))
     columns.with_keys, columns.with_values, columns.with_headers = keys, values, headers
+    columns.timestamp_scale = MICROSECONDS if microseconds else 1
     try:
         if read == NULL:
             raise MemoryError()

@@ -101,9 +101,11 @@ class RecordCodec(Protocol):
         keys: bool = True,
         values: bool = True,
         headers: bool = True,
+        microseconds: bool = False,
     ) -> RecordColumns:
         """The records of many batches as columns, or InvalidRecordError.
 
+        With `microseconds` the timestamps are given in those; one that is too large for it wraps.
         A batch is checked as a whole, also where only some of its offsets are wanted. Other
         threads run meanwhile when there is much to do.
         """

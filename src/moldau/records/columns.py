@@ -81,6 +81,7 @@ class RecordColumns(NamedTuple):
     """How many rows came from each source."""
     offsets: Buffer
     timestamps: Buffer
+    """In milliseconds, unless microseconds were asked for."""
     keys: BytesColumn | None
     values: BytesColumn | None
     headers: HeadersColumn | None

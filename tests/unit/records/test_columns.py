@@ -408,6 +408,13 @@ def test_the_limits_of_a_source_are_all_offsets() -> None:
     )
 
 
+def test_timestamps_in_microseconds_wrap_where_they_do_not_fit(codec: RecordCodec) -> None:
+    rows = [NewRecord(time_ms, None, b"", ()) for time_ms in (0, 17, INT64_MAX)]
+    source = ColumnSource(payload(rows), 3, 0, 0)
+    columns = codec.decode_columns([source], microseconds=True)
+    assert numbers(columns.timestamps) == [0, 17_000, -1000]
+
+
 # --- memory -----------------------------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.errors import BatchTooLargeError, CorruptBatchError, UnsupportedForMessageFormatError
 from moldau.model import TopicPartition
 from moldau.records.batch_header import (
+    CONTROL_FLAG,
     CURRENT_MAGIC,
     LOG_OVERHEAD_BYTES,
     MAGIC_AT,
@@ -53,17 +54,19 @@ def split_batches(
     """The batches at or after an offset; `aborted` is given by readers of committed records."""
     batches: list[FetchedBatch] = []
     next_offset, leader_epoch = from_offset, -1
-    is_aborted = _AbortedFilter(aborted).is_aborted if aborted else _never
+    is_aborted = _AbortedFilter(aborted).is_aborted if aborted else None
     found_any = False
     for position, header in walk_headers(data):
-        require_current_format(header)
+        if header.magic != CURRENT_MAGIC:
+            require_current_format(header)
         found_any = True
         batch = data[position : position + header.batch_length + LOG_OVERHEAD_BYTES]
-        left_out = is_aborted(batch, header) or header.is_control
-        if header.next_offset <= from_offset:
+        left_out = is_aborted is not None and is_aborted(batch, header)
+        end_offset = header.base_offset + header.last_offset_delta + 1
+        if end_offset <= from_offset:
             continue
-        next_offset, leader_epoch = header.next_offset, header.leader_epoch
-        if not left_out:
+        next_offset, leader_epoch = end_offset, header.leader_epoch
+        if not (left_out or header.attributes & CONTROL_FLAG):
             batches.append(FetchedBatch(batch, header))
     if not found_any and len(data) > LOG_OVERHEAD_BYTES:
         explain_no_batch(data)
@@ -121,10 +124,6 @@ def _is_abort_marker(batch: Buffer, header: BatchHeader) -> bool:
     )
     # Compaction can leave a batch without its record, to remember the producer.
     return bool(records) and find_control_type(records[0].key) is ControlType.ABORT
-
-
-def _never(batch: Buffer, header: BatchHeader) -> bool:
-    return False
 
 
 def require_current_format(header: BatchHeader) -> None:

@@ -22,8 +22,9 @@ from types import TracebackType
 from typing import NamedTuple, TypeAlias
 
 from moldau.broker.adoption import adopt_topics, check_adoption, tell_unconfirmed
+from moldau.broker.broker_listeners import BrokerListeners
 from moldau.broker.control_plane import ControlPlane, connect_control_plane, random_uuid
-from moldau.broker.dispatch import DispatchTable, RequestPump
+from moldau.broker.dispatch import DispatchTable
 from moldau.broker.duties import Duties
 from moldau.broker.encoded_topics import EncodedTopics
 from moldau.broker.fetch_sessions import FetchSessions
@@ -48,13 +49,11 @@ from moldau.cluster.rules.metadata_image import (
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.current import CurrentBrokerOptions
 from moldau.config.listeners import Listener
-from moldau.config.suspension import UNKNOWN_BROKER_SETTINGS
 from moldau.coordination.port import Coordination
-from moldau.errors import ConfigurationError, StartupError
+from moldau.errors import StartupError
 from moldau.groups.coordinator import GroupCoordinator
 from moldau.groups.offsets_topic import OffsetsTopic
 from moldau.model import BrokerId, TopicPartition
-from moldau.net.port import Connection, Server
 from moldau.replication.partitions import Partitions
 from moldau.storage.log_store import LogStore
 from moldau.tasks import TaskSupervisor, was_discarded
@@ -98,16 +97,14 @@ class BrokerServer:
     """One broker. `start` once, `stop` once."""
 
     def __init__(self, static: Mapping[str, str], ports: Ports) -> None:
-        self._static = static
         self._ports = ports
-        self._current = CurrentBrokerOptions(BrokerOptions.resolve(static))
+        self._current = CurrentBrokerOptions(static)
         self._closing = AsyncExitStack()
         self._table = DispatchTable(HANDLERS)
         self._supervisor = TaskSupervisor(_report_failure)
         self._duties = Duties(self._supervisor, ports.clock, self._give_up)
         self._failed = asyncio.Event()
         self.failure: str | None = None  # why it cannot go on
-        self._early: list[RequestPump] | None = []  # connections before the broker is ready
         self._services: Services | None = None
         self._membership: ClusterMembership | None = None
         self.listeners: tuple[Listener, ...] = ()  # with their real ports, once started
@@ -159,11 +156,11 @@ class BrokerServer:
         log_store = await self._open_log_store(stack)
         place = await self._find_place(stack, log_store)
         parts = self._put_together(stack, log_store, place)
-        await self._listen(stack)
+        listeners = await self._listen(stack)
         membership = await self._join(place, parts)
         self._run(parts, membership)
         self._require_directory()  # it may have failed while nobody was there to hear of it
-        self._answer_early()
+        listeners.answer()
 
     async def _open_log_store(self, stack: AsyncExitStack) -> LogStore:
         ports = self._ports
@@ -340,54 +337,17 @@ class BrokerServer:
             make_uuid=partial(random_uuid, self._ports.random),
         )
 
-    # The network
-
-    async def _listen(self, stack: AsyncExitStack) -> None:
-        ports: dict[str, int] = {}
-        for listener in self._current.options.open_listeners:
-            if listener.security_protocol != "PLAINTEXT":
-                raise StartupError(
-                    f"the listener {listener} asks for {listener.security_protocol}, which is not "
-                    "served yet; use PLAINTEXT"
-                )
-            server = await self._bind(listener)
-            stack.push_async_exit(_unless_discarded(server.close))
-            ports[listener.name] = server.port
-        self.listeners = self._current.options.advertise(socket.gethostname(), ports)
-        self._bound = tuple(
-            listener.at(listener.host, ports[listener.name])
-            for listener in self._current.options.open_listeners
+    async def _listen(self, stack: AsyncExitStack) -> BrokerListeners:
+        listeners = BrokerListeners(
+            self._ports.network,
+            table=self._table,
+            services=self.services,
+            supervisor=self._supervisor,
+            current=self._current,
         )
-
-    async def _bind(self, listener: Listener) -> Server:
-        try:
-            return await self._ports.network.listen(
-                listener.host,
-                listener.port,
-                self._accept,
-                listener_name=listener.name,
-                limits=self._current,
-            )
-        except OSError as error:
-            in_use = error.errno == errno.EADDRINUSE
-            hint = "is another broker running there?" if in_use else "is it this machine's?"
-            raise StartupError(
-                f"cannot listen on {listener.host or '*'}:{listener.port}: {error.strerror}; "
-                f"{hint} Choose another address with --listen"
-            ) from error
-
-    def _accept(self, connection: Connection) -> RequestPump:
-        pump = RequestPump(connection, self._table, self.services, self._supervisor)
-        if self._early is not None:
-            pump.hold()
-            self._early.append(pump)
-        return pump
-
-    def _answer_early(self) -> None:
-        """Requests that came while the broker was starting are answered now."""
-        early, self._early = self._early or [], None
-        for pump in early:
-            pump.release()
+        await listeners.listen(lambda close: stack.push_async_exit(_unless_discarded(close)))
+        self.listeners = self._options().advertise(socket.gethostname(), listeners.ports)
+        return listeners
 
     # The cluster
 
@@ -409,31 +369,13 @@ class BrokerServer:
         self, former: MetadataImage, image: MetadataImage, changed_topics: frozenset[str]
     ) -> None:
         broker_id = self.services.broker_id
-        dynamic = image.broker_configs.get(broker_id, {})
-        if (
-            dynamic != former.broker_configs.get(broker_id, {})
-            or image.default_broker_config != former.default_broker_config
-        ):
-            self._current.replace(self._resolve(dynamic, image.default_broker_config))
+        dynamic, default = image.broker_config(broker_id), image.broker_config(None)
+        if (dynamic, default) != (former.broker_config(broker_id), former.broker_config(None)):
+            self._current.apply(dynamic, default)
             self.services.partitions.refresh_options()
             self.services.groups.refresh_options()
         self.services.partitions.on_image(image, changed_topics)
         self.services.groups.forget_topics(_deleted_topics(former, image, changed_topics))
-
-    def _resolve(self, dynamic: Mapping[str, str], default: Mapping[str, str]) -> BrokerOptions:
-        """The options with what was set dynamically.
-
-        Values that cannot be, written past the brokers, leave those in force that are; when the
-        broker has just started these are a guess, by which nothing is deleted or compacted.
-        """
-        try:
-            return BrokerOptions.resolve(self._static, dynamic, default)
-        except ConfigurationError as error:
-            _log.error("the broker's dynamic settings are not taken: %s", error)
-            layers = self._current.options.layers
-            if layers.dynamic or layers.default_dynamic:
-                return self._current.options
-            return BrokerOptions.resolve(self._static, {}, UNKNOWN_BROKER_SETTINGS)
 
     # Failures
 

@@ -1,24 +1,42 @@
 """The broker's options as they are now.
 
-`BrokerOptions` never changes; when a dynamic config does, a new one takes the old one's place
+`BrokerOptions` never changes; when a dynamic setting does, others take the place of the old ones
 here. Whoever needs the newest value keeps this object and reads `options` at each use. The one
 mutable thing of the room: it belongs to the broker's event loop.
 """
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Mapping
+
 from moldau.config.broker_options import BrokerOptions
+from moldau.config.suspension import UNKNOWN_BROKER_SETTINGS
+from moldau.errors import ConfigurationError
+
+_log = logging.getLogger(__name__)
 
 
 class CurrentBrokerOptions:
     """Holds the options in force, and is the `net.port.ConnectionLimits` of the listeners."""
 
-    def __init__(self, options: BrokerOptions) -> None:
-        self.options = options
+    def __init__(self, static: Mapping[str, str]) -> None:
+        self._static = static
+        self.options = BrokerOptions.resolve(static)
 
-    def replace(self, options: BrokerOptions) -> None:
-        """Let other options come into force."""
-        self.options = options
+    def apply(self, dynamic: Mapping[str, str], default: Mapping[str, str]) -> None:
+        """Let what was set dynamically, for this broker and for all, come into force.
+
+        Values that cannot be, written past the brokers, leave those in force that are; when the
+        broker has just started these are a guess, by which nothing is deleted or compacted.
+        """
+        try:
+            self.options = BrokerOptions.resolve(self._static, dynamic, default)
+        except ConfigurationError as error:
+            _log.error("the broker's dynamic settings are not taken: %s", error)
+            layers = self.options.layers
+            if not layers.dynamic and not layers.default_dynamic:
+                self.options = BrokerOptions.resolve(self._static, {}, UNKNOWN_BROKER_SETTINGS)
 
     @property
     def socket_request_max_bytes(self) -> int:

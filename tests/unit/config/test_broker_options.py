@@ -176,22 +176,28 @@ def test_a_wrong_override_is_refused(text: str) -> None:
 
 
 def test_the_limits_in_force_follow_the_options_in_force() -> None:
-    current = CurrentBrokerOptions(BrokerOptions.resolve({}))
+    static = {"connections.max.idle.ms": "4", "socket.request.max.bytes": "3"}
+    current = CurrentBrokerOptions(static)
     limits: ConnectionLimits = current
-    current.replace(
-        BrokerOptions.resolve(
-            {
-                "max.connections": "1",
-                "max.connections.per.ip": "2",
-                "socket.request.max.bytes": "3",
-                "connections.max.idle.ms": "4",
-            }
-        )
-    )
+    current.apply({"max.connections": "1"}, {"max.connections.per.ip": "2"})
     assert limits.max_connections == 1
     assert limits.max_connections_per_ip == limits.max_connections_for("10.0.0.7") == 2
     assert limits.socket_request_max_bytes == 3
     assert limits.connections_max_idle_ms == 4
+
+
+def test_dynamic_settings_that_cannot_be_leave_those_in_force_that_are() -> None:
+    current = CurrentBrokerOptions({})
+    current.apply({"max.connections": "1"}, {})
+    current.apply({"max.connections": "many"}, {})
+    assert current.options.max_connections == 1
+
+
+def test_a_broker_that_begins_with_settings_that_cannot_be_deletes_nothing_by_a_guess() -> None:
+    current = CurrentBrokerOptions({"max.connections": "7"})
+    current.apply({"max.connections": "many"}, {})
+    assert current.options.max_connections == 7
+    assert TopicOptions.resolve({}, current.options).cleanup_suspended
 
 
 def test_a_running_broker_takes_dynamic_options_only() -> None:

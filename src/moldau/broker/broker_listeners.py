@@ -1,0 +1,82 @@
+"""The broker's listeners: bound before it is ready, answered from then on.
+
+Whoever connects while the broker starts waits for it; the first request of each connection is kept
+until `answer`. A shell.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Awaitable, Callable
+
+from moldau.broker.dispatch import DispatchTable, RequestPump
+from moldau.broker.services import Services
+from moldau.config.current import CurrentBrokerOptions
+from moldau.config.listeners import Listener
+from moldau.errors import StartupError
+from moldau.net.port import Connection, Network, Server
+from moldau.tasks import TaskSupervisor
+
+
+class BrokerListeners:
+    """The listeners of one broker. `listen` once, then `answer` once."""
+
+    def __init__(
+        self,
+        network: Network,
+        *,
+        table: DispatchTable,
+        services: Services,
+        supervisor: TaskSupervisor,
+        current: CurrentBrokerOptions,
+    ) -> None:
+        self._network = network
+        self._table = table
+        self._services = services
+        self._supervisor = supervisor
+        self._current = current
+        self._early: list[RequestPump] | None = []  # connections before the broker is ready
+
+    async def listen(self, close_later: Callable[[Callable[[], Awaitable[None]]], object]) -> None:
+        """Bind every listener; `close_later` is told how to close it, one after the other."""
+        ports: dict[str, int] = {}
+        for listener in self._current.options.open_listeners:
+            if listener.security_protocol != "PLAINTEXT":
+                raise StartupError(
+                    f"the listener {listener} asks for {listener.security_protocol}, which is not "
+                    "served yet; use PLAINTEXT"
+                )
+            server = await self._bind(listener)
+            close_later(server.close)
+            ports[listener.name] = server.port
+        self.ports = ports  # the real ones, by the listener's name
+
+    async def _bind(self, listener: Listener) -> Server:
+        try:
+            return await self._network.listen(
+                listener.host,
+                listener.port,
+                self._accept,
+                listener_name=listener.name,
+                limits=self._current,
+            )
+        except OSError as error:
+            in_use = error.errno == errno.EADDRINUSE
+            hint = "is another broker running there?" if in_use else "is it this machine's?"
+            raise StartupError(
+                f"cannot listen on {listener.host or '*'}:{listener.port}: {error.strerror}; "
+                f"{hint} Choose another address with --listen"
+            ) from error
+
+    def _accept(self, connection: Connection) -> RequestPump:
+        pump = RequestPump(connection, self._table, self._services, self._supervisor)
+        if self._early is not None:
+            pump.hold()
+            self._early.append(pump)
+        return pump
+
+    def answer(self) -> None:
+        """The broker is ready: answer what came while it was starting, and all that comes."""
+        early, self._early = self._early or [], None
+        for pump in early:
+            pump.release()

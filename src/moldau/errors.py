@@ -317,6 +317,24 @@ class InvalidTxnStateError(KafkaError):
     code = ErrorCode.invalid_txn_state
 
 
+class InvalidProducerIdMappingError(KafkaError):
+    """The producer id is not the one of the transactional id."""
+
+    code = ErrorCode.invalid_producer_id_mapping
+
+
+class TransactionAbortableError(KafkaError):
+    """The transaction cannot go on, but its producer can: it aborts and begins another."""
+
+    code = ErrorCode.transaction_abortable
+
+
+class TransactionalIdAuthorizationError(KafkaError):
+    """The principal may not use the transactional id, or there is none."""
+
+    code = ErrorCode.transactional_id_authorization_failed
+
+
 class TransactionCoordinatorFencedError(KafkaError):
     """A marker comes from a transaction coordinator that has been replaced."""
 

@@ -27,6 +27,7 @@ FETCH = 1
 METADATA = 3
 CREATE_TOPICS = 19
 DELETE_TOPICS = 20
+INIT_PRODUCER_ID = 22
 DESCRIBE_CONFIGS = 32
 ALTER_CONFIGS = 33
 INCREMENTAL_ALTER_CONFIGS = 44
@@ -210,6 +211,8 @@ def values_for(
 ) -> dict[str, Any]:
     """What a full request of the API says, about a topic made for it."""
     values = COMMON_VALUES | names_of(topics, topics.create() if exists else None)
+    if api_key not in (PRODUCE, INIT_PRODUCER_ID):
+        values["transactional_id"] = fresh_name("transactional")
     if api_key in (CREATE_TOPICS, METADATA):
         values["name"] = fresh_name("created")
     if api_key == METADATA or (api_key == DELETE_TOPICS and version >= 6):

@@ -33,9 +33,10 @@ from moldau.broker.membership import ClusterMembership
 from moldau.broker.partition_events import PartitionEvents
 from moldau.broker.ports import Ports
 from moldau.broker.purgatory import Purgatory
-from moldau.broker.replication import Replication, connect_replication
+from moldau.broker.replication import Replication, connect_replication, find_address
 from moldau.broker.services import Services
 from moldau.broker.topic_maker import TopicMaker
+from moldau.broker.transaction_verifier import TransactionVerifier
 from moldau.cluster.broker_registration import generate_broker_id
 from moldau.cluster.cluster_identity import ensure_layout
 from moldau.cluster.layout import CLUSTER_ID
@@ -50,10 +51,11 @@ from moldau.config.broker_options import BrokerOptions
 from moldau.config.current import CurrentBrokerOptions
 from moldau.config.listeners import Listener
 from moldau.coordination.port import Coordination
-from moldau.errors import StartupError
+from moldau.errors import ErrorCode, StartupError
 from moldau.groups.coordinator import GroupCoordinator
 from moldau.groups.offsets_topic import OffsetsTopic
 from moldau.model import BrokerId, TopicPartition
+from moldau.net.peer import Peer, PeerAddress
 from moldau.replication.partitions import Partitions
 from moldau.storage.log_store import LogStore
 from moldau.tasks import TaskSupervisor, was_discarded
@@ -266,6 +268,7 @@ class BrokerServer:
             topic_maker=control.topic_maker,
             producer_ids=ProducerIdBlocks(coordination, broker_id, log_store.producer_ids),
             groups=groups,
+            transaction_verifier=self._make_verifier(stack, broker_id, publisher),
             purgatory=purgatory,
             leader_quota=replication.leader_quota,
             fetch_sessions=fetch_sessions,
@@ -336,6 +339,29 @@ class BrokerServer:
             spawn=self._supervisor.spawn,
             make_uuid=partial(random_uuid, self._ports.random),
         )
+
+    def _make_verifier(
+        self, stack: AsyncExitStack, broker_id: BrokerId, publisher: MetadataPublisher
+    ) -> TransactionVerifier:
+        ports = self._ports
+
+        def connect(other: BrokerId) -> Peer:
+            def find() -> PeerAddress | None:
+                return find_address(publisher.image.brokers.get(other), self._options())
+
+            return Peer(ports.network, ports.clock, find, name=f"broker {other}")
+
+        verifier = TransactionVerifier(
+            broker_id,
+            image=lambda: publisher.image,
+            clock=ports.clock,
+            connect=connect,
+            ask_local=_ask_own_coordinator,
+            spawn=self._supervisor.spawn,
+            timeout_ms=lambda: self._options().request_timeout_ms,
+        )
+        stack.push_async_exit(_unless_discarded(verifier.close))
+        return verifier
 
     async def _listen(self, stack: AsyncExitStack) -> BrokerListeners:
         listeners = BrokerListeners(
@@ -464,6 +490,12 @@ async def _choose_broker_id(
     if options.is_alone:
         return _FIRST_BROKER_ID
     return await generate_broker_id(coordination, options.reserved_broker_max_id)
+
+
+async def _ask_own_coordinator(request: object) -> Mapping[str, object]:
+    """There is none on this broker yet."""
+    code = ErrorCode.coordinator_not_available
+    return {"throttle_time": 0, "error_code": code, "results_by_transaction": []}
 
 
 def _report_failure(name: str, error: BaseException) -> None:

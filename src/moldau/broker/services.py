@@ -10,6 +10,7 @@ from moldau.broker.encoded_topics import EncodedTopics
 from moldau.broker.fetch_sessions import FetchSessions
 from moldau.broker.purgatory import Purgatory
 from moldau.broker.topic_maker import TopicMaker
+from moldau.broker.transaction_verifier import TransactionVerifier
 from moldau.clock import Clock
 from moldau.cluster.cluster_admin import ClusterAdmin
 from moldau.cluster.leadership_admin import LeadershipAdmin
@@ -41,6 +42,7 @@ class Services:
     topic_maker: TopicMaker
     producer_ids: ProducerIdBlocks
     groups: GroupCoordinator
+    transaction_verifier: TransactionVerifier
     purgatory: Purgatory
     leader_quota: ReplicationQuota
     fetch_sessions: FetchSessions

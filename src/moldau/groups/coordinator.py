@@ -22,6 +22,7 @@ from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.config.broker_options import BrokerOptions
 from moldau.errors import (
     CoordinatorLoadInProgressError,
+    ErrorCode,
     KafkaError,
     NotCoordinatorError,
     StorageError,
@@ -42,6 +43,7 @@ from moldau.groups.rules.commits import check_epoch
 from moldau.groups.rules.consumer_group import ConsumerGroup
 from moldau.groups.rules.events import (
     CommitOffsets,
+    CommitTransactionOffsets,
     ConsumerHeartbeat,
     DeleteGroup,
     DeleteOffsets,
@@ -59,8 +61,10 @@ from moldau.groups.rules.records import CommittedOffset
 from moldau.groups.shard import Eventually, Shard
 from moldau.groups.shard_log import PartitionLog
 from moldau.model import BrokerId, LeaderEpoch, TopicPartition
+from moldau.model.protocol_numbers import NO_SEQUENCE
 from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
 from moldau.model.uuid_text import format_uuid
+from moldau.records.control_records import EndTransactionMarker
 from moldau.replication.partition import Partition
 from moldau.workers import Workers
 
@@ -72,8 +76,8 @@ _GROUPS_AT_ONCE = 100
 _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 60.0
 
-FoundOffsets = dict[str, dict[int, CommittedOffset | None]]
-"""By topic and partition; None where nothing is committed."""
+FoundOffsets = dict[str, dict[int, CommittedOffset | ErrorCode | None]]
+"""By topic and partition; None where nothing is committed, a code where it cannot be told."""
 
 
 class GroupDuties(Protocol):
@@ -175,19 +179,73 @@ class GroupCoordinator:
         group_id: str,
         wanted: Mapping[str, Sequence[int]] | None,
         member: tuple[str, int] | None = None,
+        *,
+        require_stable: bool = False,
     ) -> Eventually[FoundOffsets]:
         """The positions in some partitions by topic, or all of them (None).
 
-        `member` is the id and the epoch of the member of a consumer group that asks.
+        `member` is the id and the epoch of the member of a consumer group that asks. With
+        `require_stable` those that an open transaction may change are not told (KIP-447).
         """
 
         def find(groups: Groups) -> FoundOffsets:
             group = groups.find(group_id)
             if member is not None and isinstance(group, ConsumerGroup):
                 check_epoch(group, *member)
-            return _find_offsets(group, wanted)
+            return _find_offsets(group, wanted, require_stable)
 
         return self._shard_of(group_id).ask(find)
+
+    # Transactions
+
+    async def begin_verification(
+        self, group_id: str, producer_id: int, producer_epoch: int, *, bumps_epochs: bool
+    ) -> tuple[TopicPartition, int]:
+        """The partition of a group, and what the log asks for before the transaction of a producer
+        may begin in it (`Partition.begin_verification`)."""
+        if not self.topic.is_ready:
+            await self.topic.ensure()
+        self._shard_of(group_id)
+        partition = self._partition_of(group_id)
+        verification = partition.log.producers.begin_verification(
+            producer_id, producer_epoch, NO_SEQUENCE, bumps_epochs=bumps_epochs
+        )
+        return partition.topic_partition, verification
+
+    def end_verification(self, group_id: str, producer_id: int, verification: int) -> None:
+        """Nothing was committed after all."""
+        try:
+            partition = self._partition_of(group_id)
+        except NotCoordinatorError:
+            return
+        partition.end_verification(producer_id, verification)
+
+    def commit_transaction_offsets(
+        self, event: CommitTransactionOffsets
+    ) -> Eventually[PartitionsAnswer]:
+        return cast("Eventually[PartitionsAnswer]", self._submit(event))
+
+    def end_transaction(
+        self,
+        number: int,
+        marker: EndTransactionMarker,
+        producer_id: int,
+        producer_epoch: int,
+        transaction_version: int,
+    ) -> int:
+        """Log the end of a producer's transaction in a partition of the offsets topic; the offset
+        up to which it has to be committed before the transaction coordinator is told."""
+        lead = self._leads.get(number)
+        if lead is None:
+            raise CoordinatorLoadInProgressError(f"{GROUP_OFFSETS_TOPIC}-{number} is not loaded")
+        return lead.shard.end_transaction(marker, producer_id, producer_epoch, transaction_version)
+
+    def _partition_of(self, group_id: str) -> Partition:
+        number = self.topic.find_partition(group_id)
+        lead = None if number is None else self._leads.get(number)
+        if lead is None:
+            raise NotCoordinatorError(f"group {group_id!r} is coordinated by another broker")
+        return lead.partition
 
     # Tools
 
@@ -366,16 +424,24 @@ def group_limits_of(options: BrokerOptions) -> GroupLimits:
 
 
 def _find_offsets(
-    group: AnyGroup | None, wanted: Mapping[str, Sequence[int]] | None
+    group: AnyGroup | None,
+    wanted: Mapping[str, Sequence[int]] | None,
+    require_stable: bool,
 ) -> FoundOffsets:
+    if group is None:
+        return {topic: dict.fromkeys(numbers) for topic, numbers in (wanted or {}).items()}
+    offsets, pending = group.offsets, group.pending_offsets
+    found: FoundOffsets
     if wanted is not None:
-        return {
-            topic: {
-                partition: None if group is None else group.offsets.find(topic, partition)
-                for partition in partitions
-            }
+        found = {
+            topic: {partition: offsets.find(topic, partition) for partition in partitions}
             for topic, partitions in wanted.items()
         }
-    if group is None:
-        return {}
-    return {topic: dict(group.offsets.of_topic(topic)) for topic in group.offsets.topics}
+    else:
+        found = {topic: dict(offsets.of_topic(topic)) for topic in offsets.topics}
+    if require_stable and pending:
+        for topic, of_topic in found.items():
+            for partition in of_topic:
+                if pending.holds(topic, partition):
+                    of_topic[partition] = ErrorCode.unstable_offset_commit
+    return found

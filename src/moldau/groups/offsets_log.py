@@ -36,11 +36,12 @@ from moldau.groups.consumer_group_log import (
 )
 from moldau.groups.rules.records import (
     CommittedOffset,
-    CoordinatorRecord,
     GroupMetadata,
     GroupRecord,
     OffsetRecord,
+    PendingOffsetRecord,
     StoredMember,
+    StoredRecord,
 )
 from moldau.model.protocol_numbers import NO_LEADER_EPOCH, NO_TIMESTAMP
 from moldau.wire.primitives import (
@@ -73,10 +74,14 @@ _VERSION_OFFSET_AND_EPOCH = struct.Struct(">hqi")
 _POSITION_3 = struct.Struct(">hqih")  # version, offset, leader epoch, length of the metadata
 
 
-def encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
-    """Key and value. Raises `InvalidRecordError` for what the format has no room for."""
+def encode(record: StoredRecord) -> tuple[bytes, bytes | None]:
+    """Key and value. Raises `InvalidRecordError` for what the format has no room for.
+
+    A position that is pending looks as one that is not: its batch tells whose transaction it is
+    part of.
+    """
     try:
-        if isinstance(record, OffsetRecord):
+        if isinstance(record, OffsetRecord | PendingOffsetRecord):
             committed = record.committed
             return _offset_key(record), None if committed is None else _offset_value(committed)
         if not isinstance(record, GroupRecord):
@@ -87,7 +92,7 @@ def encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
         raise InvalidRecordError(f"a record of groups cannot be written: {error}") from error
 
 
-def decode(key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:
+def decode(key: bytes | None, value: bytes | None) -> StoredRecord | None:
     """The record, or None when it belongs to a kind of group that is not known here."""
     try:
         return _decode(key, value)
@@ -98,7 +103,7 @@ def decode(key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:
 # Writing
 
 
-def _offset_key(record: OffsetRecord) -> bytes:
+def _offset_key(record: OffsetRecord | PendingOffsetRecord) -> bytes:
     return (
         _INT16.pack(_LAST_OFFSET_KEY)
         + encode_legacy_string(record.group_id)
@@ -151,7 +156,7 @@ def _group_value(metadata: GroupMetadata) -> bytes:
 # Reading
 
 
-def _decode(key: bytes | None, value: bytes | None) -> CoordinatorRecord | None:
+def _decode(key: bytes | None, value: bytes | None) -> StoredRecord | None:
     if key is None:
         raise InvalidRecordError("a record of groups has a key")
     view = memoryview(key)

@@ -33,8 +33,9 @@ from moldau.groups.rules.events import Abandon, AppendFailed, GroupEvent, GroupT
 from moldau.groups.rules.groups import NO_REQUEST, Groups
 from moldau.groups.rules.limits import GroupLimits
 from moldau.groups.rules.outcome import Arm, Disarm, Effect, Outcome, Tell
-from moldau.groups.rules.records import CoordinatorRecord
+from moldau.groups.rules.records import TransactionEnd
 from moldau.groups.shard_log import ShardLog
+from moldau.records.control_records import ControlType, EndTransactionMarker
 
 T = TypeVar("T")
 Eventually: TypeAlias = T | Awaitable[T]
@@ -55,6 +56,10 @@ _APPEND_ERRORS = {
     ErrorCode.invalid_record: ErrorCode.unknown_server_error,
 }
 """What a client of a group is told when its coordinator cannot write: Kafka's choice."""
+
+
+_FAULTS_OF_PRODUCERS = frozenset({ErrorCode.invalid_producer_epoch, ErrorCode.invalid_txn_state})
+"""The log is sound: a producer was fenced, or its transaction is over."""
 
 
 class _Held(NamedTuple):
@@ -157,6 +162,29 @@ class Shard:
         future.add_done_callback(partial(self._forget_request, request, event.group_id))
         return future
 
+    def end_transaction(
+        self,
+        marker: EndTransactionMarker,
+        producer_id: int,
+        producer_epoch: int,
+        transaction_version: int,
+    ) -> int:
+        """Log the end of a producer's transaction and apply it to all groups here (TXP-5).
+
+        Returns the offset up to which the log has to be committed before anybody is told.
+        """
+        self._require_ready()
+        former_end = self._log.end_offset
+        try:
+            self._log.append_marker(marker, producer_id, producer_epoch, transaction_version)
+        except KafkaError as error:
+            if self._log.end_offset != former_end:
+                self._tear(error)
+            raise
+        is_commit = marker.control_type is ControlType.COMMIT
+        self._groups.apply(TransactionEnd(producer_id, is_commit))
+        return self._log.end_offset
+
     def report(self, event: GroupEvent) -> None:
         """Handle what happened by itself; nobody waits for an answer."""
         if self._is_loaded and not self._is_closed:
@@ -218,7 +246,7 @@ class Shard:
         self, outcome: Outcome, own_request: int, group_id: str = ""
     ) -> GroupAnswer | None:
         """Do what has to be done. Returns the answer to the event's own request if it may go."""
-        error = self._write(outcome.records) if outcome.records else None
+        error = self._write(outcome) if outcome.records else None
         for effect in outcome.effects:
             self._do(effect)
         # A shard that was torn just now has only refusals to give, and nothing to wait for.
@@ -236,14 +264,20 @@ class Shard:
             self._handle(AppendFailed(group_id=group_id), NO_REQUEST)
         return own_answer
 
-    def _write(self, records: list[CoordinatorRecord]) -> ErrorCode | None:
+    def _write(self, outcome: Outcome) -> ErrorCode | None:
         """Append and apply (GRP-8). After an error nothing has happened, or the shard is torn."""
+        records, transaction = outcome.records, outcome.transaction
         former_end = self._log.end_offset
         try:
-            self._log.append(records)
+            if transaction is None:
+                self._log.append(records)
+            else:
+                self._log.append_in_transaction(records, transaction)
         except KafkaError as error:
             if self._log.end_offset != former_end:
                 self._tear(error)
+            if error.code in _FAULTS_OF_PRODUCERS:
+                return error.code
             if not self._is_refused:  # once: members repeat their requests many times a second
                 _log.error("cannot write to %s: %s", self.name, error)
             self._is_refused = True

@@ -15,12 +15,19 @@ from moldau.clock import Clock
 from moldau.config.broker_options import BrokerOptions
 from moldau.errors import InvalidRecordError, KafkaError
 from moldau.groups.offsets_log import decode, encode
-from moldau.groups.rules.records import CoordinatorRecord
+from moldau.groups.rules.outcome import Transaction
+from moldau.groups.rules.records import (
+    CoordinatorRecord,
+    OffsetRecord,
+    PendingOffsetRecord,
+    StoredRecord,
+    TransactionEnd,
+)
 from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import HEADER_BYTES, BatchHeader, walk_headers
 from moldau.records.batch_reader import records_of
 from moldau.records.compression import Codec
-from moldau.records.control_records import ControlType, find_marker
+from moldau.records.control_records import ControlType, EndTransactionMarker, find_marker
 from moldau.records.record import NewRecord
 from moldau.replication.partition import Partition
 from moldau.workers import Workers
@@ -53,11 +60,27 @@ class ShardLog(Protocol):
         """Whether so many replicas are in sync that what is committed may be acknowledged."""
         ...
 
-    def append(self, records: Sequence[CoordinatorRecord]) -> None:
+    def append(self, records: Sequence[StoredRecord]) -> None:
         """Append at once; raises `KafkaError` when that is not possible.
 
         Nothing was appended then, unless `end_offset` has moved: a disk failed in the middle.
         """
+        ...
+
+    def append_in_transaction(
+        self, records: Sequence[StoredRecord], transaction: Transaction
+    ) -> None:
+        """As `append`, as part of a producer's transaction."""
+        ...
+
+    def append_marker(
+        self,
+        marker: EndTransactionMarker,
+        producer_id: int,
+        producer_epoch: int,
+        transaction_version: int,
+    ) -> None:
+        """As `append`: the end of a producer's transaction."""
         ...
 
     def load(self) -> AsyncGenerator[list[CoordinatorRecord], None]:
@@ -107,20 +130,52 @@ class PartitionLog:
     def is_safe(self) -> bool:
         return self._partition.state.has_enough_in_sync
 
-    def append(self, records: Sequence[CoordinatorRecord]) -> None:
+    def append(self, records: Sequence[StoredRecord]) -> None:
         log = self._partition.log
         former_end = log.log_end_offset
         codec = Codec(self._options().offsets_topic_compression_codec)
         parts = self._rows(records, log.options.max_message_bytes)
         self._partition.append_internal(*(build_batch(rows, codec=codec) for rows in parts))
+        self._flush_if_due(former_end)
+
+    def append_in_transaction(
+        self, records: Sequence[StoredRecord], transaction: Transaction
+    ) -> None:
+        log = self._partition.log
+        former_end = log.log_end_offset
+        codec = Codec(self._options().offsets_topic_compression_codec)
+        batches = (
+            build_batch(
+                rows,
+                codec=codec,
+                producer_id=transaction.producer_id,
+                producer_epoch=transaction.producer_epoch,
+                transactional=True,
+            )
+            for rows in self._rows(records, log.options.max_message_bytes)
+        )
+        self._partition.append_internal(*batches, verification=transaction.verification)
+        self._flush_if_due(former_end)
+
+    def append_marker(
+        self,
+        marker: EndTransactionMarker,
+        producer_id: int,
+        producer_epoch: int,
+        transaction_version: int,
+    ) -> None:
+        former_end = self.end_offset
+        self._partition.append_marker(marker, producer_id, producer_epoch, transaction_version)
+        self._flush_if_due(former_end)
+
+    def _flush_if_due(self, former_end: int) -> None:
+        log = self._partition.log
         if log.flush_is_due:
             if self._unflushed_from is None:
                 self._unflushed_from = former_end
             self._require(f"flush of {log.topic_partition}", self._flush())
 
-    def _rows(
-        self, records: Sequence[CoordinatorRecord], max_bytes: int
-    ) -> Iterator[list[NewRecord]]:
+    def _rows(self, records: Sequence[StoredRecord], max_bytes: int) -> Iterator[list[NewRecord]]:
         """One batch if it can be; a flood of tombstones may need several."""
         now_ms = self._clock.now_ms()
         rows: list[NewRecord] = []
@@ -154,7 +209,6 @@ class PartitionLog:
         log = self._partition.log
         offset: int = log.log_start_offset
         end_offset = log.log_end_offset
-        transactions = _Transactions()
         while offset < end_offset:
             max_bytes = self._options().offsets_load_buffer_size
             read = log.read(offset, max_bytes, end_offset=end_offset, min_one=True)
@@ -163,48 +217,29 @@ class PartitionLog:
             batches = memoryview(await self._workers.run(read.slice.read))
             for position, header in walk_headers(batches):
                 batch = batches[position : position + header.size_bytes]
-                yield transactions.settle(header, self._decode(header, batch))
+                yield self._decode(header, batch)
             offset = read.end_offset
 
-    def _decode(
-        self, header: BatchHeader, batch: memoryview
-    ) -> list[CoordinatorRecord] | ControlType:
+    def _decode(self, header: BatchHeader, batch: memoryview) -> list[CoordinatorRecord]:
         """The records of a batch, or what it says about the transaction of its producer."""
         rows = records_of(batch, header)
         if header.is_control:
-            marker = find_marker(rows[0])
-            return ControlType.ABORT if marker is None else marker.control_type
-        found = []
+            marker = find_marker(rows[0]) if rows else None
+            if marker is None:
+                return []
+            return [TransactionEnd(header.producer_id, marker.control_type is ControlType.COMMIT)]
+        found: list[CoordinatorRecord] = []
         for row in rows:
             try:
                 record = decode(row.key, row.value)
             except InvalidRecordError as error:
-                where = f"{self._partition.topic_partition} at offset {row.offset}"
-                _log.warning("%s is left out: %s", where, error)
+                place = f"{self._partition.topic_partition} at offset {row.offset}"
+                _log.warning("%s is left out: %s", place, error)
                 continue
-            if record is not None:
+            if header.is_transactional and isinstance(record, OffsetRecord):
+                if record.committed is not None:  # nobody deletes in a transaction
+                    where, committed = record[:3], record.committed
+                    found.append(PendingOffsetRecord(header.producer_id, *where, committed))
+            elif record is not None:
                 found.append(record)
-        return found
-
-
-class _Transactions:
-    """Commits within transactions count when their transaction does.
-
-    For folders of a Kafka broker; transactions are not served here yet. What is undecided at the
-    end of the log never counts.
-    """
-
-    def __init__(self) -> None:
-        self._undecided: dict[int, list[CoordinatorRecord]] = {}  # by producer id
-
-    def settle(
-        self, header: BatchHeader, found: list[CoordinatorRecord] | ControlType
-    ) -> list[CoordinatorRecord]:
-        """What is certain after a batch."""
-        if isinstance(found, ControlType):
-            decided = self._undecided.pop(header.producer_id, [])
-            return decided if found is ControlType.COMMIT else []
-        if header.is_transactional:
-            self._undecided.setdefault(header.producer_id, []).extend(found)
-            return []
         return found

@@ -62,6 +62,7 @@ class Follower:
         """Take over what the leader says of the log, as far as it reaches here."""
         state, log = self._state, self._log
         has_committed = state.follow(high_watermark, log.log_start_offset, log.log_end_offset)
+        log.producers.note_committed(state.high_watermark)
         if log_start_offset > log.log_start_offset:
             log.advance_start(min(log_start_offset, state.high_watermark))
         self._listeners.progress(has_committed, was_settled=state.is_settled)

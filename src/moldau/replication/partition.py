@@ -21,6 +21,7 @@ from moldau.config.topic_options import TopicOptions
 from moldau.errors import OffsetNotAvailableError, OffsetOutOfRangeError
 from moldau.model import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
 from moldau.records.batch_header import BatchHeader, read_header
+from moldau.records.control_records import EndTransactionMarker, build_marker_batch
 from moldau.replication.follower import Follower
 from moldau.replication.incoming_batches import IncomingBatches
 from moldau.replication.offset_lookup import FoundOffset, find_log_end, find_offset
@@ -32,6 +33,7 @@ from moldau.replication.unpacking import Unpacker
 from moldau.storage.files import FileSlice
 from moldau.storage.log import AppendResult, Log
 from moldau.storage.rules.epoch_cache import EpochEnd
+from moldau.storage.rules.transaction_verification import NOT_REQUIRED
 from moldau.storage.segment_search import LogRead
 
 _log = logging.getLogger(__name__)
@@ -229,25 +231,36 @@ class Partition:
 
     # Produce
 
-    def append_as_leader(self, records: memoryview, required_acks: int) -> AppendResult | None:
+    def append_as_leader(
+        self, records: memoryview, required_acks: int, verification: int = NOT_REQUIRED
+    ) -> AppendResult | None:
         """Check and append one batch; None when looking inside it would hold up the event loop.
 
         In that case nothing has happened yet, and `append_in_worker` does the same in a worker.
+        A transactional batch comes with what `begin_verification` gave for it.
         """
         self._require_writable(required_acks)
         now_ms = self._clock.now_ms()
         header = self._incoming.check(records, now_ms)
-        return None if header is None else self._append(records, header, now_ms)
+        if header is None:
+            return None
+        if verification != NOT_REQUIRED:
+            self.log.producers.require_verified(header, verification)
+        return self._append(records, header, now_ms)
 
-    async def append_in_worker(self, records: memoryview, required_acks: int) -> AppendResult:
+    async def append_in_worker(
+        self, records: memoryview, required_acks: int, verification: int = NOT_REQUIRED
+    ) -> AppendResult:
         """As `append_as_leader`, with the look inside and any recompression in a worker."""
         self._require_writable(required_acks)
         now_ms = self._clock.now_ms()
         batch, header = await self._incoming.check_in_worker(records, now_ms)
         self._require_writable(required_acks)  # it may have changed while the worker was busy
+        if verification != NOT_REQUIRED:
+            self.log.producers.require_verified(header, verification)
         return self._append(batch, header, now_ms)
 
-    def append_internal(self, *batches: bytearray) -> None:
+    def append_internal(self, *batches: bytearray, verification: int = NOT_REQUIRED) -> None:
         """Append batches that the broker has made itself, as a coordinator does (acks=all).
 
         All or none, but for a disk that fails in the middle: then the directory is offline.
@@ -255,9 +268,53 @@ class Partition:
         self._require_writable(ALL_IN_SYNC)
         for batch in batches:
             self._incoming.check_size(len(batch))
+        if verification != NOT_REQUIRED:
+            self.log.producers.require_verified(read_header(batches[0]), verification)
         now_ms = self._clock.now_ms()
         for batch in batches:
             self._append(batch, read_header(batch), now_ms)
+
+    # Transactions
+
+    def begin_verification(self, header: BatchHeader, *, bumps_epochs: bool) -> int:
+        """What a transactional batch needs to be appended: `MUST_BE_OPEN`, or the number of a
+        question that the transaction coordinator has to confirm before (TXP-2)."""
+        return self.log.producers.begin_verification(
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            bumps_epochs=bumps_epochs,
+        )
+
+    def end_verification(self, producer_id: int, verification: int) -> None:
+        """The batch was not appended: the coordinator, or the log, has refused it."""
+        self.log.producers.end_verification(producer_id, verification)
+
+    def append_marker(
+        self,
+        marker: EndTransactionMarker,
+        producer_id: int,
+        producer_epoch: int,
+        transaction_version: int,
+    ) -> Offset:
+        """End a producer's transaction, as its coordinator decided (acks=all).
+
+        Returns the offset up to which the log has to be committed before the coordinator is told.
+        A marker that is in the log already is not appended again (TXP-3).
+        """
+        self._require_writable(ALL_IN_SYNC)
+        log, now_ms = self.log, self._clock.now_ms()
+        batch = build_marker_batch(
+            marker, timestamp_ms=now_ms, producer_id=producer_id, producer_epoch=producer_epoch
+        )
+        header = read_header(batch)
+        if log.producers.check_marker(header, marker, transaction_version):
+            self._append(batch, header, now_ms)
+            log.producers.note_committed(self.state.high_watermark)
+            if not self.state.has_followers:
+                # A reader of decided transactions may wait for more bytes than a marker has.
+                self._observer.on_commit(self.topic_partition, self.state.high_watermark)
+        return log.log_end_offset
 
     def _append(
         self, batch: memoryview | bytearray, header: BatchHeader, now_ms: int

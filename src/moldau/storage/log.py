@@ -381,7 +381,7 @@ class Log:
     def aborted_transactions(
         self, start_offset: int, end_offset: int
     ) -> tuple[AbortedTransaction, ...]:
-        """What a `read_committed` reader of a range has to skip. May read files."""
+        """What a `read_committed` reader of a range has to skip (TXP-4). May read files."""
         if not self._has_aborted:
             return ()
         try:

@@ -2,12 +2,14 @@
 
 What a batch means for its producer is decided in `rules.producer_sequences`; this keeps the
 results. The table changes only by `apply` and `apply_marker`, on append and when the log is read
-back, and by expiry. It belongs to the task that owns the log. Files are not its business:
-`producer_snapshots` writes the entries and reads them.
+back, and by expiry. Beside it stand the questions to transaction coordinators that are under way
+(`rules.transaction_verification`). It belongs to the task that owns the log. Files are not its
+business: `producer_snapshots` writes the entries and reads them.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
@@ -20,9 +22,19 @@ from moldau.storage.rules.producer_sequences import (
     ProducerEntry,
     apply_batch,
     apply_marker,
+    check_epoch,
     check_marker,
     check_sequence,
+    find_duplicate,
     is_expired,
+)
+from moldau.storage.rules.transaction_verification import (
+    FIRST_NUMBER,
+    MUST_BE_OPEN,
+    Verification,
+    ask_again,
+    check_verified,
+    is_open,
 )
 
 
@@ -41,14 +53,26 @@ class CompletedTransaction(NamedTuple):
 class ProducerState:
     """Producers by id. Invariant: `end_offset` is the end of what has been applied."""
 
-    __slots__ = ("_completed", "_entries", "_expiration_ms", "_open", "end_offset")
+    __slots__ = (
+        "_completed",
+        "_entries",
+        "_expiration_ms",
+        "_next_number",
+        "_open",
+        "_verifications",
+        "end_offset",
+    )
 
     def __init__(self, expiration_ms: int, end_offset: int = 0) -> None:
         self._expiration_ms = expiration_ms
         self._entries: dict[int, ProducerEntry] = {}
-        # Both in the order of first offsets: offsets only grow, and `load` sorts.
+        # In the order of first offsets: offsets only grow, and `load` sorts.
         self._open: dict[int, int] = {}  # first offset -> producer id
-        self._completed: dict[int, int] = {}  # first offset -> marker's offset
+        # First offset and marker's offset of transactions whose end may not be committed yet. Both
+        # grow: one that began earlier and ended later than another takes its place.
+        self._completed: deque[tuple[int, int]] = deque()
+        self._verifications: dict[int, Verification] = {}  # by producer id
+        self._next_number = FIRST_NUMBER
         self.end_offset = end_offset
 
     def __len__(self) -> int:
@@ -61,13 +85,51 @@ class ProducerState:
         return self._entries.get(producer_id)
 
     def check(self, header: BatchHeader) -> Duplicate | Accepted:
-        """Decide on a client's batch; one without a producer id is always accepted."""
+        """Decide on a batch; one without a producer id is always accepted.
+
+        One with a producer id and without a sequence comes from a group coordinator.
+        """
         if header.producer_id < 0:
             return ACCEPTED
-        return check_sequence(self._entries.get(header.producer_id), header)
+        entry = self._entries.get(header.producer_id)
+        if header.base_sequence < 0:
+            check_epoch(entry, header)
+            return ACCEPTED
+        return check_sequence(entry, header)
 
-    def check_marker(self, header: BatchHeader, marker: EndTransactionMarker) -> None:
-        check_marker(self._entries.get(header.producer_id), header, marker)
+    def require_verified(self, header: BatchHeader, verification: int) -> None:
+        """Raise unless a transactional batch may be appended with what `begin_verification` gave
+        for it (TXP-2); one that is in the log already always may come again."""
+        entry = self._entries.get(header.producer_id)
+        if header.base_sequence >= 0 and find_duplicate(entry, header) is not None:
+            return
+        check_verified(entry, self._verifications.get(header.producer_id), header, verification)
+
+    def check_marker(
+        self, header: BatchHeader, marker: EndTransactionMarker, transaction_version: int = 0
+    ) -> bool:
+        """Whether an end marker is to be appended; raises when it comes too late."""
+        entry = self._entries.get(header.producer_id)
+        return check_marker(entry, header, marker, transaction_version)
+
+    def begin_verification(
+        self, producer_id: int, producer_epoch: int, sequence: int, *, bumps_epochs: bool
+    ) -> int:
+        """What a transactional batch needs to be appended: the number of a question to its
+        coordinator, or `MUST_BE_OPEN` when its transaction is open here already."""
+        if is_open(self._entries.get(producer_id), producer_epoch):
+            return MUST_BE_OPEN
+        wanted = Verification(self._next_number, producer_epoch, sequence, bumps_epochs)
+        asked = ask_again(self._verifications.get(producer_id), wanted)
+        self._next_number += asked.number == wanted.number
+        self._verifications[producer_id] = asked
+        return asked.number
+
+    def end_verification(self, producer_id: int, number: int) -> None:
+        """The coordinator has not confirmed the question: the next batch asks another one."""
+        known = self._verifications.get(producer_id)
+        if known is not None and known.number == number:
+            del self._verifications[producer_id]
 
     def apply(self, header: BatchHeader, base_offset: int) -> None:
         """Take note of a data batch that is in the log at this offset."""
@@ -79,19 +141,26 @@ class ProducerState:
         self._entries[producer_id] = entry
         if entry.transaction_first_offset == base_offset:
             self._open[base_offset] = producer_id
+            self._verifications.pop(producer_id, None)
 
     def apply_marker(
         self, header: BatchHeader, base_offset: int, marker: EndTransactionMarker
     ) -> CompletedTransaction | None:
-        """Take note of an end marker; None when the transaction had nothing in this partition."""
+        """Take note of an end marker; None when the transaction had nothing in this partition.
+
+        Whatever was asked about the transaction before is answered by it (TXP-2).
+        """
         self.end_offset = base_offset + header.last_offset_delta + 1
+        self._verifications.pop(header.producer_id, None)
         before = self._entries.get(header.producer_id)
         self._entries[header.producer_id] = apply_marker(before, header, marker)
         if before is None or before.transaction_first_offset is None:
             return None
         first_offset = before.transaction_first_offset
         del self._open[first_offset]
-        self._completed[first_offset] = base_offset
+        while self._completed and self._completed[-1][0] > first_offset:
+            self._completed.pop()
+        self._completed.append((first_offset, base_offset))
         return CompletedTransaction(
             header.producer_id,
             first_offset,
@@ -106,16 +175,22 @@ class ProducerState:
         return next(iter(self._open), None)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
-        """The last stable offset stays below this: a transaction begins here that is still open, or
-        whose end marker may yet be lost because it is not below the high watermark."""
+        """The last stable offset stays below this (TXP-1): a transaction begins here that is still
+        open, or whose end marker may yet be lost because it is not below the high watermark."""
         if not self._open and not self._completed:
             return None
-        self._forget_completed_below(high_watermark)
+        self.note_committed(high_watermark)
         first_open = next(iter(self._open), None)
-        first_completed = min(self._completed, default=None)
-        if first_open is None or first_completed is None:
-            return first_completed if first_open is None else first_open
-        return min(first_open, first_completed)
+        if not self._completed:
+            return first_open
+        first_completed = self._completed[0][0]
+        return first_completed if first_open is None else min(first_open, first_completed)
+
+    def note_committed(self, high_watermark: int) -> None:
+        """Markers below the high watermark are there to stay."""
+        completed = self._completed
+        while completed and completed[0][1] < high_watermark:
+            completed.popleft()
 
     def remove_expired(self, expiration_ms: int, now_ms: int) -> int:
         """Forget producers that have been quiet for `producer.id.expiration.ms`, which may have
@@ -148,10 +223,6 @@ class ProducerState:
                 if entry.transaction_first_offset is not None
             )
         )
-        self._completed = {}
+        self._completed.clear()
+        self._verifications.clear()
         self.end_offset = end_offset
-
-    def _forget_completed_below(self, high_watermark: int) -> None:
-        for first_offset, marker_offset in list(self._completed.items()):
-            if marker_offset < high_watermark:
-                del self._completed[first_offset]

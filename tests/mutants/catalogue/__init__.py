@@ -9,6 +9,7 @@ from mutants.catalogue import (
     cluster,
     deletion,
     groups,
+    partition_transactions,
     replicas,
     replication,
     sessions,
@@ -25,6 +26,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *storage.MUTANTS,
     *groups.MUTANTS,
     *clients.MUTANTS,
+    *partition_transactions.MUTANTS,
 )
 
 

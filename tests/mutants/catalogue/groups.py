@@ -43,7 +43,15 @@ MUTANTS = (
         name="a-shard-that-was-written-in-part-goes-on",
         rule="GRP-8",
         breaks="an append that failed half-way counts as nothing having happened",
-        edits=(Edit(_SHARD, "if self._log.end_offset != former_end:", "if former_end > 1 << 60:"),),
+        edits=(
+            Edit(
+                _SHARD,
+                "            if self._log.end_offset != former_end:\n"
+                "                self._tear(error)\n            if error.code in",
+                "            if former_end > 1 << 60:\n"
+                "                self._tear(error)\n            if error.code in",
+            ),
+        ),
         tests=(
             f"{_UNIT}/test_shard.py::"
             "test_a_shard_that_was_written_in_part_is_closed_since_only_its_log_can_tell",
@@ -145,8 +153,8 @@ MUTANTS = (
         edits=(
             Edit(
                 "moldau.groups.rules.expiry",
-                "        if not group.is_subscribed_to(topic)\n        and _has_expired",
-                "        if _has_expired",
+                "        if not group.is_subscribed_to(topic)\n        and not group.pending",
+                "        if not group.pending",
             ),
         ),
         tests=(f"{_STORIES}",),

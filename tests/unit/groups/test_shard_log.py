@@ -9,13 +9,18 @@ import pytest
 from group_world import World
 
 from moldau.broker.server import BrokerServer
+from moldau.config.broker_options import BrokerOptions
 from moldau.errors import BatchTooLargeError, InvalidRecordError, NotLeaderError
+from moldau.groups.coordinator import group_limits_of
 from moldau.groups.offsets_log import encode
+from moldau.groups.rules.groups import Groups
 from moldau.groups.rules.records import (
     CommittedOffset,
     CoordinatorRecord,
     GroupRecord,
     OffsetRecord,
+    PendingOffsetRecord,
+    TransactionEnd,
 )
 from moldau.groups.shard_log import PartitionLog
 from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
@@ -176,7 +181,14 @@ def test_commits_within_transactions_count_when_their_transaction_does() -> None
                     marker, timestamp_ms=0, producer_id=producer_id, producer_epoch=0
                 )
             )
-        assert await bench.loaded() == [position(4), position(1)]
+        pending = [PendingOffsetRecord(10 + number, *position(number)) for number in (1, 2, 3)]
+        ends = [TransactionEnd(11, is_commit=True), TransactionEnd(12, is_commit=False)]
+        assert await bench.loaded() == [*pending, position(4), *ends]
+        groups = Groups(group_limits_of(BrokerOptions.resolve({})))
+        for record in await bench.loaded():
+            groups.apply(record)
+        assert [group.group_id for group in groups if group.offsets] == ["group-1", "group-4"]
+        assert [group.group_id for group in groups if group.pending_offsets] == ["group-3"]
 
     run(story)
 

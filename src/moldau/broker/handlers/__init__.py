@@ -38,6 +38,8 @@ from moldau.broker.handlers import (
     offset_for_leader_epoch,
     produce,
     sync_group,
+    txn_offset_commit,
+    write_txn_markers,
 )
 
 HANDLERS: Final[tuple[ModuleType, ...]] = (
@@ -60,6 +62,8 @@ HANDLERS: Final[tuple[ModuleType, ...]] = (
     delete_records,
     init_producer_id,
     offset_for_leader_epoch,
+    write_txn_markers,
+    txn_offset_commit,
     describe_configs,
     alter_configs,
     describe_log_dirs,

@@ -4,8 +4,9 @@ v2 a code for the whole answer, and null for all partitions; v3 throttle time; v
 leader epochs; v6 flexible; v7 may ask to wait for transactions (KIP-447); v8 several groups at
 once; v9 the KIP-848 protocol; v10 topic ids.
 
-Nothing is unstable, since transactions are not served yet: `require_stable` changes nothing. A
-topic that was deleted has no positions left, so asking for it by name finds -1, as in Kafka.
+With `require_stable` a position that an open transaction may change is UNSTABLE_OFFSET_COMMIT, and
+the client asks again. A topic that was deleted has no positions left, so asking for it by name
+finds -1, as in Kafka.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class _WantedTopic(NamedTuple):
 def handle(request: OffsetFetchRequest, context: RequestContext) -> Eventually[dict[str, object]]:
     if context.version >= _FIRST_WITH_SEVERAL_GROUPS:
         return _fetch_groups(request, context)
-    one = _fetch(request.group_id, request.topics, None, context)  # type: ignore[attr-defined]
+    require_stable = _requires_stable(request)
+    one = _fetch(request.group_id, request.topics, None, require_stable, context)  # type: ignore[attr-defined]
     return _single_later(one) if isinstance(one, Awaitable) else _single(one)
 
 
@@ -74,7 +76,15 @@ async def _fetch_groups(request: OffsetFetchRequest, context: RequestContext) ->
     return {
         "throttle_time": 0,
         "groups": [
-            await settled(_fetch(group.group_id, group.topics, _member_of(group), context))
+            await settled(
+                _fetch(
+                    group.group_id,
+                    group.topics,
+                    _member_of(group),
+                    _requires_stable(request),
+                    context,
+                )
+            )
             for group in request.groups
         ],
     }
@@ -87,10 +97,15 @@ def _member_of(group: OffsetFetchRequestGroup) -> tuple[str, int] | None:
     return None if not member_id and epoch < 0 else (member_id or "", epoch)
 
 
+def _requires_stable(request: OffsetFetchRequest) -> bool:
+    return bool(getattr(request, "require_stable", False))
+
+
 def _fetch(
     group_id: str,
     topics: Sequence[OffsetFetchRequestTopics] | None,
     member: tuple[str, int] | None,
+    require_stable: bool,
     context: RequestContext,
 ) -> Eventually[dict[str, object]]:
     wanted = None if topics is None else [_wanted_topic(topic, context) for topic in topics]
@@ -108,7 +123,11 @@ def _fetch(
             answers = [_refuse_topic(topic, error, context.version) for topic in wanted or ()]
         return {"group_id": group_id, "topics": answers, "error_code": error}
 
-    return respond(lambda: groups.fetch_offsets(group_id, names, member), shape, refuse)
+    return respond(
+        lambda: groups.fetch_offsets(group_id, names, member, require_stable=require_stable),
+        shape,
+        refuse,
+    )
 
 
 def _wanted_topic(topic: OffsetFetchRequestTopics, context: RequestContext) -> _WantedTopic:
@@ -147,9 +166,15 @@ def _shape_topic(topic: _WantedTopic, found: FoundOffsets, version: int) -> dict
     offsets = found[topic.name]
     return _topic_values(
         topic,
-        [_partition_values(number, offsets[number] or _NOTHING) for number in topic.partitions],
+        [_found_values(number, offsets[number]) for number in topic.partitions],
         version,
     )
+
+
+def _found_values(number: int, found: CommittedOffset | ErrorCode | None) -> dict[str, object]:
+    if isinstance(found, ErrorCode):
+        return _partition_values(number, _NOTHING, found)
+    return _partition_values(number, found or _NOTHING)
 
 
 def _refuse_topic(topic: _WantedTopic, error: ErrorCode, version: int) -> dict[str, object]:

@@ -16,8 +16,12 @@ more than 4 MiB. Records whose timestamps are out of range are not named where f
 hold up the event loop (a large compressed batch). A batch that claims LogAppendTime is refused by
 its header: only the first record is named where it is compressed or claims more than it can hold.
 
-Differences from Kafka: transactional batches are refused until transactions are served
-(INVALID_TXN_STATE). The topics in which the broker keeps its own state take no records from
+The first batch of a transaction in a partition is appended when the transaction coordinator has
+confirmed it (`broker.transaction_verifier`), all of a request's together; from v12 on the
+coordinator adds the partition to the transaction with that, from v11 on a producer can be told
+TRANSACTION_ABORTABLE.
+
+Differences from Kafka: the topics in which the broker keeps its own state take no records from
 clients, whoever they are.
 """
 
@@ -30,28 +34,25 @@ from typing import NamedTuple
 from uuid import UUID
 
 from moldau.broker.api import serves
+from moldau.broker.commit_waits import Uncommitted, wait_until_committed
 from moldau.broker.current_leaders import CurrentLeaders
 from moldau.broker.owed_answers import LaterAnswer
+from moldau.broker.produced_transactions import ProducedTransactions
 from moldau.broker.request_context import RequestContext
 from moldau.errors import (
     InvalidRecordError,
     InvalidRequiredAcksError,
     InvalidTopicError,
-    InvalidTxnStateError,
     KafkaError,
-    NotEnoughReplicasAfterAppendError,
-    NotLeaderError,
-    RequestTimedOutError,
+    TransactionalIdAuthorizationError,
     UnknownTopicIdError,
     UnsupportedCompressionError,
 )
-from moldau.model import TopicPartition
 from moldau.model.topic_names import INTERNAL_TOPICS
 from moldau.net.port import Chunk
 from moldau.records.batch_header import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, TRANSACTIONAL_FLAG
 from moldau.records.compression import Codec
 from moldau.replication.partition import Partition
-from moldau.replication.rules.acknowledgement import Acknowledgement
 from moldau.replication.rules.replica_state import ALL_IN_SYNC
 from moldau.storage.log import AppendResult
 from moldau.tasks import finish_first
@@ -78,13 +79,12 @@ class _Uncommitted(NamedTuple):
 
     answers: list[ProducedPartition]  # where its answer is
     place: int
-    partition: Partition
-    leader_epoch: int  # in which it was appended
-    end_offset: int
+    batch: Uncommitted
 
 
 class _Unfinished(NamedTuple):
-    """A batch that is with a worker, or has to be flushed: where its answer goes."""
+    """A batch that is with a worker, has to be flushed, or whose transaction has to be confirmed:
+    where its answer goes."""
 
     answers: list[ProducedPartition]
     place: int
@@ -100,6 +100,10 @@ def handle_frame(
     unfinished: list[_Unfinished] = []
     uncommitted: list[_Uncommitted] = []
     has_errors = False
+    transactional_id = request.transactional_id
+    transactions = (
+        None if transactional_id is None else ProducedTransactions(transactional_id, context)
+    )
     for topic in request.topics:
         answers: list[ProducedPartition] = []
         for index, records in topic.partitions:
@@ -113,9 +117,15 @@ def handle_frame(
                 if topic.name is None and partition.topic_id != topic.topic_id:
                     raise UnknownTopicIdError(f"{name!r} is about to be opened as another topic")
                 batch = _require_batch(records, request, context.version)
-                result = partition.append_as_leader(batch, acks)
+                result = (
+                    partition.append_as_leader(batch, acks)
+                    if transactions is None
+                    else transactions.append(partition, batch, acks)
+                )
                 if result is None:
-                    work = _append_in_worker(partition, index, batch, acks, answers, place)
+                    work = _append_later(
+                        partition, index, batch, acks, answers, place, transactions
+                    )
                     unfinished.append(_Unfinished(answers, place, work))
                     answers.append(ProducedPartition(index))
                     continue
@@ -151,8 +161,8 @@ def _require_batch(records: memoryview | None, request: ProduceRequest, version:
         raise InvalidRecordError("there must be exactly one record batch per partition, not none")
     if len(records) >= HEADER_BYTES:
         flags = records[ATTRIBUTES_AT + 1]
-        if flags & TRANSACTIONAL_FLAG:
-            raise InvalidTxnStateError("transactions are not served by this version of Moldau")
+        if flags & TRANSACTIONAL_FLAG and request.transactional_id is None:
+            raise TransactionalIdAuthorizationError("a transactional batch needs its id")
         if version < _FIRST_WITH_ZSTD and flags & CODEC_MASK == Codec.ZSTD:
             raise UnsupportedCompressionError(f"Produce version {version} may not carry zstd")
     return records
@@ -162,19 +172,24 @@ def _await_commit(
     partition: Partition, result: AppendResult, answers: list[ProducedPartition], place: int
 ) -> _Uncommitted:
     end_offset = result.last_offset + 1
-    return _Uncommitted(answers, place, partition, partition.leader_epoch, end_offset)
+    return _Uncommitted(answers, place, Uncommitted(partition, partition.leader_epoch, end_offset))
 
 
-async def _append_in_worker(
+async def _append_later(
     partition: Partition,
     index: int,
     batch: memoryview,
     acks: int,
     answers: list[ProducedPartition],
     place: int,
+    transactions: ProducedTransactions | None,
 ) -> tuple[ProducedPartition, _Uncommitted | None]:
+    """Append a batch when its transaction is confirmed, by a worker if it takes long."""
     try:
-        result = await partition.append_in_worker(batch, acks)
+        if transactions is None:
+            result = await partition.append_in_worker(batch, acks)
+        else:
+            result = await transactions.append_later(partition, batch, acks)
     except KafkaError as error:
         return _refuse(index, error), None
     answer = _confirm(index, result)
@@ -222,46 +237,12 @@ async def _wait_until_committed(
     uncommitted: list[_Uncommitted], deadline: float, context: RequestContext
 ) -> None:
     """Return when each batch is committed, has no chance to be, or the time is over."""
-    clock = context.services.clock
     pending = [one for one in uncommitted if not one.answers[one.place].error_code]
-    while True:
-        pending = [one for one in pending if not _settle(one)]
-        left_seconds = deadline - clock.monotonic()
-        if not pending or left_seconds <= 0:
-            break
-        await context.services.purgatory.wait_until_committed(
-            _end_offsets(pending), left_seconds * 1000
-        )
-    for one in pending:
-        late = RequestTimedOutError(f"{one.partition.topic_partition} is not replicated in time")
-        one.answers[one.place] = _refuse(one.answers[one.place].partition, late)
-
-
-def _end_offsets(pending: list[_Uncommitted]) -> dict[TopicPartition, int]:
-    found: dict[TopicPartition, int] = {}
-    for one in pending:
-        key = one.partition.topic_partition
-        found[key] = max(one.end_offset, found.get(key, 0))
-    return found
-
-
-def _settle(one: _Uncommitted) -> bool:
-    """Whether the batch's fate is known; an answer that is not good is put in place."""
-    partition = one.partition
-    error: KafkaError
-    match partition.state.acknowledgement(one.leader_epoch, one.end_offset):
-        case Acknowledgement.PENDING:
-            return False
-        case Acknowledgement.COMMITTED:
-            return True
-        case Acknowledgement.TOO_FEW:
-            error = NotEnoughReplicasAfterAppendError(
-                f"{partition.topic_partition} has too few in-sync replicas now"
-            )
-        case Acknowledgement.LEADER_CHANGED:
-            error = NotLeaderError(f"{partition.topic_partition} has another leader now")
-    one.answers[one.place] = _refuse(one.answers[one.place].partition, error)
-    return True
+    batches = [one.batch for one in pending]
+    errors = await wait_until_committed(batches, deadline, context.services)
+    for (answers, place, _), error in zip(pending, errors, strict=True):
+        if error is not None:
+            answers[place] = _refuse(answers[place].partition, error)
 
 
 def _confirm(index: int, result: AppendResult) -> ProducedPartition:

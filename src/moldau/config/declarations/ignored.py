@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Final, TypeVar, cast
 
 from moldau.config.kinds import (
-    BOOLEAN,
     INT,
     LIST,
     LONG,
@@ -161,9 +160,6 @@ TRANSACTIONS: Final = (
          "How often the broker looks for transactions to abort.", LOW),
     _row("transaction.remove.expired.transaction.cleanup.interval.ms", INT, HOUR_MS, at_least(1),
          "How often the broker looks for transactional ids to forget.", LOW),
-    _row("transaction.partition.verification.enable", BOOLEAN, True, None,
-         "Take transactional records only for partitions that were added to "
-         "the transaction.", LOW, CLUSTER_WIDE),
     _row("transaction.state.log.replication.factor", SHORT, 1, at_least(1),
          "The number of replicas of __transaction_state. Kafka's default is 3, which a broker "
          "alone cannot give; Moldau's is 1. Set 3 in a cluster.", HIGH),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moldau.config.declarations import ignored
-from moldau.config.kinds import INT, at_least
+from moldau.config.kinds import BOOLEAN, INT, at_least
 from moldau.config.option import DAY_MS, MINUTE_MS, Importance, OptionSet, Reload, option
 
 
@@ -26,6 +26,15 @@ class TransactionOptions(OptionSet, ignored=ignored.TRANSACTIONS):
         10 * MINUTE_MS,
         "How often the broker looks for producers to forget.",
         at_least(1),
+        importance=Importance.LOW,
+    )
+    transaction_partition_verification_enable = option(
+        "transaction.partition.verification.enable",
+        BOOLEAN,
+        True,
+        "Take transactional records only for partitions that were added to the transaction: their "
+        "leader asks the transaction coordinator before the first record (KIP-890).",
+        reload=Reload.CLUSTER_WIDE,
         importance=Importance.LOW,
     )
     transaction_state_log_num_partitions = option(

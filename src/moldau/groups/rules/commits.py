@@ -1,8 +1,9 @@
-"""OffsetCommit and OffsetDelete: who may change the positions of a group. A rule.
+"""OffsetCommit, TxnOffsetCommit and OffsetDelete: who may change the positions of a group. A rule.
 
 A member commits in its own generation. Somebody who is no member (a consumer with assigned
 partitions, an administrator who resets positions) commits without a generation, and only while
-nobody is in the group.
+nobody is in the group. A producer commits in a transaction for a member, in its generation; older
+ones do not say for whom, and may always.
 """
 
 from __future__ import annotations
@@ -10,12 +11,12 @@ from __future__ import annotations
 from moldau.errors import ErrorCode, StaleMemberEpochError, UnknownMemberError
 from moldau.groups.rules.answers import PartitionsAnswer
 from moldau.groups.rules.consumer_group import ConsumerGroup
-from moldau.groups.rules.events import CommitOffsets, DeleteOffsets
+from moldau.groups.rules.events import CommitOffsets, CommitTransactionOffsets, DeleteOffsets
 from moldau.groups.rules.group import Group
 from moldau.groups.rules.group_states import ClassicGroupState
 from moldau.groups.rules.membership import find_member_fault
-from moldau.groups.rules.outcome import GroupTurn, Outcome
-from moldau.groups.rules.records import OffsetRecord
+from moldau.groups.rules.outcome import GroupTurn, Outcome, Transaction
+from moldau.groups.rules.records import CommittedOffset, OffsetRecord, PendingOffsetRecord
 from moldau.groups.rules.subscription import CONSUMER_PROTOCOL_TYPE
 
 _NONE = ErrorCode.none
@@ -30,12 +31,55 @@ def commit(group: Group | ConsumerGroup | None, event: CommitOffsets, turn: Grou
         _note_sign_of_life(group, event, turn.outcome)
     errors = []
     for topic, partition, committed in event.offsets:
-        if _utf16_length(committed.metadata) > turn.limits.offset_metadata_max_bytes:
-            errors.append(ErrorCode.offset_metadata_too_large)
-        else:
-            errors.append(_NONE)
+        errors.append(_find_offset_fault(committed, turn))
+        if errors[-1] is _NONE:
             turn.outcome.records.append(OffsetRecord(event.group_id, topic, partition, committed))
     turn.answer(PartitionsAnswer(errors=tuple(errors)))
+
+
+def commit_in_transaction(
+    group: Group | ConsumerGroup | None, event: CommitTransactionOffsets, turn: GroupTurn
+) -> None:
+    error = _find_transaction_fault(group, event)
+    if error is not None:
+        turn.answer(PartitionsAnswer(error=error))
+        return
+    producer_id, group_id = event.producer_id, event.group_id
+    outcome = turn.outcome
+    errors = []
+    for topic, partition, committed in event.offsets:
+        errors.append(_find_offset_fault(committed, turn))
+        if errors[-1] is _NONE:
+            pending = PendingOffsetRecord(producer_id, group_id, topic, partition, committed)
+            outcome.records.append(pending)
+    outcome.transaction = Transaction(producer_id, event.producer_epoch, event.verification)
+    turn.answer(PartitionsAnswer(errors=tuple(errors)))
+
+
+def _find_transaction_fault(
+    group: Group | ConsumerGroup | None, event: CommitTransactionOffsets
+) -> ErrorCode | None:
+    """As Kafka: a member that is about to be told what it reads may still commit what it has."""
+    if group is None:
+        return None if event.generation < 0 else ErrorCode.illegal_generation
+    if event.generation < 0 and not event.member_id and event.instance_id is None:
+        return None
+    if isinstance(group, ConsumerGroup):
+        fault = find_epoch_fault(group, event.member_id, event.generation)
+        is_stale = fault is ErrorCode.stale_member_epoch  # which these clients do not know
+        return ErrorCode.illegal_generation if is_stale else fault
+    if event.generation < 0 and group.state is ClassicGroupState.EMPTY:
+        return None
+    fault = find_member_fault(group, event.member_id, event.instance_id)
+    if fault is None and event.generation != group.generation:
+        fault = ErrorCode.illegal_generation
+    return fault
+
+
+def _find_offset_fault(committed: CommittedOffset, turn: GroupTurn) -> ErrorCode:
+    if _utf16_length(committed.metadata) > turn.limits.offset_metadata_max_bytes:
+        return ErrorCode.offset_metadata_too_large
+    return _NONE
 
 
 def _find_commit_fault(
@@ -114,6 +158,7 @@ def delete_offsets(
             errors.append(ErrorCode.group_subscribed_to_topic)
             continue
         errors.append(_NONE)
-        if group.offsets.find(topic, partition) is not None:
+        is_pending = group.pending_offsets.holds(topic, partition)
+        if is_pending or group.offsets.find(topic, partition) is not None:
             turn.outcome.records.append(OffsetRecord(event.group_id, topic, partition, None))
     turn.answer(PartitionsAnswer(errors=tuple(errors)))

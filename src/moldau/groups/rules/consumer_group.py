@@ -31,10 +31,11 @@ from moldau.groups.rules.consumer_group_records import (
 )
 from moldau.groups.rules.consumer_group_states import ConsumerGroupState
 from moldau.groups.rules.events import GroupTimer, GroupTimerKind
-from moldau.groups.rules.offsets import OffsetTable
+from moldau.groups.rules.offsets import OffsetTable, WithOffsets
+from moldau.groups.rules.pending_offsets import PendingOffsets
 
 
-class ConsumerGroup:
+class ConsumerGroup(WithOffsets):
     """A group. Invariants CGR-1 to CGR-4 hold between two events."""
 
     def __init__(self, group_id: str) -> None:
@@ -48,6 +49,7 @@ class ConsumerGroup:
         self.assignments: dict[str, MemberAssignment] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
         self.offsets = OffsetTable()
+        self.pending_offsets = PendingOffsets()
         # Follows from it
         self._holders: dict[UUID, dict[int, str]] = {}  # who has a partition or gives it up
         self._instances: dict[str, str] = {}  # member ids by instance id

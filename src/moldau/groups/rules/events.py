@@ -89,6 +89,23 @@ class CommitOffsets:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CommitTransactionOffsets:
+    """Stores positions that count when the transaction of a producer is committed.
+
+    `verification` is what the log asks for before the transaction may begin in it.
+    """
+
+    group_id: str
+    producer_id: int
+    producer_epoch: int
+    verification: int
+    generation: int  # -1, and an empty member id: not known, before TxnOffsetCommit 3
+    member_id: str
+    instance_id: str | None
+    offsets: tuple[tuple[str, int, CommittedOffset], ...]  # topic, partition, commit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteOffsets:
     """Forgets the positions in some partitions."""
 
@@ -207,6 +224,7 @@ GroupEvent: TypeAlias = (
     | Heartbeat
     | Leave
     | CommitOffsets
+    | CommitTransactionOffsets
     | DeleteOffsets
     | DeleteGroup
     | Abandon

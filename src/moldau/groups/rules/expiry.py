@@ -8,6 +8,7 @@
 - A commit by an old client may name its own time.
 - Those of a consumer group (KIP-848) age from their commit, except in topics that it reads.
 - Anybody else's, and those of a group that is rebalancing, stay.
+- So does a position that a transaction which is still open may replace.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ def find_expired(
         (topic, partition)
         for topic, partition, committed in group.offsets
         if not group.is_subscribed_to(topic)
+        and not group.pending_offsets.holds(topic, partition)
         and _has_expired(committed, age_from, retention_ms, now_ms)
     ]
 

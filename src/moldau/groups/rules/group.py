@@ -1,6 +1,6 @@
 """One group: what the log says of it, who is in it now, and how a rebalance runs.
 
-`stored` and `offsets` are hard state: `apply` alone changes them, with records that were logged.
+`stored`, `offsets` and `pending_offsets` are hard state: only records that were logged change them.
 Everything else is soft. While a rebalance runs, `generation`, `protocol`, `leader` and `members`
 are ahead of `stored`; a coordinator that takes over then finds the generation before, and the
 members join again. What a request may do in which state is for `joining` and `membership`; the
@@ -34,13 +34,14 @@ from moldau.groups.rules.answers import (
 from moldau.groups.rules.events import GroupTimer, GroupTimerKind
 from moldau.groups.rules.group_states import ClassicGroupState, check_move
 from moldau.groups.rules.members import Member, Members
-from moldau.groups.rules.offsets import OffsetTable
+from moldau.groups.rules.offsets import OffsetTable, WithOffsets
 from moldau.groups.rules.outcome import GroupTurn, Outcome
+from moldau.groups.rules.pending_offsets import PendingOffsets
 from moldau.groups.rules.records import GroupMetadata, GroupRecord
 from moldau.groups.rules.subscription import CONSUMER_PROTOCOL_TYPE, find_subscribed_topics
 
 
-class Group:
+class Group(WithOffsets):
     """A group. Invariants GRP-1 to GRP-6 hold between two events."""
 
     def __init__(self, group_id: str) -> None:
@@ -48,6 +49,7 @@ class Group:
         # Hard
         self.stored: GroupMetadata | None = None  # None: nobody was ever in a generation
         self.offsets = OffsetTable()
+        self.pending_offsets = PendingOffsets()
         # Soft
         self.state = ClassicGroupState.EMPTY
         self.generation = 0
@@ -90,6 +92,7 @@ class Group:
         return (
             self.stored is None
             and not self.offsets
+            and not self.pending_offsets
             and not self.pending
             and self.state is ClassicGroupState.EMPTY
         )

@@ -38,6 +38,7 @@ from moldau.groups.rules.events import (
     Abandon,
     AppendFailed,
     CommitOffsets,
+    CommitTransactionOffsets,
     ConsumerHeartbeat,
     DeleteGroup,
     DeleteOffsets,
@@ -63,6 +64,8 @@ from moldau.groups.rules.records import (
     CoordinatorRecord,
     GroupRecord,
     OffsetRecord,
+    PendingOffsetRecord,
+    TransactionEnd,
 )
 from moldau.groups.rules.subscription import CONSUMER_PROTOCOL_TYPE
 
@@ -80,6 +83,8 @@ class Groups:
     def __init__(self, limits: GroupLimits) -> None:
         self.limits = limits  # replaced when the broker's options change
         self._groups: dict[str, AnyGroup] = {}
+        # Whose offsets are pending in the transaction of each producer; some may have none left.
+        self._in_transactions: dict[int, set[str]] = {}
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -97,6 +102,12 @@ class Groups:
         match record:
             case OffsetRecord(group_id, topic, partition, committed):
                 self._apply_offset(group_id, topic, partition, committed)
+            case PendingOffsetRecord(producer_id, group_id, topic, partition, committed):
+                group = self._groups.get(group_id) or self._find_or_make_classic(group_id)
+                group.pending_offsets.add(producer_id, topic, partition, committed)
+                self._in_transactions.setdefault(producer_id, set()).add(group_id)
+            case TransactionEnd(producer_id, is_commit):
+                self._end_transaction(producer_id, is_commit)
             case GroupRecord(group_id, metadata):
                 if metadata is None:
                     self._apply_end(group_id, Group)
@@ -114,7 +125,7 @@ class Groups:
                 return  # compaction has kept it, and nothing that it is about
             made = ConsumerGroup(record.group_id)
             if group is not None:
-                made.offsets = group.offsets
+                made.take_offsets(group)
                 group.state = ClassicGroupState.DEAD
             group = self._groups[record.group_id] = made
         group.apply(record)
@@ -128,17 +139,31 @@ class Groups:
                 return
             group = self._find_or_make_classic(group_id)
         group.offsets.apply(topic, partition, committed)
+        if group.pending_offsets:
+            if committed is None:
+                group.pending_offsets.discard(topic, partition)
+            else:
+                group.pending_offsets.supersede(topic, partition)
         self._drop_if_vacant(group)
+
+    def _end_transaction(self, producer_id: int, is_commit: bool) -> None:
+        for group_id in sorted(self._in_transactions.pop(producer_id, ())):
+            group = self._groups.get(group_id)
+            if group is None:
+                continue  # deleted meanwhile
+            for decided in group.pending_offsets.end(producer_id, is_commit=is_commit):
+                group.offsets.apply(*decided)
+            self._drop_if_vacant(group)
 
     def _apply_end(self, group_id: str, kind: type[AnyGroup]) -> None:
         group = self._groups.get(group_id)
         if not isinstance(group, kind):
             return  # it has become one of the other kind since, or is gone
-        if group.offsets:
+        if group.offsets or group.pending_offsets:
             # Compaction has kept them and not the tombstones that belong to them, or somebody
             # committed without being a member: they stand for themselves.
             rest = self._groups[group_id] = Group(group_id)
-            rest.offsets = group.offsets
+            rest.take_offsets(group)
         else:
             del self._groups[group_id]
         group.end()
@@ -147,10 +172,10 @@ class Groups:
         """A consumer group was ended in the log before a classic one has its records there."""
         group = self._groups.get(group_id)
         if not isinstance(group, Group):
-            offsets = None if group is None else group.offsets
+            former = group
             group = self._groups[group_id] = Group(group_id)
-            if offsets is not None:
-                group.offsets = offsets
+            if former is not None:
+                group.take_offsets(former)
         return group
 
     def _drop_if_vacant(self, group: AnyGroup) -> None:
@@ -188,6 +213,8 @@ class Groups:
                 self._join(group, event, turn)
             case CommitOffsets():
                 commits.commit(group, event, turn)
+            case CommitTransactionOffsets():
+                commits.commit_in_transaction(group, event, turn)
             case DeleteOffsets():
                 commits.delete_offsets(group, event, turn)
             case _ if group is None:
@@ -268,7 +295,7 @@ class Groups:
             case ExpireOffsets():
                 _expire(group, turn)
             case DeleteTopics(topics=topics):
-                _forget(group, [(t, p) for t, p, _ in group.offsets if t in topics], turn.outcome)
+                _forget(group, [one for one in _committed(group) if one[0] in topics], turn.outcome)
 
     # Questions
 
@@ -304,18 +331,17 @@ def _handle_of_consumers(group: ConsumerGroup, event: GroupEvent, turn: GroupTur
         case DeleteGroup() if group.subscriptions:
             turn.answer(CodeAnswer(error=ErrorCode.non_empty_group))
         case DeleteGroup():
-            _forget(
-                group, [(topic, partition) for topic, partition, _ in group.offsets], turn.outcome
-            )
+            _forget(group, _committed(group), turn.outcome)
             turn.outcome.records += consumer_membership.end_of(group)
             turn.answer(CodeAnswer())
         case ExpireOffsets():
             expired = find_expired(group, turn.limits.offsets_retention_ms, turn.now_ms)
             _forget(group, expired, turn.outcome)
-            if not group.subscriptions and len(expired) == sum(1 for _ in group.offsets):
+            is_unused = not group.subscriptions and not group.pending_offsets
+            if is_unused and len(expired) == sum(1 for _ in group.offsets):
                 turn.outcome.records += consumer_membership.end_of(group)
         case DeleteTopics(topics=topics):
-            _forget(group, [(t, p) for t, p, _ in group.offsets if t in topics], turn.outcome)
+            _forget(group, [one for one in _committed(group) if one[0] in topics], turn.outcome)
         case _:
             _answer_without_group(event, turn)  # nobody in it speaks the classic protocol
 
@@ -400,7 +426,7 @@ def _delete(group: Group, turn: GroupTurn) -> None:
         return
     for member_id in sorted(group.pending):
         turn.outcome.disarm(group.session_timer(member_id))
-    _forget(group, [(topic, partition) for topic, partition, _ in group.offsets], turn.outcome)
+    _forget(group, _committed(group), turn.outcome)
     turn.outcome.records.append(GroupRecord(group.group_id, None))
     turn.answer(CodeAnswer())
 
@@ -408,9 +434,17 @@ def _delete(group: Group, turn: GroupTurn) -> None:
 def _expire(group: Group, turn: GroupTurn) -> None:
     expired = find_expired(group, turn.limits.offsets_retention_ms, turn.now_ms)
     _forget(group, expired, turn.outcome)
-    is_unused = group.state is ClassicGroupState.EMPTY and not group.pending
+    is_unused = (
+        group.state is ClassicGroupState.EMPTY and not group.pending and not group.pending_offsets
+    )
     if is_unused and len(expired) == sum(1 for _ in group.offsets):
         turn.outcome.records.append(GroupRecord(group.group_id, None))
+
+
+def _committed(group: AnyGroup) -> list[tuple[str, int]]:
+    """The partitions in which something is committed, or may be by a transaction."""
+    decided = [(topic, partition) for topic, partition, _ in group.offsets]
+    return list(dict.fromkeys((*decided, *group.pending_offsets)))
 
 
 def _forget(group: AnyGroup, partitions: list[tuple[str, int]], outcome: Outcome) -> None:

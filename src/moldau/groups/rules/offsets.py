@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
+from moldau.groups.rules.pending_offsets import PendingOffsets
 from moldau.groups.rules.records import CommittedOffset
 
 _NOTHING: Mapping[int, CommittedOffset] = MappingProxyType({})
@@ -49,3 +50,15 @@ class OffsetTable:
             partitions.pop(partition, None)
             if not partitions:
                 del self._by_topic[topic]
+
+
+class WithOffsets:
+    """A group of any kind, as far as its offsets go. They outlive its kind."""
+
+    offsets: OffsetTable
+    pending_offsets: PendingOffsets
+
+    def take_offsets(self, former: WithOffsets) -> None:
+        """Go on with those of the group that had this id before."""
+        self.offsets = former.offsets
+        self.pending_offsets = former.pending_offsets

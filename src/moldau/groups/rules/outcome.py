@@ -12,7 +12,7 @@ from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.groups.rules.answers import GroupAnswer
 from moldau.groups.rules.events import GroupTimer
 from moldau.groups.rules.limits import GroupLimits
-from moldau.groups.rules.records import CoordinatorRecord, GroupRecord, OffsetRecord
+from moldau.groups.rules.records import GroupRecord, OffsetRecord, PendingOffsetRecord, StoredRecord
 
 
 class Reply(NamedTuple):
@@ -45,15 +45,24 @@ class Tell(NamedTuple):
 Effect: TypeAlias = Arm | Disarm | Tell
 
 
+class Transaction(NamedTuple):
+    """Whose transaction records are part of, and what the log asks for before it may begin."""
+
+    producer_id: int
+    producer_epoch: int
+    verification: int
+
+
 class Outcome:
     """Collected while an event is handled, in the order in which things are to be done."""
 
-    __slots__ = ("effects", "records", "replies")
+    __slots__ = ("effects", "records", "replies", "transaction")
 
     def __init__(self) -> None:
         self.replies: list[Reply] = []
-        self.records: list[CoordinatorRecord] = []
+        self.records: list[StoredRecord] = []
         self.effects: list[Effect] = []
+        self.transaction: Transaction | None = None  # of all records
 
     def reply(self, request: int, answer: GroupAnswer) -> None:
         self.replies.append(Reply(request, answer))
@@ -74,7 +83,7 @@ class Outcome:
         return any(
             one.metadata is not None
             if isinstance(one, GroupRecord)
-            else not isinstance(one, OffsetRecord)
+            else not isinstance(one, OffsetRecord | PendingOffsetRecord)
             for one in self.records
         )
 

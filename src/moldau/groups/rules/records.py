@@ -65,4 +65,24 @@ class GroupRecord(NamedTuple):
     metadata: GroupMetadata | None
 
 
-CoordinatorRecord: TypeAlias = OffsetRecord | GroupRecord | ConsumerGroupRecord
+class PendingOffsetRecord(NamedTuple):
+    """A commit in a transaction that its producer has not ended yet."""
+
+    producer_id: int
+    group_id: str
+    topic: str
+    partition: int
+    committed: CommittedOffset
+
+
+class TransactionEnd(NamedTuple):
+    """The end marker of a producer's transaction: of all groups in this log."""
+
+    producer_id: int
+    is_commit: bool
+
+
+StoredRecord: TypeAlias = OffsetRecord | GroupRecord | ConsumerGroupRecord | PendingOffsetRecord
+"""What has a key and a value; the end of a transaction is a control batch."""
+
+CoordinatorRecord: TypeAlias = StoredRecord | TransactionEnd

@@ -11,8 +11,11 @@ with the offsets it got at first (SEQ-2).
 - After 2^31-1 comes 0.
 - What is older than the remembered batches is out of order, as a gap is.
 
-Transactions: the first transactional batch opens one, an end marker closes it. Entries are
-immutable; an append that fails leaves the one that was there. A rule: values in, values out.
+Transactions: the first transactional batch opens one, an end marker closes it. Markers of
+transaction version 2 (KIP-890) carry the epoch after that of the transaction, so one that comes
+again late is told from the end of the next transaction (TXP-3). Before a batch may open a
+transaction, its coordinator has confirmed it (`transaction_verification`). Entries are immutable;
+an append that fails leaves the one that was there. A rule: values in, values out.
 """
 
 from __future__ import annotations
@@ -32,6 +35,8 @@ from moldau.records.control_records import EndTransactionMarker
 REMEMBERED_BATCHES = 5
 MAX_SEQUENCE = 0x7FFFFFFF
 NO_COORDINATOR_EPOCH = -1
+BUMPED_EPOCHS = 2
+"""The first transaction version whose end markers carry a bumped epoch (KIP-890)."""
 
 
 class RememberedBatch(NamedTuple):
@@ -106,6 +111,23 @@ def check_sequence(entry: ProducerEntry | None, header: BatchHeader) -> Duplicat
     return ACCEPTED
 
 
+def find_duplicate(entry: ProducerEntry | None, header: BatchHeader) -> Duplicate | None:
+    """Where a batch is in the log already, if it is one of the last five of its epoch."""
+    if entry is None or header.producer_epoch != entry.producer_epoch:
+        return None
+    last_sequence = header.last_sequence
+    for batch in entry.batches:
+        if batch.last_sequence == last_sequence and batch.first_sequence == header.base_sequence:
+            return Duplicate(batch.first_offset, batch.last_offset, batch.timestamp_ms)
+    return None
+
+
+def check_epoch(entry: ProducerEntry | None, header: BatchHeader) -> None:
+    """Decide on a batch that a group coordinator writes for a producer: it has no sequence."""
+    if entry is not None and header.producer_epoch < entry.producer_epoch:
+        raise _fenced(entry, header)
+
+
 def apply_batch(
     entry: ProducerEntry | None, header: BatchHeader, base_offset: int
 ) -> ProducerEntry:
@@ -138,11 +160,17 @@ def apply_batch(
 
 
 def check_marker(
-    entry: ProducerEntry | None, header: BatchHeader, marker: EndTransactionMarker
-) -> None:
-    """Decide on an end marker that a transaction coordinator sends; raise when it is too late."""
+    entry: ProducerEntry | None,
+    header: BatchHeader,
+    marker: EndTransactionMarker,
+    transaction_version: int = 0,
+) -> bool:
+    """Decide on an end marker that a transaction coordinator sends; raise when it is too late.
+
+    False when it is in the log already, and must not be appended again (TXP-3).
+    """
     if entry is None:
-        return
+        return True
     if header.producer_epoch < entry.producer_epoch:
         raise _fenced(entry, header)
     if marker.coordinator_epoch < entry.coordinator_epoch:
@@ -150,6 +178,14 @@ def check_marker(
             f"a marker for producer {entry.producer_id} comes from coordinator epoch "
             f"{marker.coordinator_epoch}, the current one is {entry.coordinator_epoch}"
         )
+    if transaction_version < BUMPED_EPOCHS or header.producer_epoch > entry.producer_epoch:
+        return True
+    if entry.transaction_first_offset is None:
+        return False
+    raise InvalidProducerEpochError(
+        f"a marker for producer {entry.producer_id} carries epoch {header.producer_epoch}, in "
+        "which another transaction has begun"
+    )
 
 
 def apply_marker(
@@ -180,10 +216,9 @@ def next_sequence(last_sequence: int) -> int:
 
 def _require_duplicate(entry: ProducerEntry, header: BatchHeader) -> Duplicate:
     """A batch that does not continue the sequence is a repetition, or wrong."""
-    last_sequence = header.last_sequence
-    for batch in entry.batches:
-        if batch.last_sequence == last_sequence and batch.first_sequence == header.base_sequence:
-            return Duplicate(batch.first_offset, batch.last_offset, batch.timestamp_ms)
+    found = find_duplicate(entry, header)
+    if found is not None:
+        return found
     raise OutOfOrderSequenceError(
         f"producer {entry.producer_id} sends sequence {header.base_sequence}, "
         f"{next_sequence(entry.last_sequence)} is next in epoch {entry.producer_epoch}"

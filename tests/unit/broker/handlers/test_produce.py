@@ -116,7 +116,7 @@ def test_a_batch_that_was_appended_is_confirmed_with_its_place(version: int) -> 
         ({"topic": GROUP_OFFSETS_TOPIC}, ErrorCode.invalid_topic_exception),
         (
             {"batch": build_batch([(5, None, b"v", ())], producer_id=1, transactional=True)},
-            ErrorCode.invalid_txn_state,
+            ErrorCode.transactional_id_authorization_failed,
         ),
         (
             {"batch": build_batch([(5, None, b"v", ())], codec=Codec.ZSTD), "version": 6},

@@ -23,6 +23,7 @@ from moldau.storage.rules.producer_sequences import (
     RememberedBatch,
     apply_batch,
     apply_marker,
+    check_epoch,
     check_marker,
     check_sequence,
     is_expired,
@@ -282,3 +283,41 @@ def test_decisions_are_those_of_a_naive_model(start, steps):
         entry = apply_batch(entry, header, offset)
         epoch += epoch_change
         expected_sequence = next_sequence(header.last_sequence)
+
+
+# Markers with a bumped epoch (TXP-3)
+
+
+def an_open_entry(epoch: int) -> ProducerEntry:
+    return apply_batch(None, a_header(0, epoch=epoch, transactional=True), 100)
+
+
+ENDING = EndTransactionMarker(ControlType.COMMIT, 0)
+
+
+def test_a_marker_of_version_2_ends_the_transaction_of_the_epoch_before():
+    assert check_marker(an_open_entry(3), a_header(-1, epoch=4), ENDING, 2)
+
+
+def test_a_marker_of_version_2_that_comes_again_is_not_appended():
+    ended = apply_marker(an_open_entry(3), a_header(-1, epoch=4), ENDING)
+    assert not check_marker(ended, a_header(-1, epoch=4), ENDING, 2)
+
+
+def test_a_marker_of_version_2_does_not_end_the_transaction_that_began_in_its_epoch():
+    ended = apply_marker(an_open_entry(3), a_header(-1, epoch=4), ENDING)
+    following = apply_batch(ended, a_header(0, epoch=4, transactional=True), 200)
+    with pytest.raises(InvalidProducerEpochError):
+        check_marker(following, a_header(-1, epoch=4), ENDING, 2)
+
+
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_marker_of_an_older_version_ends_the_transaction_of_its_own_epoch(version):
+    assert check_marker(an_open_entry(3), a_header(-1, epoch=3), ENDING, version)
+
+
+def test_a_coordinator_of_groups_writes_without_sequences_and_is_fenced_by_epochs():
+    check_epoch(None, a_header(-1, epoch=3))
+    check_epoch(an_open_entry(3), a_header(-1, epoch=3))
+    with pytest.raises(InvalidProducerEpochError):
+        check_epoch(an_open_entry(3), a_header(-1, epoch=2))

@@ -8,7 +8,6 @@ from random import Random
 from typing import NamedTuple
 from uuid import UUID
 
-from moldau.broker.config_rules import broker_config_rules, topic_config_rules
 from moldau.broker.election_options import min_in_sync_of, recovery_strategy_of
 from moldau.broker.log_end_questions import LogEndQuestions
 from moldau.broker.ports import Ports
@@ -16,12 +15,14 @@ from moldau.broker.replication import find_address
 from moldau.broker.topic_maker import TopicMaker
 from moldau.cluster.cluster_admin import ClusterAdmin
 from moldau.cluster.cluster_identity import new_topic_id
+from moldau.cluster.config_writer import BrokerConfigRules, ConfigRules
 from moldau.cluster.controller import Controller, ControllerSettings
 from moldau.cluster.controllership import Controllership
 from moldau.cluster.leadership_admin import LeadershipAdmin
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.topic_creation import TopicDefaults
 from moldau.cluster.topic_deletion import TopicDeletion
+from moldau.config import changes
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.current import CurrentBrokerOptions
 from moldau.coordination.port import Coordination
@@ -74,8 +75,8 @@ def connect_control_plane(
         controllership=controllership,
         deletion=deletion,
         defaults=lambda: _topic_defaults(current.options),
-        topic_config_rules=topic_config_rules(current),
-        broker_config_rules=broker_config_rules(current),
+        topic_config_rules=_topic_config_rules(current),
+        broker_config_rules=_broker_config_rules(current),
         choose=ports.random.randrange,
         make_topic_id=make_topic_id,
     )
@@ -125,3 +126,28 @@ def _controller_settings(options: BrokerOptions) -> ControllerSettings:
         rebalance_interval_seconds=options.leader_imbalance_check_interval_seconds,
         accepted_imbalance_percentage=options.leader_imbalance_per_broker_percentage,
     )
+
+
+# `cluster` stores configs and `config` knows what they mean; here the two are introduced.
+
+
+def _topic_config_rules(current: CurrentBrokerOptions) -> ConfigRules:
+    return ConfigRules(
+        check=lambda configs: changes.check_topic_settings(configs, current.options),
+        find_list_default=lambda name: changes.find_topic_list(name, current.options),
+    )
+
+
+def _broker_config_rules(current: CurrentBrokerOptions) -> BrokerConfigRules:
+    def rules_for(broker_id: BrokerId | None) -> ConfigRules:
+        check = (
+            changes.check_default_broker_settings
+            if broker_id is None
+            else changes.check_broker_settings
+        )
+        return ConfigRules(
+            check=lambda configs: check(configs, current.options),
+            find_list_default=lambda name: changes.find_broker_list(name, current.options),
+        )
+
+    return rules_for

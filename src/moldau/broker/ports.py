@@ -1,19 +1,37 @@
-"""The outside world as one broker sees it: what a test or a simulation replaces. Values."""
+"""The outside world as one broker sees it: what a test or a simulation replaces."""
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random, SystemRandom
 
-from moldau.broker.boot_id import read_boot_id
 from moldau.clock import Clock
 from moldau.coordination.port import Coordination
 from moldau.net.port import Network
 from moldau.storage.files import Files
 from moldau.workers import Workers
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_ASK_MACOS = ("/usr/sbin/sysctl", "-n", "kern.bootsessionuuid")
+_ASK_SECONDS = 5.0
+
+
+def read_boot_id() -> str:
+    """Which run of this machine it is, empty where the machine does not tell: then it may have
+    been restarted at any time."""
+    try:
+        if _BOOT_ID.exists():
+            return _BOOT_ID.read_text(encoding="ascii").strip()
+        asked = subprocess.run(  # noqa: S603 a fixed command
+            _ASK_MACOS, capture_output=True, text=True, timeout=_ASK_SECONDS, check=True
+        )
+        return asked.stdout.strip()
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 import typer
@@ -67,6 +67,26 @@ def garbage_collected_rarely() -> Iterator[None]:
         yield
     finally:
         gc.set_threshold(*former)
+
+
+def report_deleted(
+    names: Iterable[str],
+    answers: Mapping[str, MoldauError | None],
+    *,
+    forgiven: type[MoldauError] | None,
+    as_json: bool,
+) -> None:
+    """Say what was deleted, and fail with the rest, but for errors that are `forgiven`."""
+    from moldau.cli.output import print_document
+
+    deleted = [name for name in names if answers[name] is None]
+    if as_json:
+        print_document({"deleted": deleted})
+    elif deleted:
+        typer.echo(f"deleted {', '.join(deleted)}")
+    end_with(
+        error for error in answers.values() if forgiven is None or not isinstance(error, forgiven)
+    )
 
 
 def end_with(errors: Iterable[MoldauError | None]) -> None:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
+
 from moldau.coordination.port import Check, Create, Delete, Node, Operation, SetData
 from moldau.coordination.tree import ROOT, parent_of
-from moldau.coordination.zookeeper_access import access_list
 from moldau.coordination.zookeeper_client import Result, Stat, StoreClient, Transaction
 from moldau.coordination.zookeeper_errors import first_failure
 from moldau.coordination.zookeeper_settings import ZookeeperSettings
+
+_SECRET = ("/config/users", "/config/brokers", "/delegation_token")
+
+AccessList = list[object]
 
 _MAX_REQUEST_BYTES = 1_000_000
 """A server drops the connection over a larger one, which nobody could tell from a bad network."""
@@ -109,3 +114,16 @@ def path_and_parents(path: str) -> list[str]:
         found.append(path)
         path = parent_of(path)
     return found[::-1]
+
+
+def access_list(path: str, *, is_protected: bool) -> AccessList:
+    """Who may do what with a node to be made at `path`, without the root, as Kafka sets it.
+
+    Without `zookeeper.set.acl` everybody may do everything. With it only the credential that made a
+    node may write it; everybody may read it, except where passwords and the like are kept.
+    """
+    if not is_protected:
+        return list(OPEN_ACL_UNSAFE)
+    if path.startswith(_SECRET):
+        return list(CREATOR_ALL_ACL)
+    return [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from moldau.broker.boot_id import read_boot_id
+from moldau.broker.ports import read_boot_id
 from moldau.broker.presence_note import FILE_NAME, PresenceNote, write_presence_note
 from moldau.cluster.layout import encode_partition_state, partition_state_path
 from moldau.cluster.rules.metadata_image import BrokerState, MetadataImage

@@ -20,18 +20,9 @@ def delete(
     as_json: AsJson = False,
 ) -> None:
     """Forget groups and how far they have read. Refused while they have members."""
-    from moldau.cli.output import print_document
-    from moldau.cli.session import end_with, with_admin
+    from moldau.cli.session import report_deleted, with_admin
     from moldau.errors import GroupNotFoundError
 
     answers = with_admin(bootstrap, lambda admin: admin.delete_groups(names))
-    deleted = [name for name in names if answers[name] is None]
-    if as_json:
-        print_document({"deleted": deleted})
-    elif deleted:
-        typer.echo(f"deleted {', '.join(deleted)}")
-    end_with(
-        error
-        for error in answers.values()
-        if not (if_exists and isinstance(error, GroupNotFoundError))
-    )
+    forgiven = GroupNotFoundError if if_exists else None
+    report_deleted(names, answers, forgiven=forgiven, as_json=as_json)

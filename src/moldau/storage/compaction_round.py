@@ -36,7 +36,9 @@ from moldau.storage.rules.compaction import (
     AbortedRanges,
     CompactionTerms,
     KeyMap,
+    TransactionData,
     compact_batch,
+    find_fencing_markers,
     find_producer_ends,
     map_batch,
 )
@@ -96,6 +98,7 @@ class CompactionRound:
         self._keys = KeyMap(terms.max_keys, cleanable.first_dirty_offset)
         self._last_dirty_offsets: dict[int, int] = {}  # by producer id
         self._aborted = AbortedRanges(())
+        self._transactions = TransactionData(self._aborted)
         self._reading = segments
         self._disturbances = log.disturbances
 
@@ -114,6 +117,7 @@ class CompactionRound:
         first_dirty, end_offset, *_ = self._cleanable
         starts = [segment.base_offset for segment in self._segments]
         self._aborted = await self._in_worker(lambda: self._find_aborted(end_offset))
+        self._transactions = TransactionData(self._aborted)
 
         def take(batch: memoryview, header: BatchHeader, is_last: bool) -> bool:
             if header.last_offset < first_dirty:
@@ -179,6 +183,7 @@ class CompactionRound:
         last_offsets = find_producer_ends(
             log.active_producers(), self._last_dirty_offsets, self._keys.end_offset
         )
+        self._transactions.fencing = find_fencing_markers(log.active_producers())
         last = next((segment for segment in reversed(old) if segment.size_bytes), old[-1])
         changed = False
 
@@ -192,6 +197,7 @@ class CompactionRound:
                 terms,
                 last_offsets=last_offsets,
                 ends_segment=is_last and segment is last,
+                transactions=self._transactions,
             )
             changed = changed or left is not batch
             if left is not None:
@@ -206,10 +212,13 @@ class CompactionRound:
         return changed
 
     def _complete(self, new: Segment, old: Sequence[Segment]) -> None:
-        """Blocks."""
+        """Blocks. Of an aborted transaction that has nothing left, readers are not told any more:
+        its marker may be gone, and they would skip the records behind it."""
+        with_data = self._transactions.aborted_with_data
         for segment in old:
             for aborted in segment.transaction_index.entries():
-                new.transaction_index.append(aborted)
+                if (aborted.producer_id, aborted.first_offset) in with_data:
+                    new.transaction_index.append(aborted)
         new.seal()
         new.sync()
         self._log.directory.files.sync_folder(self._log.folder)

@@ -141,4 +141,30 @@ MUTANTS = (
             f"{_OFFSETS}::test_what_a_transaction_may_replace_does_not_expire_and_keeps_its_group",
         ),
     ),
+    Mutant(
+        name="compaction-drops-markers-of-records-that-stay",
+        rule="TXP-4",
+        breaks="an end marker goes although a batch of its transaction is in the log",
+        edits=(
+            Edit(
+                "moldau.storage.rules.compaction",
+                "            return not had_data\n",
+                "            return True\n",
+            ),
+        ),
+        tests=("unit/storage/test_cleaner.py",),
+    ),
+    Mutant(
+        name="compaction-tells-of-aborted-transactions-without-markers",
+        rule="TXP-4",
+        breaks="readers skip what a producer committed after an aborted transaction that is gone",
+        edits=(
+            Edit(
+                "moldau.storage.compaction_round",
+                "                if (aborted.producer_id, aborted.first_offset) in with_data:\n",
+                "                if with_data is not None:\n",
+            ),
+        ),
+        tests=("unit/storage/test_cleaner.py",),
+    ),
 )

@@ -429,3 +429,50 @@ def test_a_round_leaves_a_line_that_says_why(
     [line] = [each.getMessage() for each in caplog.records if each.name.endswith(".cleaner")]
     assert line.startswith(f"clicks-0: compacted from offset 0 to {log.cleaned_offset - 1}, ")
     assert line.endswith("min.cleanable.dirty.ratio 0.0: 1.00 of it was dirty")
+
+
+def marker_offsets(log: Log) -> list[int]:
+    return [header.base_offset for header in read_all(log) if header.is_control]
+
+
+def a_day_later(bench: LogBench, log: Log) -> None:
+    """Have the log cleaned once more when everybody could have read what is there."""
+    bench.clock.jump(2 * log.options.delete_retention_ms / 1000)
+    put_rounds(bench, log, 5)
+    clean_now(bench, log)
+
+
+@pytest.mark.parametrize("end", ControlType)
+def test_a_marker_stays_as_long_as_its_transaction_has_records_and_a_while_longer(
+    memory_bench: LogBench, end: ControlType
+):
+    bench = memory_bench
+    log = bench.create(**COMPACTED)
+    put_in_transaction(bench, log, 0, b"first")
+    end_transaction(bench, log, end)
+    put_in_transaction(bench, log, 1, b"second")
+    end_transaction(bench, log, ControlType.COMMIT)
+    put_rounds(bench, log, 5)
+    clean_now(bench, log)
+    assert b"first" not in [record.value for record in read_records(log)]
+    assert marker_offsets(log) == [1, 3]
+    put_rounds(bench, log, 5)
+    clean_now(bench, log)
+    assert marker_offsets(log) == [1, 3]  # it is marked now
+    assert log.aborted_transactions(0, log.log_end_offset) == ()
+    a_day_later(bench, log)
+    # The other transaction has the last batch of its producer: both stay, for its sequence.
+    assert marker_offsets(log) == [3]
+    again = bench.load(cleaned_offset=log.cleaned_offset)
+    assert again.first_unstable_offset(again.log_end_offset) is None
+    assert again.producers.find(7).last_sequence == 1
+
+
+def test_a_marker_by_which_alone_a_producer_is_known_stays(memory_bench: LogBench):
+    bench = memory_bench
+    log = bench.create(**COMPACTED)
+    end_transaction(bench, log, ControlType.ABORT)
+    put_rounds(bench, log, 5)
+    clean_now(bench, log)
+    a_day_later(bench, log)
+    assert marker_offsets(log) == [0]

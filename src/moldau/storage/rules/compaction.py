@@ -8,7 +8,9 @@ The rules are those of Kafka's `Cleaner` and of KIP-534:
   first keeps it: bit 6 of the batch's attributes is set and the base timestamp becomes the delete
   horizon, after which the next round drops it. Readers that are slower than that miss it.
 - A record without a key cannot be compacted and goes.
-- Records of aborted transactions go, and never take the place of others. End markers stay.
+- Records of aborted transactions go, and never take the place of others. An end marker stays as
+  long as a batch of its transaction does. A round that finds none any more marks it as it marks a
+  tombstone, and one after its horizon drops it, unless its producer is known by it alone.
 - A batch without records goes, unless its producer's sequence would be forgotten with it, or the
   end of its segment: such a batch becomes a bare header.
 
@@ -101,10 +103,53 @@ class AbortedRanges:
             self._ranges.setdefault(producer_id, []).append((first_offset, last_offset))
 
     def holds(self, header: BatchHeader) -> bool:
+        return self.find(header) is not None
+
+    def find(self, header: BatchHeader) -> int | None:
+        """Where the aborted transaction of a batch begins; None when it was not aborted."""
         if not self._ranges or not header.is_transactional:
-            return False
+            return None
         ranges = self._ranges.get(header.producer_id, ())
-        return any(first <= header.base_offset <= last for first, last in ranges)
+        found = (first for first, last in ranges if first <= header.base_offset <= last)
+        return next(found, None)
+
+
+class TransactionData:
+    """Which transactions have batches left, as a round meets them from the log's start on.
+
+    `note` every batch in order. `fencing` has the epochs of producers that are known by an end
+    marker alone: it goes on fencing those of former epochs.
+    """
+
+    __slots__ = ("_aborted", "_with_data", "aborted_with_data", "fencing")
+
+    def __init__(self, aborted: AbortedRanges) -> None:
+        self._aborted = aborted
+        self._with_data: set[int] = set()  # producers, of open transactions as the round goes on
+        self.aborted_with_data: set[tuple[int, int]] = set()  # producer id, first offset
+        self.fencing: Mapping[int, int] = {}  # epoch by producer id
+
+    def note(self, header: BatchHeader) -> bool:
+        """Whether this is the end marker of a transaction that has nothing left."""
+        producer_id = header.producer_id
+        if header.is_control:
+            had_data = producer_id in self._with_data
+            self._with_data.discard(producer_id)
+            return not had_data
+        if header.is_transactional:
+            self._with_data.add(producer_id)
+            first_offset = self._aborted.find(header)
+            if first_offset is not None:
+                self.aborted_with_data.add((producer_id, first_offset))
+        return False
+
+    def fences(self, header: BatchHeader) -> bool:
+        return self.fencing.get(header.producer_id) == header.producer_epoch
+
+
+def find_fencing_markers(producers: Iterable[ProducerEntry]) -> dict[int, int]:
+    """The epochs of the producers that are known by an end marker alone."""
+    return {one.producer_id: one.producer_epoch for one in producers if not one.batches}
 
 
 def find_producer_ends(
@@ -163,13 +208,20 @@ def compact_batch(
     *,
     last_offsets: Mapping[int, Collection[int]] = _NO_PRODUCER_STATE,
     ends_segment: bool = False,
+    transactions: TransactionData | None = None,
 ) -> Buffer | None:
     """What is left of a batch: itself, a shorter one, a bare header, or None for nothing.
 
-    `last_offsets` has the ends of the batches by which each known producer is known.
+    `last_offsets` has the ends of the batches by which each known producer is known. Without
+    `transactions` end markers stay.
     """
-    if header.is_control or header.base_offset >= keys.end_offset:
+    ends_nothing = transactions is not None and transactions.note(header)
+    if header.base_offset >= keys.end_offset:
         return batch
+    if header.is_control:
+        if transactions is None or not ends_nothing or ends_segment or transactions.fences(header):
+            return batch
+        return _compact_marker(batch, header, terms)
     must_stay = ends_segment or header.last_offset in last_offsets.get(header.producer_id, ())
     if not header.record_count or aborted.holds(header):
         return _bare(batch, header) if must_stay else None
@@ -182,6 +234,16 @@ def compact_batch(
     if horizon_ms is None and all(kept):
         return batch
     return _rebuild(batch, header, payload, records, kept, horizon_ms)
+
+
+def _compact_marker(batch: Buffer, header: BatchHeader, terms: CompactionTerms) -> Buffer | None:
+    """An end marker of which nobody needs to hear once every reader has had the time to."""
+    if header.attributes & DELETE_HORIZON_FLAG:
+        return batch if terms.now_ms < header.base_timestamp else None
+    payload = _require_payload(batch, header, terms.limit_bytes)
+    records = _decode(payload, header)
+    horizon_ms = min(terms.now_ms + terms.delete_retention_ms, _MAX_TIMESTAMP_MS)
+    return _rebuild(batch, header, payload, records, [True] * len(records), horizon_ms)
 
 
 def _stays(record: Record, header: BatchHeader, keys: KeyMap, now_ms: int) -> bool:

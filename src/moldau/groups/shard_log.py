@@ -15,7 +15,7 @@ from moldau.clock import Clock
 from moldau.config.broker_options import BrokerOptions
 from moldau.errors import InvalidRecordError, KafkaError
 from moldau.groups.offsets_log import decode, encode
-from moldau.groups.rules.outcome import Transaction
+from moldau.groups.rules.outcome import OffsetsTransaction
 from moldau.groups.rules.records import (
     CoordinatorRecord,
     OffsetRecord,
@@ -68,7 +68,7 @@ class ShardLog(Protocol):
         ...
 
     def append_in_transaction(
-        self, records: Sequence[StoredRecord], transaction: Transaction
+        self, records: Sequence[StoredRecord], transaction: OffsetsTransaction
     ) -> None:
         """As `append`, as part of a producer's transaction."""
         ...
@@ -139,7 +139,7 @@ class PartitionLog:
         self._flush_if_due(former_end)
 
     def append_in_transaction(
-        self, records: Sequence[StoredRecord], transaction: Transaction
+        self, records: Sequence[StoredRecord], transaction: OffsetsTransaction
     ) -> None:
         log = self._partition.log
         former_end = log.log_end_offset

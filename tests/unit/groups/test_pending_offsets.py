@@ -17,7 +17,7 @@ from moldau.groups.rules.events import (
 )
 from moldau.groups.rules.groups import Groups
 from moldau.groups.rules.limits import GroupLimits
-from moldau.groups.rules.outcome import Outcome, Transaction
+from moldau.groups.rules.outcome import OffsetsTransaction, Outcome
 from moldau.groups.rules.records import (
     CommittedOffset,
     CoordinatorRecord,
@@ -196,7 +196,7 @@ def answer_to(groups: Groups, event: CommitTransactionOffsets) -> Outcome:
 
 def test_a_commit_is_logged_as_part_of_the_transaction():
     outcome = answer_to(after(), commit())
-    assert outcome.transaction == Transaction(1, 4, 9)
+    assert outcome.transaction == OffsetsTransaction(1, 4, 9)
     assert outcome.records == [PendingOffsetRecord(1, "g", "t", 0, committed(5))]
     assert outcome.replies[0].answer == PartitionsAnswer(errors=(ErrorCode.none,))
 

@@ -15,7 +15,7 @@ from moldau.groups.rules.events import CommitOffsets, CommitTransactionOffsets, 
 from moldau.groups.rules.group import Group
 from moldau.groups.rules.group_states import ClassicGroupState
 from moldau.groups.rules.membership import find_member_fault
-from moldau.groups.rules.outcome import GroupTurn, Outcome, Transaction
+from moldau.groups.rules.outcome import GroupTurn, OffsetsTransaction, Outcome
 from moldau.groups.rules.records import CommittedOffset, OffsetRecord, PendingOffsetRecord
 from moldau.groups.rules.subscription import CONSUMER_PROTOCOL_TYPE
 
@@ -52,7 +52,7 @@ def commit_in_transaction(
         if errors[-1] is _NONE:
             pending = PendingOffsetRecord(producer_id, group_id, topic, partition, committed)
             outcome.records.append(pending)
-    outcome.transaction = Transaction(producer_id, event.producer_epoch, event.verification)
+    outcome.transaction = OffsetsTransaction(producer_id, event.producer_epoch, event.verification)
     turn.answer(PartitionsAnswer(errors=tuple(errors)))
 
 

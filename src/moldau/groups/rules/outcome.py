@@ -45,7 +45,7 @@ class Tell(NamedTuple):
 Effect: TypeAlias = Arm | Disarm | Tell
 
 
-class Transaction(NamedTuple):
+class OffsetsTransaction(NamedTuple):
     """Whose transaction records are part of, and what the log asks for before it may begin."""
 
     producer_id: int
@@ -62,7 +62,7 @@ class Outcome:
         self.replies: list[Reply] = []
         self.records: list[StoredRecord] = []
         self.effects: list[Effect] = []
-        self.transaction: Transaction | None = None  # of all records
+        self.transaction: OffsetsTransaction | None = None  # of all records
 
     def reply(self, request: int, answer: GroupAnswer) -> None:
         self.replies.append(Reply(request, answer))

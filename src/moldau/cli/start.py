@@ -79,6 +79,9 @@ def start(
     moldau start
     moldau start --brokers auto --data-dir /srv/moldau
     """
+    import gc
+
+    gc.disable()  # what is imported stays: looking through it again and again takes a tenth
     import asyncio
 
     from moldau.broker.run import run_broker
@@ -86,6 +89,8 @@ def start(
     from moldau.cli.start_settings import gather_settings
     from moldau.config.unknown import find_unknown
 
+    gc.freeze()  # nor is it looked through while the broker serves
+    gc.enable()
     settings = gather_settings(
         config=config,
         sets=to_set or (),

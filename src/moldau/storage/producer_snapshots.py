@@ -20,10 +20,9 @@ import struct
 from collections.abc import Collection
 from pathlib import Path
 
-from crc32c import crc32c
-
 from moldau.errors import DamagedFileError
 from moldau.model.protocol_numbers import NO_OFFSET, NO_SEQUENCE
+from moldau.records.crc import crc32c
 from moldau.storage.files import Files
 from moldau.storage.rules.producer_sequences import ProducerEntry, RememberedBatch
 

@@ -346,7 +346,13 @@ class SocketConnection:
         try:
             while output and turn > 0:
                 first = output[0]
-                if isinstance(first, _BYTES_TYPES) or first.length <= COPIED_BYTES:
+                if len(output) == 1 and isinstance(first, bytes):  # what nearly every answer is
+                    sent = self._socket.send(first)
+                    if sent == len(first):
+                        output.clear()
+                    else:
+                        output[0] = memoryview(first)[sent:]
+                elif isinstance(first, _BYTES_TYPES) or first.length <= COPIED_BYTES:
                     sent = self._send_views()
                 else:
                     sent = self._send_range(first)
@@ -373,14 +379,6 @@ class SocketConnection:
     def _send_views(self) -> int:
         """Send what is in memory, and small ranges, up to the first large range."""
         output = self._output
-        first = output[0]
-        if len(output) == 1 and isinstance(first, bytes):  # what nearly every answer is
-            sent = self._socket.send(first)
-            if sent == len(first):
-                output.clear()
-            else:
-                output[0] = memoryview(first)[sent:]
-            return sent
         views: list[_InMemory] = []
         size_bytes = more = 0
         for place, chunk in enumerate(output):

@@ -11,6 +11,17 @@ T = TypeVar("T", bound=tuple[object, ...])
 IMPLEMENTATION: str
 
 def find_fault(payload: Buffer, record_count: int, require_keys: bool) -> RecordFault | None: ...
+def read_usual_batch(
+    batch: Buffer,
+    most_bytes: int,
+    now_ms: int,
+    before_max_ms: int,
+    after_max_ms: int,
+    most_records: int,
+    looks_inside: bool,
+    require_keys: bool,
+    header_class: type[T],
+) -> T | None: ...
 
 class RecordWalk:
     def __init__(self, record_count: int, require_keys: bool) -> None: ...

@@ -261,6 +261,114 @@ def find_fault(payload, int64_t record_count, bint require_keys):
     return None if sound else in_words(&fault)
 
 
+cdef enum:
+    HEADER_BYTES = 61
+    LOG_OVERHEAD_BYTES = 12
+    CURRENT_MAGIC = 2
+
+cdef object make_tuple = tuple.__new__
+
+
+cdef inline int32_t int32_at(const uint8_t* data, Py_ssize_t at) noexcept nogil:
+    return <int32_t>(
+        (<uint32_t>data[at] << 24)
+        | (<uint32_t>data[at + 1] << 16)
+        | (<uint32_t>data[at + 2] << 8)
+        | data[at + 3]
+    )
+
+
+cdef inline int64_t int64_at(const uint8_t* data, Py_ssize_t at) noexcept nogil:
+    cdef uint64_t high = <uint32_t>int32_at(data, at)
+    cdef uint64_t low = <uint32_t>int32_at(data, at + 4)
+    return <int64_t>((high << 32) | low)
+
+
+cdef inline bint is_usual(
+    const uint8_t* data,
+    Py_ssize_t size,
+    int64_t now_ms,
+    int64_t before_max_ms,
+    int64_t after_max_ms,
+    int64_t most_records,
+) noexcept nogil:
+    """Whether all of the header is as it nearly always is; see `storage.rules.append_checks`."""
+    cdef int64_t base_timestamp = int64_at(data, 27)
+    cdef int64_t max_timestamp = int64_at(data, 35)
+    cdef int32_t record_count = int32_at(data, 57)
+    if data[16] != CURRENT_MAGIC or data[21] or data[22]:
+        return False
+    if <int64_t>int32_at(data, 8) + LOG_OVERHEAD_BYTES != size:
+        return False
+    if record_count <= 0 or record_count > most_records:
+        return False
+    if int32_at(data, 23) != record_count - 1:
+        return False
+    if base_timestamp < 0 or max_timestamp < base_timestamp or now_ms < 0:
+        return False
+    if max_timestamp - now_ms > after_max_ms or now_ms - base_timestamp > before_max_ms:
+        return False
+    # A producer id, if there is one, with an epoch and a sequence.
+    return int64_at(data, 43) < 0 or not (data[51] & 0x80 or data[53] & 0x80)
+
+
+def read_usual_batch(
+    batch,
+    Py_ssize_t most_bytes,
+    int64_t now_ms,
+    int64_t before_max_ms,
+    int64_t after_max_ms,
+    int64_t most_records,
+    bint looks_inside,
+    bint require_keys,
+    header_class,
+):
+    """The header of a client's batch that is not compressed, if nothing is wrong with it but,
+    perhaps, its checksum; None says nothing."""
+    cdef Py_buffer view
+    cdef Cursor cursor
+    cdef Fault fault
+    cdef const uint8_t* data
+    cdef bint sound
+    PyObject_GetBuffer(batch, &view, PyBUF_SIMPLE)
+    try:
+        data = <const uint8_t*>view.buf
+        if view.len < HEADER_BYTES or view.len > most_bytes:
+            return None
+        if not is_usual(data, view.len, now_ms, before_max_ms, after_max_ms, most_records):
+            return None
+        if looks_inside:
+            point(&cursor, &view)
+            cursor.at += HEADER_BYTES
+            if view.len >= RELEASE_BYTES:
+                with nogil:
+                    sound = walk(cursor, int32_at(data, 57), require_keys, &fault)
+            else:
+                sound = walk(cursor, int32_at(data, 57), require_keys, &fault)
+            if not sound:
+                return None
+        return make_tuple(
+            header_class,
+            (
+                int64_at(data, 0),
+                int32_at(data, 8),
+                int32_at(data, 12),
+                <int32_t>data[16],
+                <uint32_t>int32_at(data, 17),
+                0,
+                int32_at(data, 23),
+                int64_at(data, 27),
+                int64_at(data, 35),
+                int64_at(data, 43),
+                <int32_t>(int32_at(data, 51) >> 16),
+                int32_at(data, 53),
+                int32_at(data, 57),
+            ),
+        )
+    finally:
+        PyBuffer_Release(&view)
+
+
 cdef class RecordWalk:
     """`find_fault` for records that come in pieces, of which none is kept; see the twin."""
 

@@ -35,6 +35,7 @@ __all__ = [
     "make_rows",
     "murmur2",
     "partition_for_key",
+    "read_usual_batch",
     "row_size",
     "split_by_key",
 ]
@@ -67,6 +68,21 @@ class RecordCodec(Protocol):
         Records must be whole, fill the payload, and have the offset deltas 0 to n-1. Batches that
         were compacted have gaps and do not come here.
         """
+
+    def read_usual_batch(
+        self,
+        batch: Buffer,
+        most_bytes: int,
+        now_ms: int,
+        before_max_ms: int,
+        after_max_ms: int,
+        most_records: int,
+        looks_inside: bool,
+        require_keys: bool,
+        header_class: type[T],
+    ) -> T | None:
+        """The header of a client's batch that is not compressed, if nothing is wrong with it but,
+        perhaps, its checksum; None says nothing."""
 
     def RecordWalk(self, record_count: int, require_keys: bool) -> RecordWalker:
         """Begins a walk over the records of one batch."""
@@ -186,3 +202,4 @@ RecordWalk: Callable[[int, bool], RecordWalker] = getattr(
     _chosen, "RecordWalk", _codec_pure.RecordWalk
 )
 """The twin's where the native module was built before there was one."""
+read_usual_batch = getattr(_chosen, "read_usual_batch", _codec_pure.read_usual_batch)

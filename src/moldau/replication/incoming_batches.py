@@ -21,6 +21,7 @@ from moldau.storage.rules.append_checks import (
     check_batch,
     check_records_if_quick,
     check_size,
+    check_usual_batch,
     expect_unpacked,
     inspect_batch,
     stream_records,
@@ -53,10 +54,12 @@ class IncomingBatches:
     def check(self, records: memoryview, now_ms: int) -> BatchHeader | None:
         """The header of a good batch; None when looking inside would hold up the event loop."""
         limits = self._limits
-        header = check_batch(records, limits, now_ms)
+        usual = check_usual_batch(records, limits, now_ms)
+        header = check_batch(records, limits, now_ms) if usual is None else usual
         if self._compression_type != "producer" and self._new_codec(header) is not None:
             return None
-        return header if check_records_if_quick(records, header, limits) else None
+        is_checked = usual is not None or check_records_if_quick(records, header, limits)
+        return header if is_checked else None
 
     async def check_in_worker(self, records: memoryview, now_ms: int) -> CheckedBatch:
         """As `check`, with the look inside and any recompression in a worker."""

@@ -24,6 +24,7 @@ _INT32: Final = struct.Struct(">i")
 _NULL: Final = -1
 _ZERO_UUID_BYTES: Final = bytes(UUID_BYTES)
 _REMEMBERED_UUIDS: Final = 4096
+_REMEMBERED_VARINTS: Final = 1024
 
 _MORE: Final = 0x80
 _SEVEN_BITS: Final = 0x7F
@@ -49,8 +50,9 @@ def read_varint(frame: memoryview, position: int) -> tuple[int, int]:
     raise MalformedFrameError(f"varint of more than five bytes before {position}")
 
 
+@lru_cache(maxsize=_REMEMBERED_VARINTS)
 def encode_varint(value: int) -> bytes:
-    """The shortest encoding of a value of up to 32 bits."""
+    """The shortest encoding of a value of up to 32 bits. Remembered: sizes of batches repeat."""
     if value < _MORE:
         return _SMALL[value]
     encoded = bytearray()

@@ -92,6 +92,7 @@ def consume(
         partitions=tuple(partition or ()),
         start=choose_start(offset, timestamp, from_beginning),
         formatter=parse_format("json" if as_json else form),
+        prints_values=form == "value" and not as_json,
         max_records=max_messages,
         idle_seconds=None if timeout_ms is None else timeout_ms / 1000,
         until_end=until_end,

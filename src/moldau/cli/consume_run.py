@@ -20,16 +20,21 @@ from queue import SimpleQueue
 from moldau.cli.consume_start import AtBeginning, BeforeEnd, Start, go_to_start
 from moldau.cli.output import note
 from moldau.cli.progress import Progress
-from moldau.cli.record_format import Formatter
+from moldau.cli.record_format import NULL, Formatter
 from moldau.cli.session import CLIENT_ID
 from moldau.client.consumer import AsyncConsumer
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.client.rules.consumer_record import ConsumerRecord
+from moldau.client.rules.delivery import RawBatch
 from moldau.errors import OffsetOutOfRangeError, UnknownTopicError
 from moldau.model import TopicPartition
+from moldau.records.batch_reader import payload_of
+from moldau.records.codec import join_values
 
 _POLL_SECONDS = 1.0
 _POLL_RECORDS = 5000
+_POLL_BYTES = 1 << 20
+_ALL_RECORDS = 1 << 62
 _LAST_SECONDS = 1.0
 """How long a command that is to end waits for whoever reads what it prints."""
 
@@ -48,6 +53,7 @@ class Consumption:
     max_records: int | None = None
     idle_seconds: float | None = None
     until_end: bool = False
+    prints_values: bool = False  # and nothing else: then no record is looked at in Python
 
 
 async def consume_records(bootstrap: str, consumption: Consumption) -> None:
@@ -62,8 +68,11 @@ async def consume_records(bootstrap: str, consumption: Consumption) -> None:
             consumer.subscribe([consumption.topic])
         if ends is None and sys.stderr.isatty():
             _say_what_is_read(consumption)
+        # A group's offsets are those of records, one by one.
+        is_plain = consumption.prints_values and consumption.group_id is None
+        printing = ValuePrinting if is_plain else Printing
         try:
-            await Printing(consumer, consumption, ends).run()
+            await printing(consumer, consumption, ends).run()
         except OffsetOutOfRangeError as error:
             raise await _with_ranges(consumer, error, partitions) from error
 
@@ -261,13 +270,58 @@ class Printing:
         return [one for one in records if one.offset < passed.get(one[:2], one.offset + 1)]  # type: ignore[call-overload]
 
     async def _print(self, records: Sequence[ConsumerRecord]) -> None:
-        if not records:
-            return
-        text = self._consumption.formatter(records)
+        if records:
+            await self._write(self._consumption.formatter(records), len(records))
+
+    async def _write(self, text: bytes, record_count: int) -> None:
         await self._output.write(text)
-        self._count += len(records)
+        self._count += record_count
         self._size_bytes += len(text)
         if self._progress is not None:
             self._progress.show(self._count, self._size_bytes)
         if self._left is not None:
-            self._left -= len(records)
+            self._left -= record_count
+
+
+class ValuePrinting(Printing):
+    """Prints values by the batch, as lines, without a group: for topics of millions of records."""
+
+    async def _print_all(self) -> None:
+        idle_seconds = self._consumption.idle_seconds
+        timeout_seconds = _POLL_SECONDS if idle_seconds is None else idle_seconds
+        while self._left != 0 and not await self._is_at_end():
+            batches = await self._consumer.poll_batches(timeout_seconds, _POLL_BYTES)
+            if not batches and idle_seconds is not None:
+                return
+            await self._write_values(batches)
+            await self._pause_at_ends()
+
+    async def _write_values(self, batches: Sequence[RawBatch]) -> None:
+        left = _ALL_RECORDS if self._left is None else self._left
+        pieces: list[bytearray] = []
+        record_count = 0
+        for batch in batches:
+            end_offset = batch.next_offset
+            if self._ends is not None:
+                end_offset = min(end_offset, self._end_of(batch.partition))
+            lines, count = join_values(
+                payload_of(batch.data, batch.header),
+                batch.header.record_count,
+                batch.header.base_offset,
+                batch.from_offset,
+                end_offset,
+                left - record_count,
+                NULL,
+            )
+            pieces.append(lines)
+            record_count += count
+        if record_count:
+            await self._write(b"".join(pieces), record_count)
+
+    async def _pause_at_ends(self) -> None:
+        """What is behind the ends need not be fetched."""
+        if self._ends is None:
+            return
+        for one in self._consumer.assignment - self._consumer.paused:
+            if await self._consumer.position(one) >= self._end_of(one):
+                self._consumer.pause(one)

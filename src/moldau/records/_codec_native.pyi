@@ -67,6 +67,15 @@ def count_fitting(rows: list[RecordRow], start: int, limit_bytes: int) -> tuple[
 def murmur2(data: bytes) -> int: ...
 def partition_for_key(key: bytes, partition_count: int) -> int: ...
 def split_by_key(rows: list[RecordRow], partition_count: int) -> list[list[RecordRow]]: ...
+def join_values(
+    payload: Buffer,
+    record_count: int,
+    base_offset: int,
+    from_offset: int,
+    end_offset: int,
+    most_records: int,
+    null: bytes,
+) -> tuple[bytearray, int]: ...
 def decode_columns(
     sources: Iterable[ColumnSource],
     *,

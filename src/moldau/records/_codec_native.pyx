@@ -7,6 +7,11 @@ bounded by the end of the record or of the payload, whatever the bytes say.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport (
+    PyByteArray_AS_STRING,
+    PyByteArray_FromStringAndSize,
+    PyByteArray_Resize,
+)
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.object cimport PyObject
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
@@ -26,6 +31,7 @@ cdef enum:
     MAX_VARLONG_BYTES = 10
     # Below this, letting other threads run costs more than the walk takes.
     RELEASE_BYTES = 131072
+    LEAST_RECORD_BYTES = 7  # length, attributes, two deltas, two lengths, count of headers
 
 # The numbers of record_faults.py.
 cdef enum:
@@ -714,6 +720,60 @@ def decode_consumer_records(
         if not check_end(&cursor, record_count, &fault):
             raise as_error(&fault)
         return records
+    finally:
+        PyBuffer_Release(&view)
+
+
+def join_values(
+    payload,
+    int64_t record_count,
+    int64_t base_offset,
+    int64_t from_offset,
+    int64_t end_offset,
+    int64_t most_records,
+    bytes null,
+):
+    """The values of the records between two offsets as lines, and how many they are."""
+    cdef Py_buffer view
+    cdef Cursor cursor
+    cdef Parts parts
+    cdef Fault fault
+    cdef int64_t index
+    cdef int64_t offset
+    cdef int64_t count = 0
+    cdef Py_ssize_t null_bytes = PyBytes_GET_SIZE(null)
+    cdef bytearray lines
+    cdef uint8_t* at
+    if null_bytes >= LEAST_RECORD_BYTES:
+        raise ValueError("what stands for null must be shorter than a record without a value")
+    PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
+    try:
+        point(&cursor, &view)
+        if not check_count(record_count, &fault):
+            raise as_error(&fault)
+        # Enough: a record has more bytes beside its value than null and a line end have.
+        lines = PyByteArray_FromStringAndSize(NULL, view.len)
+        at = <uint8_t*>PyByteArray_AS_STRING(lines)
+        for index in range(record_count):
+            if not read_record(&cursor, &parts, &fault):
+                fault.index = index
+                raise as_error(&fault)
+            offset = add_wrapping(base_offset, parts.offset_delta)
+            if offset < from_offset or offset >= end_offset or count >= most_records:
+                continue
+            if parts.value_bytes < 0:
+                memcpy(at, PyBytes_AS_STRING(null), null_bytes)
+                at += null_bytes
+            else:
+                memcpy(at, parts.value, parts.value_bytes)
+                at += parts.value_bytes
+            at[0] = 10  # a line end
+            at += 1
+            count += 1
+        if not check_end(&cursor, record_count, &fault):
+            raise as_error(&fault)
+        PyByteArray_Resize(lines, at - <uint8_t*>PyByteArray_AS_STRING(lines))
+        return lines, count
     finally:
         PyBuffer_Release(&view)
 

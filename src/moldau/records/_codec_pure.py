@@ -274,6 +274,24 @@ def decode_records(
     return records
 
 
+def join_values(
+    payload: Buffer,
+    record_count: int,
+    base_offset: int,
+    from_offset: int,
+    end_offset: int,
+    most_records: int,
+    null: bytes,
+) -> tuple[bytearray, int]:
+    """The values of the records between two offsets as lines, and how many they are."""
+    records = decode_records(payload, record_count, base_offset, 0)
+    wanted = [one for one in records if from_offset <= one.offset < end_offset][:most_records]
+    lines = bytearray()
+    for record in wanted:
+        lines += (null if record.value is None else record.value) + b"\n"
+    return lines, len(wanted)
+
+
 def _bytes_or_none(data: bytes, start: int, length: int) -> bytes | None:
     return None if length < 0 else data[start : start + length]
 

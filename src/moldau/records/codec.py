@@ -32,6 +32,7 @@ __all__ = [
     "find_fault",
     "find_first_at_or_after",
     "find_timestamps",
+    "join_values",
     "make_rows",
     "murmur2",
     "partition_for_key",
@@ -126,6 +127,22 @@ class RecordCodec(Protocol):
         threads run meanwhile when there is much to do.
         """
 
+    def join_values(
+        self,
+        payload: Buffer,
+        record_count: int,
+        base_offset: int,
+        from_offset: int,
+        end_offset: int,
+        most_records: int,
+        null: bytes,
+    ) -> tuple[bytearray, int]:
+        """The values of the records between two offsets, each with a line end behind it, and how
+        many they are; at most so many. `null` is what stands for null, of six bytes at most.
+
+        Raises InvalidRecordError, also for records that are not wanted.
+        """
+
     def decode_consumer_records(
         self,
         payload: Buffer,
@@ -193,6 +210,8 @@ count_fitting = _chosen.count_fitting
 find_fault = _chosen.find_fault
 find_first_at_or_after = _chosen.find_first_at_or_after
 find_timestamps = _chosen.find_timestamps
+join_values = getattr(_chosen, "join_values", _codec_pure.join_values)
+"""The twin's where the native module was built before there was one."""
 make_rows = _chosen.make_rows
 murmur2 = _chosen.murmur2
 partition_for_key = _chosen.partition_for_key

@@ -7,12 +7,16 @@ from collections.abc import Callable, Collection, Sequence
 
 import pytest
 
-from moldau.cli.consume_run import Consumption, Printing
+from moldau.cli.consume_run import Consumption, Printing, ValuePrinting
 from moldau.cli.consume_start import AtBeginning
 from moldau.cli.record_format import parse_format
 from moldau.client.group_values import GroupOffset
 from moldau.client.rules.consumer_record import ConsumerRecord
+from moldau.client.rules.delivery import RawBatch
 from moldau.model import TopicPartition
+from moldau.records.batch_builder import build_batch
+from moldau.records.batch_header import read_header
+from moldau.records.record import NewRecord
 
 Printed = Callable[[], list[str]]
 
@@ -42,6 +46,11 @@ class ScriptedConsumer:
             self.positions[TopicPartition(record.topic, record.partition)] = record.offset + 1
         return given
 
+    async def poll_batches(self, timeout_seconds: float, max_bytes: int) -> Sequence[RawBatch]:
+        """Each bunch is of one partition here, and makes one batch."""
+        bunch = await self.poll(timeout_seconds, 1 << 30)
+        return [_batch_of(bunch)] if bunch else []
+
     async def position(self, partition: TopicPartition) -> int:
         return self.positions[partition]
 
@@ -65,6 +74,14 @@ class ScriptedConsumer:
         return not self._bunches
 
 
+def _batch_of(bunch: Sequence[ConsumerRecord]) -> RawBatch:
+    first, last = bunch[0], bunch[-1]
+    rows = [NewRecord(0, None, record.value, ()) for record in bunch]
+    data = build_batch(rows, base_offset=first.offset)
+    partition = TopicPartition(first.topic, first.partition)
+    return RawBatch(partition, memoryview(data), read_header(data), first.offset, last.offset + 1)
+
+
 def records(partition: TopicPartition, start: int, end: int) -> list[ConsumerRecord]:
     return [
         ConsumerRecord(*partition, offset, 0, None, b"%d.%d" % (partition.partition, offset))
@@ -78,6 +95,7 @@ def read(
     *,
     max_records: int | None = None,
     idle_seconds: float | None = None,
+    kind: type[Printing] = Printing,
 ) -> None:
     consumption = Consumption(
         topic="clicks",
@@ -86,7 +104,7 @@ def read(
         max_records=max_records,
         idle_seconds=idle_seconds,
     )
-    asyncio.run(Printing(consumer, consumption, ends).run())  # type: ignore[arg-type]
+    asyncio.run(kind(consumer, consumption, ends).run())  # type: ignore[arg-type]
     assert consumer.is_exhausted
 
 
@@ -152,3 +170,29 @@ def test_a_member_without_partitions_waits_for_the_group(printed: Printed) -> No
     consumer.poll = others_go_on  # type: ignore[method-assign, assignment]
     read(consumer, {FIRST: 2, SECOND: 2})
     assert printed() == []
+
+
+# --- values by the batch ----------------------------------------------------------------------
+
+
+def test_of_a_batch_that_is_too_long_only_so_many_values_are_printed(printed: Printed) -> None:
+    consumer = ScriptedConsumer(records(FIRST, 0, 3), [], records(FIRST, 3, 9))
+    read(consumer, max_records=5, kind=ValuePrinting)
+    assert printed() == ["0.0", "0.1", "0.2", "0.3", "0.4"]
+
+
+def test_silence_ends_the_printing_of_values_too(printed: Printed) -> None:
+    read(ScriptedConsumer(records(FIRST, 0, 1), []), idle_seconds=0.1, kind=ValuePrinting)
+    assert printed() == ["0.0"]
+
+
+def test_values_behind_the_ends_are_not_printed(printed: Printed) -> None:
+    consumer = ScriptedConsumer(
+        records(FIRST, 0, 5),
+        records(SECOND, 0, 1),
+        records(SECOND, 1, 4),
+        assigned=(FIRST, SECOND),
+    )
+    read(consumer, {FIRST: 3, SECOND: 2}, kind=ValuePrinting)
+    assert printed() == ["0.0", "0.1", "0.2", "1.0", "1.1"]
+    assert consumer.paused == {FIRST, SECOND}

@@ -28,6 +28,7 @@ from moldau.records.record import Headers
 
 _PROMPT = "> "
 _MAX_LINE_BYTES = 100 * 1024 * 1024
+_BUFFER_BYTES = 8 * 1024 * 1024
 _MAX_BLOCK_MS = 10 * 60 * 1000
 _LAST_SECONDS = 10.0
 """How long what was read may take to be sent, once the command is to end."""
@@ -81,6 +82,8 @@ def _make_producer(production: Production) -> Producer:
         batch_size=production.batch_bytes,
         # What a line may have is the topic's decision: max.message.bytes.
         max_request_size=_MAX_LINE_BYTES,
+        # Lines need not be read much faster than they are sent: what is kept has to be found.
+        buffer_memory=_BUFFER_BYTES,
         # Memory is waited for as long as anything in it may still be delivered.
         max_block_ms=_MAX_BLOCK_MS,
     )

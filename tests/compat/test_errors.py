@@ -14,7 +14,7 @@ from aiokafka.errors import (
     UnknownError,
     UnknownTopicOrPartitionError,
 )
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException
 from kio.schema.errors import ErrorCode
 
 from moldau.records.batch_builder import build_batch
@@ -186,16 +186,3 @@ def test_a_deleted_topic_is_unknown_to_those_who_still_use_it(
         for request in (full_request(1, 12, by_name), full_request(1, 13, by_id)):
             (answer,) = wire.ask(request).responses[0].partitions
             assert answer.error_code in UNKNOWN
-
-
-# What is not built yet
-
-
-def test_confluent_kafka_ends_on_the_refusal_of_transactions(bootstrap: str) -> None:
-    """Not on its time-out: other codes make it ask again for minutes."""
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "orders"})
-    with pytest.raises(KafkaException) as refused:
-        producer.init_transactions(60)
-    error = refused.value.args[0]
-    assert error.code() == KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    assert "transactions are not served" in error.str()

@@ -1,5 +1,5 @@
 """Who in the broker wants to know what happens to partitions: fetch sessions, waiting requests, the
-groups, and those who copy, keep the in-sync sets and look for damage.
+coordinators, and those who copy, keep the in-sync sets and look for damage.
 
 A shell without state of its own; a `replication.partition.PartitionObserver`.
 """
@@ -10,11 +10,13 @@ from moldau.broker.fetch_sessions import FetchSessions
 from moldau.broker.purgatory import Purgatory
 from moldau.groups.coordinator import GroupCoordinator
 from moldau.model import Offset, TopicPartition
+from moldau.model.topic_names import INTERNAL_TOPICS
 from moldau.replication.damage_watch import DamageWatch
 from moldau.replication.isr_keeper import IsrKeeper
 from moldau.replication.partition import Partition
 from moldau.replication.partitions import Partitions
 from moldau.replication.replica_fetchers import ReplicaFetchers
+from moldau.transactions.coordinator import TransactionCoordinator
 
 
 class PartitionEvents:
@@ -25,6 +27,7 @@ class PartitionEvents:
         self._fetch_sessions = fetch_sessions
         self._partitions: Partitions | None = None
         self._groups: GroupCoordinator | None = None
+        self._transactions: TransactionCoordinator | None = None
         self._isr_keeper: IsrKeeper | None = None
         self._damage_watch: DamageWatch | None = None
         self._fetchers: ReplicaFetchers | None = None
@@ -36,6 +39,7 @@ class PartitionEvents:
         self,
         partitions: Partitions,
         groups: GroupCoordinator,
+        transactions: TransactionCoordinator,
         isr_keeper: IsrKeeper,
         damage_watch: DamageWatch,
         fetchers: ReplicaFetchers,
@@ -43,6 +47,7 @@ class PartitionEvents:
         """They know each other through this, and so come into being after it."""
         self._partitions = partitions
         self._groups = groups
+        self._transactions = transactions
         self._isr_keeper = isr_keeper
         self._damage_watch = damage_watch
         self._fetchers = fetchers
@@ -56,9 +61,11 @@ class PartitionEvents:
         self._purgatory.on_change(topic_partition)
         if self._fetchers is not None:
             self._fetchers.look_again(topic_partition)
-        if self._partitions is not None and self._groups is not None:
+        if topic_partition.topic in INTERNAL_TOPICS and self._partitions is not None:
             found = self._partitions.find(*topic_partition)
-            self._groups.on_partition_changed(topic_partition, found)
+            for coordinator in (self._groups, self._transactions):
+                if coordinator is not None:
+                    coordinator.on_partition_changed(topic_partition, found)
 
     def on_catch_up(self, partition: Partition) -> None:
         if self._isr_keeper is not None:

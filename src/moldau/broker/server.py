@@ -19,7 +19,7 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
 from moldau.broker.adoption import adopt_topics, check_adoption, tell_unconfirmed
 from moldau.broker.broker_listeners import BrokerListeners
@@ -27,8 +27,10 @@ from moldau.broker.control_plane import ControlPlane, connect_control_plane, ran
 from moldau.broker.dispatch import DispatchTable
 from moldau.broker.duties import Duties
 from moldau.broker.encoded_topics import EncodedTopics
+from moldau.broker.features import TRANSACTION_VERSION
 from moldau.broker.fetch_sessions import FetchSessions
 from moldau.broker.handlers import HANDLERS
+from moldau.broker.marker_sender import MarkerSender
 from moldau.broker.membership import ClusterMembership
 from moldau.broker.partition_events import PartitionEvents
 from moldau.broker.ports import Ports
@@ -47,18 +49,28 @@ from moldau.cluster.rules.metadata_image import (
     Endpoint,
     MetadataImage,
 )
+from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.current import CurrentBrokerOptions
 from moldau.config.listeners import Listener
 from moldau.coordination.port import Coordination
-from moldau.errors import ErrorCode, StartupError
+from moldau.errors import StartupError
 from moldau.groups.coordinator import GroupCoordinator
-from moldau.groups.offsets_topic import OffsetsTopic
+from moldau.groups.offsets_topic import offsets_topic_spec
 from moldau.model import BrokerId, TopicPartition
+from moldau.model.topic_names import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from moldau.net.peer import Peer, PeerAddress
 from moldau.replication.partitions import Partitions
+from moldau.shards.state_topic import StateTopic
 from moldau.storage.log_store import LogStore
 from moldau.tasks import TaskSupervisor, was_discarded
+from moldau.transactions.coordinator import TransactionCoordinator
+from moldau.transactions.transactions_topic import transactions_topic_spec
+
+if TYPE_CHECKING:
+    from kio.schema.add_partitions_to_txn.v5 import AddPartitionsToTxnRequest
+    from kio.schema.write_txn_markers.v2 import WriteTxnMarkersRequest
+    from kio.static.protocol import Payload
 
 _log = logging.getLogger(__name__)
 
@@ -92,6 +104,7 @@ class _Parts(NamedTuple):
     partitions: Partitions
     control: ControlPlane
     groups: GroupCoordinator
+    transactions: TransactionCoordinator
     replication: Replication
 
 
@@ -248,9 +261,14 @@ class BrokerServer:
             log_store=log_store,
             partitions=partitions,
         )
+        producer_ids = ProducerIdBlocks(coordination, broker_id, log_store.producer_ids)
+        transactions = self._make_transactions(
+            stack, broker_id, control.topic_maker, publisher, partitions, producer_ids
+        )
         events.connect(
             partitions,
             groups,
+            transactions,
             replication.isr_keeper,
             replication.damage_watch,
             replication.fetchers,
@@ -266,9 +284,10 @@ class BrokerServer:
             admin=control.admin,
             leadership=control.leadership,
             topic_maker=control.topic_maker,
-            producer_ids=ProducerIdBlocks(coordination, broker_id, log_store.producer_ids),
+            producer_ids=producer_ids,
             groups=groups,
             transaction_verifier=self._make_verifier(stack, broker_id, publisher),
+            transactions=transactions,
             purgatory=purgatory,
             leader_quota=replication.leader_quota,
             fetch_sessions=fetch_sessions,
@@ -276,7 +295,7 @@ class BrokerServer:
             apis=self._table.apis,
         )
         stack.push_async_exit(_unless_discarded(self._supervisor.close))
-        return _Parts(log_store, publisher, partitions, control, groups, replication)
+        return _Parts(log_store, publisher, partitions, control, groups, transactions, replication)
 
     def _note_idle(self, topic_partition: TopicPartition, replica: BrokerId, until: float) -> None:
         self.services.partitions.note_idle(topic_partition, replica, until)
@@ -313,6 +332,8 @@ class BrokerServer:
         duties.keep("controller", parts.control.controller.run)
         duties.keep("maintenance", partial(log_store.maintain, partitions.high_watermarks))
         duties.keep("expiry of offsets", parts.groups.run_expiry)
+        duties.keep("aborts of transactions", parts.transactions.run_aborts)
+        duties.keep("expiry of transactional ids", parts.transactions.run_expiry)
 
     def _make_coordinator(
         self,
@@ -321,12 +342,8 @@ class BrokerServer:
         publisher: MetadataPublisher,
         partitions: Partitions,
     ) -> GroupCoordinator:
-        topic = OffsetsTopic(
-            maker=maker,
-            image=lambda: publisher.image,
-            wait_until_applied=lambda: partitions.wait_until_applied(publisher.image.version),
-            options=self._options,
-            spawn=self._supervisor.spawn,
+        topic = self._state_topic(
+            GROUP_OFFSETS_TOPIC, offsets_topic_spec, maker, publisher, partitions
         )
         return GroupCoordinator(
             broker_id=broker_id,
@@ -356,12 +373,75 @@ class BrokerServer:
             image=lambda: publisher.image,
             clock=ports.clock,
             connect=connect,
-            ask_local=_ask_own_coordinator,
+            ask_local=self._ask_own_coordinator,
             spawn=self._supervisor.spawn,
             timeout_ms=lambda: self._options().request_timeout_ms,
         )
         stack.push_async_exit(_unless_discarded(verifier.close))
         return verifier
+
+    def _make_transactions(
+        self,
+        stack: AsyncExitStack,
+        broker_id: BrokerId,
+        maker: TopicMaker,
+        publisher: MetadataPublisher,
+        partitions: Partitions,
+        producer_ids: ProducerIdBlocks,
+    ) -> TransactionCoordinator:
+        sender = MarkerSender(
+            self._ports,
+            broker_id=broker_id,
+            image=lambda: publisher.image,
+            options=self._options,
+            write_here=self._write_markers,
+            spawn=self._supervisor.spawn,
+        )
+        stack.push_async_exit(_unless_discarded(sender.close))
+        coordinator = TransactionCoordinator(
+            broker_id=broker_id,
+            topic=self._state_topic(
+                TRANSACTION_STATE_TOPIC, transactions_topic_spec, maker, publisher, partitions
+            ),
+            options=self._options,
+            transaction_version=lambda: TRANSACTION_VERSION.last,
+            clock=self._ports.clock,
+            workers=self._ports.workers,
+            duties=self._duties,
+            next_producer_id=producer_ids.next_producer_id,
+            send=sender.send,
+        )
+        stack.callback(coordinator.close)
+        return coordinator
+
+    async def _ask_own_coordinator(self, request: Payload) -> Mapping[str, object]:
+        from moldau.broker.handlers import add_partitions_to_txn
+
+        return await add_partitions_to_txn.add(
+            cast("AddPartitionsToTxnRequest", request), self.services
+        )
+
+    async def _write_markers(self, request: WriteTxnMarkersRequest) -> Mapping[str, object]:
+        from moldau.broker.handlers import write_txn_markers
+
+        return await write_txn_markers.write(request, self.services)
+
+    def _state_topic(
+        self,
+        name: str,
+        spec: Callable[[BrokerOptions], TopicSpec],
+        maker: TopicMaker,
+        publisher: MetadataPublisher,
+        partitions: Partitions,
+    ) -> StateTopic:
+        return StateTopic(
+            name,
+            spec=lambda: spec(self._options()),
+            maker=maker,
+            image=lambda: publisher.image,
+            wait_until_applied=lambda: partitions.wait_until_applied(publisher.image.version),
+            spawn=self._supervisor.spawn,
+        )
 
     async def _listen(self, stack: AsyncExitStack) -> BrokerListeners:
         listeners = BrokerListeners(
@@ -490,12 +570,6 @@ async def _choose_broker_id(
     if options.is_alone:
         return _FIRST_BROKER_ID
     return await generate_broker_id(coordination, options.reserved_broker_max_id)
-
-
-async def _ask_own_coordinator(request: object) -> Mapping[str, object]:
-    """There is none on this broker yet."""
-    code = ErrorCode.coordinator_not_available
-    return {"throttle_time": 0, "error_code": code, "results_by_transaction": []}
 
 
 def _report_failure(name: str, error: BaseException) -> None:

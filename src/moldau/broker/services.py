@@ -23,6 +23,7 @@ from moldau.model import BrokerId
 from moldau.replication.partitions import Partitions
 from moldau.replication.replication_quota import ReplicationQuota
 from moldau.storage.log_store import LogStore
+from moldau.transactions.coordinator import TransactionCoordinator
 from moldau.workers import Workers
 
 
@@ -43,6 +44,7 @@ class Services:
     producer_ids: ProducerIdBlocks
     groups: GroupCoordinator
     transaction_verifier: TransactionVerifier
+    transactions: TransactionCoordinator
     purgatory: Purgatory
     leader_quota: ReplicationQuota
     fetch_sessions: FetchSessions

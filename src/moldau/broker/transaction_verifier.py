@@ -31,10 +31,10 @@ from moldau.errors import (
     NotEnoughReplicasError,
     TransactionAbortableError,
 )
-from moldau.groups.rules.placement import partition_for
 from moldau.model import BrokerId, TopicPartition
 from moldau.model.topic_names import TRANSACTION_STATE_TOPIC
 from moldau.net.peer import Peer
+from moldau.shards.placement import partition_for
 from moldau.wire.apis import ADD_PARTITIONS_TO_TXN
 from moldau.wire.messages import encode_request, parse_response
 from moldau.wire.shape import fit

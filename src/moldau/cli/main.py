@@ -65,6 +65,15 @@ COMMANDS: dict[str, Command | LazyGroup] = {
             "delete": Command("moldau.cli.groups.delete:delete"),
         },
     ),
+    "transactions": LazyGroup(
+        "List, describe and abort transactions, and find those that hang.",
+        {
+            "list": Command("moldau.cli.transactions.list:list_transactions"),
+            "describe": Command("moldau.cli.transactions.describe:describe"),
+            "find-hanging": Command("moldau.cli.transactions.find_hanging:find_hanging"),
+            "abort": Command("moldau.cli.transactions.abort:abort"),
+        },
+    ),
     "reassign": LazyGroup(
         "Move partitions to other brokers, as a plan says.",
         {

@@ -1,4 +1,4 @@
-"""Administration: topics, settings, offsets, disks and groups of a cluster.
+"""Administration: topics, settings, offsets, disks, groups and transactions of a cluster.
 
 Methods for many things at once answer for each of them: with what was asked for, or with the error
 as a value. A failure of the whole request is raised. The operations are stated by the parts that
@@ -16,6 +16,7 @@ from moldau.client.admin_groups import GroupAdmin
 from moldau.client.admin_logs import LogAdmin
 from moldau.client.admin_placement import PlacementAdmin
 from moldau.client.admin_topics import TopicAdmin
+from moldau.client.admin_transactions import TransactionAdmin
 from moldau.client.admin_values import ClusterDescription
 from moldau.client.cluster_client import ClientSettings, ClusterClient
 from moldau.client.group_values import PartitionLag
@@ -27,7 +28,7 @@ from moldau.model import TopicPartition
 from moldau.net.port import Network
 
 
-class AsyncAdmin(TopicAdmin, ConfigAdmin, LogAdmin, PlacementAdmin, GroupAdmin):
+class AsyncAdmin(TopicAdmin, ConfigAdmin, LogAdmin, PlacementAdmin, GroupAdmin, TransactionAdmin):
     """Administers one cluster; used by the tasks of one loop. `async with` closes it.
 
     Options are Kafka's, with underscores for dots: `default_api_timeout_ms=5000`.

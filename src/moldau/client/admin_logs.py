@@ -79,7 +79,7 @@ class LogAdmin(AdminPart):
                 for row in topic.partitions
             }
 
-        return await _ask_leaders(self._client, wanted, ask)
+        return await ask_leaders(self._client, wanted, ask)
 
     async def delete_records(
         self, before: Mapping[TopicPartition, int], *, timeout_ms: int = DEFAULT_TIMEOUT_MS
@@ -100,7 +100,7 @@ class LogAdmin(AdminPart):
                     deleted[partition] = error or row.low_watermark
             return deleted
 
-        return await _ask_leaders(self._client, before, ask)
+        return await ask_leaders(self._client, before, ask)
 
     async def describe_log_dirs(
         self, broker_ids: Collection[int] | None = None
@@ -159,7 +159,7 @@ AskLeader = Callable[
 ]
 
 
-async def _ask_leaders(
+async def ask_leaders(
     client: ClusterClient, questions: Mapping[TopicPartition, Q], ask: AskLeader[Q, T]
 ) -> Mapping[TopicPartition, T | KafkaError]:
     """Ask each leader about its partitions, until every partition has a lasting answer."""

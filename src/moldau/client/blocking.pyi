@@ -23,6 +23,12 @@ from moldau.client.blocking_face import BlockingFace
 from moldau.client.cluster_client import ClientSettings
 from moldau.client.group_values import GroupDescription, GroupListing, GroupOffset, PartitionLag
 from moldau.client.rules.cluster_metadata import Broker, TopicMetadata
+from moldau.client.transaction_values import (
+    ActiveProducer,
+    HangingTransaction,
+    TransactionDescription,
+    TransactionListing,
+)
 from moldau.errors import KafkaError
 from moldau.model import TopicPartition
 
@@ -172,3 +178,42 @@ class Admin(BlockingFace):
         self, group_id: str, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, KafkaError | None]:
         """Forget how far a group has read. Refused for topics that its members read."""
+
+    def list_transactions(
+        self,
+        *,
+        states: Collection[str] = (),
+        producer_ids: Collection[int] = (),
+        min_duration_ms: int | None = None,
+        pattern: str | None = None,
+    ) -> Mapping[str, TransactionListing]:
+        """Transactional ids of all coordinators: in these states, of these producers, open for at
+        least so long, or with ids of this pattern.
+        """
+
+    def describe_transactions(
+        self, transactional_ids: Collection[str]
+    ) -> Mapping[str, TransactionDescription | KafkaError]:
+        """What the coordinators know of transactional ids."""
+
+    def describe_producers(
+        self, partitions: Collection[TopicPartition]
+    ) -> Mapping[TopicPartition, tuple[ActiveProducer, ...] | KafkaError]:
+        """The producers that partitions remember, and what they have open there."""
+
+    def find_hanging_transactions(
+        self, partitions: Collection[TopicPartition], *, older_than_ms: int, now_ms: int
+    ) -> Sequence[HangingTransaction]:
+        """What is open in partitions since before `now_ms - older_than_ms`, and known to no
+        coordinator. `older_than_ms` is to be longer than any transaction may take.
+        """
+
+    def abort_transaction(
+        self,
+        partition: TopicPartition,
+        *,
+        producer_id: int,
+        producer_epoch: int,
+        coordinator_epoch: int,
+    ) -> None:
+        """End what is open of a producer in one partition, in the place of its coordinator."""

@@ -1,7 +1,7 @@
-"""Finds the brokers that look after groups, and asks them.
+"""Finds the brokers that look after groups and transactional ids, and asks them.
 
-Answers for following a group when its coordinator moves, loads, or is not there for a while. The
-requests themselves are `admin_groups`' business. A shell.
+Answers for following a key when its coordinator moves, loads, or is not there for a while. The
+requests themselves are the business of `admin_groups` and `admin_transactions`. A shell.
 """
 
 from __future__ import annotations
@@ -29,7 +29,11 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_GROUP = 0  # the key type; others are transactions and share groups
+GROUP_KEY = 0
+TRANSACTION_KEY = 1
+"""What a coordinator is asked for by; share groups have a third one."""
+
+_NAMES = {GROUP_KEY: "group", TRANSACTION_KEY: "transactional id"}
 _FIRST_WITH_SEVERAL_KEYS = 4
 _DROPPABLE = frozenset({"key_type"})
 
@@ -58,12 +62,16 @@ async def ask_coordinator(client: ClusterClient, group_id: str, ask: AskAboutOne
 
 
 async def ask_coordinators(
-    client: ClusterClient, group_ids: Collection[str], ask: AskAboutMany[T | KafkaError]
+    client: ClusterClient,
+    group_ids: Collection[str],
+    ask: AskAboutMany[T | KafkaError],
+    key_type: int = GROUP_KEY,
 ) -> Mapping[str, T | KafkaError]:
-    """Ask each coordinator about its groups, until every group has a lasting answer."""
+    """Ask each coordinator about its groups, or transactional ids, until each of them has a lasting
+    answer."""
 
     async def ask_about(left: Sequence[str]) -> Mapping[str, T | KafkaError]:
-        found = await _find_coordinators(client, left)
+        found = await _find_coordinators(client, left, key_type)
         groups: defaultdict[Broker, list[str]] = defaultdict(list)
         answers: dict[str, T | KafkaError] = {}
         for group_id, broker in found.items():
@@ -96,35 +104,37 @@ async def _require_coordinator(client: ClusterClient, group_id: str) -> Broker:
 
 
 async def _find_coordinators(
-    client: ClusterClient, group_ids: Sequence[str]
+    client: ClusterClient, keys: Sequence[str], key_type: int = GROUP_KEY
 ) -> Mapping[str, Broker | KafkaError]:
     connection = await client.pool.to_any()
     version = connection.choose_version(FIND_COORDINATOR)
     if version >= _FIRST_WITH_SEVERAL_KEYS:
-        return await _find_at_once(connection, group_ids, version)
-    work = [_find_one(connection, group_id, version) for group_id in group_ids]
-    return dict(zip(group_ids, await asyncio.gather(*work), strict=True))
+        return await _find_at_once(connection, keys, key_type, version)
+    work = [_find_one(connection, key, key_type, version) for key in keys]
+    return dict(zip(keys, await asyncio.gather(*work), strict=True))
 
 
 async def _find_at_once(
-    connection: BrokerConnection, group_ids: Sequence[str], version: int
+    connection: BrokerConnection, keys: Sequence[str], key_type: int, version: int
 ) -> Mapping[str, Broker | KafkaError]:
-    values = {"key_type": _GROUP, "coordinator_keys": tuple(group_ids)}
+    values = {"key_type": key_type, "coordinator_keys": tuple(keys)}
     answer = await connection.call(FIND_COORDINATOR, values, version=version)
     rows = cast("FindCoordinatorResponse", answer).coordinators
-    return {str(row.key): _read(row.key, row) for row in rows}
+    return {str(row.key): _read(row.key, key_type, row) for row in rows}
 
 
 async def _find_one(
-    connection: BrokerConnection, group_id: str, version: int
+    connection: BrokerConnection, key: str, key_type: int, version: int
 ) -> Broker | KafkaError:
-    values = {"key_type": _GROUP, "key": group_id}
+    values = {"key_type": key_type, "key": key}
     answer = await connection.call(FIND_COORDINATOR, values, _DROPPABLE, version=version)
-    return _read(group_id, cast("SingleCoordinatorResponse", answer))
+    return _read(key, key_type, cast("SingleCoordinatorResponse", answer))
 
 
-def _read(group_id: str, row: Coordinator | SingleCoordinatorResponse) -> Broker | KafkaError:
+def _read(
+    key: str, key_type: int, row: Coordinator | SingleCoordinatorResponse
+) -> Broker | KafkaError:
     if row.error_code is not ErrorCode.none:
         message = getattr(row, "error_message", None)  # from version 1 on
-        return error_for(row.error_code, message, f"group {group_id!r}")
+        return error_for(row.error_code, message, f"{_NAMES[key_type]} {key!r}")
     return Broker(id=row.node_id, address=Address(row.host, row.port))

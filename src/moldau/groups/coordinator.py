@@ -27,7 +27,6 @@ from moldau.errors import (
     NotCoordinatorError,
     StorageError,
 )
-from moldau.groups.offsets_topic import OffsetsTopic
 from moldau.groups.rules.answers import (
     CodeAnswer,
     ConsumerHeartbeatAnswer,
@@ -66,6 +65,7 @@ from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
 from moldau.model.uuid_text import format_uuid
 from moldau.records.control_records import EndTransactionMarker
 from moldau.replication.partition import Partition
+from moldau.shards.state_topic import StateTopic
 from moldau.workers import Workers
 
 _log = logging.getLogger(__name__)
@@ -118,7 +118,7 @@ class GroupCoordinator:
         self,
         *,
         broker_id: BrokerId,
-        topic: OffsetsTopic,
+        topic: StateTopic,
         image: Callable[[], MetadataImage],
         options: Callable[[], BrokerOptions],
         clock: Clock,

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 
 from moldau.errors import MoldauError
 from moldau.groups.offsets_log import decode
-from moldau.groups.rules.placement import partition_for
 from moldau.groups.rules.records import OffsetRecord
 from moldau.model import TopicPartition
 from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
 from moldau.records.batch_reader import records_of
+from moldau.shards.placement import partition_for
 from moldau.testing.cluster_history import ClusterHistory, StoredBatch
 from moldau.testing.cluster_observer import ClusterObserver
 

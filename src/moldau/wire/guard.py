@@ -3,7 +3,8 @@
 kio's reader trusts the length of an array and reserves memory for that many elements; a frame of
 eight bytes that announces two billion of them would end the process. It also refuses tagged
 fields it does not know, where KIP-482 wants them ignored, and accepts null for arrays that may not
-be null, but not for tagged strings that may. A list of millions of tiny elements is a thousand
+be null, but not for tagged strings that may; and it takes no time before 1970, though Kafka sends
+-1 for none. A list of millions of tiny elements is a thousand
 times as large in memory. So each message is first walked with the layout of
 its class: counts are held against the bytes left and a limit of all elements together, null
 against the schema, and unknown tagged fields and tagged nulls are noted, to be cut out.
@@ -30,6 +31,8 @@ _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 _NULL: Final = -1
 _NULL_MARKER: Final = 0xFF
+_TIME_BYTES: Final = 8
+_SIGN: Final = 0x80
 
 
 class Edit(NamedTuple):
@@ -138,6 +141,8 @@ def _field_walker(field: FieldLayout, is_flexible: bool) -> Walker:
 def _element_walker(field: FieldLayout, is_flexible: bool) -> Walker:
     if field.structure is not None:
         return walker_of(field.structure)
+    if field.kafka_type == "datetime_i64" and not field.is_nullable:
+        return Walker(_walk_time, _TIME_BYTES, is_fixed=False)
     fixed_bytes = FIXED_BYTES.get(field.kafka_type)
     if fixed_bytes is not None:
         return Walker(_structure_walk((), fixed_bytes), fixed_bytes, is_fixed=True)
@@ -146,6 +151,14 @@ def _element_walker(field: FieldLayout, is_flexible: bool) -> Walker:
     if field.kafka_type == "string":
         return Walker(_walk_legacy_string, 2, is_fixed=False)
     return Walker(_walk_legacy_bytes, 4, is_fixed=False)
+
+
+def _walk_time(frame: memoryview, position: int, edits: Edits) -> int:
+    """Kafka's -1 for "no time", where its schema knows no null, becomes 0."""
+    end = position + _TIME_BYTES
+    if frame[position] & _SIGN:
+        edits.append(Edit(position, end, bytes(_TIME_BYTES)))
+    return end
 
 
 def _walk_compact_bytes(frame: memoryview, position: int, edits: Edits) -> int:

@@ -93,8 +93,8 @@ def test_several_coordinators_are_found_at_once() -> None:
         client = await world.connect()
         answer = await client.ask(FIND_COORDINATOR, 4, key_type=0, coordinator_keys=["a", "b"])
         assert [(one.key, one.node_id) for one in answer.coordinators] == [("a", 1), ("b", 1)]
-        answer = await client.ask(FIND_COORDINATOR, 4, key_type=1, coordinator_keys=["t"])
-        assert answer.coordinators[0].error_code is ErrorCode.transactional_id_authorization_failed
+        answer = await client.ask(FIND_COORDINATOR, 6, key_type=2, coordinator_keys=["t"])
+        assert answer.coordinators[0].error_code is ErrorCode.invalid_request
         await broker.stop()
 
     run(story)

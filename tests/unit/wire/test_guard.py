@@ -3,12 +3,15 @@
 import struct
 import sys
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
+from kio.index import load_response_schema
 
-from moldau.errors import MalformedFrameError
+from moldau.errors import ErrorCode, MalformedFrameError
 from moldau.wire.guard import Edit, Edits, apply_edits, walker_of
+from moldau.wire.messages import encode_body, parse
+from moldau.wire.shape import fit
 
 
 def typed(kafka_type: str, **metadata: object) -> object:
@@ -136,3 +139,21 @@ def test_a_message_that_ends_too_early_is_not_walked_to_its_end() -> None:
         except (MalformedFrameError, IndexError, struct.error):
             continue
         assert walked > end  # the last value was announced, and is not there
+
+
+def test_no_time_is_the_beginning_of_time_where_the_schema_knows_no_null() -> None:
+    row = {
+        "error_code": ErrorCode.none,
+        "transactional_id": "orders",
+        "transaction_state": "Empty",
+        "transaction_timeout": 1000,
+        "transaction_start_time": -1,
+        "producer_id": 7,
+        "producer_epoch": 0,
+        "topics": [],
+    }
+    message_class = load_response_schema(65, 0)
+    body = encode_body(fit(message_class, {"throttle_time": 0, "transaction_states": [row]}))
+    assert b"\xff" * 8 in body
+    parsed: Any = parse(message_class, memoryview(body), 0)
+    assert parsed.transaction_states[0].transaction_start_time.timestamp() == 0

@@ -4,6 +4,8 @@ from types import ModuleType
 from typing import Final
 
 from moldau.broker.handlers import (
+    add_offsets_to_txn,
+    add_partitions_to_txn,
     alter_configs,
     alter_partition_reassignments,
     api_versions,
@@ -20,7 +22,9 @@ from moldau.broker.handlers import (
     describe_log_dirs,
     describe_producers,
     describe_topic_partitions,
+    describe_transactions,
     elect_leaders,
+    end_txn,
     fetch,
     find_coordinator,
     heartbeat,
@@ -31,6 +35,7 @@ from moldau.broker.handlers import (
     list_groups,
     list_offsets,
     list_partition_reassignments,
+    list_transactions,
     metadata,
     offset_commit,
     offset_delete,
@@ -64,6 +69,9 @@ HANDLERS: Final[tuple[ModuleType, ...]] = (
     offset_for_leader_epoch,
     write_txn_markers,
     txn_offset_commit,
+    add_partitions_to_txn,
+    add_offsets_to_txn,
+    end_txn,
     describe_configs,
     alter_configs,
     describe_log_dirs,
@@ -78,5 +86,7 @@ HANDLERS: Final[tuple[ModuleType, ...]] = (
     offset_delete,
     describe_cluster,
     describe_producers,
+    describe_transactions,
+    list_transactions,
     describe_topic_partitions,
 )

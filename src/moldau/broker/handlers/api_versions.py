@@ -16,6 +16,7 @@ import re
 from functools import cache
 
 from moldau.broker.api import ServedApi, serves
+from moldau.broker.features import SUPPORTED_FEATURES
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
 from moldau.net.port import Chunk
@@ -27,7 +28,10 @@ from moldau.wire.versions import response_class
 
 API = serves(API_VERSIONS, by_hand=True)
 
-_DROPPABLE = frozenset({"throttle_time"})
+_DROPPABLE = frozenset(
+    {"throttle_time", "supported_features", "finalized_features", "finalized_features_epoch"}
+)
+_FIRST_WITH_FEATURES_FROM_0 = 4
 _SOFTWARE_NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?\Z")
 
 
@@ -60,5 +64,16 @@ def _encode(apis: tuple[ServedApi, ...], version: int, error: ErrorCode) -> byte
             for api in sorted(shown, key=lambda api: api.key)
         ],
         "throttle_time": 0,
+        "supported_features": [
+            {"name": one.name, "min_version": one.first, "max_version": one.last}
+            for one in SUPPORTED_FEATURES
+            # Clients of version 3 take a lowest version of 0 for a fault (KAFKA-17011).
+            if one.first > 0 or version >= _FIRST_WITH_FEATURES_FROM_0
+        ],
+        "finalized_features_epoch": 0,
+        "finalized_features": [
+            {"name": one.name, "max_version_level": one.last, "min_version_level": one.last}
+            for one in SUPPORTED_FEATURES
+        ],
     }
     return encode_body(fit(response_class(API.key, version), values, _DROPPABLE))

@@ -1,16 +1,14 @@
-"""FindCoordinator, versions 0 to 6: which broker looks after a group.
+"""FindCoordinator, versions 0 to 6: which broker looks after a group or a transactional id.
 
-A group's coordinator is the leader of its partition of `__consumer_offsets`. The first question
-makes the topic, and is answered when it is there.
+The coordinator is the leader of its partition of `__consumer_offsets` or `__transaction_state`. The
+first question makes the topic, and is answered when it is there.
 
 v1 key type and error message; v2 throttle after the answer; v3 flexible; v4 several keys at once;
 v5 TRANSACTION_ABORTABLE; v6 share groups.
 
 Differences from Kafka: where Kafka answers COORDINATOR_NOT_AVAILABLE while it makes the topic, and
-lets the client ask again, this waits. Neither transactions nor share groups are served yet. Their
-keys are refused with codes on which clients end, and with a message, here and in the log: for
-transactions with TRANSACTIONAL_ID_AUTHORIZATION_FAILED, since librdkafka asks again for minutes
-after almost any other one.
+lets the client ask again, this waits. Share groups are not served yet: their keys are refused with
+a code on which clients end, and with a message, here and in the log.
 """
 
 from __future__ import annotations
@@ -22,6 +20,7 @@ from moldau.broker.api import serves
 from moldau.broker.request_context import RequestContext
 from moldau.broker.topic_metadata import reachable_endpoints
 from moldau.errors import ErrorCode, KafkaError
+from moldau.shards.state_topic import StateTopic
 from moldau.wire.apis import FIND_COORDINATOR
 
 if TYPE_CHECKING:
@@ -35,10 +34,8 @@ API = serves(
 _log = logging.getLogger(__name__)
 
 _GROUP = 0
-_NOT_SERVED = {
-    1: ("transactions", ErrorCode.transactional_id_authorization_failed),
-    2: ("share groups", ErrorCode.invalid_request),
-}
+_TRANSACTION = 1
+_NAMES = {2: "share groups"}
 _FIRST_WITH_SEVERAL_KEYS = 4
 
 
@@ -47,15 +44,16 @@ async def handle(request: FindCoordinatorRequest, context: RequestContext) -> di
     keys = getattr(request, "coordinator_keys", None)
     if keys is None:
         keys = (request.key,)  # type: ignore[attr-defined]
-    if key_type != _GROUP:
-        unknown = (f"coordinators of type {key_type}", ErrorCode.invalid_request)
-        what, code = _NOT_SERVED.get(key_type, unknown)
+    if key_type in (_GROUP, _TRANSACTION):
+        services = context.services
+        topic = services.groups.topic if key_type == _GROUP else services.transactions.topic
+        failure = await _make_topic(topic)
+        found = [failure or _find(key, topic, context) for key in keys]
+    else:
+        what = _NAMES.get(key_type, f"coordinators of type {key_type}")
         message = f"{what} are not served by this version of Moldau"
         _log.warning("client %r is refused: %s", context.header.client_id, message)
-        found = [_refuse(code, message) for _ in keys]
-    else:
-        failure = await _make_topic(context)
-        found = [failure or _find(key, context) for key in keys]
+        found = [_refuse(ErrorCode.invalid_request, message) for _ in keys]
     if context.version < _FIRST_WITH_SEVERAL_KEYS:
         return {"throttle_time": 0, **found[0]}
     return {
@@ -64,21 +62,21 @@ async def handle(request: FindCoordinatorRequest, context: RequestContext) -> di
     }
 
 
-async def _make_topic(context: RequestContext) -> dict[str, object] | None:
+async def _make_topic(topic: StateTopic) -> dict[str, object] | None:
     try:
-        await context.services.groups.topic.ensure()
+        await topic.ensure()
     except KafkaError as error:
         return _refuse(error.code, str(error))
     return None
 
 
-def _find(group_id: str, context: RequestContext) -> dict[str, object]:
+def _find(key: str, topic: StateTopic, context: RequestContext) -> dict[str, object]:
     services = context.services
-    state = services.groups.topic.find_state(group_id)
+    state = topic.find_state(key)
     endpoints = reachable_endpoints(services.image, context.connection.listener_name)
     endpoint = None if state is None else endpoints.get(state.leader)
     if state is None or endpoint is None:
-        message = f"nobody coordinates group {group_id!r} at the moment"
+        message = f"nobody coordinates {key!r} at the moment"
         return _refuse(ErrorCode.coordinator_not_available, message)
     return {
         "node_id": state.leader,

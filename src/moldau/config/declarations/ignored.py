@@ -21,7 +21,7 @@ from moldau.config.kinds import (
     at_least,
     one_of,
 )
-from moldau.config.option import DAY_MS, HOUR_MS, MINUTE_MS, AnyOption, Importance, Option, Reload
+from moldau.config.option import AnyOption, Importance, Option, Reload
 
 V = TypeVar("V")
 
@@ -151,21 +151,6 @@ GROUPS: Final = (
 )
 
 TRANSACTIONS: Final = (
-    _row("transactional.id.expiration.ms", INT, 7 * DAY_MS, at_least(1),
-         "How long a transactional id without a transaction is remembered.", HIGH),
-    _row("transaction.max.timeout.ms", INT, 15 * MINUTE_MS, at_least(1),
-         "The longest time-out a transactional producer may ask for. An open transaction holds up "
-         "every read_committed reader of its partitions.", HIGH),
-    _row("transaction.abort.timed.out.transaction.cleanup.interval.ms", INT, 10_000, at_least(1),
-         "How often the broker looks for transactions to abort.", LOW),
-    _row("transaction.remove.expired.transaction.cleanup.interval.ms", INT, HOUR_MS, at_least(1),
-         "How often the broker looks for transactional ids to forget.", LOW),
-    _row("transaction.state.log.replication.factor", SHORT, 1, at_least(1),
-         "The number of replicas of __transaction_state. Kafka's default is 3, which a broker "
-         "alone cannot give; Moldau's is 1. Set 3 in a cluster.", HIGH),
-    _row("transaction.state.log.load.buffer.size", INT, 5 << 20, at_least(1),
-         "How much of __transaction_state is read at a time when a broker takes over its "
-         "transactions.", HIGH),
 )
 
 QUOTAS: Final = (

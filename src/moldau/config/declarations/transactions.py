@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from moldau.config.declarations import ignored
-from moldau.config.kinds import BOOLEAN, INT, at_least
-from moldau.config.option import DAY_MS, MINUTE_MS, Importance, OptionSet, Reload, option
+from moldau.config.kinds import BOOLEAN, INT, SHORT, at_least
+from moldau.config.option import DAY_MS, HOUR_MS, MINUTE_MS, Importance, OptionSet, Reload, option
 
 
 class TransactionOptions(OptionSet, ignored=ignored.TRANSACTIONS):
@@ -62,4 +62,64 @@ class TransactionOptions(OptionSet, ignored=ignored.TRANSACTIONS):
         "The segment size of __transaction_state; small segments are compacted and loaded sooner.",
         at_least(1),
         importance=Importance.HIGH,
+    )
+    transaction_state_log_replication_factor = option(
+        "transaction.state.log.replication.factor",
+        SHORT,
+        1,
+        "The number of replicas of __transaction_state. Kafka's default is 3; Moldau's is 3 in a "
+        "cluster and 1 for a broker alone.",
+        at_least(1),
+        importance=Importance.HIGH,
+    )
+    transaction_state_log_load_buffer_size = option(
+        "transaction.state.log.load.buffer.size",
+        INT,
+        5 << 20,
+        "How much of __transaction_state is read at a time when a broker takes over its "
+        "transactions.",
+        at_least(1),
+        importance=Importance.HIGH,
+    )
+    transaction_max_timeout_ms = option(
+        "transaction.max.timeout.ms",
+        INT,
+        15 * MINUTE_MS,
+        "The longest time-out a transactional producer may ask for. An open transaction holds up "
+        "every read_committed reader of its partitions.",
+        at_least(1),
+        importance=Importance.HIGH,
+    )
+    transaction_abort_timed_out_transaction_cleanup_interval_ms = option(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        INT,
+        10_000,
+        "How often the broker looks for transactions whose time is over, to abort them.",
+        at_least(1),
+        importance=Importance.LOW,
+    )
+    transactional_id_expiration_ms = option(
+        "transactional.id.expiration.ms",
+        INT,
+        7 * DAY_MS,
+        "How long a transactional id without an open transaction is remembered.",
+        at_least(1),
+        importance=Importance.HIGH,
+    )
+    transaction_remove_expired_transaction_cleanup_interval_ms = option(
+        "transaction.remove.expired.transaction.cleanup.interval.ms",
+        INT,
+        HOUR_MS,
+        "How often the broker looks for transactional ids to forget.",
+        at_least(1),
+        importance=Importance.LOW,
+    )
+    transaction_two_phase_commit_enable = option(
+        "transaction.two.phase.commit.enable",
+        BOOLEAN,
+        False,
+        "Whether producers may take part in two-phase commits of an outside coordinator (KIP-939). "
+        "Their transactions never time out: one that nobody completes holds up its readers for "
+        "ever.",
+        importance=Importance.LOW,
     )

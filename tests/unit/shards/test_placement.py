@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.groups.rules.placement import java_hash, partition_for
+from moldau.shards.placement import java_hash, partition_for
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""Which partition of the offsets topic a group belongs to: Kafka's rule, so that clients, tools and
-folders of a Kafka broker agree with ours. A rule."""
+"""Which partition of its coordinator's topic a group or a transactional id belongs to: Kafka's
+rule, so that clients, tools and folders of a Kafka broker agree with ours. A rule."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MASK = (1 << 32) - 1
 def java_hash(text: str) -> int:
     """Java's `String.hashCode`: over UTF-16 code units, in 32 bits with a sign.
 
-    Remembered: every request of a group asks for it.
+    Remembered: every request to a coordinator asks for it.
     """
     units = memoryview(text.encode("utf-16-be", "surrogatepass"))
     value = 0
@@ -22,7 +22,7 @@ def java_hash(text: str) -> int:
     return value - (1 << 32) if value & _SIGN else value
 
 
-def partition_for(group_id: str, partition_count: int) -> int:
+def partition_for(key: str, partition_count: int) -> int:
     """Kafka's `Utils.abs` makes zero of the one number that has no positive twin."""
-    value = java_hash(group_id)
+    value = java_hash(key)
     return (0 if value == -_SIGN else abs(value)) % partition_count

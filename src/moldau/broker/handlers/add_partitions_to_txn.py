@@ -1,0 +1,139 @@
+"""AddPartitionsToTxn, versions 0 to 5: a producer is about to write to partitions.
+
+v1 throttle after the answer; v2 PRODUCER_FENCED; v3 flexible; v4 several transactions at once, for
+brokers only, and `verify_only`; v5 TRANSACTION_ABORTABLE, and the transaction is one of version 2
+(KIP-890). Leaders of partitions ask by v4 whether a partition belongs to the open transaction of a
+producer, and by v5 add it in the producer's place.
+
+All partitions of a request are added, or none: when one is unknown, the others are
+OPERATION_NOT_ATTEMPTED, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from moldau.broker.api import serves
+from moldau.broker.request_context import RequestContext
+from moldau.broker.services import Services
+from moldau.broker.transaction_requests import error_for
+from moldau.errors import ErrorCode, KafkaError
+from moldau.model import TopicPartition
+from moldau.wire.apis import ADD_PARTITIONS_TO_TXN
+
+if TYPE_CHECKING:
+    from kio.schema.add_partitions_to_txn.v5 import AddPartitionsToTxnRequest
+    from kio.schema.add_partitions_to_txn.v5.request import AddPartitionsToTxnTransaction
+
+API = serves(ADD_PARTITIONS_TO_TXN, droppable=("throttle_time",))
+
+_FIRST_WITH_SEVERAL = 4
+_FIRST_OF_VERSION_2 = 5
+
+Errors = Mapping[TopicPartition, ErrorCode]
+
+
+async def handle(request: AddPartitionsToTxnRequest, context: RequestContext) -> dict[str, object]:
+    if context.version >= _FIRST_WITH_SEVERAL:
+        return await add(request, context.services)
+    old: Any = request
+    errors = await _add_one(
+        old.v3_and_below_transactional_id,
+        old.v3_and_below_producer_id,
+        old.v3_and_below_producer_epoch,
+        _partitions_of(old.v3_and_below_topics),
+        0,
+        context.services,
+    )
+    told = {one: error_for(error, context.version) for one, error in errors.items()}
+    return {"throttle_time": 0, "results_by_topic_v3_and_below": _topics(told)}
+
+
+async def add(request: AddPartitionsToTxnRequest, services: Services) -> dict[str, object]:
+    """Also for this broker's own partitions, without a socket."""
+    version = 2 if request.__version__ >= _FIRST_OF_VERSION_2 else 0
+    results = [
+        {
+            "transactional_id": one.transactional_id,
+            "topic_results": _topics(await _add_or_verify(one, version, services)),
+        }
+        for one in request.transactions
+    ]
+    return {
+        "throttle_time": 0,
+        "error_code": ErrorCode.none,
+        "results_by_transaction": results,
+    }
+
+
+async def _add_or_verify(
+    transaction: AddPartitionsToTxnTransaction, version: int, services: Services
+) -> Errors:
+    from moldau.transactions.rules.transaction_metadata import ProducerIdentity
+
+    partitions = _partitions_of(transaction.topics)
+    transactional_id = transaction.transactional_id
+    producer = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+    if not transaction.verify_only:
+        return await _add_one(transactional_id, *producer, partitions, version, services)
+    try:
+        verified = services.transactions.verify_partitions(transactional_id, producer, partitions)
+        return await verified if isinstance(verified, Awaitable) else verified
+    except KafkaError as error:
+        return dict.fromkeys(partitions, error.code)
+
+
+async def _add_one(
+    transactional_id: str,
+    producer_id: int,
+    producer_epoch: int,
+    partitions: frozenset[TopicPartition],
+    version: int,
+    services: Services,
+) -> Errors:
+    from moldau.transactions.rules.transaction_events import AddPartitions
+    from moldau.transactions.rules.transaction_metadata import ProducerIdentity
+
+    if not transactional_id:
+        return dict.fromkeys(partitions, ErrorCode.invalid_request)
+    unknown = {one for one in partitions if not _is_known(one, services)}
+    if unknown:
+        not_attempted = ErrorCode.operation_not_attempted
+        return {
+            one: ErrorCode.unknown_topic_or_partition if one in unknown else not_attempted
+            for one in partitions
+        }
+    event = AddPartitions(
+        transactional_id=transactional_id,
+        producer=ProducerIdentity(producer_id, producer_epoch),
+        partitions=partitions,
+        version=version,
+    )
+    try:
+        answer = await services.transactions.add_partitions(event)
+    except KafkaError as error:
+        return dict.fromkeys(partitions, error.code)
+    return dict.fromkeys(partitions, answer.error)
+
+
+def _is_known(one: TopicPartition, services: Services) -> bool:
+    topic = services.image.topics.get(one.topic)
+    return topic is not None and topic.find_partition(one.partition) is not None
+
+
+def _partitions_of(topics: Any) -> frozenset[TopicPartition]:
+    return frozenset(
+        TopicPartition(one.name, number) for one in topics for number in one.partitions
+    )
+
+
+def _topics(errors: Errors) -> list[dict[str, object]]:
+    topics: dict[str, list[dict[str, object]]] = {}
+    for one in sorted(errors):
+        row: dict[str, object] = {
+            "partition_index": one.partition,
+            "partition_error_code": errors[one],
+        }
+        topics.setdefault(one.topic, []).append(row)
+    return [{"name": name, "results_by_partition": rows} for name, rows in topics.items()]

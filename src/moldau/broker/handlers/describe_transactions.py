@@ -1,0 +1,67 @@
+"""DescribeTransactions, version 0: what the coordinator knows of transactional ids."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING
+
+from moldau.broker.api import serves
+from moldau.broker.request_context import RequestContext
+from moldau.errors import ErrorCode, KafkaError
+from moldau.wire.apis import DESCRIBE_TRANSACTIONS
+
+if TYPE_CHECKING:
+    from kio.schema.describe_transactions.v0 import DescribeTransactionsRequest
+
+    from moldau.transactions.rules.transaction_metadata import TransactionMetadata
+
+API = serves(DESCRIBE_TRANSACTIONS)
+
+
+async def handle(
+    request: DescribeTransactionsRequest, context: RequestContext
+) -> dict[str, object]:
+    described = [await _describe(one, context) for one in request.transactional_ids]
+    return {"throttle_time": 0, "transaction_states": described}
+
+
+async def _describe(transactional_id: str, context: RequestContext) -> dict[str, object]:
+    if not transactional_id:
+        return _refuse(transactional_id, ErrorCode.invalid_request)
+    try:
+        asked = context.services.transactions.describe(transactional_id)
+        found = await asked if isinstance(asked, Awaitable) else asked
+    except KafkaError as error:
+        return _refuse(transactional_id, error.code)
+    if found is None:
+        return _refuse(transactional_id, ErrorCode.transactional_id_not_found)
+    return _values(found)
+
+
+def _values(found: TransactionMetadata) -> dict[str, object]:
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(found.partitions):
+        topics.setdefault(topic, []).append(partition)
+    return {
+        "error_code": ErrorCode.none,
+        "transactional_id": found.transactional_id,
+        "transaction_state": found.state.label,
+        "transaction_timeout": found.timeout_ms,
+        "transaction_start_time": found.started_ms,
+        "producer_id": found.producer_id,
+        "producer_epoch": found.producer_epoch,
+        "topics": [{"topic": name, "partitions": numbers} for name, numbers in topics.items()],
+    }
+
+
+def _refuse(transactional_id: str, error: ErrorCode) -> dict[str, object]:
+    return {
+        "error_code": error,
+        "transactional_id": transactional_id,
+        "transaction_state": "",
+        "transaction_timeout": 0,
+        "transaction_start_time": 0,
+        "producer_id": 0,
+        "producer_epoch": 0,
+        "topics": [],
+    }

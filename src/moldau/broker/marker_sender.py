@@ -1,0 +1,247 @@
+"""Sends markers of transactions to the leaders of their partitions, until every one is written.
+
+For each broker there is one request at a time with all markers that wait for it; this broker's own
+partitions are asked without a socket. A marker that could not be written is sent again after a
+pause, to whoever leads then; a coordinator that was replaced stops (TXN-3).
+
+A shell, owned by the event loop; `verdict_on` is a rule.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+
+from moldau.broker.ports import Ports
+from moldau.broker.replication import find_address
+from moldau.cluster.rules.metadata_image import MetadataImage
+from moldau.config.broker_options import BrokerOptions
+from moldau.errors import ClientError, ErrorCode, KafkaError
+from moldau.model import BrokerId, TopicPartition
+from moldau.net.peer import Peer, PeerAddress
+from moldau.wire.apis import WRITE_TXN_MARKERS
+
+if TYPE_CHECKING:
+    from kio.schema.write_txn_markers.v2 import WriteTxnMarkersRequest, WriteTxnMarkersResponse
+
+    from moldau.transactions.shard import MarkerOrder
+
+_log = logging.getLogger(__name__)
+
+VERSION: Final = 2
+PAUSE_SECONDS: Final = 0.1
+GONE_SECONDS: Final = 10.0
+"""A topic that is unknown for so long was deleted: there is nothing left to mark in it."""
+MARKERS_AT_ONCE: Final = 1000
+
+
+class Verdict(Enum):
+    """What an answer about one partition means."""
+
+    WRITTEN = 1
+    AGAIN = 2
+
+
+def verdict_on(error: ErrorCode) -> Verdict:
+    """A partition that knows a later epoch of the producer has had this transaction's end."""
+    is_over = error in (ErrorCode.none, ErrorCode.invalid_producer_epoch)
+    return Verdict.WRITTEN if is_over else Verdict.AGAIN
+
+
+class _Part(NamedTuple):
+    """Partitions of one order that go together."""
+
+    order: MarkerOrder
+    partitions: tuple[TopicPartition, ...]
+    missing_since: float | None = None  # monotonic; their topic is not known
+
+
+class MarkerSender:
+    """`send` as often as needed, `close` once."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        *,
+        broker_id: BrokerId,
+        image: Callable[[], MetadataImage],
+        options: Callable[[], BrokerOptions],
+        write_here: Callable[[WriteTxnMarkersRequest], Awaitable[Mapping[str, object]]],
+        spawn: Callable[[str, Coroutine[Any, Any, None]], asyncio.Task[None]],
+    ) -> None:
+        self._ports = ports
+        self._broker_id = broker_id
+        self._image = image
+        self._options = options
+        self._write_here = write_here
+        self._spawn = spawn
+        self._waiting: dict[BrokerId, list[_Part]] = {}  # by leader
+        self._sending: set[BrokerId] = set()  # brokers that are being asked
+        self._peers: dict[BrokerId, Peer] = {}
+
+    def send(self, order: MarkerOrder) -> None:
+        self._route(_Part(order, tuple(sorted(order.markers.partitions))))
+
+    async def close(self) -> None:
+        self._waiting.clear()
+        peers, self._peers = self._peers, {}
+        for peer in peers.values():
+            await peer.close()
+
+    # Routing
+
+    def _route(self, part: _Part) -> None:
+        """Put partitions on the way to their leaders."""
+        order = part.order
+        if not order.is_wanted():
+            return
+        image = self._image()
+        by_leader: dict[BrokerId, list[TopicPartition]] = {}
+        leaderless: list[TopicPartition] = []
+        missing: list[TopicPartition] = []
+        for one in part.partitions:
+            topic = image.topics.get(one.topic)
+            state = None if topic is None else topic.find_partition(one.partition)
+            if state is None:
+                missing.append(one)
+            elif state.leader not in image.brokers:
+                leaderless.append(one)
+            else:
+                by_leader.setdefault(state.leader, []).append(one)
+        for leader, partitions in by_leader.items():
+            self._waiting.setdefault(leader, []).append(_Part(order, tuple(partitions)))
+            self._begin(leader)
+        if leaderless:
+            self._route_later(_Part(order, tuple(leaderless)))
+        if missing:
+            self._miss(_Part(order, tuple(missing), part.missing_since))
+
+    def _miss(self, part: _Part) -> None:
+        now = self._ports.clock.monotonic()
+        since = now if part.missing_since is None else part.missing_since
+        if now - since < GONE_SECONDS:
+            self._route_later(part._replace(missing_since=since))
+            return
+        transactional_id = part.order.markers.transactional_id
+        names = ", ".join(map(str, part.partitions))
+        _log.info("transactional id %s: %s is gone and gets no marker", transactional_id, names)
+        part.order.on_written(frozenset(part.partitions))
+
+    def _route_later(self, part: _Part) -> None:
+        self._ports.clock.call_later(PAUSE_SECONDS, lambda: self._route(part))
+
+    # Asking
+
+    def _begin(self, leader: BrokerId) -> None:
+        if leader not in self._sending:
+            self._sending.add(leader)
+            self._spawn(f"markers for broker {leader}", self._drain(leader))
+
+    async def _drain(self, leader: BrokerId) -> None:
+        """Until nothing waits for this broker."""
+        try:
+            while waiting := self._waiting.get(leader):
+                parts, self._waiting[leader] = (
+                    waiting[:MARKERS_AT_ONCE],
+                    waiting[MARKERS_AT_ONCE:],
+                )
+                wanted = [part for part in parts if part.order.is_wanted()]
+                if wanted:
+                    await self._ask(leader, wanted)
+        finally:
+            self._sending.discard(leader)
+
+    async def _ask(self, leader: BrokerId, parts: Sequence[_Part]) -> None:
+        from moldau.wire.shape import fit
+        from moldau.wire.versions import request_class
+
+        values = {"markers": [_values_of(part) for part in parts]}
+        request = fit(request_class(WRITE_TXN_MARKERS.key, VERSION), values)
+        try:
+            if leader == self._broker_id:
+                answer = await self._write_here(cast("WriteTxnMarkersRequest", request))
+                results = [dict(_local_results(one)) for one in _rows(answer["markers"])]
+            else:
+                results = await self._ask_peer(leader, request)
+        except (ClientError, KafkaError) as error:
+            _log.info("broker %d did not write markers: %s", leader, error)
+            results = []
+        for index, part in enumerate(parts):
+            self._conclude(part, results[index] if index < len(results) else {})
+
+    async def _ask_peer(
+        self, leader: BrokerId, request: object
+    ) -> list[dict[TopicPartition, ErrorCode]]:
+        from moldau.wire.messages import encode_request, parse_response
+
+        frame = encode_request(cast("Any", request), 0, f"broker-{self._broker_id}")
+        timeout_seconds = self._options().request_timeout_ms / 1000
+        answer = await self._peer(leader).ask((frame,), timeout_seconds=timeout_seconds)
+        _, response = parse_response(WRITE_TXN_MARKERS.key, VERSION, answer)
+        return [
+            {
+                TopicPartition(topic.name, row.partition_index): row.error_code
+                for topic in marker.topics
+                for row in topic.partitions
+            }
+            for marker in cast("WriteTxnMarkersResponse", response).markers
+        ]
+
+    def _conclude(self, part: _Part, results: Mapping[TopicPartition, ErrorCode]) -> None:
+        written: list[TopicPartition] = []
+        again: list[TopicPartition] = []
+        for one in part.partitions:
+            error = results.get(one, ErrorCode.unknown_server_error)
+            (written if verdict_on(error) is Verdict.WRITTEN else again).append(one)
+            if error is ErrorCode.transaction_coordinator_fenced:
+                _log.warning("%s has a marker of a later coordinator", one)
+        if again:
+            self._route_later(part._replace(partitions=tuple(again)))
+        if written:
+            part.order.on_written(frozenset(written))
+
+    def _peer(self, leader: BrokerId) -> Peer:
+        peer = self._peers.get(leader)
+        if peer is None:
+
+            def find() -> PeerAddress | None:
+                return find_address(self._image().brokers.get(leader), self._options())
+
+            peer = self._peers[leader] = Peer(
+                self._ports.network, self._ports.clock, find, name=f"broker {leader}"
+            )
+        return peer
+
+
+def _values_of(part: _Part) -> dict[str, object]:
+    markers = part.order.markers
+    topics: dict[str, list[int]] = {}
+    for topic, partition in part.partitions:
+        topics.setdefault(topic, []).append(partition)
+    return {
+        "producer_id": markers.producer.producer_id,
+        "producer_epoch": markers.producer.producer_epoch,
+        "transaction_result": markers.commit,
+        "topics": [
+            {"name": name, "partition_indexes": numbers} for name, numbers in topics.items()
+        ],
+        "coordinator_epoch": part.order.coordinator_epoch,
+        "transaction_version": markers.version,
+    }
+
+
+def _rows(values: object) -> Sequence[Mapping[str, object]]:
+    return cast("Sequence[Mapping[str, object]]", values)
+
+
+def _local_results(marker: Mapping[str, object]) -> Iterator[tuple[TopicPartition, ErrorCode]]:
+    for topic in _rows(marker["topics"]):
+        for row in _rows(topic["partitions"]):
+            number, error = row["partition_index"], row["error_code"]
+            yield (
+                TopicPartition(str(topic["name"]), cast("int", number)),
+                cast("ErrorCode", error),
+            )

@@ -1,0 +1,164 @@
+"""The shards of one coordinator: they follow the leadership of the partitions of its topic.
+
+A shard is made and loaded when this broker leads its partition, and all that it found in the log is
+committed; it is closed and thrown away when somebody else leads. A shell, owned by the event loop.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from functools import partial
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+from moldau.clock import Clock
+from moldau.errors import (
+    CoordinatorLoadInProgressError,
+    KafkaError,
+    NotCoordinatorError,
+    StorageError,
+)
+from moldau.model import BrokerId, LeaderEpoch, TopicPartition
+from moldau.replication.partition import Partition
+from moldau.shards.state_topic import StateTopic
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Eventually: TypeAlias = T | Awaitable[T]
+"""There at once, or to be awaited."""
+
+_FIRST_PAUSE_SECONDS = 1.0
+_LONGEST_PAUSE_SECONDS = 60.0
+
+
+class LoadableShard(Protocol):
+    """What is asked of a shard here."""
+
+    name: str
+    on_torn: Callable[[], None] | None
+    """Told when the shard is closed because it may differ from its log."""
+
+    async def load(self) -> None: ...
+
+    def load_nothing(self) -> None: ...
+
+    def close(self) -> None: ...
+
+    def __len__(self) -> int: ...
+
+
+S = TypeVar("S", bound=LoadableShard)
+
+
+class _Lead(Generic[S]):
+    """A partition that this broker leads, and its shard."""
+
+    __slots__ = ("leader_epoch", "partition", "shard")
+
+    def __init__(self, partition: Partition, shard: S) -> None:
+        self.partition = partition
+        self.leader_epoch: LeaderEpoch = partition.leader_epoch
+        self.shard = shard
+
+    def is_still(self, partition: Partition) -> bool:
+        """Also under a later epoch, if nobody else has led in between (a reassignment)."""
+        return partition is self.partition and partition.state.has_led_since(self.leader_epoch)
+
+
+class Leads(Generic[S]):
+    """`make` makes a shard for a partition; `keep` runs what must not fail unseen."""
+
+    def __init__(
+        self,
+        topic: StateTopic,
+        make: Callable[[Partition], S],
+        *,
+        broker_id: BrokerId,
+        clock: Clock,
+        keep: Callable[[str, Callable[[], Coroutine[Any, Any, None]]], object],
+    ) -> None:
+        self._topic = topic
+        self._make = make
+        self._broker_id = broker_id
+        self._clock = clock
+        self._keep = keep
+        self._by_partition: dict[int, _Lead[S]] = {}
+        self._lost: set[int] = set()  # partitions that were here and are not any more
+        self._is_closed = False
+
+    def __iter__(self) -> Iterator[S]:
+        return iter([lead.shard for lead in self._by_partition.values()])
+
+    def require(self, key: str) -> S:
+        """The shard of a key. Raises `KafkaError` when it is another broker's, or not there yet."""
+        number = self._topic.find_partition(key)
+        lead = None if number is None else self._by_partition.get(number)
+        if lead is not None:
+            if not lead.partition.holds_lease:
+                raise NotCoordinatorError(f"the lease on coordinating {key!r} is over")
+            return lead.shard
+        state = self._topic.find_state(key)
+        if state is not None and state.leader == self._broker_id and number not in self._lost:
+            raise CoordinatorLoadInProgressError(f"{key!r} is about to be loaded")
+        raise NotCoordinatorError(f"{key!r} is coordinated by another broker")
+
+    def on_partition_changed(
+        self, topic_partition: TopicPartition, partition: Partition | None
+    ) -> None:
+        """A partition was opened, dropped (None), or has another leader."""
+        if topic_partition.topic != self._topic.name or self._is_closed:
+            return
+        number = topic_partition.partition
+        if partition is None:
+            self._lost.add(number)
+        else:
+            self._lost.discard(number)
+        lead = self._by_partition.get(number)
+        if lead is not None:
+            if partition is not None and lead.is_still(partition):
+                return
+            del self._by_partition[number]
+            lead.shard.close()
+        if partition is not None and partition.state.is_settled:
+            self._lead(number, partition)
+
+    def _lead(self, number: int, partition: Partition) -> None:
+        shard = self._make(partition)
+        lead = self._by_partition[number] = _Lead(partition, shard)
+        shard.on_torn = partial(self._load_again, number, lead)
+        if partition.log.log_start_offset == partition.log.log_end_offset:
+            shard.load_nothing()
+        else:
+            self._keep(f"loading of {shard.name}", lambda: self._load(shard))
+
+    def _load_again(self, number: int, torn: _Lead[S]) -> None:
+        if self._by_partition.get(number) is torn and torn.is_still(torn.partition):
+            self._lead(number, torn.partition)
+
+    async def _load(self, shard: S) -> None:
+        started = self._clock.monotonic()
+        for attempt in itertools.count():
+            try:
+                await shard.load()
+                break
+            except StorageError as error:
+                # The directory is offline, everybody was told; the partition will be dropped.
+                _log.error("cannot load %s: %s", shard.name, error)
+                return
+            except KafkaError as error:
+                pause_seconds = min(_FIRST_PAUSE_SECONDS * 2**attempt, _LONGEST_PAUSE_SECONDS)
+                _log.error(
+                    "cannot load %s, trying again in %.0f s: %s", shard.name, pause_seconds, error
+                )
+                await self._clock.sleep(pause_seconds)
+        took_ms = (self._clock.monotonic() - started) * 1000
+        _log.info("loaded %d keys of %s in %.0f ms", len(shard), shard.name, took_ms)
+
+    def close(self) -> None:
+        """Stop coordinating; nothing is logged, so that whoever leads next goes on."""
+        self._is_closed = True
+        for lead in self._by_partition.values():
+            lead.shard.close()
+        self._by_partition.clear()

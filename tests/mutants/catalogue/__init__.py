@@ -14,6 +14,7 @@ from mutants.catalogue import (
     replication,
     sessions,
     storage,
+    transactions,
 )
 from mutants.mutant import Mutant
 
@@ -27,6 +28,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *groups.MUTANTS,
     *clients.MUTANTS,
     *partition_transactions.MUTANTS,
+    *transactions.MUTANTS,
 )
 
 

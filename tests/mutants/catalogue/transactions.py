@@ -1,0 +1,97 @@
+"""Transaction coordinators: who may decide, what a decision is, and when it is carried out."""
+
+from __future__ import annotations
+
+from mutants.mutant import Edit, Mutant
+
+_RULES = "moldau.transactions.rules.transactions"
+_STEPS = "moldau.transactions.rules.transaction_metadata"
+_FAULTS = "unit/transactions/rules/test_transactions_under_faults.py"
+_MEMORY = "unit/transactions/test_coordinator_in_memory.py"
+
+MUTANTS = (
+    Mutant(
+        name="a-transaction-is-complete-before-its-last-marker",
+        rule="TXN-3",
+        breaks="a transaction is completed while a partition has no marker yet",
+        edits=(Edit(_RULES, "        if left:\n", "        if len(left) > 1:\n"),),
+        tests=(_FAULTS,),
+    ),
+    Mutant(
+        name="a-fenced-producer-adds-partitions",
+        rule="TXN-2",
+        breaks="AddPartitionsToTxn of an epoch that is over is taken",
+        edits=(
+            Edit(
+                _RULES,
+                "    if producer != found.client:\n        return ErrorCode.producer_fenced\n",
+                "",
+            ),
+        ),
+        tests=(
+            f"{_MEMORY}::test_the_second_producer_fences_the_first_and_aborts_what_it_left_open",
+        ),
+    ),
+    Mutant(
+        name="an-end-does-not-raise-the-epoch",
+        rule="KIP-890",
+        breaks="under transaction version 2 markers carry the epoch of the records",
+        edits=(
+            Edit(
+                _STEPS,
+                "        producer_epoch=former.producer_epoch + 1,\n"
+                "        last_producer_epoch=client.producer_epoch,\n",
+                "        last_producer_epoch=client.producer_epoch,\n",
+            ),
+        ),
+        tests=(
+            f"{_MEMORY}::test_version_2_raises_the_epoch_with_every_end_and_knows_a_repetition",
+        ),
+    ),
+    Mutant(
+        name="fencing-does-not-raise-the-epoch",
+        rule="TXN-2",
+        breaks="a transaction that timed out is aborted under the epoch of its producer",
+        edits=(
+            Edit(
+                _STEPS,
+                "producer_epoch=min(former.producer_epoch + step, MAX_EPOCH),",
+                "producer_epoch=former.producer_epoch,",
+            ),
+        ),
+        tests=(
+            f"{_MEMORY}::test_a_transaction_whose_time_is_over_is_aborted_and_its_producer_fenced",
+        ),
+    ),
+    Mutant(
+        name="a-decision-is-answered-with-its-opposite",
+        rule="TXN-1",
+        breaks="an EndTxn that asks for the opposite of what was decided is a success",
+        edits=(Edit(_RULES, "    if was_commit != event.commit:\n", "    if False:\n"),),
+        tests=(f"{_MEMORY}::test_a_transaction_from_its_beginning_to_its_end",),
+    ),
+    Mutant(
+        name="a-new-coordinator-forgets-markers",
+        rule="TXN-3",
+        breaks="what is prepared in the log of a coordinator that takes over is left alone",
+        edits=(
+            Edit(
+                "moldau.transactions.shard",
+                "            for markers in self._transactions.markers():\n"
+                "                self._order(markers)\n",
+                "",
+            ),
+        ),
+        tests=(f"{_MEMORY}::test_a_decision_is_carried_out_by_the_next_coordinator",),
+    ),
+    Mutant(
+        name="two-phases-time-out",
+        rule="KIP-939",
+        breaks="a prepared transaction of two phases is aborted when time is over",
+        edits=(
+            Edit(_STEPS, "            and not self.has_two_phases\n", ""),
+            Edit(_STEPS, "NO_TIMEOUT_MS: Final = 2**31 - 1", "NO_TIMEOUT_MS: Final = 1000"),
+        ),
+        tests=(f"{_MEMORY}::test_a_prepared_transaction_waits_and_another_process_completes_it",),
+    ),
+)

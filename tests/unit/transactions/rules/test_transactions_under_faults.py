@@ -1,5 +1,5 @@
 """Producers, zombies, late copies of requests, crashes of the coordinator at every step: whatever
-happens, a transaction is committed in all of its partitions or in none (TXN-1 to TXN-4)."""
+happens, a transaction is committed in all of its partitions or in none (TXN-1 to TXN-3)."""
 
 from __future__ import annotations
 

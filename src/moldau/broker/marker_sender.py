@@ -4,7 +4,7 @@ For each broker there is one request at a time with all markers that wait for it
 partitions are asked without a socket. A marker that could not be written is sent again after a
 pause, to whoever leads then; a coordinator that was replaced stops (TXN-3).
 
-A shell, owned by the event loop; `verdict_on` is a rule.
+A shell, owned by the event loop; `is_ended` is a rule.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from moldau.broker.ports import Ports
@@ -38,17 +37,10 @@ GONE_SECONDS: Final = 10.0
 MARKERS_AT_ONCE: Final = 1000
 
 
-class Verdict(Enum):
-    """What an answer about one partition means."""
-
-    WRITTEN = 1
-    AGAIN = 2
-
-
-def verdict_on(error: ErrorCode) -> Verdict:
-    """A partition that knows a later epoch of the producer has had this transaction's end."""
-    is_over = error in (ErrorCode.none, ErrorCode.invalid_producer_epoch)
-    return Verdict.WRITTEN if is_over else Verdict.AGAIN
+def is_ended(error: ErrorCode) -> bool:
+    """Whether a partition that answers this needs the marker no more. One that knows a later epoch
+    of the producer has had this transaction's end; everything else is tried again."""
+    return error in (ErrorCode.none, ErrorCode.invalid_producer_epoch)
 
 
 class _Part(NamedTuple):
@@ -195,7 +187,7 @@ class MarkerSender:
         again: list[TopicPartition] = []
         for one in part.partitions:
             error = results.get(one, ErrorCode.unknown_server_error)
-            (written if verdict_on(error) is Verdict.WRITTEN else again).append(one)
+            (written if is_ended(error) else again).append(one)
             if error is ErrorCode.transaction_coordinator_fenced:
                 _log.warning("%s has a marker of a later coordinator", one)
         if again:

@@ -57,7 +57,7 @@ from moldau.groups.rules.events import (
 from moldau.groups.rules.groups import AnyGroup, Groups
 from moldau.groups.rules.limits import GroupLimits
 from moldau.groups.rules.records import CommittedOffset
-from moldau.groups.shard import Eventually, Shard
+from moldau.groups.shard import Shard
 from moldau.groups.shard_log import PartitionLog
 from moldau.model import BrokerId, LeaderEpoch, TopicPartition
 from moldau.model.protocol_numbers import NO_SEQUENCE
@@ -65,6 +65,7 @@ from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
 from moldau.model.uuid_text import format_uuid
 from moldau.records.control_records import EndTransactionMarker
 from moldau.replication.partition import Partition
+from moldau.shards.leads import Eventually
 from moldau.shards.state_topic import StateTopic
 from moldau.workers import Workers
 

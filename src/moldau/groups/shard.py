@@ -14,10 +14,10 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import aclosing
 from functools import partial
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import NamedTuple, TypeVar
 
 from moldau.clock import Clock, Timer
 from moldau.cluster.rules.metadata_image import MetadataImage
@@ -36,10 +36,9 @@ from moldau.groups.rules.outcome import Arm, Disarm, Effect, Outcome, Tell
 from moldau.groups.rules.records import TransactionEnd
 from moldau.groups.shard_log import ShardLog
 from moldau.records.control_records import ControlType, EndTransactionMarker
+from moldau.shards.leads import Eventually
 
 T = TypeVar("T")
-Eventually: TypeAlias = T | Awaitable[T]
-"""There at once, or to be awaited."""
 
 _log = logging.getLogger(__name__)
 

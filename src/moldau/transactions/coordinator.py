@@ -34,7 +34,7 @@ if TYPE_CHECKING:
         TransactionAnswer,
     )
     from moldau.transactions.rules.transaction_metadata import (
-        ProducerIdentity,
+        IdAndEpoch,
         TransactionMetadata,
     )
     from moldau.transactions.rules.transactions import Transactions
@@ -152,7 +152,7 @@ class TransactionCoordinator:
     def verify_partitions(
         self,
         transactional_id: str,
-        producer: ProducerIdentity,
+        producer: IdAndEpoch,
         partitions: frozenset[TopicPartition],
     ) -> Eventually[dict[TopicPartition, ErrorCode]]:
         return self._leads.require(transactional_id).ask(

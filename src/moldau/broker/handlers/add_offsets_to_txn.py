@@ -33,7 +33,7 @@ async def handle(request: AddOffsetsToTxnRequest, context: RequestContext) -> di
 
 async def _add(request: AddOffsetsToTxnRequest, context: RequestContext) -> ErrorCode:
     from moldau.transactions.rules.transaction_events import AddPartitions
-    from moldau.transactions.rules.transaction_metadata import ProducerIdentity
+    from moldau.transactions.rules.transaction_metadata import IdAndEpoch
 
     if not request.transactional_id:
         return ErrorCode.invalid_request
@@ -45,7 +45,7 @@ async def _add(request: AddOffsetsToTxnRequest, context: RequestContext) -> Erro
         return ErrorCode.coordinator_not_available
     event = AddPartitions(
         transactional_id=request.transactional_id,
-        producer=ProducerIdentity(request.producer_id, request.producer_epoch),
+        producer=IdAndEpoch(request.producer_id, request.producer_epoch),
         partitions=frozenset({TopicPartition(topic.name, number)}),
     )
     return (await services.transactions.add_partitions(event)).error

@@ -70,11 +70,11 @@ async def add(request: AddPartitionsToTxnRequest, services: Services) -> dict[st
 async def _add_or_verify(
     transaction: AddPartitionsToTxnTransaction, version: int, services: Services
 ) -> Errors:
-    from moldau.transactions.rules.transaction_metadata import ProducerIdentity
+    from moldau.transactions.rules.transaction_metadata import IdAndEpoch
 
     partitions = _partitions_of(transaction.topics)
     transactional_id = transaction.transactional_id
-    producer = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
+    producer = IdAndEpoch(transaction.producer_id, transaction.producer_epoch)
     if not transaction.verify_only:
         return await _add_one(transactional_id, *producer, partitions, version, services)
     try:
@@ -93,7 +93,7 @@ async def _add_one(
     services: Services,
 ) -> Errors:
     from moldau.transactions.rules.transaction_events import AddPartitions
-    from moldau.transactions.rules.transaction_metadata import ProducerIdentity
+    from moldau.transactions.rules.transaction_metadata import IdAndEpoch
 
     if not transactional_id:
         return dict.fromkeys(partitions, ErrorCode.invalid_request)
@@ -106,7 +106,7 @@ async def _add_one(
         }
     event = AddPartitions(
         transactional_id=transactional_id,
-        producer=ProducerIdentity(producer_id, producer_epoch),
+        producer=IdAndEpoch(producer_id, producer_epoch),
         partitions=partitions,
         version=version,
     )

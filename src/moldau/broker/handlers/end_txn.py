@@ -25,11 +25,11 @@ _FIRST_OF_VERSION_2 = 5
 
 async def handle(request: EndTxnRequest, context: RequestContext) -> dict[str, object]:
     from moldau.transactions.rules.transaction_events import EndTransaction, TransactionAnswer
-    from moldau.transactions.rules.transaction_metadata import ProducerIdentity
+    from moldau.transactions.rules.transaction_metadata import IdAndEpoch
 
     event = EndTransaction(
         transactional_id=request.transactional_id,
-        producer=ProducerIdentity(request.producer_id, request.producer_epoch),
+        producer=IdAndEpoch(request.producer_id, request.producer_epoch),
         commit=request.committed,
         version=2 if context.version >= _FIRST_OF_VERSION_2 else 0,
     )

@@ -79,13 +79,13 @@ async def _ask_coordinator(
     request: InitProducerIdRequest, context: RequestContext
 ) -> TransactionAnswer:
     from moldau.transactions.rules.transaction_events import InitProducer
-    from moldau.transactions.rules.transaction_metadata import NO_TIMEOUT_MS, ProducerIdentity
+    from moldau.transactions.rules.transaction_metadata import NO_TIMEOUT_MS, IdAndEpoch
 
     two_phases = getattr(request, "enable2_pc", False)
     former_id = getattr(request, "producer_id", NO_PRODUCER_ID)
     expected = None
     if former_id != NO_PRODUCER_ID:
-        expected = ProducerIdentity(former_id, request.producer_epoch)
+        expected = IdAndEpoch(former_id, request.producer_epoch)
     event = InitProducer(
         transactional_id=request.transactional_id or "",
         timeout_ms=NO_TIMEOUT_MS if two_phases else millis(request.transaction_timeout),

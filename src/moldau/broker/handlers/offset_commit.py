@@ -20,8 +20,8 @@ from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import PartitionsAnswer
 from moldau.groups.rules.events import CommitOffsets
 from moldau.groups.rules.records import CommittedOffset
-from moldau.groups.shard import Eventually
 from moldau.model.protocol_numbers import NO_TIMESTAMP
+from moldau.shards.leads import Eventually
 from moldau.wire.apis import OFFSET_COMMIT
 from moldau.wire.shape import millis
 

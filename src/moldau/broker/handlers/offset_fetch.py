@@ -21,8 +21,8 @@ from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
 from moldau.groups.coordinator import FoundOffsets
 from moldau.groups.rules.records import CommittedOffset
-from moldau.groups.shard import Eventually
 from moldau.model.protocol_numbers import NO_LEADER_EPOCH, NO_OFFSET
+from moldau.shards.leads import Eventually
 from moldau.wire.apis import OFFSET_FETCH
 
 if TYPE_CHECKING:

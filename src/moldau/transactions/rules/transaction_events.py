@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeAlias
 from moldau.errors import ErrorCode
 from moldau.model import TopicPartition
 from moldau.model.protocol_numbers import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
-from moldau.transactions.rules.transaction_metadata import ProducerIdentity, TransactionMetadata
+from moldau.transactions.rules.transaction_metadata import IdAndEpoch, TransactionMetadata
 from moldau.transactions.rules.transaction_states import TransactionState
 
 
@@ -22,7 +22,7 @@ class InitProducer:
 
     transactional_id: str
     timeout_ms: int  # `NO_TIMEOUT_MS` for one that commits in two phases
-    expected: ProducerIdentity | None = None  # who it was; it goes on after an error (KIP-360)
+    expected: IdAndEpoch | None = None  # who it was; it goes on after an error (KIP-360)
     keeps_prepared: bool = False  # it will complete what is prepared, rather than abort it
     spare_id: int | None = None
     """A producer id that nobody has; rules cannot fetch one. None if none seemed to be needed."""
@@ -33,7 +33,7 @@ class AddPartitions:
     """A producer is about to write to partitions, or to commit offsets."""
 
     transactional_id: str
-    producer: ProducerIdentity
+    producer: IdAndEpoch
     partitions: frozenset[TopicPartition]
     version: int = 0  # the transaction version that the producer speaks
 
@@ -43,7 +43,7 @@ class EndTransaction:
     """A producer has decided."""
 
     transactional_id: str
-    producer: ProducerIdentity
+    producer: IdAndEpoch
     commit: bool
     version: int = 0
     spare_id: int | None = None  # as of `InitProducer`
@@ -69,7 +69,7 @@ class MarkersWritten:
     """Partitions have their markers, or need none: they were deleted."""
 
     transactional_id: str
-    producer: ProducerIdentity  # of the markers
+    producer: IdAndEpoch  # of the markers
     partitions: frozenset[TopicPartition]
 
 
@@ -82,8 +82,8 @@ class TransactionAnswer(NamedTuple):
     """To a request."""
 
     error: ErrorCode = ErrorCode.none
-    producer: ProducerIdentity = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
-    prepared: ProducerIdentity = ProducerIdentity(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+    producer: IdAndEpoch = IdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
+    prepared: IdAndEpoch = IdAndEpoch(NO_PRODUCER_ID, NO_PRODUCER_EPOCH)
     """Whose transaction was kept, for its new producer to complete (KIP-939)."""
 
 
@@ -99,7 +99,7 @@ class MarkersToWrite(NamedTuple):
     as often as it takes (TXN-3)."""
 
     transactional_id: str
-    producer: ProducerIdentity
+    producer: IdAndEpoch
     commit: bool
     version: int
     partitions: frozenset[TopicPartition]
@@ -117,7 +117,7 @@ def markers_of(metadata: TransactionMetadata) -> MarkersToWrite:
     """Of a prepared transaction."""
     return MarkersToWrite(
         metadata.transactional_id,
-        ProducerIdentity(metadata.producer_id, metadata.producer_epoch),
+        IdAndEpoch(metadata.producer_id, metadata.producer_epoch),
         metadata.state is TransactionState.PREPARE_COMMIT,
         metadata.client_version,
         metadata.partitions,

@@ -35,7 +35,7 @@ FIRST_WITH_EPOCH_BUMP: Final = 2
 """The transaction version (KIP-890) from which on the end of a transaction raises the epoch."""
 
 
-class ProducerIdentity(NamedTuple):
+class IdAndEpoch(NamedTuple):
     """Who sends."""
 
     producer_id: int
@@ -68,11 +68,11 @@ class TransactionMetadata:
     client_version: int = 0  # the transaction version that the producer speaks
 
     @property
-    def client(self) -> ProducerIdentity:
+    def client(self) -> IdAndEpoch:
         """The producer that may send requests now."""
         if self.next_producer_id != NO_PRODUCER_ID:
-            return ProducerIdentity(self.next_producer_id, max(self.next_producer_epoch, 0))
-        return ProducerIdentity(self.producer_id, self.producer_epoch)
+            return IdAndEpoch(self.next_producer_id, max(self.next_producer_epoch, 0))
+        return IdAndEpoch(self.producer_id, self.producer_epoch)
 
     @property
     def has_two_phases(self) -> bool:

@@ -41,7 +41,7 @@ from moldau.transactions.rules.transaction_events import (
 )
 from moldau.transactions.rules.transaction_metadata import (
     FIRST_WITH_EPOCH_BUMP,
-    ProducerIdentity,
+    IdAndEpoch,
     TransactionMetadata,
 )
 from moldau.transactions.rules.transaction_states import TransactionState, check_move
@@ -133,7 +133,7 @@ class Transactions:
     def verify(
         self,
         transactional_id: str,
-        producer: ProducerIdentity,
+        producer: IdAndEpoch,
         partitions: frozenset[TopicPartition],
     ) -> dict[TopicPartition, ErrorCode]:
         """Whether partitions belong to the open transaction of a producer (KIP-890)."""
@@ -200,7 +200,7 @@ def _init(
         return _answer_client(handed_out, _records(handed_out))
     if event.keeps_prepared and found.has_two_phases:
         kept = steps.keep(found, continues=continues, now_ms=now_ms, spare_id=spare_id or 0)
-        prepared = ProducerIdentity(kept.producer_id, kept.producer_epoch)
+        prepared = IdAndEpoch(kept.producer_id, kept.producer_epoch)
         answer = TransactionAnswer(producer=kept.client, prepared=prepared)
         return TransactionOutcome(answer, _records(kept))
     # Another producer, or the same after a crash: what is open is aborted, under an epoch that
@@ -212,7 +212,7 @@ def _init(
     )
 
 
-def _sender_of(found: TransactionMetadata, producer: ProducerIdentity) -> _Sender:
+def _sender_of(found: TransactionMetadata, producer: IdAndEpoch) -> _Sender:
     """Fencing (TXN-2): one producer at a time has the id, and whoever had it before is told."""
     if producer == found.client:
         return _Sender.CURRENT
@@ -230,9 +230,7 @@ def _sender_of(found: TransactionMetadata, producer: ProducerIdentity) -> _Sende
 # AddPartitionsToTxn, AddOffsetsToTxn
 
 
-def _find_sender_error(
-    found: TransactionMetadata | None, producer: ProducerIdentity
-) -> ErrorCode | None:
+def _find_sender_error(found: TransactionMetadata | None, producer: IdAndEpoch) -> ErrorCode | None:
     """Why a producer cannot write in a transaction now; None when it can."""
     if found is None or producer.producer_id not in (found.client.producer_id, found.producer_id):
         return ErrorCode.invalid_producer_id_mapping
@@ -293,7 +291,7 @@ def _end_nothing(
     return _decide(found, event, now_ms)
 
 
-def _comes_again(found: TransactionMetadata, producer: ProducerIdentity) -> bool:
+def _comes_again(found: TransactionMetadata, producer: IdAndEpoch) -> bool:
     """Whether this EndTxn, of transaction version 2, has been dealt with: the epoch is one further,
     and nothing has begun since."""
     if found.state in (TransactionState.ONGOING, TransactionState.EMPTY) or found.is_fenced_end():
@@ -301,7 +299,7 @@ def _comes_again(found: TransactionMetadata, producer: ProducerIdentity) -> bool
     if found.last_producer_epoch >= 0:
         return _sender_of(found, producer) is _Sender.BEFORE
     # A log of Kafka's does not tell the epoch before.
-    bumped = ProducerIdentity(producer.producer_id, producer.producer_epoch + 1)
+    bumped = IdAndEpoch(producer.producer_id, producer.producer_epoch + 1)
     return found.raises_epochs and bumped == (found.producer_id, found.producer_epoch)
 
 

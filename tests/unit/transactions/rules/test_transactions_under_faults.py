@@ -26,7 +26,7 @@ from moldau.transactions.rules.transaction_events import (
     TransactionRecord,
     markers_of,
 )
-from moldau.transactions.rules.transaction_metadata import MAX_EPOCH, ProducerIdentity
+from moldau.transactions.rules.transaction_metadata import MAX_EPOCH, IdAndEpoch
 from moldau.transactions.rules.transactions import Transactions
 from moldau.transactions.transaction_log import decode_transaction, encode_transaction
 
@@ -40,7 +40,7 @@ class Process:
     """A producer's process: a zombie from the moment at which the next one has its identity."""
 
     version: int
-    identity: ProducerIdentity | None = None
+    identity: IdAndEpoch | None = None
     transaction: int = 0  # counts its transactions; 0 while none is open
     began: int = 0
     written: set[TopicPartition] = field(default_factory=set)
@@ -65,7 +65,7 @@ class Partition:
         self.open: dict[int, list[Written]] = {}
         self.records: list[Written] = []
 
-    def append(self, identity: ProducerIdentity, written: Written) -> bool:
+    def append(self, identity: IdAndEpoch, written: Written) -> bool:
         if identity.producer_epoch < self.epochs.get(identity.producer_id, -1):
             return False
         self.epochs[identity.producer_id] = identity.producer_epoch
@@ -106,7 +106,7 @@ class Coordination(RuleBasedStateMachine):
         metadata = self.machine.find(ID)
         if metadata is not None and epoch:
             self.write((TransactionRecord(ID, replace(metadata, producer_epoch=epoch)),))
-            self.processes[0].identity = ProducerIdentity(metadata.producer_id, epoch)
+            self.processes[0].identity = IdAndEpoch(metadata.producer_id, epoch)
 
     # The coordinator
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from moldau.cli.main import run
-from moldau.cli.pipeline.display import Lines, tell_name, tell_query
+from moldau.cli.pipeline.display import Lines, format_name, format_query
 from moldau.errors import ConfigurationError
 from moldau.spark.pipeline.file import load_pipeline
 from moldau.spark.pipeline.model import LakeSink, PythonTransform, SqlTransform, TopicSink
@@ -352,15 +352,15 @@ def test_run_says_what_to_install_where_there_is_no_spark(
 def test_what_a_query_has_done_is_told_in_a_line() -> None:
     extra = {"loaded_rows": 1200, "loaded_bytes": 2_500_000, "late_rows": 3, "merged_files": 2}
     lake = QueryProgress(name="lake", batches=2, input_rows=1201, extra=extra)
-    assert tell_query(lake) == (
+    assert format_query(lake) == (
         "1,201 records read in 2 batches; 1,200 rows loaded (2.5 MB), 3 of them late; "
         "2 files fewer after merging"
     )
     letters = QueryProgress(name="dead-letters-clicks", batches=1, input_rows=7)
-    assert tell_name(letters.name) == "dead letters of clicks"
-    assert tell_query(letters) == "7 records looked at in 1 batch"
+    assert format_name(letters.name) == "dead letters of clicks"
+    assert format_query(letters) == "7 records looked at in 1 batch"
     windows = QueryProgress(name="w", set_aside=SetAside(late_records=8680, dead_letters=8680))
-    assert tell_query(windows).endswith(
+    assert format_query(windows).endswith(
         "; in all runs, 8,680 came after their window was closed, "
         "8,680 were written to dead letters"
     )

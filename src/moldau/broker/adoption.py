@@ -81,7 +81,7 @@ async def adopt_topics(
         )
 
 
-def tell_unconfirmed(image: MetadataImage) -> None:
+def warn_of_unconfirmed(image: MetadataImage) -> None:
     """Say, at every start, which topics wait for somebody to say what they are for."""
     names = sorted(t.name for t in image.topics.values() if t.configs.get(SUSPENDED) == "true")
     if names:

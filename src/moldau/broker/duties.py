@@ -21,7 +21,7 @@ How each duty is treated:
 | loading of groups | kept | it begins with an empty shard |
 | controller | kept | it resigns, and whoever claims the next term plans from the whole image |
 | copying from a broker | kept | it goes on from the end of each log |
-| maintenance, expiry of positions | kept | they look at everything anew each time |
+| maintenance, expiry of offsets | kept | they look at everything anew each time |
 | applying of one topic | tried again | the others are served meanwhile |
 | a request, a check of damage, forgetting of deleted topics | logged | nothing waits for it |
 

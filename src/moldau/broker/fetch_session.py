@@ -71,7 +71,7 @@ class AskedOnce(NamedTuple):
     topic: TopicReference
     request: FetchPartition
 
-    def tell(self, read: PartitionRead) -> bool:
+    def note_answer(self, read: PartitionRead) -> bool:
         return True
 
     def has_committed(self, read: PartitionRead) -> bool:
@@ -115,7 +115,7 @@ class SessionPartition:
         self._told_high_watermark = -1
         self._told_log_start = -1
 
-    def tell(self, read: PartitionRead) -> bool:
+    def note_answer(self, read: PartitionRead) -> bool:
         """Whether an incremental answer has to contain the partition; remembers what it says."""
         news = (
             (read.records is not None and read.records.length > 0)

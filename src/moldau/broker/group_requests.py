@@ -40,6 +40,6 @@ async def _respond_later(
         return refuse(error.code)
 
 
-async def settled(answer: Eventually[V]) -> V:
+async def wait_for_answer(answer: Eventually[V]) -> V:
     """For requests about several groups, which are answered together."""
     return await answer if isinstance(answer, Awaitable) else answer

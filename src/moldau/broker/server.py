@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
 
-from moldau.broker.adoption import adopt_topics, check_adoption, tell_unconfirmed
+from moldau.broker.adoption import adopt_topics, check_adoption, warn_of_unconfirmed
 from moldau.broker.broker_listeners import BrokerListeners
 from moldau.broker.control_plane import ControlPlane, connect_control_plane, random_uuid
 from moldau.broker.dispatch import DispatchTable
@@ -320,7 +320,7 @@ class BrokerServer:
         await membership.join()
         await parts.control.controller.start()
         await parts.partitions.begin(publisher.image)
-        tell_unconfirmed(publisher.image)
+        warn_of_unconfirmed(publisher.image)
         return membership
 
     def _run(self, parts: _Parts, membership: ClusterMembership) -> None:

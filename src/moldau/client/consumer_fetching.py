@@ -111,11 +111,11 @@ class Fetching:
                 with self._turns as machine:
                     machine.fetch_failed(fetch)
             else:
-                self._tell_of_refusals(fetch, answer)
+                self._report_refusals(fetch, answer)
                 with self._turns as machine:
                     machine.fetched(fetch, answer)
 
-    def _tell_of_refusals(self, fetch: Fetch, answer: FetchAnswer) -> None:
+    def _report_refusals(self, fetch: Fetch, answer: FetchAnswer) -> None:
         if not self._outages and not any(
             row.error_code for topic in answer.topics for row in topic.partitions
         ):

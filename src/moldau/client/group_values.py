@@ -73,11 +73,11 @@ class GroupOffset:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLag:
-    """How far a position is behind the end of its partition.
+    """How far a committed offset is behind the end of its partition.
 
     `records` counts offsets; transactions and compaction leave some of them without a record.
     `seconds` is the age of the oldest record that is still to be read, 0 when there is none.
-    Both are None where there is no position; `seconds` also where that record has no timestamp.
+    Both are None where nothing is committed; `seconds` also where that record has no timestamp.
     """
 
     log_end_offset: int

@@ -197,7 +197,7 @@ class StoreServer:
         connection.send(Welcome(session_id=session.store.session_id))
         if hello.session_id and hello.seen < self._store.changes_made:
             for place in hello.watches:  # nobody knows which of them have changed
-                self._tell(session, place)
+                self._notify(session, place)
 
     # Requests
 
@@ -260,9 +260,9 @@ class StoreServer:
                 if place.kind is WatchKind.DATA
                 else session.store.watch_children
             )
-            session.watches[place] = watch(place.path, partial(self._tell, session, place))
+            session.watches[place] = watch(place.path, partial(self._notify, session, place))
 
-    def _tell(self, session: _Session, place: WatchPlace) -> None:
+    def _notify(self, session: _Session, place: WatchPlace) -> None:
         session.connection.send(Told(place=place, seen=self._store.changes_made))
 
 

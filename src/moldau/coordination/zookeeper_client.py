@@ -190,7 +190,7 @@ def make_client(
         logger=_kazoo_logger,
     )
     client.add_listener(on_state)
-    _tell_when_connected(client, on_connected)
+    _call_when_connected(client, on_connected)
     typed: StoreClient = client
     return typed
 
@@ -212,7 +212,7 @@ def stop_client(client: StoreClient) -> None:
         _log.warning("a connection to ZooKeeper does not end: %s", error)
 
 
-def _tell_when_connected(client: KazooClient, tell: Callable[[float], None]) -> None:
+def _call_when_connected(client: KazooClient, tell: Callable[[float], None]) -> None:
     """Hear of every connection, when credentials were sent too, and of the time-out granted.
 
     kazoo keeps the time-out that the server has granted to itself; it returns two thirds of it, in

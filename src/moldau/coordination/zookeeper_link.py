@@ -182,9 +182,9 @@ class Link:
                 fail(error)
 
         def answered(result: Result[T]) -> None:
-            self.post(settle, result)
+            self.post(finish, result)
 
-        def settle(result: Result[T]) -> None:
+        def finish(result: Result[T]) -> None:
             self._in_flight.discard(call)
             if not future.done():
                 if result.exception is None:

@@ -118,7 +118,7 @@ class _Sentry:
             return
         if self._owes and link is self._table.link:
             self._owes = False
-            self._tell()
+            self._notify()
 
     async def _see_children(
         self, link: Link, event: Event, answer: asyncio.Future[tuple[list[str], Stat]]
@@ -148,7 +148,7 @@ class _Sentry:
 
         return on_event
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         loop = asyncio.get_running_loop()
         for watch in self.watches:
             loop.call_soon(watch.call)

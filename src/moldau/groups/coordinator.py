@@ -2,7 +2,7 @@
 
 A group belongs to a partition of the offsets topic, and whoever leads that partition coordinates
 the group. This module follows leadership, sends requests to the shard or says why it cannot, and
-looks for expired positions from time to time.
+looks for expired offsets from time to time.
 
 A shell, owned by the event loop.
 """
@@ -183,7 +183,7 @@ class GroupCoordinator:
         *,
         require_stable: bool = False,
     ) -> Eventually[FoundOffsets]:
-        """The positions in some partitions by topic, or all of them (None).
+        """The committed offsets in some partitions by topic, or all of them (None).
 
         `member` is the id and the epoch of the member of a consumer group that asks. With
         `require_stable` those that an open transaction may change are not told (KIP-447).
@@ -378,12 +378,12 @@ class GroupCoordinator:
             lead.shard.set_limits(self._limits)
 
     def forget_topics(self, names: frozenset[str]) -> None:
-        """Topics were deleted: so are the positions in them."""
+        """Topics were deleted: so are the offsets committed in them."""
         if names and self._leads:
             self._spawn("forgetting of deleted topics", self._forget_topics(names))
 
     async def _forget_topics(self, names: frozenset[str]) -> None:
-        await self._tell_all(lambda group_id: DeleteTopics(group_id=group_id, topics=names))
+        await self._send_to_all(lambda group_id: DeleteTopics(group_id=group_id, topics=names))
 
     # Time
 
@@ -391,9 +391,9 @@ class GroupCoordinator:
         """Look for what is too old to keep, for ever."""
         while True:
             await self._clock.sleep(self._options().offsets_retention_check_interval_ms / 1000)
-            await self._tell_all(lambda group_id: ExpireOffsets(group_id=group_id))
+            await self._send_to_all(lambda group_id: ExpireOffsets(group_id=group_id))
 
-    async def _tell_all(self, event_for: Callable[[str], GroupEvent]) -> None:
+    async def _send_to_all(self, event_for: Callable[[str], GroupEvent]) -> None:
         for lead in tuple(self._leads.values()):
             for count, group_id in enumerate(lead.shard.group_ids, start=1):
                 lead.shard.report(event_for(group_id))

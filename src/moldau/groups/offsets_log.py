@@ -1,10 +1,10 @@
 """The records of `__consumer_offsets` in bytes: Kafka's own formats, so that its tools read our
 folders and we read its.
 
-    key 0, 1   int16 version, group string, topic string, partition int32          a position
+    key 0, 1   int16 version, group string, topic string, partition int32         a committed offset
     key 2      int16 version, group string                                         a group
 
-    value of a position, int16 version:
+    value of a committed offset, int16 version:
       0, 2     offset int64, metadata string, commit timestamp int64
       1        offset int64, metadata string, commit timestamp int64, expire timestamp int64
       3, 4     offset int64, leader epoch int32, metadata string, commit timestamp int64
@@ -16,7 +16,7 @@ folders and we read its.
         rebalance time-out int32 (1+), session time-out int32, subscription bytes, assignment bytes
 
 Versions 4 have compact lengths and tagged fields, none of which is needed. Written are the versions
-that Kafka 4 writes: 3, and 1 for a position with a time of its own. A null value is a tombstone.
+that Kafka 4 writes: 3, and 1 for an offset with a time of its own. A null value is a tombstone.
 Consumer groups have keys of other versions (`consumer_group_log`); keys of yet others are left
 alone.
 
@@ -77,7 +77,7 @@ _POSITION_3 = struct.Struct(">hqih")  # version, offset, leader epoch, length of
 def encode(record: StoredRecord) -> tuple[bytes, bytes | None]:
     """Key and value. Raises `InvalidRecordError` for what the format has no room for.
 
-    A position that is pending looks as one that is not: its batch tells whose transaction it is
+    An offset that is pending looks as one that is not: its batch tells whose transaction it is
     part of.
     """
     try:
@@ -178,7 +178,7 @@ def _decode(key: bytes | None, value: bytes | None) -> StoredRecord | None:
 def _position(value: bytes) -> CommittedOffset:
     """Version 3, which nearly all are, in one go: loading a log is mostly this."""
     if len(value) < _POSITION_3.size or value[1] != _OFFSET_VALUE or value[0]:
-        return _Reader(value).position()
+        return _Reader(value).committed_offset()
     _, offset, leader_epoch, length = _POSITION_3.unpack_from(value)
     end = _POSITION_3.size + length
     if length < 0 or end + _INT64.size > len(value):
@@ -199,7 +199,7 @@ class _Reader:
         self._is_compact = self._version == _FIRST_COMPACT
         self._encoding = COMPACT if self._is_compact else LEGACY
 
-    def position(self) -> CommittedOffset:
+    def committed_offset(self) -> CommittedOffset:
         version = self._version
         offset = self._int64()
         leader_epoch = self._int32() if version >= _FIRST_WITH_LEADER_EPOCH else NO_LEADER_EPOCH

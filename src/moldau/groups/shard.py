@@ -32,7 +32,7 @@ from moldau.groups.rules.answers import GroupAnswer, refusal_like
 from moldau.groups.rules.events import Abandon, AppendFailed, GroupEvent, GroupTimer, TimerFired
 from moldau.groups.rules.groups import NO_REQUEST, Groups
 from moldau.groups.rules.limits import GroupLimits
-from moldau.groups.rules.outcome import Arm, Disarm, Effect, Outcome, Tell
+from moldau.groups.rules.outcome import Arm, Disarm, Effect, LogMessage, Outcome
 from moldau.groups.rules.records import TransactionEnd
 from moldau.groups.shard_log import ShardLog
 from moldau.records.control_records import ControlType, EndTransactionMarker
@@ -301,7 +301,7 @@ class Shard:
                 armed = self._timers.pop(timer, None)
                 if armed is not None:
                     armed.cancel()
-            case Tell(group_id, message):
+            case LogMessage(group_id, message):
                 _log.info("group %s: %s", group_id, message)
 
     def _arm(self, timer: GroupTimer, delay_ms: int) -> None:

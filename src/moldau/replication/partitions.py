@@ -366,7 +366,9 @@ class Partitions:
         elif options is not None:
             partition.update_options(options)
         async with partition.truncating:  # nobody leads before a truncation is written down
-            if not self._is_decided_by(image, partition) or not await self._settle(partition):
+            if not self._is_decided_by(image, partition):
+                return
+            if not await self._complete_truncation(partition):
                 return
             if not self._is_decided_by(image, partition):  # the disk took its time
                 return
@@ -383,7 +385,7 @@ class Partitions:
         is_open = self._partitions.get(key) is partition
         return is_open and self._images.decides(image, key.topic, partition.topic_id)
 
-    async def _settle(self, partition: Partition) -> bool:
+    async def _complete_truncation(self, partition: Partition) -> bool:
         """Whether no truncation is left that might come undone under what a leader appends."""
         try:
             await self._log_store.checkpoints.complete_truncation(partition.log)

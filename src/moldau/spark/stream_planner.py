@@ -73,7 +73,7 @@ class StreamPlanner:
         """What comes later is for another run."""
         self._fixed_end = dict(self.latest.current(max_age_seconds=0))
 
-    def find_end(self, starts: Offsets, limits: TriggerLimits) -> Offsets:
+    def plan_end(self, starts: Offsets, limits: TriggerLimits) -> Offsets:
         """Where the next batch ends; the start itself when there is nothing for it yet."""
         ends = self._fixed_end if self._fixed_end is not None else self._find_ends(starts)
         if ends == starts:

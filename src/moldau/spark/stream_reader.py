@@ -144,7 +144,7 @@ class LimitedStreamReader(MoldauStreamReader, SupportsTriggerAvailableNow):
         starts = from_json(start)
         self._idle = (start, ends) if starts == ends else None
         self._driver.progress.advance_to(starts)  # where the last completed batch ended
-        return to_json(self._driver.find_end(starts, limits))
+        return to_json(self._driver.plan_end(starts, limits))
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._driver.fix_end()
@@ -169,7 +169,7 @@ class UnlimitedStreamReader(MoldauStreamReader):
 
     def latestOffset(self) -> OffsetJson:  # type: ignore[override]
         """With Trigger.AvailableNow asked for once, before the start of a new query."""
-        return to_json(self._driver.find_end(self._find_planned(), _NO_LIMITS))
+        return to_json(self._driver.plan_end(self._find_planned(), _NO_LIMITS))
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
         planned = super().partitions(start, end)

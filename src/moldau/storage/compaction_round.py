@@ -234,7 +234,7 @@ class CompactionRound:
         self._log.replace_segments(old, new)
         self._reading, self._disturbances = (), self._log.disturbances
         await self._sync_folder()
-        self._log.settle_segment(new)
+        self._log.finish_swap(new)
 
     def _require_undisturbed(self, old: Sequence[Segment]) -> None:
         log = self._log

@@ -79,7 +79,7 @@ def survey_folder(files: Files, folder: Path) -> FolderTerms:
             partition_folders[found.partition] = folder / name
         else:
             strays.append(folder / name)
-    _tell_strays(files, strays)
+    _report_strays(files, strays)
     marker = folder / CLEAN_SHUTDOWN_FILE
     clean_shutdown = files.exists(marker)
     if clean_shutdown:
@@ -94,7 +94,7 @@ def survey_folder(files: Files, folder: Path) -> FolderTerms:
     )
 
 
-def _tell_strays(files: Files, folders: Sequence[Path]) -> None:
+def _report_strays(files: Files, folders: Sequence[Path]) -> None:
     """What is kept takes room, and only a person can say that nobody needs it."""
     for folder in folders:
         _log.warning(

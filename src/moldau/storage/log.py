@@ -464,7 +464,7 @@ class Log:
         finally:
             self.flushing.end_truncation()
 
-    def settle_segment(self, segment: Segment) -> None:
+    def finish_swap(self, segment: Segment) -> None:
         """Give the files of a segment that was put in the place of others their lasting names."""
         self.require_usable()
         if segment.is_deleted:

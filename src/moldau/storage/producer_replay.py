@@ -67,7 +67,7 @@ def rebuild_producers(
     now_ms: int,
 ) -> None:
     """Replace the table by what it was at an offset, which is a batch boundary."""
-    best = snapshots.find_best(log_start_offset, end_offset)
+    best = snapshots.read_best(log_start_offset, end_offset)
     if best is None:
         producers.reset(log_start_offset)
     else:

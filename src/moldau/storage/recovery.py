@@ -145,7 +145,7 @@ class _Loader:
         epochs_are_damaged = self._read_epochs()
         self._complete_indexes(names)
         self._scan()
-        end_offset = self._settle_end()
+        end_offset = self._prepare_end()
         log_start_offset = max(self._terms.log_start_offset, self._segments[0].base_offset)
         if epochs_are_damaged:
             self._rebuild_epochs()
@@ -332,7 +332,7 @@ class _Loader:
                 self._files.remove(path)
         self._snapshots.remove([segment.base_offset for segment in segments])
 
-    def _settle_end(self) -> int:
+    def _prepare_end(self) -> int:
         """The log's end; there is a segment to append to afterwards."""
         end_offset = self._segments[-1].prepare_to_append() if self._segments else -1
         start_offset = self._terms.log_start_offset

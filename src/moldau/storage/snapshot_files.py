@@ -42,7 +42,7 @@ class SnapshotFiles:
             file.truncate(0)
             file.write_at(0, data)
 
-    def find_best(
+    def read_best(
         self, log_start_offset: int, end_offset: int
     ) -> tuple[int, list[ProducerEntry]] | None:
         """The newest sound snapshot not after an offset; damaged ones are removed."""

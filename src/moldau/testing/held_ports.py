@@ -66,7 +66,7 @@ class Links:
 
     def resume(self, broker_id: int) -> None:
         self._paused.discard(broker_id)
-        self._tell()
+        self._notify()
         for callback in self._held.pop(broker_id, ()):
             callback()
 
@@ -74,16 +74,16 @@ class Links:
         """It was killed: nothing that was held goes on."""
         self._held.pop(broker_id, None)
         self._paused.discard(broker_id)
-        self._tell()
+        self._notify()
 
     def cut(self, one: int, other: int) -> None:
         self._cut.add(frozenset((one, other)))
 
     def heal(self) -> None:
         self._cut.clear()
-        self._tell()
+        self._notify()
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         change, self._change = self._change, None
         if change is not None:
             change.set_result(None)

@@ -38,7 +38,7 @@ class _FrameReader:
     def has_unread(self) -> bool:
         return bool(self._pipe.arrived or self._parts or self._size >= 0)
 
-    def find_frame(self, largest_bytes: int) -> bytearray | None:
+    def take_frame(self, largest_bytes: int) -> bytearray | None:
         """The next whole frame without its length, or None while it is incomplete."""
         if self._size < 0:
             if len(self._pipe.arrived) < _LENGTH.size:
@@ -165,7 +165,7 @@ class MemoryConnection:
         if self._owed >= MOST_OWED_ANSWERS:
             return None
         try:
-            return self._reader.find_frame(self._limits.socket_request_max_bytes)
+            return self._reader.take_frame(self._limits.socket_request_max_bytes)
         except _BadLengthError as error:
             self.close(f"{error}: socket.request.max.bytes")
             return None
@@ -281,7 +281,7 @@ class MemoryChannel:
     async def receive(self) -> bytes:
         while not self._closed:
             try:
-                frame = self._reader.find_frame(_LARGEST_ANSWER_BYTES)
+                frame = self._reader.take_frame(_LARGEST_ANSWER_BYTES)
             except _BadLengthError as error:
                 raise ConnectionError(str(error)) from error
             if frame is not None:

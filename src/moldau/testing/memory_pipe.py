@@ -133,10 +133,10 @@ class Pipe:
         """Remove this many bytes from `arrived`, which makes room for the writer."""
         taken = self.arrived[:count]
         del self.arrived[:count]
-        self._tell_writer()
+        self._wake_writer()
         return taken
 
-    def _tell_writer(self) -> None:
+    def _wake_writer(self) -> None:
         if self._writer_waits:
             self._writer_waits = False
             self._writer_clock.call_later(0, lambda: self.on_room())
@@ -146,5 +146,5 @@ class Pipe:
         if not self.is_shut:
             self.is_shut = True
             self.arrived.clear()
-            self._tell_writer()
+            self._wake_writer()
             self.on_shut()

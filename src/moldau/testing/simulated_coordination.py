@@ -309,12 +309,12 @@ class CoordinationService:
         connection.session_id = session.session_id
         session.watches = dict.fromkeys(hello.watches)
         if hello.session_id:
-            self._tell_missed(session, hello.seen)
+            self._send_missed(session, hello.seen)
         welcome = Welcome(session_id=session.session_id)
         session.backlog.append(_Pending(hello.seen, welcome))
         self._work_off(session)
 
-    def _tell_missed(self, session: _Session, seen: int) -> None:
+    def _send_missed(self, session: _Session, seen: int) -> None:
         """Later changes are told when the server hears of them."""
         for place in session.watches:
             if seen < self._changed.get(place, 0) <= session.server.applied:

@@ -119,25 +119,25 @@ def test_partitions_that_were_served_go_to_the_end():
 def test_the_same_answer_is_news_only_once():
     partition = partition_of_session()
 
-    assert partition.tell(read())
-    assert not partition.tell(read())
+    assert partition.note_answer(read())
+    assert not partition.note_answer(read())
 
 
 @pytest.mark.parametrize("change", [read(high_watermark=6), read(log_start=2), read(length=100)])
 def test_what_changed_is_news(change):
     partition = partition_of_session()
-    partition.tell(read())
+    partition.note_answer(read())
 
-    assert partition.tell(change)
+    assert partition.note_answer(change)
 
 
 def test_after_an_error_everything_is_told_again():
     partition = partition_of_session()
-    partition.tell(read())
+    partition.note_answer(read())
 
     partition.forget_told()
 
-    assert partition.tell(read())
+    assert partition.note_answer(read())
 
 
 def test_news_that_were_many_take_no_more_room_than_those_that_are_few():
@@ -167,9 +167,9 @@ def test_a_follower_has_one_session():
 def test_after_a_divergence_everything_is_told_again():
     """A follower goes back, and uses nothing else of the answer: the high watermark, neither."""
     partition = partition_of_session()
-    partition.tell(read(diverging=(0, 3)))
+    partition.note_answer(read(diverging=(0, 3)))
 
-    assert partition.tell(read())
+    assert partition.note_answer(read())
 
 
 def test_sessions_that_nobody_uses_go_when_another_one_comes():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
 from moldau.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
-from moldau.broker.group_requests import respond, settled
+from moldau.broker.group_requests import respond, wait_for_answer
 from moldau.broker.request_context import RequestContext
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import ErrorCode
@@ -35,7 +35,7 @@ async def handle(
     return {
         "throttle_time": 0,
         "groups": [
-            await settled(_describe(group_id, operations, context))
+            await wait_for_answer(_describe(group_id, operations, context))
             for group_id in request.group_ids
         ],
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
-from moldau.broker.group_requests import respond, settled
+from moldau.broker.group_requests import respond, wait_for_answer
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import CodeAnswer
@@ -25,7 +25,7 @@ API = serves(DELETE_GROUPS)
 async def handle(request: DeleteGroupsRequest, context: RequestContext) -> dict[str, object]:
     results = []
     for group_id in dict.fromkeys(request.groups_names):
-        error = await settled(_delete(group_id, context))
+        error = await wait_for_answer(_delete(group_id, context))
         results.append({"group_id": group_id, "error_code": error})
     return {"throttle_time": 0, "results": results}
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
 from moldau.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
-from moldau.broker.group_requests import respond, settled
+from moldau.broker.group_requests import respond, wait_for_answer
 from moldau.broker.request_context import RequestContext
 from moldau.broker.slices import Slices, answered_class, encode_element
 from moldau.errors import ErrorCode
@@ -41,7 +41,7 @@ async def handle(request: DescribeGroupsRequest, context: RequestContext) -> dic
     slices = Slices(_GROUPS_AT_ONCE)
     groups = []
     for group_id in request.groups:
-        described = await settled(_describe(group_id, operations, context))
+        described = await wait_for_answer(_describe(group_id, operations, context))
         groups.append(encode_element(group_class, described, API))
         await slices.piece_done()
     return {"throttle_time": 0, "groups": EncodedArray(groups)}

@@ -403,7 +403,7 @@ def _answer(plan: _Plan, results: list[_Result], context: RequestContext) -> lis
             refused = FetchedPartition(index, code, current_leader=leader)
             topics.setdefault(wanted.topic, []).append(refused)
             continue
-        is_news = wanted.tell(read)
+        is_news = wanted.note_answer(read)
         if isinstance(wanted, SessionPartition):
             if is_at_rest and read.diverging_epoch is None and wanted.session.is_kept:
                 _rest(wanted, context)

@@ -4,8 +4,8 @@ v2 a code for the whole answer, and null for all partitions; v3 throttle time; v
 leader epochs; v6 flexible; v7 may ask to wait for transactions (KIP-447); v8 several groups at
 once; v9 the KIP-848 protocol; v10 topic ids.
 
-With `require_stable` a position that an open transaction may change is UNSTABLE_OFFSET_COMMIT, and
-the client asks again. A topic that was deleted has no positions left, so asking for it by name
+With `require_stable` an offset that an open transaction may change is UNSTABLE_OFFSET_COMMIT, and
+the client asks again. A topic that was deleted has no offsets left, so asking for it by name
 finds -1, as in Kafka.
 """
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from moldau.broker.api import serves
-from moldau.broker.group_requests import respond, settled
+from moldau.broker.group_requests import respond, wait_for_answer
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
 from moldau.groups.coordinator import FoundOffsets
@@ -76,7 +76,7 @@ async def _fetch_groups(request: OffsetFetchRequest, context: RequestContext) ->
     return {
         "throttle_time": 0,
         "groups": [
-            await settled(
+            await wait_for_answer(
                 _fetch(
                     group.group_id,
                     group.topics,

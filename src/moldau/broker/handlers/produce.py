@@ -271,14 +271,14 @@ def _answer(
         return [encode_produce_frame(context.version, correlation_id, topics)]
     leaders = CurrentLeaders(context)
     told = [
-        (name, topic_id, [_tell_leader(name or topic_id, one, leaders) for one in partitions])
+        (name, topic_id, [_with_leader(name or topic_id, one, leaders) for one in partitions])
         for name, topic_id, partitions in topics
     ]
     endpoints = leaders.endpoints
     return [encode_produce_frame(context.version, correlation_id, told, node_endpoints=endpoints)]
 
 
-def _tell_leader(
+def _with_leader(
     topic: str | UUID | None, answer: ProducedPartition, leaders: CurrentLeaders
 ) -> ProducedPartition:
     if not answer.error_code or topic is None:

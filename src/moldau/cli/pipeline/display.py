@@ -42,7 +42,7 @@ class Lines:
         """The figures of batches are enough."""
 
     def on_batch(self, query: str, batch: BatchReport) -> None:
-        note(f"{tell_name(query)}: {tell_batch(batch)}")
+        note(f"{format_name(query)}: {format_batch(batch)}")
 
     def say(self, text: str) -> None:
         note(f"moldau: {text}")
@@ -59,7 +59,7 @@ class _Bars:
             *_columns(has_end=has_end), console=Console(stderr=True), transient=True
         )
         self._tasks = {
-            name: self._lines.add_task(tell_name(name), total=count, figures="Spark is starting")
+            name: self._lines.add_task(format_name(name), total=count, figures="Spark is starting")
             for name, count in waiting.items()
         }
 
@@ -72,7 +72,7 @@ class _Bars:
 
     def on_report(self, report: RunReport) -> None:
         for query in report.queries:
-            figures = _tell_pace(query)
+            figures = _format_pace(query)
             self._lines.update(self._tasks[query.name], completed=query.input_rows, figures=figures)
 
     def on_batch(self, query: str, batch: BatchReport) -> None:
@@ -99,25 +99,25 @@ def _count_waiting(pipeline: Pipeline, options: RunOptions) -> dict[str, int | N
     return {query.name: query.lag if options.once else None for query in queries}
 
 
-def _tell_pace(query: QueryProgress) -> str:
+def _format_pace(query: QueryProgress) -> str:
     if not query.batches:
         return "no batch is done yet"
     return f"{query.input_rows:,} records, {query.rows_per_second:,.0f}/s"
 
 
-def tell_batch(batch: BatchReport) -> str:
+def format_batch(batch: BatchReport) -> str:
     """What a batch was, in a line."""
     records = "1 record" if batch.input_rows == 1 else f"{batch.input_rows:,} records"
     return f"batch {batch.batch_id}, {records} in {batch.duration_ms / 1000:.1f} s"
 
 
-def tell_name(query: str) -> str:
+def format_name(query: str) -> str:
     """The name of a query for people."""
     source = query.removeprefix(_DEAD_LETTERS)
     return query if source == query else f"dead letters of {source}"
 
 
-def tell_query(query: QueryProgress) -> str:
+def format_query(query: QueryProgress) -> str:
     """What a query has done, in a line."""
     word = "looked at" if query.name.startswith(_DEAD_LETTERS) else "read"
     batches = "1 batch" if query.batches == 1 else f"{query.batches:,} batches"
@@ -130,11 +130,11 @@ def tell_query(query: QueryProgress) -> str:
     if fewer := query.extra.get("merged_files", 0):
         parts.append(f"{fewer:,} files fewer after merging")
     if query.set_aside:
-        parts.append(tell_set_aside(query.set_aside))
+        parts.append(format_set_aside(query.set_aside))
     return "; ".join(parts)
 
 
-def tell_set_aside(set_aside: SetAside) -> str:
+def format_set_aside(set_aside: SetAside) -> str:
     """The records that are in no result, in all runs of the pipeline."""
     told = (
         (set_aside.late_records, "came after their window was closed"),

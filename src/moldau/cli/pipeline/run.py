@@ -84,10 +84,10 @@ def _stopping() -> Iterator[threading.Event]:
 
 
 def _print(report: RunReport) -> None:
-    from moldau.cli.pipeline.display import tell_name, tell_query
+    from moldau.cli.pipeline.display import format_name, format_query
 
     typer.echo(f"{report.pipeline}: {report.state}")
-    names = [tell_name(query.name) for query in report.queries]
+    names = [format_name(query.name) for query in report.queries]
     width = max(map(len, names), default=0)
     for name, query in zip(names, report.queries, strict=True):
-        typer.echo(f"  {name:<{width}}  {tell_query(query)}")
+        typer.echo(f"  {name:<{width}}  {format_query(query)}")

@@ -37,13 +37,13 @@ def _print(found: PipelineStatus) -> None:
     running = f"running in process {found.runner}" if found.runner is not None else "not running"
     typer.echo(f"  {'state':<11}{running}")
     if found.report is not None:
-        typer.echo(f"  {'last run':<11}{_tell_report(found)}")
+        typer.echo(f"  {'last run':<11}{_format_report(found)}")
     for query in found.queries:
         typer.echo()
         _print_query(query)
 
 
-def _tell_report(found: PipelineStatus) -> str:
+def _format_report(found: PipelineStatus) -> str:
     from datetime import UTC, datetime
 
     report = found.report
@@ -58,11 +58,11 @@ def _tell_report(found: PipelineStatus) -> str:
 
 def _print_query(query: QueryStatus) -> None:
     from moldau.cli.output import Column, print_table
-    from moldau.cli.pipeline.display import tell_set_aside
+    from moldau.cli.pipeline.display import format_set_aside
 
     typer.echo(f"  {query.name}, {query.lag:,} records behind")
     if query.set_aside:
-        typer.echo(f"    {tell_set_aside(query.set_aside)}")
+        typer.echo(f"    {format_set_aside(query.set_aside)}")
     columns = (
         Column("topic"),
         Column("partition", True),

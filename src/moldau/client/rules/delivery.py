@@ -184,7 +184,7 @@ class Delivery:
         self._retire_run()
         taken: list[RawBatch] = []
         size_bytes = 0
-        while (not taken or size_bytes < limit_bytes) and (chunk := self._find_chunk()):
+        while (not taken or size_bytes < limit_bytes) and (chunk := self._take_chunk()):
             began.setdefault(chunk.partition, chunk.position)
             taken.append(self._take_batch(chunk))
             size_bytes += len(taken[-1].data)
@@ -303,7 +303,7 @@ class Delivery:
         if self._run is not None and self._run.left_count:
             return None
         self._retire_run()
-        chunk = self._find_chunk()
+        chunk = self._take_chunk()
         if chunk is None:
             return None
         batch = chunk.batches[chunk.at]
@@ -321,7 +321,7 @@ class Delivery:
         """Decode batches until one has records; False when none is left."""
         while True:
             self._retire_run()
-            chunk = self._find_chunk()
+            chunk = self._take_chunk()
             if chunk is None:
                 return False
             self._run = self._decode(chunk)
@@ -357,7 +357,7 @@ class Delivery:
             run.chunk.at += 1
         self._passed[run.chunk.partition] = run.chunk.position
 
-    def _find_chunk(self) -> Chunk | None:
+    def _take_chunk(self) -> Chunk | None:
         """The first that may be given and has a batch left. Those without are passed."""
         for chunk in tuple(self._chunks):
             if chunk.partition in self._paused:

@@ -103,7 +103,7 @@ class FetchPlan:
         for state in self._table:
             if not state.is_fetchable:
                 continue
-            broker_id = self._find_broker(state)
+            broker_id = self._choose_broker(state)
             if broker_id is None or broker_id in self._busy:
                 continue
             if state.partition in self._ready:
@@ -123,7 +123,7 @@ class FetchPlan:
         self._busy.add(broker_id)
         self._turn.instruct(Fetch(broker_id, rows, epochs, max_wait_ms))
 
-    def _find_broker(self, state: AssignedPartition) -> int | None:
+    def _choose_broker(self, state: AssignedPartition) -> int | None:
         """Whom to ask: a near replica while that is known, else the leader."""
         cluster = self._turn.cluster
         if state.preferred_replica is not None:

@@ -1,7 +1,7 @@
-"""OffsetCommit, TxnOffsetCommit and OffsetDelete: who may change the positions of a group. A rule.
+"""OffsetCommit, TxnOffsetCommit and OffsetDelete: who may change the offsets of a group. A rule.
 
 A member commits in its own generation. Somebody who is no member (a consumer with assigned
-partitions, an administrator who resets positions) commits without a generation, and only while
+partitions, an administrator who resets offsets) commits without a generation, and only while
 nobody is in the group. A producer commits in a transaction for a member, in its generation; older
 ones do not say for whom, and may always.
 """
@@ -89,7 +89,7 @@ def _find_commit_fault(
         return find_epoch_fault(group, event.member_id, event.generation)
     if group is None:
         if event.generation < 0:
-            return None  # a group of positions only; the first commit makes it
+            return None  # a group of offsets only; the first commit makes it
         if event.unknown_group_is_known:
             return ErrorCode.group_id_not_found
         return ErrorCode.illegal_generation

@@ -337,20 +337,20 @@ def _leave(group: ConsumerGroup, event: ConsumerHeartbeat, turn: GroupTurn) -> N
         turn.outcome.records.append(MemberAssignmentRecord(group.group_id, member_id, current))
         turn.outcome.disarm(group.revocation_timer(member_id))
     else:
-        turn.outcome.tell(group.group_id, f"member {member_id} leaves")
+        turn.outcome.log(group.group_id, f"member {member_id} leaves")
         remove(group, member_id, turn)
     turn.answer(ConsumerHeartbeatAnswer(member_id=member_id, epoch=event.epoch))
 
 
 def session_is_over(group: ConsumerGroup, member_id: str, turn: GroupTurn) -> None:
     if member_id in group.subscriptions:
-        turn.outcome.tell(group.group_id, f"member {member_id} has given no sign of life")
+        turn.outcome.log(group.group_id, f"member {member_id} has given no sign of life")
         remove(group, member_id, turn)
 
 
 def revocation_time_is_over(group: ConsumerGroup, member_id: str, turn: GroupTurn) -> None:
     if group.assignment_of(member_id).state is MemberState.UNREVOKED_PARTITIONS:
-        turn.outcome.tell(
+        turn.outcome.log(
             group.group_id, f"member {member_id} has not given partitions up within its time-out"
         )
         remove(group, member_id, turn)

@@ -78,7 +78,7 @@ class Leave:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitOffsets:
-    """Stores positions. That the partitions exist was checked before."""
+    """Stores committed offsets. That the partitions exist was checked before."""
 
     group_id: str
     generation: int
@@ -90,7 +90,7 @@ class CommitOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitTransactionOffsets:
-    """Stores positions that count when the transaction of a producer is committed.
+    """Stores committed offsets that count when the transaction of a producer is committed.
 
     `verification` is what the log asks for before the transaction may begin in it.
     """
@@ -107,7 +107,7 @@ class CommitTransactionOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteOffsets:
-    """Forgets the positions in some partitions."""
+    """Forgets the offsets committed in some partitions."""
 
     group_id: str
     partitions: tuple[tuple[str, int], ...]
@@ -115,7 +115,7 @@ class DeleteOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteGroup:
-    """Forgets a group and all its positions."""
+    """Forgets a group and all its committed offsets."""
 
     group_id: str
 
@@ -212,7 +212,7 @@ class ExpireOffsets:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeleteTopics:
-    """These topics are gone: so are the positions of this group in them."""
+    """These topics are gone: so are the offsets of this group in them."""
 
     group_id: str
     topics: frozenset[str]

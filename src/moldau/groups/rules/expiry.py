@@ -1,6 +1,6 @@
-"""Which positions are too old to keep (KIP-211). A rule.
+"""Which committed offsets are too old to keep (KIP-211). A rule.
 
-- A group that has lost its members keeps its positions for `offsets.retention.minutes` from then
+- A group that has lost its members keeps its offsets for `offsets.retention.minutes` from then
   on, however old they are.
 - A group of consumers at work keeps those of the topics that it reads; others it once committed
   age from their commit.
@@ -8,7 +8,7 @@
 - A commit by an old client may name its own time.
 - Those of a consumer group (KIP-848) age from their commit, except in topics that it reads.
 - Anybody else's, and those of a group that is rebalancing, stay.
-- So does a position that a transaction which is still open may replace.
+- So does an offset that a transaction which is still open may replace.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ AgeFrom = Callable[[CommittedOffset], int]
 def find_expired(
     group: Group | ConsumerGroup, retention_ms: int, now_ms: int
 ) -> list[tuple[str, int]]:
-    """Topic and partition of each position that has expired."""
+    """Topic and partition of each committed offset that has expired."""
     age_from = _age_rule(group)
     if age_from is None:
         return []
@@ -42,7 +42,7 @@ def find_expired(
 
 
 def _age_rule(group: Group | ConsumerGroup) -> AgeFrom | None:
-    """From when on positions age; None where they do not."""
+    """From when on offsets age; None where they do not."""
     if isinstance(group, ConsumerGroup):
         return _since_commit
     if not group.protocol_type:

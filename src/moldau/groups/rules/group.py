@@ -116,7 +116,7 @@ class Group(WithOffsets):
                 self._complete_join(turn)
             return
         outcome = turn.outcome
-        outcome.tell(
+        outcome.log(
             self.group_id, f"preparing to rebalance from generation {self.generation}: {reason}"
         )
         if self.state is ClassicGroupState.COMPLETING_REBALANCE:
@@ -158,7 +158,7 @@ class Group(WithOffsets):
         outcome.disarm(self._timer(GroupTimerKind.JOIN))
         for member in self.members:
             if not member.has_joined and member.instance_id is None:
-                outcome.tell(self.group_id, f"{member.member_id} has not joined again in time")
+                outcome.log(self.group_id, f"{member.member_id} has not joined again in time")
                 self.remove_member(member, outcome)
         if not self.members:
             outcome.records.append(self._next_empty_generation(turn.now_ms))

@@ -78,7 +78,7 @@ def sync_time_is_over(group: Group, turn: GroupTurn) -> None:
         return
     late = [member for member in group.members if member.member_id in group.unsynced]
     for member in late:
-        turn.outcome.tell(group.group_id, f"{member.member_id} has not synced in time")
+        turn.outcome.log(group.group_id, f"{member.member_id} has not synced in time")
         group.remove_member(member, turn.outcome)
     if late:
         group.rebalance("members have not synced in time", turn)

@@ -1,4 +1,4 @@
-"""The positions of a group: one for each partition that it has committed.
+"""The committed offsets of a group: one for each partition that it has committed.
 
 Hard state, changed by `apply` alone. Who may commit is for `commits`, what is too old for `expiry`.
 A rule.
@@ -16,7 +16,7 @@ _NOTHING: Mapping[int, CommittedOffset] = MappingProxyType({})
 
 
 class OffsetTable:
-    """By topic, then by partition; a topic without positions is not in it."""
+    """By topic, then by partition; a topic without committed offsets is not in it."""
 
     __slots__ = ("_by_topic",)
 

@@ -35,14 +35,14 @@ class Disarm(NamedTuple):
     timer: GroupTimer
 
 
-class Tell(NamedTuple):
+class LogMessage(NamedTuple):
     """A message for the log: why a group rebalanced, who was lost."""
 
     group_id: str
     message: str
 
 
-Effect: TypeAlias = Arm | Disarm | Tell
+Effect: TypeAlias = Arm | Disarm | LogMessage
 
 
 class OffsetsTransaction(NamedTuple):
@@ -73,8 +73,8 @@ class Outcome:
     def disarm(self, timer: GroupTimer) -> None:
         self.effects.append(Disarm(timer))
 
-    def tell(self, group_id: str, message: str) -> None:
-        self.effects.append(Tell(group_id, message))
+    def log(self, group_id: str, message: str) -> None:
+        self.effects.append(LogMessage(group_id, message))
 
     @property
     def must_be_logged(self) -> bool:

@@ -54,7 +54,7 @@ class Checkpoint:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise StartupError(self._tell_runner()) from None
+                raise StartupError(self._describe_runner()) from None
             file.truncate(0)
             file.write(str(os.getpid()))
             file.flush()
@@ -77,7 +77,7 @@ class Checkpoint:
                 return int(file.read() or 0)
         return None
 
-    def _tell_runner(self) -> str:
+    def _describe_runner(self) -> str:
         runner = find_text(self.folder / _LOCK) or "unknown"
         return (
             f"the pipeline with the checkpoint {self.folder} is running already, in process "

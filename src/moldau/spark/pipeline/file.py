@@ -27,7 +27,7 @@ def load_pipeline(path: Path) -> Pipeline:
         document, default_name=path.stem, folder=str(folder), option_fault=_find_option_fault
     )
     if isinstance(read, tuple):
-        raise ConfigurationError(_tell(path, read))
+        raise ConfigurationError(_describe(path, read))
     return dataclasses.replace(
         read,
         checkpoint=str(folder / read.checkpoint),
@@ -35,7 +35,7 @@ def load_pipeline(path: Path) -> Pipeline:
     )
 
 
-def _tell(path: Path, messages: tuple[str, ...]) -> str:
+def _describe(path: Path, messages: tuple[str, ...]) -> str:
     if len(messages) == 1:
         return f"{path}: {messages[0]}"
     return "\n  ".join([f"{path} has {len(messages)} faults:", *messages])

@@ -19,7 +19,7 @@ from moldau.errors import InvariantViolation
 from moldau.spark.pipeline.lake_state import LakeState, Staging
 from moldau.spark.pipeline.model import LakeSink
 from moldau.spark.pipeline.parquet_lake import Loaded, ParquetLake
-from moldau.spark.pipeline.rules.lake import count_late, find_end
+from moldau.spark.pipeline.rules.lake import count_late, plan_end
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -113,7 +113,7 @@ class LakeLoader:
         now = self._now()
         late_after = timedelta(milliseconds=self._sink.late_after_ms)
         closed = [
-            one for one in folders if (end := find_end(one)) is not None and end + late_after < now
+            one for one in folders if (end := plan_end(one)) is not None and end + late_after < now
         ]
         fewer = self._lake.compact(closed, is_closed=True) if closed else 0
         still_open = set(folders) - set(closed)

@@ -37,8 +37,8 @@ def check_columns(types: Mapping[str, str], topic: str | None) -> WriteColumns:
     """What will be written; raises ConfigurationError with the column and the remedy."""
     if "value" not in types:
         raise ConfigurationError(
-            f"a column 'value' is needed, there {_tell(types)}; make it of the others, for example "
-            "with to_json(struct(*)) AS value"
+            f"a column 'value' is needed, there {_describe(types)}; make it of the others, for "
+            "example with to_json(struct(*)) AS value"
         )
     for name, allowed in _TYPES.items():
         found = types.get(name)
@@ -50,7 +50,7 @@ def check_columns(types: Mapping[str, str], topic: str | None) -> WriteColumns:
     if topic is None and "topic" not in types:
         raise ConfigurationError(
             'nothing says which topic to write to: give .option("topic", ...), or a column '
-            f"'topic'; there {_tell(types)}"
+            f"'topic'; there {_describe(types)}"
         )
     return WriteColumns(
         topic=topic,
@@ -69,7 +69,7 @@ def refuse_null_topic(count: int) -> None:
         )
 
 
-def _tell(types: Mapping[str, str]) -> str:
+def _describe(types: Mapping[str, str]) -> str:
     if not types:
         return "are no columns"
     return f"{'is' if len(types) == 1 else 'are'} {', '.join(types)}"

@@ -57,14 +57,14 @@ def explain_failure(name: str, text: str) -> str:
     raised = list(_RAISED.finditer(text)) if "Traceback (most recent call last)" in text else []
     if raised:
         own = [one for one in raised if _is_own(one)]
-        return f"{name} failed: {_tell_raised((own or raised)[-1])}"
+        return f"{name} failed: {_describe_raised((own or raised)[-1])}"
     body = _STREAM_HEAD.sub("", text.strip())
     lines = [line.strip() for line in body.splitlines() if line.strip()]
     first = next((line for line in lines if not line.startswith(("at ", "==", "File "))), "")
     return f"{name} failed: {_shorten(first) or 'Spark does not say why'}"
 
 
-def _tell_raised(found: re.Match[str]) -> str:
+def _describe_raised(found: re.Match[str]) -> str:
     """What Moldau raises is a message; of others, the kind of the error is a part of it."""
     return _shorten(found["said"] if _is_own(found) else f"{found['kind']}: {found['said']}")
 

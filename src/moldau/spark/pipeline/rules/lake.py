@@ -191,11 +191,11 @@ def count_late(rows_by_folder: Mapping[str, int], *, now: datetime, late_after: 
     return sum(
         rows
         for folder, rows in rows_by_folder.items()
-        if (end := find_end(folder)) is not None and end + late_after < now
+        if (end := plan_end(folder)) is not None and end + late_after < now
     )
 
 
-def find_end(folder: str) -> datetime | None:
+def plan_end(folder: str) -> datetime | None:
     """When the day or hour of a folder was over; None when it names none."""
     values = dict(part.split("=", 1) for part in folder.split("/") if "=" in part)
     try:

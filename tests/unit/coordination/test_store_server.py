@@ -16,7 +16,7 @@ import pytest
 from moldau.clock import SystemClock
 from moldau.coordination.embedded import MEMORY, EmbeddedStore
 from moldau.coordination.port import SessionExpiredError, StoreLostError
-from moldau.coordination.store_client import SocketConnection, SocketConnector
+from moldau.coordination.store_client import SocketConnector, StoreSocketConnection
 from moldau.coordination.store_listener import listening_beside
 from moldau.coordination.store_server import StoreServer
 from moldau.coordination.store_session import StoreSession
@@ -35,13 +35,13 @@ class Stage:
         self.path = path
         self.gone = asyncio.Event()
         self.is_cut = False  # no connection is to be had
-        self.connections: list[SocketConnection | None] = []
+        self.connections: list[StoreSocketConnection | None] = []
         self._sessions: list[StoreSession] = []
 
     async def connect(self, process_id: int = 0, timeout: float = TIMEOUT) -> StoreSession:
         connector = SocketConnector(str(self.path), self.gone.set)
 
-        def note(*arguments: Any) -> SocketConnection | None:
+        def note(*arguments: Any) -> StoreSocketConnection | None:
             if self.is_cut:
                 return None
             self.connections.append(connector(*arguments))

@@ -220,7 +220,7 @@ class FailsOnce:
     ("owner", "method"),
     [
         (Controller, "_do_with_retries"),
-        (GroupCoordinator, "_tell_all"),
+        (GroupCoordinator, "_send_to_all"),
     ],
     ids=["controller", "expiry of offsets"],
 )

@@ -8,6 +8,7 @@
     shape           neutral values into the classes of one version
     produce_frame   Produce, by hand, without copying record bytes
     fetch_frame     Fetch, by hand, without copying record bytes
+    quick_frames    what nearly all of these look like, read in C where it was built
 
 Nothing here opens a socket or decides anything. Importing the package loads none of kio's API
 modules; each is loaded when its first message arrives.

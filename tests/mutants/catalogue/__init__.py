@@ -7,6 +7,7 @@ from typing import Final
 from mutants.catalogue import (
     clients,
     cluster,
+    connections,
     deletion,
     groups,
     partition_transactions,
@@ -22,6 +23,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *replication.MUTANTS,
     *replicas.MUTANTS,
     *sessions.MUTANTS,
+    *connections.MUTANTS,
     *cluster.MUTANTS,
     *deletion.MUTANTS,
     *storage.MUTANTS,

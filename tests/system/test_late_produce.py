@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -103,8 +104,9 @@ class Stage:
         return answers[-1].producer_id, answers[-1].producer_epoch
 
     def produce_request(self, value: bytes, version: int, sequence: int = 0) -> Any:
+        now_ms = int(time.time() * 1000)  # with that of the markers in one segment
         batch = build_batch(
-            [(1_700_000_000_000, None, value, ())],
+            [(now_ms, None, value, ())],
             producer_id=self.producer_id,
             producer_epoch=self.epoch,
             base_sequence=sequence,

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from moldau.client.blocking_consumer import Consumer, SimpleConsumer
     from moldau.client.blocking_producer import Producer
     from moldau.client.consumer import AsyncConsumer
-    from moldau.client.group_values import GroupOffset
+    from moldau.client.group_values import ConsumerGroupMetadata, GroupOffset
     from moldau.client.producer import AsyncProducer
     from moldau.client.producer_values import (
         Interceptor,
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from moldau.client.read_table import read_batches, read_table
     from moldau.client.rules.consumer_record import ConsumerRecord
     from moldau.client.simple_consumer import AsyncSimpleConsumer
+    from moldau.client.transform import transform
     from moldau.model import TopicPartition
     from moldau.records.record import NewRecord, Record
 
@@ -33,6 +34,7 @@ __all__ = (
     "AsyncProducer",
     "AsyncSimpleConsumer",
     "Consumer",
+    "ConsumerGroupMetadata",
     "ConsumerRecord",
     "GroupOffset",
     "Interceptor",
@@ -47,6 +49,7 @@ __all__ = (
     "TopicPartition",
     "read_batches",
     "read_table",
+    "transform",
 )
 
 _HOMES = {
@@ -56,6 +59,7 @@ _HOMES = {
     "AsyncProducer": "moldau.client.producer",
     "AsyncSimpleConsumer": "moldau.client.simple_consumer",
     "Consumer": "moldau.client.blocking_consumer",
+    "ConsumerGroupMetadata": "moldau.client.group_values",
     "ConsumerRecord": "moldau.client.rules.consumer_record",
     "GroupOffset": "moldau.client.group_values",
     "Interceptor": "moldau.client.producer_values",
@@ -70,6 +74,7 @@ _HOMES = {
     "TopicPartition": "moldau.model",
     "read_batches": "moldau.client.read_table",
     "read_table": "moldau.client.read_table",
+    "transform": "moldau.client.transform",
 }
 
 

@@ -335,6 +335,12 @@ class TransactionalIdAuthorizationError(KafkaError):
     code = ErrorCode.transactional_id_authorization_failed
 
 
+class ProducerFencedError(KafkaError):
+    """Another producer has the transactional id now."""
+
+    code = ErrorCode.producer_fenced
+
+
 class TransactionCoordinatorFencedError(KafkaError):
     """A marker comes from a transaction coordinator that has been replaced."""
 
@@ -479,6 +485,14 @@ class CoordinatorLoadInProgressError(KafkaError):
 
 class RecordTooLargeError(BatchTooLargeError):
     """A record has more bytes than the producer may send (`max.request.size`)."""
+
+
+class TransactionStateError(ClientError):
+    """The producer is not where this is possible: outside a transaction, or within one."""
+
+
+class TransactionAbortedError(ClientError):
+    """The transaction was aborted, or can only be aborted: nothing of it counts."""
 
 
 class ClosedClientError(ClientError):

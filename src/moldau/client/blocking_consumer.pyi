@@ -11,7 +11,7 @@ from datetime import datetime
 from moldau.client.blocking_face import BlockingFace
 from moldau.client.blocking_streams import ConsumerFace
 from moldau.client.consumer import Some
-from moldau.client.group_values import GroupOffset
+from moldau.client.group_values import ConsumerGroupMetadata, GroupOffset
 from moldau.client.rules.assignors import Assignor
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.client.rules.delivery import Deserializer
@@ -119,6 +119,10 @@ class Consumer(ConsumerFace):
 
     def end_offsets(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
         """The offsets behind the last records (that are committed, with read_committed)."""
+
+    @property
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """As whom this consumer commits now: for `send_offsets` of a producer's transaction."""
 
     def committed(self, partitions: Some = None) -> Mapping[TopicPartition, GroupOffset | None]:
         """What the group has committed; None where it has nothing."""

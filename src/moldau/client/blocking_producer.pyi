@@ -7,6 +7,8 @@ Written by `make stubs`.
 
 from collections.abc import Sequence
 
+from moldau.client.consumer_setup import GivenOffsets
+from moldau.client.group_values import ConsumerGroupMetadata
 from moldau.client.intake import CustomPartitioner
 from moldau.client.producer_face import ProducerFace
 from moldau.client.producer_values import Interceptor
@@ -34,6 +36,26 @@ class Producer(ProducerFace):
         interceptors: Sequence[Interceptor] = (),
         **options: object,
     ) -> None: ...
+    def begin_transaction(self) -> None:
+        """Open a transaction; see `transaction`, which also ends it.
+
+        The first one asks for the producer id: from then on whoever had the transactional id
+        before can do nothing any more, and what it left open is aborted.
+        """
+
+    def commit_transaction(self) -> None:
+        """Send everything, and have all of the transaction count, or raise why it does not."""
+
+    def abort_transaction(self) -> None:
+        """Have nothing of the transaction count; what was not sent yet is not sent."""
+
+    def send_offsets(self, offsets: GivenOffsets, group: str | ConsumerGroupMetadata) -> None:
+        """Have a group's offsets committed with the transaction: behind these records, or these.
+
+        `group` is the `group_metadata` of the consumer that has read the records, so that one
+        that has lost its place in the group cannot commit any more.
+        """
+
     def partition_count(self, topic: str) -> int:
         """How many partitions the topic has; it is made if that is allowed and it is missing."""
 

@@ -15,7 +15,7 @@ import asyncio
 import errno
 import os
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -86,6 +86,7 @@ class BrokerConnection:
     ) -> None:
         self.address = address
         self.versions: BrokerVersions = {}
+        self.features: Mapping[str, int] = {}  # finalized in the cluster, with their levels
         self._channel = channel
         self._clock = clock
         self._settings = settings
@@ -166,6 +167,8 @@ class BrokerConnection:
         self.versions = {
             row.api_key: VersionRange(row.min_version, row.max_version) for row in served.api_keys
         }
+        finalized = getattr(served, "finalized_features", ())  # from version 3 on
+        self.features = {row.name: row.max_version_level for row in finalized}
 
     async def _ask_versions(self, version: int) -> Response:
         values = {

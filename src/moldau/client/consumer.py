@@ -25,7 +25,7 @@ from moldau.client.consumer_setup import (
     read_offsets,
     read_time_ms,
 )
-from moldau.client.group_values import GroupOffset
+from moldau.client.group_values import ConsumerGroupMetadata, GroupOffset
 from moldau.client.rules.assignors import Assignor
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.client.rules.consumer_record import ConsumerRecord
@@ -390,6 +390,11 @@ class AsyncConsumer(AsyncRecords):
         """Have the group begin here next time: behind all records that were given, behind these
         records, or at these offsets."""
         await self._core.commit(read_offsets(offsets), timeout_seconds)
+
+    @property
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """As whom this consumer commits now: for `send_offsets` of a producer's transaction."""
+        return self._core.group_metadata()
 
     async def committed(
         self, partitions: Some = None

@@ -21,7 +21,7 @@ from moldau.client.cluster_client import ClusterClient
 from moldau.client.connection_pool import ConnectionPool
 from moldau.client.consumer_coordinator import Coordinator
 from moldau.client.consumer_fetching import Fetching
-from moldau.client.group_values import GroupOffset
+from moldau.client.group_values import ConsumerGroupMetadata, GroupOffset
 from moldau.client.news import News
 from moldau.client.option_settings import client_settings
 from moldau.client.rules.addresses import parse_bootstrap
@@ -378,6 +378,17 @@ class ConsumerCore:
             done.set_result(None)
         else:
             done.set_exception(failure)
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """As whom this consumer commits."""
+        membership = self._machine.require_membership()
+        generation_id, member_id, instance_id = membership.identity
+        return ConsumerGroupMetadata(
+            group_id=membership.group_id,
+            generation_id=generation_id,
+            member_id=member_id,
+            instance_id=instance_id,
+        )
 
     def given_offsets(self) -> dict[TopicPartition, GroupOffset]:
         """Behind all that the program was given."""

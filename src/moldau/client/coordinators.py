@@ -42,7 +42,7 @@ async def find_coordinator(client: ClusterClient, group_id: str) -> Broker:
     """The broker that looks after a group; asks again while there is none."""
 
     async def find() -> Broker:
-        return await _require_coordinator(client, group_id)
+        return await find_coordinator_once(client, group_id)
 
     return await client.retry(find, refresh=())
 
@@ -55,7 +55,7 @@ async def ask_coordinator(client: ClusterClient, group_id: str, ask: AskAboutOne
     """Ask a group's coordinator, wherever it is; `ask` raises when it was the wrong one."""
 
     async def find_and_ask() -> T:
-        broker = await _require_coordinator(client, group_id)
+        broker = await find_coordinator_once(client, group_id)
         return await ask(await client.connect_to_broker(broker.id))
 
     return await client.retry(find_and_ask, refresh=())
@@ -96,8 +96,11 @@ async def _connect_and_ask(
     return await ask(broker, await client.connect_to_broker(broker.id), group_ids)
 
 
-async def _require_coordinator(client: ClusterClient, group_id: str) -> Broker:
-    found = (await _find_coordinators(client, (group_id,)))[group_id]
+async def find_coordinator_once(
+    client: ClusterClient, key: str, key_type: int = GROUP_KEY
+) -> Broker:
+    """The broker that looks after a group or a transactional id; raises if there is none now."""
+    found = (await _find_coordinators(client, (key,), key_type))[key]
     if isinstance(found, KafkaError):
         raise found
     return found

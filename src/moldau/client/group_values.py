@@ -72,6 +72,16 @@ class GroupOffset:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerGroupMetadata:
+    """As whom a consumer commits, and for which group; without a generation, as nobody's member."""
+
+    group_id: str
+    generation_id: int = -1
+    member_id: str = ""
+    instance_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLag:
     """How far a committed offset is behind the end of its partition.
 

@@ -89,7 +89,8 @@ class Intake:
         max_block_seconds: float,
     ) -> None:
         self.lock = threading.Lock()
-        self.refusal: MoldauError | None = None  # why nothing is taken any more
+        self.refusal: MoldauError | None = None  # why nothing is taken, at the moment or any more
+        self._is_final = False  # and nothing ever will be
         self._machine = machine
         self._preparer = preparer
         self._choose_partition = choose_partition
@@ -338,8 +339,14 @@ class Intake:
     def refuse(self, reason: MoldauError) -> None:
         """Take nothing any more; the first reason counts."""
         with self.lock:
-            if self.refusal is None:
+            if not self._is_final:
                 self.refusal = reason
+                self._is_final = True
+
+    def refuse_for_now(self, reason: MoldauError | None) -> None:
+        """Take nothing until told otherwise: by None. Called with the lock."""
+        if not self._is_final:
+            self.refusal = reason
 
     def on_fork(self, reason: MoldauError) -> None:
         """In a child process: a thread that is not here may hold the lock for ever."""

@@ -3,24 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from random import Random
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Final, Self
 
 from moldau.client.batch_promises import AsyncPromise, BatchPromise
+from moldau.client.group_values import ConsumerGroupMetadata
 from moldau.client.intake import CustomPartitioner, NotPlacedError, Place, Placed
 from moldau.client.producer_core import ProducerCore
 from moldau.client.producer_values import Interceptor, RecordMetadata, RecordRange
 from moldau.client.record_futures import ranges_of, when_all_are_kept
 from moldau.client.record_preparer import GivenHeaders, RecordPreparer, Serializer
+from moldau.client.rules.producer_instructions import GroupOffsets
+from moldau.client.rules.producer_transaction import TransactionCall
 from moldau.client.rules.topic_target import TopicTarget
-from moldau.clock import Clock, SystemClock
+from moldau.clock import Clock, SystemClock, finish_within
 from moldau.config.client_options import ProducerOptions
-from moldau.errors import ClosedClientError, MoldauError
+from moldau.errors import (
+    ClientError,
+    ClosedClientError,
+    KafkaError,
+    MoldauError,
+    ProducerFencedError,
+    TransactionAbortedError,
+)
 from moldau.model import TopicPartition
 from moldau.net.port import Network
 from moldau.workers import ThreadWorkers, Workers
+
+if TYPE_CHECKING:
+    from moldau.client.consumer_setup import GivenOffsets
+
+_ABORT_SECONDS: Final = 10.0
 
 
 class AsyncProducer:
@@ -174,6 +191,76 @@ class AsyncProducer:
         when_all_are_kept(placed, finish)
         return future
 
+    # Transactions
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Self]:
+        """What is sent within counts as a whole, or not at all.
+
+            async with producer.transaction():
+                await producer.send("clicks", b"value")
+
+        It is committed at the end of the block, and aborted when the block raises. Readers with
+        `isolation_level="read_committed"` see its records when it is committed, others at once.
+        Raises ProducerFencedError when another producer has the transactional id, and
+        TransactionAbortedError when something was not delivered: then nothing of it counts, and
+        its work can be done again.
+        """
+        await self.begin_transaction()
+        try:
+            yield self
+            if self._core.is_in_transaction:
+                await self.commit_transaction()
+        except BaseException as error:
+            await self._abort_after(error)
+            raise
+
+    async def _abort_after(self, error: BaseException) -> None:
+        """Abort what failed. The first reason counts, unless it only says that there is another."""
+        if not self._core.is_in_transaction:
+            return
+        try:
+            await self.abort_transaction()
+        except ProducerFencedError as fenced:
+            if isinstance(error, TransactionAbortedError):
+                raise fenced from error
+        except (KafkaError, ClientError):
+            return
+
+    async def begin_transaction(self) -> None:
+        """Open a transaction; see `transaction`, which also ends it.
+
+        The first one asks for the producer id: from then on whoever had the transactional id
+        before can do nothing any more, and what it left open is aborted.
+        """
+        self._begin()
+        await self._core.begin_transaction()
+
+    async def commit_transaction(self) -> None:
+        """Send everything, and have all of the transaction count, or raise why it does not."""
+        self._begin()
+        await self._core.call_about_transaction(TransactionCall.COMMIT)
+
+    async def abort_transaction(self) -> None:
+        """Have nothing of the transaction count; what was not sent yet is not sent."""
+        self._begin()
+        await self._core.call_about_transaction(TransactionCall.ABORT)
+
+    async def send_offsets(self, offsets: GivenOffsets, group: str | ConsumerGroupMetadata) -> None:
+        """Have a group's offsets committed with the transaction: behind these records, or these.
+
+        `group` is the `group_metadata` of the consumer that has read the records, so that one
+        that has lost its place in the group cannot commit any more.
+        """
+        from moldau.client.consumer_setup import read_offsets
+
+        read = read_offsets(offsets)
+        if not read:
+            return
+        by_whom = ConsumerGroupMetadata(group_id=group) if isinstance(group, str) else group
+        self._begin()
+        await self._core.send_offsets(GroupOffsets(by_whom, read))
+
     # Waiting
 
     async def partition_count(self, topic: str) -> int:
@@ -197,6 +284,10 @@ class AsyncProducer:
             return
         self._is_closed = True
         self._begin()
+        if self._core.is_in_transaction:
+            with contextlib.suppress(KafkaError, ClientError, TimeoutError):
+                seconds = _ABORT_SECONDS if timeout_seconds is None else timeout_seconds
+                await finish_within(self.abort_transaction(), self._core.clock, seconds)
         await self._core.close(timeout_seconds)
         if self._workers is not None:
             self._workers.close()

@@ -20,25 +20,35 @@ from moldau.client.cluster_client import ClusterClient
 from moldau.client.intake import CustomPartitioner, Intake
 from moldau.client.option_settings import client_settings
 from moldau.client.outages import PartitionOutages
-from moldau.client.producer_coordinator import ask_identity
+from moldau.client.producer_coordinator import (
+    LAST_PRODUCE_BEFORE_VERSION_2,
+    ProducerCoordinator,
+    ask_identity,
+)
 from moldau.client.producer_sending import Answered, Sending
 from moldau.client.record_preparer import RecordPreparer
 from moldau.client.rules.partition_queue import NEVER
 from moldau.client.rules.producer_batches import MakePromise, ProducerBatch
 from moldau.client.rules.producer_instructions import (
+    AskCoordinator,
     AskIdentity,
+    AskProducerId,
     Delivered,
     Divided,
     Finish,
+    FinishCall,
     FinishFlush,
+    GroupOffsets,
     Instruction,
     NotDelivered,
     RefreshTopics,
     ReportRefusal,
     ReportSuccess,
     Send,
+    TransactionRequest,
 )
 from moldau.client.rules.producer_machine import ProducerMachine, ProducerSettings
+from moldau.client.rules.producer_transaction import TransactionCall
 from moldau.client.rules.retries import may_retry
 from moldau.client.rules.topic_target import (
     Partitioner,
@@ -57,6 +67,7 @@ from moldau.errors import (
     InvariantViolation,
     KafkaError,
     MoldauError,
+    TransactionAbortedError,
     UnknownTopicError,
 )
 from moldau.net.port import Network
@@ -119,6 +130,8 @@ class ProducerCore:
         )
         self._tasks = TaskSupervisor(self._on_task_failure)
         self._sending = Sending(self._client, options, workers, self._tasks, self._on_answers)
+        self._coordinator = ProducerCoordinator(self._client, options.transaction_timeout_ms)
+        self._calls: dict[int, asyncio.Future[None]] = {}  # about transactions, that are waited for
         self._outages = PartitionOutages()
         self._learning: dict[str, asyncio.Task[TopicTarget[BatchPromise]]] = {}
         self._flushes: dict[int, asyncio.Future[None]] = {}
@@ -160,6 +173,7 @@ class ProducerCore:
             now = self.clock.monotonic()
             with self.intake.lock:
                 turn = self._machine.end_turn(now, self._client.metadata.current)
+                self.intake.refuse_for_now(self._machine.refusal)
             for instruction in turn.instructions:
                 self._perform(instruction, now)
             self._arm(turn.wake_at)
@@ -178,6 +192,10 @@ class ProducerCore:
                 self._tasks.spawn("metadata of the producer", self._refresh(tuple(topics)))
             case AskIdentity():
                 self._tasks.spawn("producer id", self._ask_identity())
+            case AskCoordinator(request):
+                self._tasks.spawn("the transaction", self._ask_coordinator(request))
+            case FinishCall(call_id, failure):
+                self._finish_call(call_id, failure)
             case ReportRefusal(partition, error):
                 self._outages.on_refusal(partition, error, now)
             case ReportSuccess(partition):
@@ -191,7 +209,9 @@ class ProducerCore:
         outcome: Delivered | NotDelivered | Divided[BatchPromise],
     ) -> None:
         if isinstance(outcome, NotDelivered):
-            _log.warning(
+            is_wanted = isinstance(outcome.error, TransactionAbortedError)
+            _log.log(
+                logging.INFO if is_wanted else logging.WARNING,
                 "a batch (records: %d) for %s was not delivered: %s",
                 len(batch),
                 batch.partition,
@@ -241,6 +261,21 @@ class ProducerCore:
         with self._turn() as machine:
             machine.identity_given(identity)
 
+    async def _ask_coordinator(self, request: TransactionRequest) -> None:
+        try:
+            granted = await self._coordinator.ask(request)
+        except (KafkaError, ClientError) as error:
+            with self._turn() as machine:
+                machine.refused(error, self.clock.monotonic())
+            return
+        with self._turn() as machine:
+            if isinstance(request, AskProducerId) and granted.identity is not None:
+                is_new = granted.is_version_2
+                self._sending.limit_version(None if is_new else LAST_PRODUCE_BEFORE_VERSION_2)
+                machine.initialized(granted.identity, is_version_2=is_new)
+            else:
+                machine.granted(granted.identity)
+
     async def _refresh(self, topics: Sequence[str]) -> None:
         try:
             found = await self._client.metadata.refresh(topics, may_create=True)
@@ -280,6 +315,47 @@ class ProducerCore:
                 f"{error}; send waits {self._max_block_seconds:g} seconds for one (max.block.ms): "
                 "start it, or give the producer another address"
             ) from error
+
+    # Transactions
+
+    @property
+    def is_in_transaction(self) -> bool:
+        transactions = self._machine.transactions
+        return transactions is not None and transactions.is_abortable
+
+    async def begin_transaction(self) -> None:
+        """Open one, with a producer id that is asked for before the first."""
+        await self.call_about_transaction(TransactionCall.INITIALIZE)
+        with self._turn() as machine:
+            machine.begin_transaction()
+
+    async def call_about_transaction(self, call: TransactionCall) -> None:
+        """Have something done about the transaction, and wait for it; raises how it failed."""
+        with self.intake.lock:
+            call_id = self._machine.begin_call(call)
+        await self._wait_for_call(call_id)
+
+    async def send_offsets(self, offsets: GroupOffsets) -> None:
+        with self.intake.lock:
+            call_id = self._machine.send_offsets(offsets)
+        await self._wait_for_call(call_id)
+
+    async def _wait_for_call(self, call_id: int) -> None:
+        done = self._calls[call_id] = asyncio.get_running_loop().create_future()
+        self.end_turn()
+        try:
+            await asyncio.shield(done)
+        finally:
+            del self._calls[call_id]
+
+    def _finish_call(self, call_id: int, failure: MoldauError | None) -> None:
+        done = self._calls.get(call_id)
+        if done is None or done.done():
+            return
+        if failure is None:
+            done.set_result(None)
+        else:
+            done.set_exception(failure)
 
     # Waiting
 
@@ -406,6 +482,7 @@ def _machine_settings(options: ProducerOptions) -> ProducerSettings:
         most_in_flight=in_flight,
         metadata_max_age_seconds=options.metadata_max_age_ms / 1000,
         is_idempotent=options.enable_idempotence,
+        transactional_id=options.transactional_id,
         ignores_keys=options.partitioner_ignore_keys,
     )
 
@@ -414,6 +491,7 @@ def _retry_policy(options: ProducerOptions) -> RetryPolicy:
     return RetryPolicy(
         retries=options.retries,
         is_idempotent=options.enable_idempotence,
+        is_transactional=options.transactional_id is not None,
         retries_lost_requests=options.acks != ACKS_NONE,
     )
 

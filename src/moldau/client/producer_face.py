@@ -7,8 +7,9 @@ thread waits only where it has to: for a topic that is new, for memory, or for a
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, TypeVar, cast
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, Self, TypeVar, cast
 
 from moldau.client.batch_promises import BatchPromise, SharedPromise
 from moldau.client.blocking_face import BlockingFace
@@ -104,6 +105,29 @@ class ProducerFace(BlockingFace):
                 )
             )
         )
+
+    @contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """What is sent within counts as a whole, or not at all.
+
+            with producer.transaction():
+                producer.send("clicks", b"value")
+
+        It is committed at the end of the block, and aborted when the block raises. Readers with
+        `isolation_level="read_committed"` see its records when it is committed, others at once.
+        Raises ProducerFencedError when another producer has the transactional id, and
+        TransactionAbortedError when something was not delivered: then nothing of it counts, and
+        its work can be done again.
+        """
+        inner = self._inner
+        self._run(inner.begin_transaction())
+        try:
+            yield self
+            if self._core.is_in_transaction:
+                self._run(inner.commit_transaction())
+        except BaseException as error:
+            self._run(inner._abort_after(error))
+            raise
 
     def close(self, timeout_seconds: float | None = None) -> None:
         """Send everything, then end; what is not confirmed in time fails. A second call does

@@ -70,6 +70,10 @@ class Sending:
         self._on_answers = on_answers
         self._links: dict[int, BrokerLink] = {}
 
+    def limit_version(self, last_version: int | None) -> None:
+        """Send no later version from now on."""
+        self._exchange.last_version = last_version
+
     def send(self, broker_id: int, batches: Sequence[Batch]) -> None:
         link = self._links.get(broker_id)
         if link is None:
@@ -177,13 +181,15 @@ class ProduceExchange:
         self._timeout_ms = options.request_timeout_ms
         self._codec = Codec.parse(options.compression_type)
         self._level = options.compression_level
+        self._transactional_id = options.transactional_id
+        self.last_version: int | None = None  # that may be sent; None for the last that is known
 
     @property
     def compresses(self) -> bool:
         return self._codec is not Codec.NONE
 
     def choose_version(self, connection: BrokerConnection) -> int:
-        version = connection.choose_version(PRODUCE)
+        version = connection.choose_version(PRODUCE, at_most=self.last_version)
         if self._codec is Codec.ZSTD and version < _FIRST_WITH_ZSTD:
             raise UnsupportedVersionError(f"{connection.address} is too old for zstd batches")
         return version
@@ -203,12 +209,15 @@ class ProduceExchange:
             producer_id=NO_PRODUCER_ID if identity is None else identity.id,
             producer_epoch=NO_PRODUCER_EPOCH if identity is None else identity.epoch,
             base_sequence=NO_SEQUENCE if sequence is None else sequence,
+            transactional=self._transactional_id is not None,
         )
 
     def request_body(self, version: int, batches: Sequence[Batch]) -> list[Buffer]:
         """A request with these batches, which are encoded."""
         topics = group_by_topic((*batch.partition, batch.encoded or b"") for batch in batches)
-        return encode_produce_request(version, self.acks, self._timeout_ms, topics)
+        return encode_produce_request(
+            version, self.acks, self._timeout_ms, topics, self._transactional_id
+        )
 
     def read(self, version: int, answer: Response, batches: Sequence[Batch]) -> Exchanged:
         """What the response says; of a batch that it does not mention the answer is lost."""

@@ -264,19 +264,30 @@ class ProducerOptions(ClientOptions):
         "Whether records with a key are spread like records without one.",
     )
     transactional_id = optional(
-        "transactional.id", STRING, "The name of a transactional producer; not served yet."
+        "transactional.id",
+        STRING,
+        "The name of a producer that sends in transactions. Whoever begins with the same name next "
+        "takes over: what this one left open is aborted, and it can do nothing any more. Needs "
+        "idempotence.",
+    )
+    transaction_timeout_ms = option(
+        "transaction.timeout.ms",
+        INT,
+        MINUTE_MS,
+        "How long a transaction may be open before the coordinator aborts it. Brokers have a "
+        "limit, transaction.max.timeout.ms.",
+        at_least(1),
     )
 
     @classmethod
     def read(cls, keywords: Mapping[str, object]) -> Self:
         """Take keyword arguments; contradictions between options are refused, too."""
         options = super().read(keywords)
-        if options.transactional_id is not None:
-            _refuse(
-                "transactional_id: this version of Moldau has no transactions; without it the "
-                "producer is idempotent, which already keeps retries from writing twice"
-            )
-        return options._with_times_settled()._with_idempotence_settled()
+        settled = options._with_times_settled()._with_idempotence_settled()
+        if settled.transactional_id is not None and not settled.enable_idempotence:
+            conflict = options._find_idempotence_conflict() or "needs enable.idempotence"
+            _refuse(f"transactional.id {conflict}")
+        return settled
 
     def _with_times_settled(self) -> Self:
         """Delivery lasts at least as long as lingering and one request; defaults give way."""

@@ -96,9 +96,12 @@ def test_times_that_contradict_each_other_are_refused(keywords: dict[str, object
         ProducerOptions.read(keywords)
 
 
-def test_transactions_are_refused_in_a_clear_message() -> None:
-    with pytest.raises(ConfigurationError, match="has no transactions"):
-        ProducerOptions.read({"transactional_id": "mine"})
+def test_transactions_need_idempotence() -> None:
+    assert ProducerOptions.read({"transactional_id": "mine"}).enable_idempotence
+    with pytest.raises(ConfigurationError, match=r"transactional\.id needs acks=all, not 1"):
+        ProducerOptions.read({"transactional_id": "mine", "acks": 1})
+    with pytest.raises(ConfigurationError, match=r"transactional\.id needs enable\.idempotence"):
+        ProducerOptions.read({"transactional_id": "mine", "enable_idempotence": False})
 
 
 @pytest.mark.parametrize(

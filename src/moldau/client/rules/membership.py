@@ -174,7 +174,7 @@ class Membership:
         self.generation_id = NO_GENERATION
         self.failure: Failure | None = None  # why it is over
         self._turn = turn
-        self._group_id = group_id
+        self.group_id = group_id
         self._settings = settings
         self._assignors = {assignor.name: assignor for assignor in assignors}
         self._is_cooperative = all(assignor.is_cooperative for assignor in assignors)
@@ -380,7 +380,7 @@ class Membership:
         self._last_assigned = tuple(sorted(self._assigned))
         self._last_generation_id = joined.generation_id
         self._turn.log(
-            f"member {self._member_id} of group {self._group_id}, generation "
+            f"member {self._member_id} of group {self.group_id}, generation "
             f"{joined.generation_id}: {', '.join(map(str, self._last_assigned)) or 'nothing'}"
         )
         self._move(State.RELEASING)
@@ -449,7 +449,7 @@ class Membership:
 
     def _lose(self, failure: Failure) -> None:
         """The group has forgotten this member; what it owned is others'."""
-        self._turn.log(f"group {self._group_id} has lost this member: {failure}")
+        self._turn.log(f"group {self.group_id} has lost this member: {failure}")
         self._heart += 1
         # An old generation may be of a member that the coordinator still knows by its id.
         is_old = isinstance(failure, KafkaError) and failure.code is ErrorCode.illegal_generation
@@ -502,7 +502,7 @@ class Membership:
     def _leave_for_slowness(self) -> None:
         self._turn.log(
             "the program asked for no records for more than max.poll.interval.ms="
-            f"{self._settings.max_poll_interval_ms}; leaving group {self._group_id}, until it does",
+            f"{self._settings.max_poll_interval_ms}; leaving group {self.group_id}, until it does",
             is_warning=True,
         )
         self._heart += 1

@@ -117,8 +117,15 @@ class PartitionQueue(Generic[P]):
         """Whether this identity is good for the next batch; if not, a new one is needed."""
         return not self._needs_restart or self._numbers.may_restart(newest)
 
-    def take(self, broker_id: int, newest: ProducerIdentity | None) -> ProducerBatch[P]:
-        """The oldest batch, to be sent to this broker; numbered when there is an identity."""
+    def take(
+        self, broker_id: int, newest: ProducerIdentity | None, *, follows: bool = False
+    ) -> ProducerBatch[P]:
+        """The oldest batch, to be sent to this broker; numbered when there is an identity.
+
+        One that `follows` has the identity that it is told, and no epoch of its own.
+        """
+        if follows and newest is not None:
+            self._numbers.follow(newest)
         if self._needs_restart and newest is not None:
             self._numbers.restart(self._numbered(), newest)
             self._needs_restart = False
@@ -209,6 +216,13 @@ class PartitionQueue(Generic[P]):
         while self.waiting and self.waiting[0].created_at <= created_before:
             expired.append(self._pop_oldest())
         return expired
+
+    def take_waiting(self) -> list[ProducerBatch[P]]:
+        """Those that are not under way, because they need not be sent any more."""
+        taken = list(self.waiting)
+        self.close_batch()
+        self.waiting.clear()
+        return taken
 
     def take_all(self) -> list[ProducerBatch[P]]:
         """Everything, because nothing can be sent any more."""

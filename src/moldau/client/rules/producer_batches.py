@@ -171,6 +171,13 @@ class PartitionNumbers:
         batch.number(self.identity, self.next_sequence)
         self.next_sequence = add_to_sequence(self.next_sequence, len(batch))
 
+    def follow(self, newest: ProducerIdentity) -> None:
+        """Have this identity from now on, numbered from 0 if it is another one."""
+        if self.identity is not None and self.identity != newest:
+            self.next_sequence = 0
+            self._is_known = False
+            self.identity = newest
+
     def may_restart(self, newest: ProducerIdentity) -> bool:
         """Whether a new epoch can begin; when they are used up, a new producer id is needed."""
         identity = self.identity

@@ -10,7 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeAlias
 
-from moldau.client.rules.producer_batches import P, ProducerBatch
+from moldau.client.group_values import ConsumerGroupMetadata, GroupOffset
+from moldau.client.rules.producer_batches import P, ProducerBatch, ProducerIdentity
 from moldau.errors import KafkaError, MoldauError
 from moldau.model import TopicPartition
 from moldau.model.protocol_numbers import NO_OFFSET, NO_TIMESTAMP
@@ -77,6 +78,68 @@ class AskIdentity(NamedTuple):
     """Ask for a producer id."""
 
 
+class GroupOffsets(NamedTuple):
+    """Offsets that a group commits within a transaction."""
+
+    group: ConsumerGroupMetadata
+    offsets: Mapping[TopicPartition, GroupOffset]
+
+
+class AskProducerId(NamedTuple):
+    """Ask the transaction coordinator for a producer id, or for a new epoch of this one."""
+
+    transactional_id: str
+    identity: ProducerIdentity | None
+
+
+class AskToAddPartitions(NamedTuple):
+    """Have partitions belong to the transaction (before version 2)."""
+
+    transactional_id: str
+    identity: ProducerIdentity
+    partitions: tuple[TopicPartition, ...]
+
+
+class AskToAddOffsets(NamedTuple):
+    """Have the offsets of a group belong to the transaction (before version 2)."""
+
+    transactional_id: str
+    identity: ProducerIdentity
+    group_id: str
+
+
+class AskToCommitOffsets(NamedTuple):
+    """Ask the group's coordinator to commit offsets when the transaction is committed."""
+
+    transactional_id: str
+    identity: ProducerIdentity
+    offsets: GroupOffsets
+
+
+class AskToEnd(NamedTuple):
+    transactional_id: str
+    identity: ProducerIdentity
+    is_commit: bool
+
+
+TransactionRequest: TypeAlias = (
+    AskProducerId | AskToAddPartitions | AskToAddOffsets | AskToCommitOffsets | AskToEnd
+)
+
+
+class AskCoordinator(NamedTuple):
+    """Ask a coordinator, once: it comes back as `initialized`, `granted` or `refused`."""
+
+    request: TransactionRequest
+
+
+class FinishCall(NamedTuple):
+    """How what the program asked of the transaction has ended."""
+
+    call_id: int
+    failure: MoldauError | None
+
+
 class FinishFlush(NamedTuple):
     """Everything that was collected when this flush began has come to its end."""
 
@@ -97,5 +160,13 @@ class ReportSuccess(NamedTuple):
 
 
 Instruction: TypeAlias = (
-    Send[P] | Finish[P] | RefreshTopics | AskIdentity | FinishFlush | ReportRefusal | ReportSuccess
+    Send[P]
+    | Finish[P]
+    | RefreshTopics
+    | AskIdentity
+    | AskCoordinator
+    | FinishCall
+    | FinishFlush
+    | ReportRefusal
+    | ReportSuccess
 )

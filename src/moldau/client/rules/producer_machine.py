@@ -42,11 +42,14 @@ from moldau.client.rules.producer_batches import (
     ProducerIdentity,
 )
 from moldau.client.rules.producer_instructions import (
+    AskCoordinator,
     AskIdentity,
     Delivered,
     Divided,
     Finish,
+    FinishCall,
     FinishFlush,
+    GroupOffsets,
     Instruction,
     NotDelivered,
     PartitionAnswer,
@@ -55,16 +58,23 @@ from moldau.client.rules.producer_instructions import (
     ReportSuccess,
     Send,
 )
+from moldau.client.rules.producer_transaction import (
+    ProducerTransactions,
+    TransactionCall,
+    TransactionPhase,
+)
 from moldau.client.rules.retries import Backoff, Chance
 from moldau.client.rules.topic_target import Partitioner, TopicTarget
 from moldau.client.rules.verdicts import NextStep, RetryPolicy, Verdict, judge, leaves_doubt
 from moldau.errors import (
     BatchTooLargeError,
+    ClientError,
     DeliveryTimeoutError,
     InvariantViolation,
     KafkaError,
     LeaderNotAvailableError,
     MoldauError,
+    TransactionStateError,
 )
 from moldau.model import TopicPartition
 from moldau.records.batch_header import HEADER_BYTES
@@ -108,6 +118,7 @@ class ProducerSettings:
     """Requests to one broker that may be unanswered at once."""
     metadata_max_age_seconds: float
     is_idempotent: bool
+    transactional_id: str | None = None
     ignores_keys: bool = False
 
 
@@ -148,6 +159,11 @@ class ProducerMachine(Generic[P]):
         self._paused_until: dict[int, float] = {}  # by broker, as they asked for it (KIP-219)
         self._troubled: set[TopicPartition] = set()  # refused, and not confirmed since
         self._is_asking_identity = False
+        self.transactions: ProducerTransactions | None = None
+        if settings.transactional_id is not None:
+            self.transactions = ProducerTransactions(settings.transactional_id, backoff, chance)
+        self._call: TransactionCall | None = None  # what the program waits for
+        self._call_id = 0
         self._metadata = MetadataNeed(settings.metadata_max_age_seconds)
         # By serial number, oldest first, how many batches are not finished: the halves of one
         # that was divided share its number.
@@ -161,7 +177,11 @@ class ProducerMachine(Generic[P]):
     def end_turn(self, now: float, cluster: ClusterMetadata) -> Turn[P]:
         """Do what is due; tells what to do now, and when to come again."""
         self._expire(now)
+        if self.transactions is not None:
+            self._advance(self.transactions)
         wake_at = min(self._send(now, cluster), self._next_expiry())
+        if self.transactions is not None:
+            wake_at = min(wake_at, self._ask_coordinator(self.transactions, now))
         wake_at = min(wake_at, self._maybe_refresh(now))
         self._end_flushes()
         instructions, self._instructions = self._instructions, []
@@ -268,6 +288,8 @@ class ProducerMachine(Generic[P]):
         broker_id = cluster.find_leader(queue.partition)
         if broker_id is None:
             self._on_no_leader(queue, now)
+        elif self.transactions is not None and not self.transactions.may_send(queue.partition):
+            return NEVER
         elif self.settings.is_idempotent and not self._may_number(queue):
             self._maybe_ask_identity()
         elif now < self._paused_until.get(broker_id, now):
@@ -278,7 +300,8 @@ class ProducerMachine(Generic[P]):
             size = sizes.get(broker_id, 0) + queue.waiting[0].size_bytes + HEADER_BYTES
             if broker_id not in sizes or size <= self.settings.request_bytes:
                 sizes[broker_id] = size
-                batch = queue.take(broker_id, self.identity)
+                follows = self.transactions is not None
+                batch = queue.take(broker_id, self.identity, follows=follows)
                 requests.setdefault(broker_id, []).append(batch)
                 self._busy[queue.partition] = self._busy.pop(queue.partition)  # others first now
         return NEVER
@@ -306,6 +329,100 @@ class ProducerMachine(Generic[P]):
     def identity_given(self, identity: ProducerIdentity) -> None:
         self.identity = identity
         self._is_asking_identity = False
+
+    # Transactions
+
+    @property
+    def refusal(self) -> MoldauError | None:
+        """Why no record may be sent at the moment; None if it may."""
+        transactions = self.transactions
+        if transactions is None:
+            return None
+        if self._call in (TransactionCall.COMMIT, TransactionCall.ABORT):
+            return TransactionStateError("the transaction is being ended")
+        return transactions.find_refusal()
+
+    def begin_call(self, call: TransactionCall) -> int:
+        """The program wants something of the transaction; `FinishCall` tells how it went."""
+        transactions = self._require_transactions()
+        if self._call is not None:
+            raise TransactionStateError(f"something else is being done: {self._call.value}")
+        match call:
+            case TransactionCall.INITIALIZE:
+                transactions.initialize()
+            case TransactionCall.COMMIT:
+                transactions.require_open()
+                self.hurry_count += 1
+            case TransactionCall.ABORT:
+                transactions.require_abortable()
+            case TransactionCall.SEND_OFFSETS:
+                transactions.require_open()
+        self._call = call
+        self._call_id += 1
+        return self._call_id
+
+    def _require_transactions(self) -> ProducerTransactions:
+        if self.transactions is None:
+            raise TransactionStateError(
+                "this producer has no transactions; give it a transactional_id"
+            )
+        return self.transactions
+
+    def begin_transaction(self) -> None:
+        self._require_transactions().begin()
+
+    def send_offsets(self, offsets: GroupOffsets) -> int:
+        """Have offsets committed with the transaction; gives the call to wait for."""
+        call_id = self.begin_call(TransactionCall.SEND_OFFSETS)
+        self._require_transactions().add_offsets(offsets)
+        return call_id
+
+    def initialized(self, identity: ProducerIdentity, *, is_version_2: bool) -> None:
+        self._require_transactions().initialized(identity, is_version_2=is_version_2)
+        self.identity = identity
+
+    def granted(self, identity: ProducerIdentity | None = None) -> None:
+        """A coordinator did what it was asked for."""
+        transactions = self._require_transactions()
+        transactions.answered(identity)
+        self.identity = transactions.identity
+
+    def refused(self, error: KafkaError | ClientError, now: float) -> None:
+        """A coordinator refused, or could not be asked."""
+        self._require_transactions().refused(error, now)
+
+    def _advance(self, transactions: ProducerTransactions) -> None:
+        """End the transaction if that is wanted and nothing is in its way; tell who waits."""
+        state = transactions.state
+        if self._call is TransactionCall.ABORT or state is TransactionPhase.FAILED:
+            self._drop_waiting(transactions)
+        is_still = not any(queue.under_way for queue in self._busy.values())
+        wants_commit = self._call is TransactionCall.COMMIT and state is TransactionPhase.OPEN
+        wants_abort = self._call is TransactionCall.ABORT and transactions.is_abortable
+        if wants_commit and is_still and self.is_empty:
+            transactions.commit()
+        elif wants_abort and is_still and not transactions.is_asking:
+            transactions.abort()
+        transactions.finish_empty()
+        if self._call is not None and transactions.is_done(self._call):
+            failure = transactions.find_failure()
+            if self._call is TransactionCall.COMMIT:
+                self.hurry_count -= 1
+            self._call = None
+            self._instructions.append(FinishCall(self._call_id, failure))
+
+    def _drop_waiting(self, transactions: ProducerTransactions) -> None:
+        """What was not sent yet does not have to be."""
+        error = transactions.explain_aborted()
+        for queue in list(self._busy.values()):
+            for batch in queue.take_waiting():
+                self._finish(batch, NotDelivered(error), is_news=False)
+
+    def _ask_coordinator(self, transactions: ProducerTransactions, now: float) -> float:
+        request = transactions.next_request(now)
+        if request is not None:
+            self._instructions.append(AskCoordinator(request))
+        return transactions.wake_at()
 
     # Topics
 
@@ -416,9 +533,15 @@ class ProducerMachine(Generic[P]):
     # Coming to an end
 
     def _finish(
-        self, batch: ProducerBatch[P], outcome: Delivered | NotDelivered | Divided[P]
+        self,
+        batch: ProducerBatch[P],
+        outcome: Delivered | NotDelivered | Divided[P],
+        *,
+        is_news: bool = True,
     ) -> None:
         """Its senders are about to know how it ended: forget it and free its memory."""
+        if is_news and self.transactions is not None and isinstance(outcome, NotDelivered):
+            self.transactions.on_not_delivered(outcome.error)
         batch.is_finished = True
         self.used_bytes -= batch.size_bytes
         left = self._unfinished.get(batch.serial, 0) - 1

@@ -50,6 +50,7 @@ _STALE_METADATA = (
     UnknownTopicIdError,
 )
 _LOST_COUNT = (InvalidProducerEpochError, OutOfOrderSequenceError, UnknownProducerIdError)
+_WRONG_EPOCH = (InvalidProducerEpochError,)
 _TOO_LARGE = (BatchTooLargeError, RecordListTooLargeError)
 _IN_DOUBT = (
     ConnectionLostError,
@@ -83,6 +84,8 @@ class RetryPolicy:
 
     retries: int
     is_idempotent: bool
+    is_transactional: bool = False
+    """Whether a number that is missing ends the transaction, instead of beginning an epoch."""
     retries_lost_requests: bool = True
     """Whether a request is sent again of which nobody knows if it came through (not for acks=0)."""
 
@@ -99,6 +102,9 @@ def judge(
     refresh = isinstance(error, _STALE_METADATA)
     if policy.is_idempotent and isinstance(error, _LOST_COUNT):
         may_retry = batch.attempts <= policy.retries
+        if policy.is_transactional:
+            passes = may_retry and not is_oldest and not isinstance(error, _WRONG_EPOCH)
+            return Verdict(NextStep.RETRY if passes else NextStep.REFUSE)
         return Verdict(NextStep.RETRY if may_retry else NextStep.REFUSE, restart_numbers=is_oldest)
     if batch.attempts <= policy.retries and _may_pass(error, policy):
         return Verdict(NextStep.RETRY, refresh_metadata=refresh)

@@ -156,6 +156,29 @@ def test_members_of_all_clients_share_one_topic(bootstrap: str, shared_topic: st
         )
 
 
+def test_a_group_changes_to_the_consumer_protocol_and_back_while_its_members_read(
+    client_name: str, bootstrap: str, shared_topic: str
+) -> None:
+    """KIP-848: somebody updates a fleet one process after the other, and thinks better of it."""
+    group = fresh_name("group")
+    newer = "confluent-kafka, consumer protocol"
+    with member(client_name, bootstrap, shared_topic, group) as old:
+        old.wait_for_assignment(lambda assigned: assigned == ALL)
+        with member(newer, bootstrap, shared_topic, group) as new:
+            new.wait_for_assignment(lambda assigned: len(assigned) == PARTITIONS // 2)
+            old.wait_for_assignment(lambda assigned: assigned == ALL - new.assigned)
+            values = fill(bootstrap, shared_topic)
+            eventually(
+                lambda: {one.value for one in (*old.seen, *new.seen)} >= values,
+                "all records at one of the two",
+            )
+        old.wait_for_assignment(lambda assigned: assigned == ALL)
+        confluent_client.produce(
+            bootstrap, shared_topic, [numbered_rows(1)[0]._replace(value=b"more")], partition=3
+        )
+        old.wait_for_values({b"more"})
+
+
 def test_cooperative_members_keep_what_they_have(bootstrap: str, shared_topic: str) -> None:
     group = fresh_name("group")
     options = {"partition_assignment_strategy": "cooperative-sticky"}
@@ -167,15 +190,18 @@ def test_cooperative_members_keep_what_they_have(bootstrap: str, shared_topic: s
         first.wait_for_assignment(lambda assigned: assigned == ALL)
 
 
-def test_a_static_member_comes_back_without_a_rebalance(bootstrap: str, shared_topic: str) -> None:
+@pytest.mark.parametrize("name", ["confluent-kafka", "confluent-kafka, consumer protocol"])
+def test_a_static_member_comes_back_without_a_rebalance(
+    name: str, bootstrap: str, shared_topic: str
+) -> None:
     group = fresh_name("group")
     options = {"group_instance_id": "one"}
-    with member("confluent-kafka", bootstrap, shared_topic, group) as other:
-        with member("confluent-kafka", bootstrap, shared_topic, group, **options) as static:
+    with member(name, bootstrap, shared_topic, group) as other:
+        with member(name, bootstrap, shared_topic, group, **options) as static:
             static.wait_for_assignment(lambda assigned: len(assigned) == PARTITIONS // 2)
             other.wait_for_assignment(lambda assigned: assigned == ALL - static.assigned)
             kept = static.assigned
-        with member("confluent-kafka", bootstrap, shared_topic, group, **options) as static:
+        with member(name, bootstrap, shared_topic, group, **options) as static:
             static.wait_for_assignment(lambda assigned: assigned == kept)
             assert other.assigned == ALL - kept
 

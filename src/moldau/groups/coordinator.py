@@ -421,6 +421,7 @@ def group_limits_of(options: BrokerOptions) -> GroupLimits:
         consumer_heartbeat_interval_ms=options.group_consumer_heartbeat_interval_ms,
         consumer_max_size=options.group_consumer_max_size,
         consumer_assignors=tuple(options.group_consumer_assignors),
+        consumer_migration_policy=options.group_consumer_migration_policy,
     )
 
 

@@ -32,7 +32,7 @@ from moldau.groups.rules.answers import GroupAnswer, refusal_like
 from moldau.groups.rules.events import Abandon, AppendFailed, GroupEvent, GroupTimer, TimerFired
 from moldau.groups.rules.groups import NO_REQUEST, Groups
 from moldau.groups.rules.limits import GroupLimits
-from moldau.groups.rules.outcome import Arm, Disarm, Effect, LogMessage, Outcome
+from moldau.groups.rules.outcome import Arm, Disarm, Effect, Follow, LogMessage, Outcome
 from moldau.groups.rules.records import TransactionEnd
 from moldau.groups.shard_log import ShardLog
 from moldau.records.control_records import ControlType, EndTransactionMarker
@@ -247,7 +247,8 @@ class Shard:
         """Do what has to be done. Returns the answer to the event's own request if it may go."""
         error = self._write(outcome) if outcome.records else None
         for effect in outcome.effects:
-            self._do(effect)
+            if not isinstance(effect, Follow):
+                self._do(effect)
         # A shard that was torn just now has only refusals to give, and nothing to wait for.
         is_committed = self._is_closed or self._log.end_offset <= self._log.committed_offset
         own_answer = None
@@ -259,6 +260,9 @@ class Shard:
                 own_answer = final
             else:
                 self._deliver(request, final)
+        for effect in outcome.effects:
+            if isinstance(effect, Follow) and error is None:
+                self.report(effect.event)
         if error is not None and outcome.must_be_logged:
             self._handle(AppendFailed(group_id=group_id), NO_REQUEST)
         return own_answer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moldau.config.declarations import ignored
-from moldau.config.kinds import INT, LIST, LONG, MAX_INT, SHORT, any_of, at_least
+from moldau.config.kinds import INT, LIST, LONG, MAX_INT, SHORT, STRING, any_of, at_least, one_of
 from moldau.config.option import Importance, OptionSet, option
 
 
@@ -75,6 +75,15 @@ class GroupOptions(OptionSet, ignored=ignored.GROUPS):
         ("uniform", "range"),
         "With the consumer protocol, the assignors on the broker; the first is the default.",
         any_of("uniform", "range"),
+    )
+    group_consumer_migration_policy = option(
+        "group.consumer.migration.policy",
+        STRING,
+        "bidirectional",
+        "Whether a group changes between the classic and the consumer protocol while members are "
+        "in it: `upgrade` when the first member of the consumer protocol joins, `downgrade` when "
+        "the last one leaves, `bidirectional` both, `disabled` neither.",
+        one_of("bidirectional", "upgrade", "downgrade", "disabled"),
     )
     offsets_topic_num_partitions = option(
         "offsets.topic.num.partitions",

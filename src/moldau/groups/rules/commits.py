@@ -115,7 +115,8 @@ def find_epoch_fault(group: ConsumerGroup, member_id: str, epoch: int) -> ErrorC
     if member_id not in group.subscriptions:
         return ErrorCode.unknown_member_id
     if epoch != group.assignment_of(member_id).epoch:
-        return ErrorCode.stale_member_epoch
+        is_classic = group.subscriptions[member_id].classic is not None
+        return ErrorCode.illegal_generation if is_classic else ErrorCode.stale_member_epoch
     return None
 
 

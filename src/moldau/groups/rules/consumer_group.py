@@ -56,6 +56,7 @@ class ConsumerGroup(WithOffsets):
         # Soft
         self.seen_topics: object = None  # of the image that the hash was last found true of
         self.seen_brokers: object = None
+        self.told_to_join: set[str] = set()  # members of the classic protocol
         self.is_dead = False
 
     def __repr__(self) -> str:
@@ -157,6 +158,26 @@ class ConsumerGroup(WithOffsets):
 
     def revocation_timer(self, member_id: str) -> GroupTimer:
         return GroupTimer(GroupTimerKind.REVOCATION, self.group_id, member_id)
+
+    def join_timer(self, member_id: str) -> GroupTimer:
+        return GroupTimer(GroupTimerKind.JOIN, self.group_id, member_id)
+
+    def sync_timer(self, member_id: str) -> GroupTimer:
+        return GroupTimer(GroupTimerKind.SYNC, self.group_id, member_id)
+
+    def member_timers(self, member_id: str) -> tuple[GroupTimer, ...]:
+        return tuple(GroupTimer(kind, self.group_id, member_id) for kind in GroupTimerKind)
+
+    def end_records(self) -> list[ConsumerGroupRecord]:
+        """What is logged when the group, in which nobody is any more, ends."""
+        ended: list[ConsumerGroupRecord] = [
+            ResolvedRegexRecord(self.group_id, regex, None) for regex in sorted(self.regexes)
+        ]
+        return [
+            *ended,
+            TargetEpochRecord(self.group_id, None),
+            GroupEpochRecord(self.group_id, None),
+        ]
 
 
 K = TypeVar("K")

@@ -7,18 +7,18 @@ member that answers for a target it has not reached, or that was replaced, is fe
 
 from __future__ import annotations
 
-import hashlib
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection
 from dataclasses import replace
 from uuid import UUID
 
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import ErrorCode, InvalidRegularExpressionError
+from moldau.groups.rules import protocol_change
 from moldau.groups.rules.answers import ConsumerHeartbeatAnswer
 from moldau.groups.rules.assigned_partitions import NO_PARTITIONS, is_within
 from moldau.groups.rules.consumer_group import ConsumerGroup
 from moldau.groups.rules.consumer_group_records import (
+    ClassicMember,
     ConsumerGroupRecord,
     ConsumerSubscription,
     GroupEpoch,
@@ -31,6 +31,7 @@ from moldau.groups.rules.consumer_group_records import (
     ResolvedRegexRecord,
     TargetAssignmentRecord,
     TargetEpochRecord,
+    removal_of,
 )
 from moldau.groups.rules.events import (
     JOINING_EPOCH,
@@ -40,13 +41,16 @@ from moldau.groups.rules.events import (
 from moldau.groups.rules.limits import GroupLimits
 from moldau.groups.rules.outcome import GroupTurn, Outcome
 from moldau.groups.rules.reconciliation import reconcile
-from moldau.groups.rules.server_assignors import ASSIGNORS, AssignableMember, AssignableTopic
+from moldau.groups.rules.server_assignors import ASSIGNORS, AssignableMember
 from moldau.groups.rules.topic_regex import find_matching
+from moldau.groups.rules.wanted_topics import (
+    assignable_topics,
+    hash_topics,
+    preferred_assignor,
+)
 
-_HASH_BYTES = 8
 
-
-class _Refused(Exception):
+class Refused(Exception):
     """The request is answered with this and changes nothing."""
 
     def __init__(self, error: ErrorCode, message: str) -> None:
@@ -57,26 +61,39 @@ class _Refused(Exception):
 
 def heartbeat(group: ConsumerGroup, event: ConsumerHeartbeat, turn: GroupTurn) -> None:
     """`group` may be one that is not there yet: it is, once the records are applied."""
+    if refuse_if_invalid(event, turn):
+        return
     try:
-        check_request(event, turn.limits)
         if event.epoch < JOINING_EPOCH:
             _leave(group, event, turn)
         else:
-            _Heartbeat(group, event, turn).run()
-    except _Refused as refused:
+            _answer(group, event, turn)
+    except Refused as refused:
         turn.answer(ConsumerHeartbeatAnswer(error=refused.error, message=refused.message))
     except InvalidRegularExpressionError as error:
         turn.answer(ConsumerHeartbeatAnswer(error=error.code, message=str(error)))
 
 
-def check_request(event: ConsumerHeartbeat, limits: GroupLimits) -> None:
-    """What is wrong with a request whatever the group looks like."""
+def refuse_if_invalid(event: ConsumerHeartbeat, turn: GroupTurn) -> bool:
+    """Answer a request that makes no sense whatever the group looks like."""
+    try:
+        _check_request(event, turn.limits)
+    except Refused as refused:
+        turn.answer(ConsumerHeartbeatAnswer(error=refused.error, message=refused.message))
+    except InvalidRegularExpressionError as error:
+        turn.answer(ConsumerHeartbeatAnswer(error=error.code, message=str(error)))
+    else:
+        return False
+    return True
+
+
+def _check_request(event: ConsumerHeartbeat, limits: GroupLimits) -> None:
     fault = _find_request_fault(event)
     if fault is not None:
-        raise _Refused(ErrorCode.invalid_request, fault)
+        raise Refused(ErrorCode.invalid_request, fault)
     if event.assignor is not None and event.assignor not in limits.consumer_assignors:
         known = ", ".join(limits.consumer_assignors)
-        raise _Refused(
+        raise Refused(
             ErrorCode.unsupported_assignor,
             f"the assignor {event.assignor!r} is not offered here; these are: {known}",
         )
@@ -105,20 +122,45 @@ def _find_request_fault(event: ConsumerHeartbeat) -> str | None:
     return None
 
 
-class _Heartbeat:
-    """One heartbeat of a member that is there or comes."""
+def _answer(group: ConsumerGroup, event: ConsumerHeartbeat, turn: GroupTurn) -> None:
+    step = MemberStep(group, event, turn)
+    reached = step.take()
+    is_news = event.epoch == JOINING_EPOCH or event.is_full
+    turn.answer(
+        ConsumerHeartbeatAnswer(
+            member_id=event.member_id,
+            epoch=reached.epoch,
+            heartbeat_interval_ms=turn.limits.consumer_heartbeat_interval_ms,
+            assigned=reached.assigned
+            if is_news or reached.assigned != step.current.assigned
+            else None,
+        )
+    )
 
-    def __init__(self, group: ConsumerGroup, event: ConsumerHeartbeat, turn: GroupTurn) -> None:
+
+class MemberStep:
+    """One step of a member that is there or comes, whatever protocol it speaks."""
+
+    def __init__(
+        self,
+        group: ConsumerGroup,
+        event: ConsumerHeartbeat,
+        turn: GroupTurn,
+        classic: ClassicMember | None = None,
+    ) -> None:
+        self.current = MemberAssignment()  # before the step
         self._group = group
         self._event = event
         self._turn = turn
+        self._classic = classic
         self._records: list[ConsumerGroupRecord] = []
         self._subscriptions = dict(group.subscriptions)  # as they will be
         self._regexes = dict(group.regexes)
         self._target = NO_PARTITIONS  # of this member
         self._target_epoch = group.target_epoch
 
-    def run(self) -> None:
+    def take(self) -> MemberAssignment:
+        """Where the member stands then. Raises `Refused`, and has changed nothing."""
         group, event, turn = self._group, self._event, self._turn
         replaced = self._check_member()
         member_id = event.member_id
@@ -128,6 +170,7 @@ class _Heartbeat:
         if replaced is not None:
             current = replace(current, epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH)
             self._take_place_of(replaced, current)
+        self.current = current
         wanted = self._subscribe(former)
         epoch = self._find_epoch(wants_other=_wish(former) != _wish(wanted))
         if epoch > group.target_epoch:
@@ -137,17 +180,7 @@ class _Heartbeat:
             self._records.append(MemberAssignmentRecord(group.group_id, member_id, reached))
         turn.outcome.records += self._records
         self._arm(reached)
-        is_news = event.epoch == JOINING_EPOCH or event.is_full
-        turn.answer(
-            ConsumerHeartbeatAnswer(
-                member_id=member_id,
-                epoch=reached.epoch,
-                heartbeat_interval_ms=turn.limits.consumer_heartbeat_interval_ms,
-                assigned=reached.assigned
-                if is_news or reached.assigned != current.assigned
-                else None,
-            )
-        )
+        return reached
 
     # Who it is
 
@@ -176,8 +209,10 @@ class _Heartbeat:
             return None
         if known == event.member_id:
             return None  # it comes again, as itself
-        if group.assignment_of(known).epoch != STATIC_LEAVING_EPOCH:
-            raise _Refused(
+        # Members of the classic protocol do not say that they leave to come back.
+        is_classic = self._classic or group.subscriptions[known].classic
+        if is_classic is None and group.assignment_of(known).epoch != STATIC_LEAVING_EPOCH:
+            raise Refused(
                 ErrorCode.unreleased_instance_id,
                 f"instance {instance_id!r} is member {known}, which has not left",
             )
@@ -187,7 +222,7 @@ class _Heartbeat:
         group, limits = self._group, self._turn.limits
         is_new = self._event.member_id not in group.subscriptions
         if is_new and len(group.subscriptions) >= limits.consumer_max_size:
-            raise _Refused(
+            raise Refused(
                 ErrorCode.group_max_size_reached,
                 f"group {group.group_id!r} has {limits.consumer_max_size} members, as many as "
                 "group.consumer.max.size allows",
@@ -196,12 +231,11 @@ class _Heartbeat:
     def _take_place_of(self, replaced: str, current: MemberAssignment) -> None:
         group, event = self._group, self._event
         del self._subscriptions[replaced]
-        self._records += _removal(group.group_id, replaced)
+        self._records += removal_of(group.group_id, replaced)
         self._records.append(TargetAssignmentRecord(group.group_id, event.member_id, self._target))
         self._records.append(MemberAssignmentRecord(group.group_id, event.member_id, current))
-        outcome = self._turn.outcome
-        outcome.disarm(group.session_timer(replaced))
-        outcome.disarm(group.revocation_timer(replaced))
+        for timer in group.member_timers(replaced):
+            self._turn.outcome.disarm(timer)
 
     def _is_free(self, topic_id: UUID, partition: int) -> bool:
         return self._group.is_free(topic_id, partition)
@@ -228,6 +262,7 @@ class _Heartbeat:
             if event.rebalance_timeout_ms < 0
             else event.rebalance_timeout_ms,
             assignor=event.assignor or before.assignor,
+            classic=self._classic,
         )
         self._subscriptions[event.member_id] = wanted
         if wanted != former:
@@ -277,7 +312,7 @@ class _Heartbeat:
             member_id: group.topics_wanted_by((one,), self._regexes)
             for member_id, one in self._subscriptions.items()
         }
-        topics = _assignable(frozenset().union(*wanted.values()), image)
+        topics = assignable_topics(frozenset().union(*wanted.values()), image)
         members = [
             AssignableMember(
                 member_id=member_id,
@@ -299,7 +334,8 @@ class _Heartbeat:
 
     def _arm(self, reached: MemberAssignment) -> None:
         group, member_id, outcome = self._group, self._event.member_id, self._turn.outcome
-        outcome.arm(group.session_timer(member_id), self._turn.limits.consumer_session_timeout_ms)
+        session_ms = session_timeout_ms(self._subscriptions[member_id], self._turn.limits)
+        outcome.arm(group.session_timer(member_id), session_ms)
         timer = group.revocation_timer(member_id)
         if reached.state is not MemberState.UNREVOKED_PARTITIONS:
             outcome.disarm(timer)
@@ -308,10 +344,16 @@ class _Heartbeat:
             outcome.arm(timer, timeout_ms)
 
 
+def session_timeout_ms(member: ConsumerSubscription, limits: GroupLimits) -> int:
+    if member.classic is not None:
+        return member.classic.session_timeout_ms
+    return limits.consumer_session_timeout_ms
+
+
 def await_signs_of_life(group: ConsumerGroup, limits: GroupLimits, outcome: Outcome) -> None:
     """After loading: as if every member had just been heard."""
     for member_id, subscription in group.subscriptions.items():
-        outcome.arm(group.session_timer(member_id), limits.consumer_session_timeout_ms)
+        outcome.arm(group.session_timer(member_id), session_timeout_ms(subscription, limits))
         if group.assignment_of(member_id).state is MemberState.UNREVOKED_PARTITIONS:
             outcome.arm(group.revocation_timer(member_id), subscription.rebalance_timeout_ms)
 
@@ -338,14 +380,14 @@ def _leave(group: ConsumerGroup, event: ConsumerHeartbeat, turn: GroupTurn) -> N
         turn.outcome.disarm(group.revocation_timer(member_id))
     else:
         turn.outcome.log(group.group_id, f"member {member_id} leaves")
-        remove(group, member_id, turn)
+        remove(group, (member_id,), turn)
     turn.answer(ConsumerHeartbeatAnswer(member_id=member_id, epoch=event.epoch))
 
 
 def session_is_over(group: ConsumerGroup, member_id: str, turn: GroupTurn) -> None:
     if member_id in group.subscriptions:
         turn.outcome.log(group.group_id, f"member {member_id} has given no sign of life")
-        remove(group, member_id, turn)
+        remove(group, (member_id,), turn)
 
 
 def revocation_time_is_over(group: ConsumerGroup, member_id: str, turn: GroupTurn) -> None:
@@ -353,16 +395,22 @@ def revocation_time_is_over(group: ConsumerGroup, member_id: str, turn: GroupTur
         turn.outcome.log(
             group.group_id, f"member {member_id} has not given partitions up within its time-out"
         )
-        remove(group, member_id, turn)
+        remove(group, (member_id,), turn)
 
 
-def remove(group: ConsumerGroup, member_id: str, turn: GroupTurn) -> None:
-    """Its partitions are free, and others get them with their next heartbeats."""
+def remove(group: ConsumerGroup, member_ids: Collection[str], turn: GroupTurn) -> None:
+    """Their partitions are free, and others get them with their next heartbeats. A group in which
+    only members of the classic protocol are left is one of theirs from then on."""
     outcome = turn.outcome
-    outcome.disarm(group.session_timer(member_id))
-    outcome.disarm(group.revocation_timer(member_id))
-    outcome.records += _removal(group.group_id, member_id)
-    rest = [one for one in group.subscriptions.values() if one.member_id != member_id]
+    for member_id in member_ids:
+        for timer in group.member_timers(member_id):
+            outcome.disarm(timer)
+    rest = [one for one in group.subscriptions.values() if one.member_id not in member_ids]
+    if rest and turn.limits.allows_downgrade and all(one.classic for one in rest):
+        protocol_change.become_classic(group, member_ids, turn)
+        return
+    for member_id in member_ids:
+        outcome.records += removal_of(group.group_id, member_id)
     used = {one.regex for one in rest}
     for regex in sorted(group.regexes.keys() - used):
         outcome.records.append(ResolvedRegexRecord(group.group_id, regex, None))
@@ -371,34 +419,16 @@ def remove(group: ConsumerGroup, member_id: str, turn: GroupTurn) -> None:
     outcome.records.append(GroupEpochRecord(group.group_id, value))
 
 
-def _removal(group_id: str, member_id: str) -> tuple[ConsumerGroupRecord, ...]:
-    """Together, so that nothing of it outlives its membership (CGR-3)."""
-    return (
-        MemberAssignmentRecord(group_id, member_id, None),
-        TargetAssignmentRecord(group_id, member_id, None),
-        MemberSubscriptionRecord(group_id, member_id, None),
-    )
-
-
-def end_of(group: ConsumerGroup) -> list[ConsumerGroupRecord]:
-    """What is logged when an empty group is deleted."""
-    group_id = group.group_id
-    ended: list[ConsumerGroupRecord] = [
-        ResolvedRegexRecord(group_id, regex, None) for regex in sorted(group.regexes)
-    ]
-    return [*ended, TargetEpochRecord(group_id, None), GroupEpochRecord(group_id, None)]
-
-
 # Checks
 
 
 def _check_instance(known: str | None, event: ConsumerHeartbeat) -> None:
     if known is None:
-        raise _Refused(
+        raise Refused(
             ErrorCode.unknown_member_id, f"no member has the instance id {event.instance_id!r}"
         )
     if known != event.member_id:
-        raise _Refused(
+        raise Refused(
             ErrorCode.fenced_instance_id,
             f"instance {event.instance_id!r} is member {known} by now",
         )
@@ -415,18 +445,18 @@ def _check_epoch(current: MemberAssignment, event: ConsumerHeartbeat) -> None:
         and is_within(event.owned, current.assigned)
     )
     if not is_late:
-        raise _Refused(
+        raise Refused(
             ErrorCode.fenced_member_epoch,
             f"member {event.member_id} is in epoch {current.epoch} and not in {event.epoch}; it "
             "must join again",
         )
 
 
-def _unknown_member(member_id: str, group_id: str) -> _Refused:
-    return _Refused(ErrorCode.unknown_member_id, f"group {group_id!r} has no member {member_id!r}")
+def _unknown_member(member_id: str, group_id: str) -> Refused:
+    return Refused(ErrorCode.unknown_member_id, f"group {group_id!r} has no member {member_id!r}")
 
 
-# Wishes and topics
+# Wishes
 
 
 def _wish(member: ConsumerSubscription | None) -> object:
@@ -434,46 +464,3 @@ def _wish(member: ConsumerSubscription | None) -> object:
     if member is None:
         return None
     return member.topics, member.regex, member.rack_id, member.assignor
-
-
-def preferred_assignor(members: Mapping[str, ConsumerSubscription], limits: GroupLimits) -> str:
-    """The one that most members ask for."""
-    asked = Counter(one.assignor for one in members.values() if one.assignor is not None)
-    offered = [name for name in asked if name in limits.consumer_assignors]
-    if not offered:
-        return limits.consumer_assignors[0]
-    return min(offered, key=lambda name: (-asked[name], limits.consumer_assignors.index(name)))
-
-
-def _assignable(names: frozenset[str], image: MetadataImage) -> dict[str, AssignableTopic]:
-    """By name; those that are not there have nothing to assign yet."""
-    has_racks = any(broker.rack is not None for broker in image.brokers.values())
-    found = {}
-    for name in sorted(names):
-        topic = image.topics.get(name)
-        if topic is not None:
-            racks = [_racks(one.replicas, image) for one in topic.partitions] if has_racks else ()
-            found[name] = AssignableTopic(topic.topic_id, len(topic.partitions), racks)
-    return found
-
-
-def _racks(replicas: tuple[int, ...], image: MetadataImage) -> frozenset[str]:
-    racks = set()
-    for broker_id in replicas:
-        broker = image.brokers.get(broker_id)  # type: ignore[call-overload]
-        if broker is not None and broker.rack is not None:
-            racks.add(broker.rack)
-    return frozenset(racks)
-
-
-def hash_topics(names: frozenset[str], image: MetadataImage) -> int:
-    """Differs when the topics differ in anything that assignments depend on; 0 of none. As Kafka
-    does, it is logged with the epoch; how it is computed is each coordinator's own affair."""
-    topics = _assignable(names, image)
-    if not topics:
-        return 0
-    digest = hashlib.blake2b(digest_size=_HASH_BYTES)
-    for name, topic in topics.items():
-        racks = [sorted(some) for some in topic.racks]
-        digest.update(repr((name, topic.topic_id.hex, topic.partition_count, racks)).encode())
-    return int.from_bytes(digest.digest(), "big", signed=True)

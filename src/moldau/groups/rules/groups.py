@@ -16,14 +16,12 @@ from typing import TypeAlias
 
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import ErrorCode
-from moldau.groups.rules import commits, consumer_membership, membership
+from moldau.groups.rules import classic_consumers, commits, consumer_membership, membership
 from moldau.groups.rules.answers import (
     CodeAnswer,
     ConsumerHeartbeatAnswer,
-    DescribedConsumer,
     DescribedConsumerGroup,
     DescribedGroup,
-    GroupType,
     JoinAnswer,
     LeaveAnswer,
     LeftMember,
@@ -32,6 +30,10 @@ from moldau.groups.rules.answers import (
 )
 from moldau.groups.rules.consumer_group import ConsumerGroup
 from moldau.groups.rules.consumer_group_records import ConsumerGroupRecord, GroupEpochRecord
+from moldau.groups.rules.consumer_group_views import (
+    describe_consumer_group,
+    list_consumer_group,
+)
 from moldau.groups.rules.events import (
     JOINING_EPOCH,
     UNKNOWN_MEMBER,
@@ -59,6 +61,7 @@ from moldau.groups.rules.group_states import ClassicGroupState
 from moldau.groups.rules.joining import Joining
 from moldau.groups.rules.limits import GroupLimits
 from moldau.groups.rules.outcome import GroupTurn, Outcome
+from moldau.groups.rules.protocol_change import become_consumer_group, find_upgrade_fault
 from moldau.groups.rules.records import (
     CommittedOffset,
     CoordinatorRecord,
@@ -67,7 +70,6 @@ from moldau.groups.rules.records import (
     PendingOffsetRecord,
     TransactionEnd,
 )
-from moldau.groups.rules.subscription import CONSUMER_PROTOCOL_TYPE
 
 NO_REQUEST = -1
 """For events that nobody waits for."""
@@ -243,13 +245,16 @@ class Groups:
             if group is not None and group.stored is not None:
                 turn.outcome.records.append(GroupRecord(group.group_id, None))
             consumer_membership.heartbeat(ConsumerGroup(event.group_id), event, turn)
-        else:
+        elif (fault := find_upgrade_fault(group, turn.limits)) is not None:
             turn.answer(
                 ConsumerHeartbeatAnswer(
                     error=ErrorCode.group_id_not_found,
-                    message=f"group {event.group_id!r} has members of the classic protocol",
+                    message=f"group {event.group_id!r} has members of the classic protocol: "
+                    f"{fault}",
                 )
             )
+        elif not consumer_membership.refuse_if_invalid(event, turn):
+            consumer_membership.heartbeat(become_consumer_group(group, turn), event, turn)
 
     def _join(self, group: AnyGroup | None, event: Join, turn: GroupTurn) -> None:
         limits = self.limits
@@ -264,15 +269,16 @@ class Groups:
             error = ErrorCode.invalid_session_timeout
         elif sum(len(one.metadata) for one in event.protocols) > limits.member_metadata_max_bytes:
             error = ErrorCode.unknown_server_error  # as when the record turns out to be too large
-        elif isinstance(group, ConsumerGroup):
-            error = ErrorCode.inconsistent_group_protocol if group.subscriptions else None
+        elif isinstance(group, ConsumerGroup) and group.subscriptions:
+            classic_consumers.join(group, event, turn)
+            return
         elif group is None and event.member_id != UNKNOWN_MEMBER:
             error = ErrorCode.unknown_member_id
         if error is not None:
             turn.answer(JoinAnswer(error=error, member_id=event.member_id))
             return
         if isinstance(group, ConsumerGroup):
-            turn.outcome.records += consumer_membership.end_of(group)
+            turn.outcome.records += group.end_records()
         joined = self._find_or_make_classic(event.group_id)
         Joining(joined, event, turn).run()
         if not turn.outcome.records:
@@ -305,11 +311,15 @@ class Groups:
 
     def describe_consumers(self, group_id: str) -> DescribedConsumerGroup | None:
         group = self._groups.get(group_id)
-        return _describe_consumers(group, self.limits) if isinstance(group, ConsumerGroup) else None
+        return (
+            describe_consumer_group(group, self.limits)
+            if isinstance(group, ConsumerGroup)
+            else None
+        )
 
     def listed(self) -> list[ListedGroup]:
         return [
-            _list_consumers(group) if isinstance(group, ConsumerGroup) else group.listed()
+            list_consumer_group(group) if isinstance(group, ConsumerGroup) else group.listed()
             for group in self._groups.values()
         ]
 
@@ -321,10 +331,9 @@ def _is_unused(group: Group) -> bool:
 def _handle_of_consumers(group: ConsumerGroup, event: GroupEvent, turn: GroupTurn) -> None:
     match event:
         case TimerFired(timer=timer):
-            if timer.kind is GroupTimerKind.SESSION:
-                consumer_membership.session_is_over(group, timer.member_id, turn)
-            elif timer.kind is GroupTimerKind.REVOCATION:
-                consumer_membership.revocation_time_is_over(group, timer.member_id, turn)
+            _time_of_consumer_is_over(group, timer, turn)
+        case Sync() | Heartbeat() | Leave():
+            classic_consumers.handle(group, event, turn)
         case AppendFailed():
             # Who was about to go, or to come, is as before: nobody is waited for without an end.
             consumer_membership.await_signs_of_life(group, turn.limits, turn.outcome)
@@ -332,51 +341,30 @@ def _handle_of_consumers(group: ConsumerGroup, event: GroupEvent, turn: GroupTur
             turn.answer(CodeAnswer(error=ErrorCode.non_empty_group))
         case DeleteGroup():
             _forget(group, _committed(group), turn.outcome)
-            turn.outcome.records += consumer_membership.end_of(group)
+            turn.outcome.records += group.end_records()
             turn.answer(CodeAnswer())
         case ExpireOffsets():
             expired = find_expired(group, turn.limits.offsets_retention_ms, turn.now_ms)
             _forget(group, expired, turn.outcome)
             is_unused = not group.subscriptions and not group.pending_offsets
             if is_unused and len(expired) == sum(1 for _ in group.offsets):
-                turn.outcome.records += consumer_membership.end_of(group)
+                turn.outcome.records += group.end_records()
         case DeleteTopics(topics=topics):
             _forget(group, [one for one in _committed(group) if one[0] in topics], turn.outcome)
         case _:
-            _answer_without_group(event, turn)  # nobody in it speaks the classic protocol
+            pass  # nobody waits here for others
 
 
-def _list_consumers(group: ConsumerGroup) -> ListedGroup:
-    return ListedGroup(group.group_id, CONSUMER_PROTOCOL_TYPE, group.state, GroupType.CONSUMER)
-
-
-def _describe_consumers(group: ConsumerGroup, limits: GroupLimits) -> DescribedConsumerGroup:
-    members = []
-    for member_id, wanted in group.subscriptions.items():
-        current = group.assignment_of(member_id)
-        members.append(
-            DescribedConsumer(
-                member_id=member_id,
-                instance_id=wanted.instance_id,
-                rack_id=wanted.rack_id,
-                epoch=current.epoch,
-                client_id=wanted.client_id,
-                client_host=wanted.client_host,
-                topics=wanted.topics,
-                regex=wanted.regex,
-                assigned=current.assigned,
-                target=group.target_of(member_id),
-                is_classic=wanted.classic is not None,
-            )
-        )
-    return DescribedConsumerGroup(
-        group_id=group.group_id,
-        state=group.state,
-        epoch=group.epoch,
-        target_epoch=group.target_epoch,
-        assignor=consumer_membership.preferred_assignor(group.subscriptions, limits),
-        members=tuple(members),
-    )
+def _time_of_consumer_is_over(group: ConsumerGroup, timer: GroupTimer, turn: GroupTurn) -> None:
+    match timer.kind:
+        case GroupTimerKind.SESSION:
+            consumer_membership.session_is_over(group, timer.member_id, turn)
+        case GroupTimerKind.REVOCATION:
+            consumer_membership.revocation_time_is_over(group, timer.member_id, turn)
+        case GroupTimerKind.JOIN:
+            classic_consumers.join_time_is_over(group, timer.member_id, turn)
+        case GroupTimerKind.SYNC:
+            classic_consumers.sync_time_is_over(group, timer.member_id, turn)
 
 
 def _handle_of_member(

@@ -23,3 +23,14 @@ class GroupLimits:
     consumer_max_size: int = (1 << 31) - 1
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     """The first one is for groups whose members do not mind."""
+    consumer_migration_policy: str = "bidirectional"
+
+    @property
+    def allows_upgrade(self) -> bool:
+        """Whether members of the new protocol may join a group of classic ones."""
+        return self.consumer_migration_policy in ("bidirectional", "upgrade")
+
+    @property
+    def allows_downgrade(self) -> bool:
+        """Whether a group that only classic members are left in is theirs again."""
+        return self.consumer_migration_policy in ("bidirectional", "downgrade")

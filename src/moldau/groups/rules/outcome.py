@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.groups.rules.answers import GroupAnswer
-from moldau.groups.rules.events import GroupTimer
+from moldau.groups.rules.events import GroupEvent, GroupTimer
 from moldau.groups.rules.limits import GroupLimits
 from moldau.groups.rules.records import GroupRecord, OffsetRecord, PendingOffsetRecord, StoredRecord
 
@@ -42,7 +42,13 @@ class LogMessage(NamedTuple):
     message: str
 
 
-Effect: TypeAlias = Arm | Disarm | LogMessage
+class Follow(NamedTuple):
+    """Handle another event, once the records of this one are logged."""
+
+    event: GroupEvent
+
+
+Effect: TypeAlias = Arm | Disarm | LogMessage | Follow
 
 
 class OffsetsTransaction(NamedTuple):
@@ -72,6 +78,9 @@ class Outcome:
 
     def disarm(self, timer: GroupTimer) -> None:
         self.effects.append(Disarm(timer))
+
+    def follow(self, event: GroupEvent) -> None:
+        self.effects.append(Follow(event))
 
     def log(self, group_id: str, message: str) -> None:
         self.effects.append(LogMessage(group_id, message))

@@ -1,0 +1,138 @@
+"""Consumer groups (KIP-848): who may have a partition, who is fenced, and what survives."""
+
+from __future__ import annotations
+
+from mutants.mutant import Edit, Mutant
+
+_RECONCILIATION = "moldau.groups.rules.reconciliation"
+_MEMBERSHIP = "moldau.groups.rules.consumer_membership"
+_GROUP = "moldau.groups.rules.consumer_group"
+_CHANGE = "moldau.groups.rules.protocol_change"
+_CLASSIC = "moldau.groups.rules.classic_consumers"
+_MACHINE = "unit/groups/test_consumer_groups_machine.py"
+_MIXED = "unit/groups/test_protocol_change.py"
+
+MUTANTS = (
+    Mutant(
+        name="a-partition-is-given-away-before-it-is-free",
+        rule="CGR-1",
+        breaks="a member gets what another one still has",
+        edits=(Edit(_RECONCILIATION, "if is_free(topic_id, one) or", "if True or"),),
+        tests=(
+            f"{_MACHINE}::test_no_partition_has_two_readers_and_in_the_end_each_has_one",
+            f"{_MACHINE}::"
+            "test_the_first_member_gets_everything_and_a_second_one_what_the_first_gives_up",
+        ),
+        is_sample=True,
+    ),
+    Mutant(
+        name="who-must-give-up-partitions-goes-on-at-once",
+        rule="CGR-1",
+        breaks="a member reaches the next epoch while it still owns what others are to get",
+        edits=(
+            Edit(_RECONCILIATION, "if leaving and _owns(leaving, owned):", "if leaving is None:"),
+        ),
+        tests=(
+            f"{_MACHINE}::"
+            "test_the_first_member_gets_everything_and_a_second_one_what_the_first_gives_up",
+        ),
+    ),
+    Mutant(
+        name="who-is-giving-up-partitions-is-not-asked-whether-it-has",
+        rule="CGR-1",
+        breaks="the second heartbeat of a member that has to revoke counts as its word",
+        edits=(
+            Edit(
+                _RECONCILIATION,
+                "if _owns(current.revoking, owned):",
+                "if not current.revoking:",
+            ),
+        ),
+        tests=(
+            f"{_MACHINE}::"
+            "test_the_first_member_gets_everything_and_a_second_one_what_the_first_gives_up",
+        ),
+    ),
+    Mutant(
+        name="partitions-that-are-being-given-up-count-as-free",
+        rule="CGR-1",
+        breaks="what a member has still to revoke is in nobody's hands",
+        edits=(
+            Edit(
+                _GROUP,
+                "for partitions in (assignment.assigned, assignment.revoking):",
+                "for partitions in (assignment.assigned,):",
+            ),
+        ),
+        tests=(f"{_MACHINE}::test_no_partition_has_two_readers_and_in_the_end_each_has_one",),
+    ),
+    Mutant(
+        name="an-old-epoch-of-a-member-is-taken",
+        rule="CGR-2",
+        breaks="a member that was fenced goes on",
+        edits=(Edit(_MEMBERSHIP, "    if not is_late:", "    if is_late is None:"),),
+        tests=(
+            f"{_MACHINE}::test_an_epoch_that_is_not_the_members_is_fenced_except_the_one_before",
+        ),
+    ),
+    Mutant(
+        name="a-static-member-is-replaced-before-it-has-left",
+        rule="CGR-1",
+        breaks="two processes with one instance id take turns",
+        edits=(
+            Edit(
+                _MEMBERSHIP,
+                "group.assignment_of(known).epoch != STATIC_LEAVING_EPOCH:",
+                "group.assignment_of(known).epoch == JOINING_EPOCH - 9:",
+            ),
+        ),
+        tests=(
+            f"{_MACHINE}::test_a_static_member_comes_back_under_another_id_and_has_what_it_had",
+        ),
+    ),
+    Mutant(
+        name="a-member-that-could-not-be-logged-off-is-forgotten-by-its-timer",
+        rule="CGR-4",
+        breaks="a member whose removal was not logged stays for ever",
+        edits=(
+            Edit(
+                "moldau.groups.rules.groups",
+                "consumer_membership.await_signs_of_life(group, turn.limits, turn.outcome)",
+                "pass",
+            ),
+        ),
+        tests=(f"{_MACHINE}::test_a_member_whose_end_could_not_be_logged_is_still_waited_for",),
+    ),
+    Mutant(
+        name="a-downgrade-forgets-who-left",
+        rule="CGR-4",
+        breaks="the partitions of the member whose leaving made the group classic stay unread when "
+        "the coordinator fails at that moment",
+        edits=(
+            Edit(
+                _CHANGE,
+                "            for one in group.subscriptions.values()\n        ),\n    )\n"
+                "    outcome.records.append(GroupRecord(group_id, metadata))",
+                "            for one in staying\n        ),\n    )\n"
+                "    outcome.records.append(GroupRecord(group_id, metadata))",
+            ),
+        ),
+        tests=(
+            f"{_MIXED}::test_a_coordinator_that_takes_over_in_the_middle_of_a_downgrade_ends_it",
+        ),
+    ),
+    Mutant(
+        name="classic-members-are-not-told-to-join-again",
+        rule="CGR-4",
+        breaks="a member of the classic protocol never hears that there is a step to take",
+        edits=(
+            Edit(
+                _CLASSIC,
+                "if current.epoch < group.epoch or current.state is "
+                "MemberState.UNREVOKED_PARTITIONS:",
+                "if current.epoch > group.epoch:",
+            ),
+        ),
+        tests=(f"{_MIXED}::test_a_member_of_the_new_protocol_joins_a_classic_group_which_goes_on",),
+    ),
+)

@@ -1,0 +1,471 @@
+"""Groups whose members speak both protocols: upgrades, downgrades, and life in between."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from consumer_group_world import CLICKS, GROUP, World, image_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from moldau.errors import ErrorCode
+from moldau.groups.rules.answers import CodeAnswer, JoinAnswer, LeaveAnswer, SyncAnswer
+from moldau.groups.rules.consumer_group import ConsumerGroup
+from moldau.groups.rules.consumer_group_states import ConsumerGroupState
+from moldau.groups.rules.events import (
+    LEAVING_EPOCH,
+    CommitOffsets,
+    Heartbeat,
+    Join,
+    Leave,
+    LeavingMember,
+    Sync,
+)
+from moldau.groups.rules.group import Group
+from moldau.groups.rules.group_states import ClassicGroupState
+from moldau.groups.rules.members import GroupProtocol
+from moldau.groups.rules.outcome import Arm, Disarm, Follow
+from moldau.groups.rules.records import CommittedOffset
+from moldau.model import TopicPartition
+from moldau.wire.consumer_protocol import (
+    Assignment,
+    Subscription,
+    decode_assignment,
+    encode_assignment,
+    encode_subscription,
+)
+
+ALL = frozenset(range(4))
+
+
+class MixedWorld(World):
+    """With requests that wait for their answers, and events that follow others."""
+
+    def __init__(self, **limits: object) -> None:
+        super().__init__(**limits)
+        self.answers: dict[int, object] = {}
+        self._requests = 0
+
+    def ask(self, event: object) -> int:
+        """The number of the request; its answer is in `answers` when it is there."""
+        self._requests += 1
+        self._do(event, self._requests)
+        return self._requests
+
+    def do(self, event: object) -> object:
+        return self.answers.get(self.ask(event))
+
+    def _do(self, event: object, request: int) -> None:
+        outcome = self.groups.handle(event, self.now_ms, request, self.image)  # type: ignore[arg-type]
+        self.log += outcome.records
+        for record in outcome.records:
+            self.groups.apply(record)
+        for effect in outcome.effects:
+            match effect:
+                case Arm(timer, delay_ms):
+                    self.timers[timer] = self.now_ms + delay_ms
+                case Disarm(timer):
+                    self.timers.pop(timer, None)
+                case _:
+                    pass
+        self.check()
+        for number, answer in outcome.replies:
+            self.answers[number] = answer
+        for effect in outcome.effects:
+            if isinstance(effect, Follow):
+                self._do(effect.event, 0)
+
+
+class Classic:
+    """A consumer of the classic protocol: eager, or one that keeps what it owns while it joins."""
+
+    def __init__(
+        self,
+        world: MixedWorld,
+        name: str,
+        *,
+        cooperative: bool = False,
+        instance: str | None = None,
+    ) -> None:
+        self.world = world
+        self.name = name
+        self.member_id = ""
+        self.instance = instance
+        self.cooperative = cooperative
+        self.generation = -1
+        self.owned: frozenset[int] = frozenset()
+        self.is_out = True  # has to join
+        self._joining: int | None = None
+        self._syncing: int | None = None
+        self._leads = False
+
+    @property
+    def protocol(self) -> str:
+        return "cooperative-sticky" if self.cooperative else "range"
+
+    def join(self) -> None:
+        if not self.cooperative:
+            self.owned = frozenset()
+        owned = tuple(TopicPartition("clicks", one) for one in sorted(self.owned))
+        said = Subscription(topics=("clicks",), owned_partitions=owned)
+        self._joining = self.world.ask(
+            Join(
+                group_id=GROUP,
+                member_id=self.member_id,
+                instance_id=self.instance,
+                new_member_id=f"{self.name}-id",
+                client_id=self.name,
+                client_host="",
+                session_timeout_ms=10_000,
+                rebalance_timeout_ms=60_000,
+                protocol_type="consumer",
+                protocols=(GroupProtocol(self.protocol, encode_subscription(said)),),
+                needs_member_id=True,
+                can_skip_assignment=True,
+            )
+        )
+        self.look()
+
+    def look(self) -> None:
+        """Take the answers that have come."""
+        answer = self.world.answers.get(self._joining or -1)
+        if isinstance(answer, JoinAnswer):
+            self._joining = None
+            self._on_joined(answer)
+        answer = self.world.answers.get(self._syncing or -1)
+        if isinstance(answer, SyncAnswer):
+            self._syncing = None
+            self._on_synced(answer)
+
+    def _on_joined(self, answer: JoinAnswer) -> None:
+        match answer.error:
+            case ErrorCode.member_id_required:
+                self.member_id = answer.member_id
+                self.join()
+            case ErrorCode.none:
+                self.member_id, self.generation = answer.member_id, answer.generation
+                assignments = []
+                if answer.leader == answer.member_id:
+                    assignments = self._assign([one.member_id for one in answer.members])
+                self._syncing = self.world.ask(
+                    Sync(
+                        group_id=GROUP,
+                        generation=self.generation,
+                        member_id=self.member_id,
+                        instance_id=self.instance,
+                        assignments=tuple(assignments),
+                    )
+                )
+                self.look()
+            case _:
+                self._on_error(answer.error)
+
+    def _assign(self, members: Sequence[str]) -> list[tuple[str, bytes]]:
+        count = len(self.world.image.topics["clicks"].partitions)
+        shares: dict[str, list[int]] = {one: [] for one in members}
+        for number in range(count):
+            shares[sorted(members)[number % len(members)]].append(number)
+        return [(one, _assignment(share)) for one, share in shares.items()]
+
+    def _on_synced(self, answer: SyncAnswer) -> None:
+        if answer.error is not ErrorCode.none:
+            self._on_error(answer.error)
+            return
+        got = {one.partition for one in decode_assignment(answer.assignment).partitions}
+        had, self.owned = self.owned, frozenset(got)
+        self.is_out = self.cooperative and not had <= got  # says that it has given them up
+
+    def _on_error(self, error: ErrorCode) -> None:
+        self.is_out = True
+        if error is not ErrorCode.rebalance_in_progress:
+            self.owned, self.generation = frozenset(), -1
+            if error in (ErrorCode.unknown_member_id, ErrorCode.fenced_instance_id):
+                self.member_id = ""
+
+    def live(self) -> None:
+        self.look()
+        if self._joining is not None or self._syncing is not None:
+            return
+        if self.is_out:
+            self.join()
+            return
+        answer = self.world.do(
+            Heartbeat(
+                group_id=GROUP,
+                generation=self.generation,
+                member_id=self.member_id,
+                instance_id=self.instance,
+            )
+        )
+        assert isinstance(answer, CodeAnswer)
+        if answer.error is not ErrorCode.none:
+            self._on_error(answer.error)
+
+    def on_coordinator_lost(self) -> None:
+        """What it waited for is asked again."""
+        if self._joining is not None or self._syncing is not None:
+            self._joining = self._syncing = None
+            self.is_out = True
+
+    def leave(self) -> object:
+        leaving = LeavingMember(self.member_id, self.instance)
+        return self.world.do(Leave(group_id=GROUP, members=(leaving,)))
+
+
+def _assignment(partitions: Iterable[int]) -> bytes:
+    return encode_assignment(Assignment(tuple(TopicPartition("clicks", one) for one in partitions)))
+
+
+def settle(world: MixedWorld, *members: Classic | Modern, rounds: int = 8) -> None:
+    for _ in range(rounds):
+        world.wait(3_000)
+        for member in members:
+            member.live()
+        for member in members:
+            if isinstance(member, Classic):
+                member.look()
+
+
+class Modern:
+    """A consumer of the new protocol."""
+
+    def __init__(self, world: MixedWorld, name: str) -> None:
+        self.world = world
+        self.member_id = name
+        self.epoch = 0
+        self.owned: frozenset[int] = frozenset()
+        self._assigned: frozenset[int] = frozenset()
+
+    def live(self) -> None:
+        if self.epoch == 0:
+            answer = self.world.join(self.member_id)
+        else:
+            owned = {CLICKS: self.owned} if self.owned else {}
+            answer = self.world.beat(self.member_id, self.epoch, owned=owned)
+        if answer.error is not ErrorCode.none:
+            self.epoch, self.owned, self._assigned = 0, frozenset(), frozenset()
+            return
+        self.epoch = answer.epoch
+        if answer.assigned is not None:
+            self._assigned = answer.assigned.get(CLICKS, frozenset())
+        kept = self.owned & self._assigned
+        self.owned = self._assigned if kept == self.owned else kept
+
+    def leave(self) -> None:
+        self.world.beat(self.member_id, LEAVING_EPOCH)
+
+
+def test_a_member_of_the_new_protocol_joins_a_classic_group_which_goes_on() -> None:
+    for cooperative in (False, True):
+        world = MixedWorld()
+        old = [Classic(world, name, cooperative=cooperative) for name in ("a", "b")]
+        settle(world, *old)
+        assert isinstance(world.groups.find(GROUP), Group)
+        assert sorted(one for member in old for one in member.owned) == sorted(ALL)
+        generation = old[0].generation
+        new = Modern(world, "new")
+        new.live()
+        assert isinstance(world.groups.find(GROUP), ConsumerGroup)
+        assert world.group.epoch == generation + 1
+        settle(world, *old, new)
+        assert world.group.state is ConsumerGroupState.STABLE
+        shares = [member.owned for member in (*old, new)]
+        assert sorted(map(len, shares)) == [1, 1, 2]
+        assert frozenset().union(*shares) == ALL
+
+
+def test_the_group_is_classic_again_when_the_last_member_of_the_new_protocol_has_gone() -> None:
+    world = MixedWorld()
+    old, new = Classic(world, "a"), Modern(world, "new")
+    settle(world, old, new)
+    assert world.group.state is ConsumerGroupState.STABLE
+    new.leave()
+    group = world.groups.find(GROUP)
+    assert isinstance(group, Group)
+    assert group.state is ClassicGroupState.PREPARING_REBALANCE
+    assert [one.member_id for one in group.members] == [old.member_id]
+    settle(world, old)
+    assert old.owned == ALL
+    assert group.state is ClassicGroupState.STABLE
+
+
+def test_a_coordinator_that_takes_over_in_the_middle_of_a_downgrade_ends_it() -> None:
+    world = MixedWorld()
+    old, new = Classic(world, "a"), Modern(world, "new")
+    settle(world, old, new)
+    new.leave()
+    world.restart()
+    group = world.groups.find(GROUP)
+    assert isinstance(group, Group)
+    for _ in range(30):
+        settle(world, old, rounds=1)
+    assert old.owned == ALL
+
+
+def test_a_lost_member_of_the_new_protocol_leads_to_a_downgrade_too() -> None:
+    world = MixedWorld(consumer_session_timeout_ms=20_000)
+    old, new = Classic(world, "a"), Modern(world, "new")
+    settle(world, old, new)
+    settle(world, old, rounds=12)
+    assert isinstance(world.groups.find(GROUP), Group)
+    assert old.owned == ALL
+
+
+def test_the_policy_of_the_broker_is_kept() -> None:
+    for policy, upgrades, downgrades in (
+        ("disabled", False, False),
+        ("upgrade", True, False),
+        ("downgrade", False, True),
+        ("bidirectional", True, True),
+    ):
+        world = MixedWorld(consumer_migration_policy=policy)
+        old = Classic(world, "a")
+        settle(world, old)
+        refused = world.join("new").error
+        assert refused is (ErrorCode.none if upgrades else ErrorCode.group_id_not_found)
+        world = MixedWorld(consumer_migration_policy=policy)
+        new, old = Modern(world, "new"), Classic(world, "a")
+        settle(world, new, old)
+        assert old.owned
+        new.leave()
+        assert isinstance(world.groups.find(GROUP), Group) is downgrades
+        settle(world, old)
+        assert old.owned == ALL
+
+
+def test_other_protocols_and_refused_requests_change_no_group() -> None:
+    world = MixedWorld()
+    old = Classic(world, "a")
+    settle(world, old)
+    size = len(world.log)
+    assert world.join("new", owned=None).error is ErrorCode.invalid_request
+    assert len(world.log) == size
+    world.join("new")
+    connect = Join(
+        group_id=GROUP,
+        member_id="",
+        instance_id=None,
+        new_member_id="w",
+        client_id="",
+        client_host="",
+        session_timeout_ms=10_000,
+        rebalance_timeout_ms=60_000,
+        protocol_type="connect",
+        protocols=(GroupProtocol("default", b""),),
+        needs_member_id=False,
+        can_skip_assignment=False,
+    )
+    answer = world.do(connect)
+    assert isinstance(answer, JoinAnswer)
+    assert answer.error is ErrorCode.inconsistent_group_protocol
+
+
+def test_classic_members_are_fenced_with_the_errors_they_know() -> None:
+    world = MixedWorld()
+    old, new = Classic(world, "a"), Modern(world, "new")
+    settle(world, old, new)
+    for generation, member_id, error in (
+        (old.generation, old.member_id, ErrorCode.none),
+        (old.generation + 1, old.member_id, ErrorCode.illegal_generation),
+        (old.generation, "nobody", ErrorCode.unknown_member_id),
+        (new.epoch, "new", ErrorCode.unknown_member_id),
+    ):
+        beat = Heartbeat(group_id=GROUP, generation=generation, member_id=member_id)
+        assert world.do(beat) == CodeAnswer(error=error)
+    commit = CommitOffsets(
+        group_id=GROUP,
+        generation=old.generation + 1,
+        member_id=old.member_id,
+        instance_id=None,
+        offsets=(("clicks", 0, CommittedOffset(5, -1, "", 1_000_000)),),
+        unknown_group_is_known=True,
+    )
+    assert world.do(commit).error is ErrorCode.illegal_generation  # type: ignore[attr-defined]
+
+
+def test_a_static_member_changes_the_protocol_at_its_restart_and_keeps_its_place() -> None:
+    world = MixedWorld()
+    static, other = Classic(world, "a", instance="one"), Classic(world, "b")
+    settle(world, static, other)
+    kept = static.owned
+    back = world.join("a2", instance_id="one")
+    assert back.error is ErrorCode.none
+    assert world.group.target_of("a2") == {CLICKS: kept}
+    assert world.group.find_instance("one") == "a2"
+
+
+def test_an_administrator_removes_a_static_member_by_its_instance() -> None:
+    world = MixedWorld()
+    static, new = Classic(world, "a", instance="one"), Modern(world, "new")
+    settle(world, static, new)
+    removed = world.do(Leave(group_id=GROUP, members=(LeavingMember("", "one"),)))
+    assert isinstance(removed, LeaveAnswer)
+    assert removed.members[0].error is ErrorCode.none
+    settle(world, new)
+    assert new.owned == ALL
+
+
+def test_who_was_told_to_join_again_and_does_not_is_removed() -> None:
+    world = MixedWorld()
+    old, new = Classic(world, "a"), Modern(world, "new")
+    settle(world, old, new)
+    world.image = image_of({"clicks": 6})
+    new.live()
+    beat = Heartbeat(group_id=GROUP, generation=old.generation, member_id=old.member_id)
+    for _ in range(12):
+        assert world.do(beat).error is ErrorCode.rebalance_in_progress  # type: ignore[attr-defined]
+        world.wait(4_999)
+        new.live()
+    world.wait(20)
+    assert old.member_id not in world.group.subscriptions
+
+
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(("live", "live", "live", "start", "leave", "crash", "pause", "restart")),
+        st.integers(0, 4),
+    ),
+    max_size=50,
+)
+
+
+@settings(max_examples=250, deadline=None)
+@given(steps)
+def test_in_mixed_groups_every_partition_has_one_reader_in_the_end(
+    steps: Sequence[tuple[str, int]],
+) -> None:
+    world = MixedWorld()
+    members: dict[int, Classic | Modern] = {}
+    made = 0
+    for what, number in steps:
+        member = members.get(number)
+        match what:
+            case "restart":
+                world.restart()
+                for one in members.values():
+                    if isinstance(one, Classic):
+                        one.on_coordinator_lost()
+            case "pause":
+                world.wait(7_000)
+            case "start" if member is None:
+                made += 1
+                name = f"m{made}"
+                members[number] = (
+                    Modern(world, name)
+                    if number < 2
+                    else Classic(world, name, cooperative=number == 4)
+                )
+            case _ if member is None:
+                pass
+            case "live":
+                member.live()
+            case "leave":
+                member.leave()
+                del members[number]
+            case "crash":
+                del members[number]
+    kinds = {one.cooperative for one in members.values() if isinstance(one, Classic)}
+    settle(world, *members.values(), rounds=60)
+    if members and len(kinds) < 2:  # eager and cooperative ones cannot be in one group
+        owned = sorted(one for member in members.values() for one in member.owned)
+        assert owned == sorted(ALL)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import stat
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,7 +18,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 import moldau
-from support.broker_process import BrokerProcess, broker_process
+from support.broker_process import BrokerProcess, broker_process, moldau_command
 from support.cluster_processes import SESSION_TIMEOUT_MS
 from support.cluster_traffic import traffic_on
 from support.confluent_client import consume, consumer, produce
@@ -176,7 +177,30 @@ def test_the_first_may_be_alone_before_and_the_others_are_not_left_out_after(fol
             assert "start with --brokers 3" in refused.output
             assert topic in refused.output
         brokers.start()
-        assert [one.value for one in consume(brokers.bootstrap, topic, 1)] == [b"three"]
+        move_to_the_first(brokers, topic, folder / "plan.json")
+        assert brokers.supervisor.stop() == 0
+    with broker_process(folder / "again", data_folder=folder / "data") as alone:
+        alone.start()
+        for name, value in (("old", b"alone"), (topic, b"three")):
+            assert [one.value for one in consume(alone.bootstrap, name, 1)] == [value]
+
+
+def move_to_the_first(brokers: SupervisedBrokers, topic: str, plan: Path) -> None:
+    """As the refusal says."""
+
+    def reassign(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            moldau_command("reassign", *arguments, "--bootstrap", brokers.bootstrap),
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+
+    topics = (topic, "__consumer_offsets")  # which consumers have asked for
+    plan.write_text(reassign("plan", *topics, "--brokers", "1", "--replication-factor", "1").stdout)
+    assert reassign("execute", "--plan", str(plan)).returncode == 0
+    eventually(lambda: not reassign("verify", "--plan", str(plan)).returncode, "all is moved")
 
 
 def test_a_folder_is_served_by_one_supervisor_or_one_broker_at_a_time(

@@ -112,15 +112,20 @@ def refuse_left_out(replicas: Mapping[int, Sequence[str]], broker_ids: Iterable[
         return None
     needed = max(replicas) - min(min(replicas), *here) + 1
     topics = sorted({topic for held in away.values() for topic in held})
-    noun = "broker" if len(away) == 1 else "brokers"
     shown = ", ".join(topics[:5]) + (f" and {len(topics) - 5} more" if len(topics) > 5 else "")
+    left_out = _list("broker", sorted(away))
+    copies = "" if len(here) >= _REPLICAS else f" --replication-factor {len(here)}"
+    plan = f"moldau reassign plan TOPIC... --brokers {','.join(map(str, sorted(here)))}{copies}"
+    verb = "has" if len(away) == 1 else "have"
     return (
-        f"{noun} {', '.join(map(str, sorted(away)))} would not run, and {len(topics)} topics have "
-        f"replicas there ({shown}): start with --brokers {needed}. To do with fewer, move them "
-        "first, while all run: `moldau reassign plan TOPIC... --brokers "
-        f"{','.join(map(str, sorted(here)))} > plan.json`, then `moldau reassign execute --plan "
-        "plan.json`. Nothing was touched"
+        f"{left_out} would not run, and {verb} replicas of {shown}: start with --brokers {needed}. "
+        f"To do with fewer, move them first, while all run: `{plan} > plan.json`, then `moldau "
+        "reassign execute --plan plan.json`. Nothing was touched"
     )
+
+
+def _list(noun: str, numbers: Sequence[int]) -> str:
+    return f"{noun}{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
 
 
 def restart_delay(quick_ends: int) -> float:

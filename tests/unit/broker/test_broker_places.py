@@ -86,7 +86,7 @@ def test_brokers_that_hold_replicas_are_not_left_out() -> None:
     assert refusal is not None
     assert "brokers 2, 3 would not run" in refusal
     assert "--brokers 3" in refusal
-    assert "--brokers 1 > plan.json" in refusal
+    assert "--brokers 1 --replication-factor 1 > plan.json" in refusal
 
 
 def test_brokers_that_hold_nothing_may_go() -> None:

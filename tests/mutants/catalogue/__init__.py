@@ -14,6 +14,7 @@ from mutants.catalogue import (
     partition_transactions,
     replicas,
     replication,
+    served_store,
     sessions,
     storage,
     transactions,
@@ -33,6 +34,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *clients.MUTANTS,
     *partition_transactions.MUTANTS,
     *transactions.MUTANTS,
+    *served_store.MUTANTS,
 )
 
 

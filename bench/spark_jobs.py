@@ -43,6 +43,7 @@ class Query:
     rows: int
     record_bytes: int
     schema: str | None = None
+    partitions: int = PARTITIONS
 
 
 class SparkRound(NamedTuple):
@@ -54,16 +55,22 @@ class SparkRound(NamedTuple):
     payload_bytes: int
 
 
-def fill_topic(broker: ServerProcess, topic: str, record_bytes: int, total_bytes: int) -> int:
+def fill_topic(
+    broker: ServerProcess,
+    topic: str,
+    record_bytes: int,
+    total_bytes: int,
+    partitions: int = PARTITIONS,
+) -> int:
     """Make a topic; how many rows it has then."""
     batch = make_batch(_BATCH_BYTES, record_bytes)
-    count = max(1, total_bytes // PARTITIONS // len(batch.data))
+    count = max(1, total_bytes // partitions // len(batch.data))
     with RawClient(broker) as client:
-        client.create_topic(topic, partitions=PARTITIONS)
-        for partition in range(PARTITIONS):
+        client.create_topic(topic, partitions=partitions)
+        for partition in range(partitions):
             prepared = produce(topic, batch, partition=partition)
             client.repeat(prepared, count, PRODUCE_IN_FLIGHT)
-    return PARTITIONS * count * batch.record_count
+    return partitions * count * batch.record_count
 
 
 class Jobs:
@@ -133,9 +140,9 @@ def _copy_of(source: str) -> str:
 
 def _prebuilt_options(query: Query) -> dict[str, int]:
     rows_of_a_batch = max(_ARROW_BYTES // query.record_bytes, _ARROW_ROWS_AT_LEAST)
-    batches = -(-query.rows // PARTITIONS // rows_of_a_batch)
+    batches = -(-query.rows // query.partitions // rows_of_a_batch)
     return {
-        "tasks": PARTITIONS,
+        "tasks": query.partitions,
         "batches": batches,
         "rows": rows_of_a_batch,
         "bytes": query.record_bytes,

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.measure import MB, take_turns
-from bench.processes import running_broker, temporary_folder
+from bench.processes import ServerProcess, running_broker, temporary_folder
 from bench.report import Cell, Goal, Outcome, Table
 from bench.scale import KIB, Scale
 from bench.spark_connector import ConnectorUnavailableError, require_connector
@@ -45,6 +45,7 @@ _ROOT = Path(__file__).parents[1]
 _CORES = 2
 _MILLION = 1e6
 _GOAL_RECORD_BYTES = 100
+_MANY_PARTITIONS = 100
 _VALUE_ONLY = f"{MOLDAU}, value only"
 
 Found = Mapping[str, Sequence[SparkRound]]
@@ -77,6 +78,10 @@ def run(scale: Scale) -> Outcome:
                 many: fill_topic(broker, many, record_bytes, 2 * scale.round_bytes),
                 some: fill_topic(broker, some, record_bytes, scale.round_bytes // 2),
             }
+            if NOOP in scale.spark_sinks:
+                report.add_partitions(
+                    record_bytes, _measure_partitions(jobs, broker, record_bytes, scale)
+                )
             for sink in scale.spark_sinks:
                 topic = many if sink == NOOP else some
                 queries = _queries(sources, sink, topic, rows[topic], record_bytes)
@@ -160,6 +165,27 @@ def _measure(jobs: Jobs, queries: Mapping[str, Query], rounds: int) -> Found:
     return found
 
 
+def _measure_partitions(
+    jobs: Jobs, broker: ServerProcess, record_bytes: int, scale: Scale
+) -> Mapping[tuple[str, int], Sequence[SparkRound]]:
+    """The same bytes in few partitions and in many, which is to say in few tasks and in many."""
+    found = {}
+    for partitions in (PARTITIONS, _MANY_PARTITIONS):
+        topic = f"of-{partitions}-{record_bytes}"
+        rows = fill_topic(broker, topic, record_bytes, 2 * scale.round_bytes, partitions)
+        for source in (MOLDAU, PREBUILT):
+            found[source, partitions] = Query(
+                source=source,
+                sink=NOOP,
+                topic=topic,
+                rows=rows,
+                record_bytes=record_bytes,
+                partitions=partitions,
+            )
+    subjects = {name: partial(jobs.measure, query) for name, query in found.items()}
+    return take_turns(_rounds(scale, NOOP), subjects)
+
+
 def _measure_nothing(jobs: Jobs, sources: Sequence[str], sink: str, rounds: int) -> Found:
     queries = _queries(sources, sink, EMPTY_TOPIC, rows=0, record_bytes=KIB)
     queries.pop(_VALUE_ONLY, None)
@@ -197,6 +223,11 @@ class _Report:
             title="A query of no rows: planning, and the Python processes it needs",
             columns=("to", "source", "seconds", "CPU s"),
         )
+        self._partitions = Table(
+            title="The same bytes in few partitions and in many, to noop",
+            columns=("records", "source", "partitions", "M rows per CPU s", "Python CPU ms a task"),
+            note="Planning included; CPU of the broker, the JVM and all Python processes.",
+        )
         self._cpu = Table(
             title="Where the time goes, from a topic to noop: CPU seconds for a million rows",
             columns=(
@@ -211,6 +242,15 @@ class _Report:
             ),
             note="Without what a query of no rows takes. At most: if the cores were never idle.",
         )
+
+    def add_partitions(
+        self, record_bytes: int, found: Mapping[tuple[str, int], Sequence[SparkRound]]
+    ) -> None:
+        for (source, partitions), rounds in found.items():
+            best = min(rounds, key=lambda one: one.cpu.total if one.cpu else one.seconds)
+            per_core = None if best.cpu is None else best.rows / best.cpu.total / _MILLION
+            python = None if best.cpu is None else best.cpu.python / partitions * 1000
+            self._partitions.add(record_name(record_bytes), source, partitions, per_core, python)
 
     def add_planning(self, sink: str, found: Found) -> None:
         for source, rounds in found.items():
@@ -238,7 +278,7 @@ class _Report:
             self._add_goal(best[MOLDAU])
 
     def outcome(self) -> Outcome:
-        tables = [self._rates, self._planning, self._cpu, self.steps]
+        tables = [self._rates, self._planning, self._partitions, self._cpu, self.steps]
         return Outcome(tables=[table for table in tables if table.rows], goals=self._goals)
 
     def _planned(self, name: str, sink: str) -> SparkRound:

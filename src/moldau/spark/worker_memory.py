@@ -3,13 +3,17 @@
 Spark's daemon calls `gc.collect()` after every task of a worker that is used again. The collector
 then looks at everything that was ever imported, PySpark, Arrow and this client: 40 ms of work,
 which is more than most tasks have. What was there when the first task ended stays for as long as
-the worker does, so the collector need not look at it. A shell.
+the worker does, so the collector need not look at it. For the same reason it need not run every
+few hundred rows, as it does by default: lists of rows to be written are long. A shell.
 """
 
 from __future__ import annotations
 
 import gc
 import os
+from typing import Final
+
+_THRESHOLDS: Final = (50_000, 20, 100)
 
 _is_frozen = False
 
@@ -25,3 +29,4 @@ def freeze_once() -> None:
     _is_frozen = True
     gc.collect()  # what is garbage now would stay for ever
     gc.freeze()
+    gc.set_threshold(*_THRESHOLDS)

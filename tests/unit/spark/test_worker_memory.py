@@ -13,7 +13,9 @@ from moldau.spark import worker_memory
 @pytest.fixture(autouse=True)
 def nothing_frozen(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(worker_memory, "_is_frozen", False)
+    former = gc.get_threshold()
     yield
+    gc.set_threshold(*former)
     gc.unfreeze()
 
 

@@ -14,12 +14,22 @@ import pytest
 
 import moldau
 import moldau.errors
+from moldau.client import producer_coordinator
 from support.topics import Topics, fresh_name
 from support.waiting import PATIENCE_SECONDS, eventually
 
 
 class StumbleError(Exception):
     """A program fails in the middle of its work."""
+
+
+@pytest.fixture(params=[2, 1], autouse=True)
+def transaction_version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
+    """As the cluster has finalized it, and as older ones have it."""
+    version: int = request.param
+    if version < 2:
+        monkeypatch.setattr(producer_coordinator, "_speaks_version_2", lambda link: False)
+    return version
 
 
 def read_all(

@@ -7,8 +7,10 @@ from mutants.mutant import Edit, Mutant, Seeds
 _QUEUE = "moldau.client.rules.partition_queue"
 _BATCHES = "moldau.client.rules.producer_batches"
 _VERDICTS = "moldau.client.rules.verdicts"
+_MACHINE = "moldau.client.rules.producer_machine"
 _UNIT = "unit/client/rules"
 _STORIES = f"{_UNIT}/test_producer_machine.py"
+_TRANSACTIONS = f"{_UNIT}/test_producer_transaction.py"
 _MODEL = f"{_UNIT}/test_producer_machine_model.py"
 
 MUTANTS = (
@@ -88,5 +90,50 @@ MUTANTS = (
             ),
         ),
         tests=(f"{_UNIT}/test_verdicts.py",),
+    ),
+    Mutant(
+        name="a-commit-does-not-wait-for-its-batches",
+        rule="TXN-1",
+        breaks="the coordinator is asked to commit while batches of the transaction are under way",
+        edits=(
+            Edit(
+                _MACHINE,
+                "if wants_commit and is_still and self.is_empty:",
+                "if wants_commit:",
+            ),
+        ),
+        tests=(
+            f"{_TRANSACTIONS}::test_a_commit_waits_for_all_batches_and_then_for_the_coordinator",
+        ),
+    ),
+    Mutant(
+        name="an-abort-does-not-wait-for-what-is-under-way",
+        rule="TXN-1",
+        breaks="a batch that is under way when its transaction is aborted may join the next one",
+        edits=(
+            Edit(
+                _MACHINE,
+                "elif wants_abort and is_still and not transactions.is_asking:",
+                "elif wants_abort and not transactions.is_asking:",
+            ),
+        ),
+        tests=(f"{_TRANSACTIONS}::test_a_record_that_is_not_delivered_leaves_only_the_abort",),
+    ),
+    Mutant(
+        name="a-new-epoch-of-a-transaction-goes-on-counting",
+        rule="SEQ-1",
+        breaks="the numbers of a partition go on when the coordinator has given another epoch",
+        edits=(
+            Edit(
+                _BATCHES,
+                "if self.identity is not None and self.identity != newest:\n"
+                "            self.next_sequence = 0\n",
+                "if self.identity is not None and self.identity != newest:\n",
+            ),
+        ),
+        tests=(
+            f"{_TRANSACTIONS}::"
+            "test_each_transaction_of_version_2_is_numbered_from_0_in_its_own_epoch",
+        ),
     ),
 )

@@ -406,7 +406,9 @@ class Partition:
         log, state = self.log, self.state
         high_watermark = state.high_watermark
         last_stable_offset = self.last_stable_offset
-        diverging = find_divergence(log.epochs, log.log_end_offset, offset, last_fetched_epoch)
+        diverging: EpochEnd | None = None
+        if last_fetched_epoch >= 0:
+            diverging = find_divergence(log.epochs, log.log_end_offset, offset, last_fetched_epoch)
         end_offset = last_stable_offset if read_committed else high_watermark
         read: LogRead | None = None
         if diverging is None:

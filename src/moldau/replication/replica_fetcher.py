@@ -46,6 +46,7 @@ FIRST_BACKOFF_SECONDS: Final = 0.05
 """After a first failure: mostly the other side has yet to hear of an election."""
 _INTERRUPT_SECONDS: Final = 0.02
 """A partition that was added waits for so long for the fetch under way to end by itself."""
+_INTERRUPT_SECONDS_PER_PARTITION: Final = 0.0005
 _BYTES_PER_TURN: Final = 1 << 20
 _BATCHES_PER_TURN: Final = 100
 """Checked and appended before somebody else may use the loop: about a millisecond."""
@@ -148,7 +149,8 @@ class ReplicaFetcher:
             self._unflushed[followed] = None
         self._changed.set()
         if self._under_way is not None and self._interruption is None:
-            self._interruption = self._clock.call_later(_INTERRUPT_SECONDS, self._interrupt_late)
+            seconds = interrupt_after_seconds(len(self._asked))
+            self._interruption = self._clock.call_later(seconds, self._interrupt_late)
 
     def _is_asking_for(self, partition: Partition) -> bool:
         asked = self._asked.get((partition.topic_id, partition.topic_partition.partition))
@@ -502,6 +504,17 @@ class ReplicaFetcher:
         finally:
             partition.log.flushing.withdraw_truncation()
         await self._truncations.complete_truncation(partition.log)
+
+
+def interrupt_after_seconds(held_partitions: int) -> float:
+    """How long a partition that was added waits for a long poll about others to end by itself.
+
+    An interruption makes the session start over: all that it holds is asked for and looked at
+    again, some 50 us for each. The more it holds the longer it is left alone, so that topics that
+    are made one after the other cost what they hold, and not what is there already. From a
+    thousand partitions on the long poll mostly ends first, as it always does with Kafka.
+    """
+    return max(_INTERRUPT_SECONDS, held_partitions * _INTERRUPT_SECONDS_PER_PARTITION)
 
 
 def _pieces(records: memoryview) -> Iterator[memoryview]:

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from fnmatch import fnmatch
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from bench import chart, compare
 from bench.compare import Found
@@ -46,6 +47,7 @@ STUDIES = {
     "spark_read": "rows/s with Spark, beside its own connector",
     "replication_partitions": "an acks=all record beside up to 10,000 partitions",
     "replication_failover": "a dead leader and a dead controller; memory of a replica",
+    "scale_model": "the cost model of docs/scale.md, predicted against measured",
 }
 
 
@@ -60,7 +62,10 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     machine = describe_machine()
     print(", ".join(f"{name} {show(value)}" for name, value in machine.items()), end="\n\n")
-    results: dict[str, object] = {"machine": machine}
+    if options.read is not None:
+        _show_again(options)
+        return 0
+    results: dict[str, Any] = {"machine": {**machine, "date": time.strftime("%Y-%m-%d")}}
     rows, studies = _choose_names(options.names)
     try:
         if rows:
@@ -88,6 +93,7 @@ def _parse_options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="see that everything works")
     parser.add_argument("--full", action="store_true", help="studies: longer, 10 GiB in the log")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the raw numbers here")
+    parser.add_argument("--read", type=Path, metavar="FILE", help="show such a file again")
     parser.add_argument("--chart", type=Path, metavar="FILE", help="draw the rows as SVG here")
     parser.add_argument(
         "--write",
@@ -168,11 +174,17 @@ def _compare(rows: list[Row], options: argparse.Namespace, results: dict[str, ob
         _publish(found, left_out, options, results)
 
 
+def _show_again(options: argparse.Namespace) -> None:
+    results = json.loads(options.read.read_text(encoding="utf-8"))
+    found = [one for one in map(Found.read_json, results["rows"]) if one is not None]
+    _publish(found, results["left out"], options, results)
+
+
 def _publish(
     found: Sequence[Found],
     left_out: Sequence[str],
     options: argparse.Namespace,
-    results: dict[str, object],
+    results: dict[str, Any],
 ) -> None:
     if not found:
         return
@@ -183,7 +195,7 @@ def _publish(
     if drawn is not None:
         drawn.write_text(chart.draw(found), encoding="utf-8")
     if options.write is not None:
-        write_page(options.write, found, left_out, drawn)
+        write_page(options.write, found, left_out, drawn, results["machine"])
         if options.json is None:
             kept = options.write.with_suffix(".json")
             kept.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

@@ -63,7 +63,7 @@ def _legend() -> list[str]:
         f'<rect x="24" y="38" width="12" height="12" fill="{_BEHIND}"/>'
         '<text x="42" y="48" fill="#374151">ahead of / behind Kafka, 1 GB heap</text>'
     ]
-    x = 260
+    x = 290
     for title, colour, shape in dict.fromkeys(_PEERS.values()):
         parts.append(_mark(x, 44, colour, shape))
         parts.append(f'<text x="{x + 10}" y="48" fill="#374151">{escape(title)}</text>')
@@ -91,14 +91,13 @@ def _line(found: Found, place: int, y: int, *, with_title: bool) -> list[str]:
     colour = _AHEAD if ratio >= 1 else _BEHIND
     middle = y + _LINE / 2
     label = found.row.title if with_title else ""
-    anchor, at = ("start", end + 5) if ratio >= 1 else ("end", start - 5)
     parts = [
         f'<text x="12" y="{middle + 4}" fill="#111827">{escape(label)}</text>',
         f'<text x="{_LABELS - 12}" y="{middle + 4}" text-anchor="end" font-size="11" '
         f'fill="#6b7280">{escape(found.row.figures[place].name)}</text>',
         f'<rect x="{start:.1f}" y="{y + 5}" width="{max(1.0, end - start):.1f}" '
         f'height="{_LINE - 10}" fill="{colour}" opacity="0.85"/>',
-        f'<text x="{at:.1f}" y="{middle + 4}" text-anchor="{anchor}" font-size="10" '
+        f'<text x="{_LABELS + _AXIS + _RIGHT - 10}" y="{middle + 4}" text-anchor="end" '
         f'fill="{colour}">{show(ratio)}</text>',
     ]
     for peer, (_, mark_colour, shape) in _PEERS.items():

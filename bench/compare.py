@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 from bench.loads import KIB, Sample, Site, append, read
 from bench.processes import temporary_folder
-from bench.rows import Row
+from bench.rows import ROWS, Row
 from bench.systems import SYSTEMS, Running
 from bench.wires import WIRES, RefusedError
 
@@ -67,6 +68,14 @@ class Found:
     def spread(self, system: str, place: int) -> Spread | None:
         rounds = self.samples.get(system)
         return Spread([one[place] for one in rounds]) if rounds else None
+
+    @classmethod
+    def read_json(cls, written: Mapping[str, Any]) -> Found | None:
+        """As `as_json` wrote it; None where the row is not there any more."""
+        row = next((row for row in ROWS if row.name == written["row"]), None)
+        if row is None:
+            return None
+        return cls(row=row, samples=written["samples"], failures=written["failures"])
 
     def as_json(self) -> dict[str, object]:
         return {

@@ -29,6 +29,9 @@ class Counter:
     tolerance = 0.0
     """How much more than the baseline is called a regression, as a share."""
 
+    is_undisturbed = True
+    """Whether it counts the same while others are counted beside it."""
+
     def wrap(self, command: Sequence[str]) -> list[str]:
         """The command that runs another one so that it can be counted."""
         return list(command)
@@ -99,6 +102,7 @@ class CallgrindCounter(Counter):
 class CpuCounter(Counter):
     name = "CPU time against a loop"
     tolerance = 0.35
+    is_undisturbed = False
 
     def count(self, pid: int, work: Callable[[], None]) -> float:
         unit = min(_time_loop() for _ in range(3))

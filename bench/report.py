@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import sys
-import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -211,14 +210,18 @@ def render_found(found: Sequence[Found], left_out: Sequence[str]) -> str:
 
 
 def write_page(
-    page: Path, found: Sequence[Found], left_out: Sequence[str], drawn: Path | None
+    page: Path,
+    found: Sequence[Found],
+    left_out: Sequence[str],
+    drawn: Path | None,
+    machine: Mapping[str, Cell],
 ) -> None:
     """Put the figures between the marks of a page; the rest of it is people's."""
-    machine = ", ".join(f"{name} {show(value)}" for name, value in describe_machine().items())
+    where = ", ".join(f"{name} {show(value)}" for name, value in machine.items())
     repetitions = max((len(rounds) for one in found for rounds in one.samples.values()), default=0)
     parts = [
         FIGURES_BEGIN,
-        f"Measured {time.strftime('%Y-%m-%d')}: {machine}; up to {repetitions} samples each.",
+        f"Measured on {where}; up to {repetitions} samples each.",
         f"![How many times better than its peers Moldau is]({drawn.name})" if drawn else "",
         render_found(found, left_out).rstrip(),
         FIGURES_END,

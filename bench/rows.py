@@ -22,6 +22,7 @@ from bench.loads import (
     Figure,
     Load,
 )
+from bench.throughput import size_name
 
 ONE = ("moldau", "kafka", "kafka-256m")
 THREE = ("moldau-3", "kafka-3", "kafka-3-256m")
@@ -78,12 +79,16 @@ def _small(name: str, title: str, **what: object) -> Row:
     return _produce(name, title, counts_bytes=False, **what)  # type: ignore[arg-type]
 
 
+def _connections(count: int) -> str:
+    return f"{count:,} connections" if count > 1 else "one connection"
+
+
 ROWS: tuple[Row, ...] = (
     # Produce: sizes of batches and records
     *(
         _produce(
             f"produce/{size // KIB}k-of-{record}",
-            f"produce, batches of {size // KIB} KiB of {record} B records, acks=1",
+            f"produce, batches of {size_name(size)} of {record} B records, acks=1",
             systems=(*ONE, "plain") if record == KIB else ONE,
             batch_bytes=size,
             record_bytes=record,
@@ -104,7 +109,7 @@ ROWS: tuple[Row, ...] = (
     *(
         Row(
             name=f"fetch/{size // KIB}k",
-            title=f"fetch from the page cache, answers of {size // KIB} KiB, 1 KiB records",
+            title=f"fetch from the page cache, answers of {size_name(size)}, 1 KiB records",
             load=partial(loads.read, answer_bytes=size),
             figures=THROUGHPUT,
             systems=(*ONE, *OTHERS) if size == 128 * KIB else ONE,
@@ -153,7 +158,7 @@ ROWS: tuple[Row, ...] = (
     *(
         Row(
             name=f"requests/fetch-{count}-connections",
-            title=f"fetch at the end of the log, {count} connections",
+            title=f"fetch at the end of the log, {_connections(count)}",
             load=partial(loads.fetch_at_end, connections=count),
             figures=RATE,
             weight=3 if count == 50 else 2,
@@ -310,7 +315,7 @@ ROWS: tuple[Row, ...] = (
     *(
         _produce(
             f"replicated/{size // KIB}k",
-            f"3 replicas, acks=all, batches of {size // KIB} KiB of 1 KiB records",
+            f"3 replicas, acks=all, batches of {size_name(size)} of 1 KiB records",
             systems=THREE,
             acks=ALL,
             record_bytes=KIB,

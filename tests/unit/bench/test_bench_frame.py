@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import xml.etree.ElementTree as ET
 
 import pytest
@@ -11,6 +12,14 @@ from bench.compare import QUICK, Effort, Found, choose, estimate_seconds, run_ro
 from bench.loads import RATE
 from bench.report import FIGURES_BEGIN, FIGURES_END, advantage, render_found, write_page
 from bench.rows import ROWS
+from bench.scale_model import (
+    SESSION_SECONDS,
+    Fitted,
+    Measured,
+    Quantity,
+    Size,
+    measure_elsewhere,
+)
 from bench.systems import SYSTEMS
 from bench.wires import KafkaWire, NatsWire, RedisWire, RefusedError
 
@@ -68,6 +77,14 @@ def test_more_than_one_is_ahead_whichever_way_a_figure_goes():
     assert advantage(found(200.0, 100.0), 0, "nats") is None
 
 
+def test_rows_of_an_earlier_run_are_shown_again():
+    once = found(200.0, 100.0)
+    again = Found.read_json(json.loads(json.dumps(once.as_json())))
+    assert again is not None
+    assert render_found([again], []) == render_found([once], [])
+    assert Found.read_json({"row": "no such row"}) is None
+
+
 def test_failures_and_what_was_left_out_are_in_the_table():
     text = render_found([found(200.0, 100.0)], ["nats: not here"])
     assert "200 ±0 %" in text
@@ -80,7 +97,7 @@ def test_a_page_keeps_what_people_wrote(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(f"before\n\n{FIGURES_BEGIN}\nformer figures\n{FIGURES_END}\n\nafter\n")
     for _ in range(2):
-        write_page(page, [found(200.0, 100.0)], [], tmp_path / "page.svg")
+        write_page(page, [found(200.0, 100.0)], [], tmp_path / "page.svg", {"cores": 2})
     text = page.read_text()
     assert text.startswith("before\n")
     assert text.endswith("\nafter\n")
@@ -128,3 +145,24 @@ def test_repetitions_of_a_row_are_what_its_estimate_counts():
     effort = Effort(seconds=1.0, repetitions=5, warm_seconds=0.0)
     short = dataclasses.replace(ROW, repetitions=1)
     assert estimate_seconds(short, ["moldau"], effort) < estimate_seconds(ROW, ["moldau"], effort)
+
+
+def test_a_fit_finds_costs_that_are_not_negative():
+    sizes = [Size(brokers=brokers, partitions=count) for brokers in (3, 6) for count in (300, 900)]
+    quantity = Quantity(
+        name="it", terms=("1", "partitions", "hosted"), of=lambda one: one.megabytes
+    )
+    measured = [Measured(size=size, megabytes=5 + 0.5 * size.partitions) for size in sizes]
+    fitted = Fitted.to(quantity, measured)
+    assert fitted.predict(Size(brokers=30, partitions=10_000)) == pytest.approx(5_005)
+    assert min(fitted.coefficients) >= 0
+    falling = [Measured(size=size, megabytes=1e6 - size.partitions) for size in sizes]
+    assert min(Fitted.to(quantity, falling).coefficients) >= 0
+
+
+def test_a_simulated_cluster_is_counted_where_its_requests_arrive():
+    found = measure_elsewhere(Size(brokers=3, partitions=30))
+    assert found.broker_death.written >= 30  # a state each
+    assert found.broker_death.virtual_seconds < SESSION_SECONDS + 5
+    assert found.creation.read >= 30
+    assert found.idle.written == 0

@@ -45,7 +45,7 @@ class Counter:
 
 class PerfCounter(Counter):
     name = "perf instructions:u"
-    tolerance = 0.05
+    tolerance = 0.08
 
     def count(self, pid: int, work: Callable[[], None]) -> float:
         command = ["perf", "stat", "-x,", "-e", "instructions:u", "-p", str(pid)]
@@ -67,7 +67,7 @@ class PerfCounter(Counter):
 
 class CallgrindCounter(Counter):
     name = "callgrind instructions"
-    tolerance = 0.05
+    tolerance = 0.08
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="moldau-bench-")

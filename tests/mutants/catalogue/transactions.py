@@ -6,7 +6,8 @@ from mutants.mutant import Edit, Mutant
 
 _RULES = "moldau.transactions.rules.transactions"
 _STEPS = "moldau.transactions.rules.transaction_metadata"
-_FAULTS = "unit/transactions/rules/test_transactions_under_faults.py"
+_MACHINE = "unit/transactions/rules/test_transactions_machine.py"
+_LAST_MARKER = "test_a_transaction_is_complete_when_its_last_partition_has_its_marker"
 _MEMORY = "unit/transactions/test_coordinator_in_memory.py"
 
 MUTANTS = (
@@ -15,7 +16,7 @@ MUTANTS = (
         rule="TXN-3",
         breaks="a transaction is completed while a partition has no marker yet",
         edits=(Edit(_RULES, "        if left:\n", "        if len(left) > 1:\n"),),
-        tests=(_FAULTS,),
+        tests=(f"{_MACHINE}::{_LAST_MARKER}",),
     ),
     Mutant(
         name="a-fenced-producer-adds-partitions",

@@ -323,6 +323,7 @@ class Coordination(RuleBasedStateMachine):
                 assert found == {self.promised[key]}, f"{key} did not end as its producer was told"
 
     def drain(self) -> Iterator[MarkersToWrite]:
+        self.crash()  # whoever coordinates now sends all of them
         self.now_ms += 10 * TIMEOUT_MS
         for transactional_id in self.machine.timed_out(self.now_ms):
             self.send(AbortTimedOut(transactional_id=transactional_id))
@@ -332,13 +333,16 @@ class Coordination(RuleBasedStateMachine):
         if not hasattr(self, "machine"):
             return
         for markers in list(self.drain()):
-            for one in markers.partitions:
+            for one in sorted(markers.partitions):
+                found = self.machine.find(ID)
+                assert found is not None
+                assert found.state.is_prepared, "it is complete before its last marker"
                 self.partitions[one].mark(markers)
-            self.send(
-                MarkersWritten(
-                    transactional_id=ID, producer=markers.producer, partitions=markers.partitions
+                self.send(
+                    MarkersWritten(
+                        transactional_id=ID, producer=markers.producer, partitions=frozenset({one})
+                    )
                 )
-            )
         assert not list(self.machine.markers())
         for partition in self.partitions.values():
             assert not any(partition.open.values()), "something is never decided"

@@ -1,0 +1,223 @@
+"""One transactional id, step by step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from moldau.errors import ErrorCode, InvariantViolation
+from moldau.model import TopicPartition
+from moldau.transactions.rules.transaction_events import (
+    AddPartitions,
+    EndTransaction,
+    InitProducer,
+    MarkersWritten,
+    TransactionAnswer,
+    TransactionEvent,
+    TransactionRecord,
+)
+from moldau.transactions.rules.transaction_metadata import (
+    MAX_EPOCH,
+    NO_TIMEOUT_MS,
+    IdAndEpoch,
+    TransactionMetadata,
+)
+from moldau.transactions.rules.transaction_states import (
+    MOVES,
+    TransactionState,
+    check_move,
+    print_table,
+)
+from moldau.transactions.rules.transactions import Transactions
+
+ID = "orders"
+FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+class Stage:
+    """A machine whose records are applied at once."""
+
+    def __init__(self) -> None:
+        self.machine = Transactions()
+        self.now_ms = 1_000
+
+    def do(self, event: TransactionEvent) -> TransactionAnswer | None:
+        outcome = self.machine.handle(event, self.now_ms)
+        for record in outcome.records:
+            self.machine.apply(record, is_live=True)
+        return outcome.answer
+
+    def ask(self, event: TransactionEvent) -> TransactionAnswer:
+        answer = self.do(event)
+        assert answer is not None
+        return answer
+
+    @property
+    def found(self) -> TransactionMetadata:
+        found = self.machine.find(ID)
+        assert found is not None
+        return found
+
+    def init(self, **values: object) -> TransactionAnswer:
+        given: dict[str, object] = {"timeout_ms": 1000, "spare_id": 7, **values}
+        return self.ask(InitProducer(transactional_id=ID, **given))  # type: ignore[arg-type]
+
+    def add(self, *partitions: TopicPartition, version: int = 2) -> ErrorCode:
+        event = AddPartitions(
+            transactional_id=ID,
+            producer=self.found.client,
+            partitions=frozenset(partitions),
+            version=version,
+        )
+        return self.ask(event).error
+
+    def end(
+        self, producer: IdAndEpoch, *, commit: bool = True, version: int = 2, spare: int = 8
+    ) -> TransactionAnswer:
+        event = EndTransaction(
+            transactional_id=ID, producer=producer, commit=commit, version=version, spare_id=spare
+        )
+        return self.ask(event)
+
+    def write_markers(self, *partitions: TopicPartition) -> None:
+        producer = IdAndEpoch(self.found.producer_id, self.found.producer_epoch)
+        self.do(
+            MarkersWritten(transactional_id=ID, producer=producer, partitions=frozenset(partitions))
+        )
+
+    def at_epoch(self, epoch: int) -> IdAndEpoch:
+        self.machine.apply(TransactionRecord(ID, replace(self.found, producer_epoch=epoch)))
+        return self.found.client
+
+
+def test_every_state_has_its_moves_and_the_others_are_refused() -> None:
+    assert set(MOVES) == set(TransactionState)
+    for former in TransactionState:
+        for new in set(TransactionState) - MOVES[former]:
+            with pytest.raises(InvariantViolation, match="TXN-1"):
+                check_move(ID, former, new)
+    assert "PrepareCommit      CompleteCommit" in print_table()
+
+
+def test_a_transaction_is_complete_when_its_last_partition_has_its_marker() -> None:
+    stage = Stage()
+    producer = stage.init().producer
+    stage.add(FIRST, SECOND)
+    stage.end(producer)
+    stage.write_markers(FIRST)
+    assert stage.found.state is TransactionState.PREPARE_COMMIT
+    stage.write_markers(FIRST)  # it is told again
+    assert stage.found.state is TransactionState.PREPARE_COMMIT
+    stage.write_markers(SECOND)
+    assert stage.found.state is TransactionState.COMPLETE_COMMIT
+    assert not stage.found.partitions
+
+
+def test_a_late_answer_about_markers_of_the_last_transaction_completes_nothing() -> None:
+    stage = Stage()
+    producer = stage.init().producer
+    stage.add(FIRST)
+    former = MarkersWritten(
+        transactional_id=ID,
+        producer=IdAndEpoch(producer.producer_id, producer.producer_epoch + 1),
+        partitions=frozenset({FIRST}),
+    )
+    stage.end(producer)
+    stage.do(former)
+    stage.add(FIRST)
+    stage.end(stage.found.client)
+    stage.do(former)
+    assert stage.found.state is TransactionState.PREPARE_COMMIT
+
+
+def test_epochs_that_are_exhausted_lead_to_another_producer_id() -> None:
+    stage = Stage()
+    stage.init()
+    last = stage.at_epoch(MAX_EPOCH - 1)
+    stage.add(FIRST)
+    ended = stage.end(last, spare=99)
+    assert ended.producer == (99, 0)
+    assert stage.found.producer_epoch == MAX_EPOCH  # of the markers alone
+    stage.write_markers(FIRST)
+    assert stage.found.client == (99, 0)
+    again = stage.end(last, spare=100)
+    assert again == TransactionAnswer(producer=IdAndEpoch(99, 0))
+    assert stage.init(expected=IdAndEpoch(5, 0)).error is ErrorCode.producer_fenced
+
+
+def test_nobody_is_handed_the_last_epoch_after_fencing() -> None:
+    stage = Stage()
+    stage.init()
+    stage.at_epoch(MAX_EPOCH - 1)
+    stage.add(FIRST)
+    assert stage.init().error is ErrorCode.concurrent_transactions
+    stage.write_markers(FIRST)
+    assert stage.found.producer_epoch == MAX_EPOCH
+    assert stage.init(spare_id=50).producer == (50, 0)
+
+
+def test_who_asks_again_for_an_epoch_gets_the_same_one() -> None:
+    stage = Stage()
+    first = stage.init().producer
+    second = stage.init(expected=first).producer
+    assert second == (first.producer_id, first.producer_epoch + 1)
+    assert stage.init(expected=first).producer == second
+    stage.init()  # another process
+    assert stage.init(expected=first).error is ErrorCode.producer_fenced
+    assert stage.init(expected=second).error is ErrorCode.producer_fenced
+
+
+def test_a_zombie_that_goes_on_does_not_abort_the_transaction_of_the_other() -> None:
+    stage = Stage()
+    zombie = stage.init().producer
+    stage.init()
+    stage.add(FIRST)
+    assert stage.init(expected=zombie).error is ErrorCode.producer_fenced
+    assert stage.found.state is TransactionState.ONGOING
+
+
+def test_the_producer_itself_may_give_up_what_is_open_and_go_on() -> None:
+    stage = Stage()
+    producer = stage.init().producer
+    stage.add(FIRST)
+    assert stage.init(expected=producer).error is ErrorCode.concurrent_transactions
+    stage.write_markers(FIRST)
+    assert stage.found.state is TransactionState.COMPLETE_ABORT
+    answer = stage.init(expected=producer)
+    assert answer.error is ErrorCode.none
+    assert answer.producer.producer_epoch > producer.producer_epoch
+
+
+def test_an_end_of_a_producer_that_was_fenced_is_no_repetition() -> None:
+    stage = Stage()
+    producer = stage.init().producer
+    stage.add(FIRST)
+    stage.init()
+    stage.write_markers(FIRST)
+    assert stage.end(producer, commit=False).error is ErrorCode.producer_fenced
+
+
+def test_a_prepared_transaction_is_handed_on_from_process_to_process() -> None:
+    stage = Stage()
+    first = stage.init(timeout_ms=NO_TIMEOUT_MS).producer
+    stage.add(FIRST)
+    second = stage.init(timeout_ms=NO_TIMEOUT_MS, keeps_prepared=True)
+    third = stage.init(timeout_ms=NO_TIMEOUT_MS, keeps_prepared=True)
+    assert second.prepared == third.prepared == first
+    assert stage.end(second.producer).error is ErrorCode.producer_fenced
+    ended = stage.end(third.producer, commit=False)
+    assert ended.error is ErrorCode.none
+    assert stage.found.producer_epoch == first.producer_epoch + 1  # of the markers
+    stage.write_markers(FIRST)
+    assert stage.found.state is TransactionState.COMPLETE_ABORT
+    assert stage.found.client == ended.producer
+    assert ended.producer.producer_epoch == third.producer.producer_epoch + 1
+
+
+def test_who_does_not_keep_what_is_prepared_aborts_it() -> None:
+    stage = Stage()
+    stage.init(timeout_ms=NO_TIMEOUT_MS)
+    stage.add(FIRST)
+    assert stage.init().error is ErrorCode.concurrent_transactions
+    assert stage.found.state is TransactionState.PREPARE_ABORT

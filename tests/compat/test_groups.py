@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from support import confluent_client
 from support.broker_process import broker_process
+from support.command_line import Cli
 from support.group_members import MEMBERS, Member
 from support.rows import numbered_rows
 from support.topics import Topics, fresh_name
@@ -252,6 +253,30 @@ def test_tools_list_describe_alter_and_delete_groups(
     admin.delete_consumer_groups([group])[group].result(PATIENCE_SECONDS)
     assert group not in states_of(admin)
     assert set(committed(bootstrap, shared_topic, group).values()) == {-1001}
+
+
+def test_our_own_tools_show_a_consumer_group(
+    bootstrap: str, shared_topic: str, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    cli = Cli(bootstrap, capsysbinary)
+    values, group = fill(bootstrap, shared_topic), fresh_name("group")
+    newer = "confluent-kafka, consumer protocol"
+    with member(newer, bootstrap, shared_topic, group, client_id="reader") as reader:
+        reader.wait_for_values(values)
+        listed = cli.json("groups", "list")
+        assert {
+            "group": group,
+            "state": "Stable",
+            "type": "consumer",
+            "protocol_type": "consumer",
+        } in listed
+        (described,) = cli.json("groups", "describe", group, "--members")
+        (one,) = described["members"]
+        assert (described["type"], described["protocol"]) == ("consumer", "uniform")
+        assert (one["client_id"], one["epoch"]) == ("reader", described["epoch"])
+        assert {row["partition"] for row in one["assignment"]} == ALL
+        assert one["target"] == one["assignment"]
+        assert "consumer, epoch" in cli("groups", "describe", group)
 
 
 def test_positions_in_a_deleted_topic_are_forgotten(

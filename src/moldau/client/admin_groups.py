@@ -34,10 +34,12 @@ from moldau.errors import (
     KafkaError,
     MalformedFrameError,
     NotCoordinatorError,
+    UnsupportedByBrokerError,
 )
 from moldau.model import TopicPartition
 from moldau.model.protocol_numbers import NO_GENERATION, NO_LEADER_EPOCH, NO_OFFSET
 from moldau.wire.apis import (
+    CONSUMER_GROUP_DESCRIBE,
     DELETE_GROUPS,
     DESCRIBE_GROUPS,
     LIST_GROUPS,
@@ -48,6 +50,11 @@ from moldau.wire.apis import (
 from moldau.wire.consumer_protocol import PROTOCOL_TYPE, decode_assignment
 
 if TYPE_CHECKING:
+    from kio.schema.consumer_group_describe.v1.response import Assignment as ConsumerAssignment
+    from kio.schema.consumer_group_describe.v1.response import ConsumerGroupDescribeResponse
+    from kio.schema.consumer_group_describe.v1.response import (
+        DescribedGroup as DescribedConsumerGroup,
+    )
     from kio.schema.delete_groups.v2.response import DeleteGroupsResponse
     from kio.schema.describe_groups.v6.response import (
         DescribedGroup,
@@ -110,7 +117,9 @@ class GroupAdmin(AdminPart):
             values = {"groups": tuple(some), "include_authorized_operations": False}
             answer = await connection.call(DESCRIBE_GROUPS, values, _DESCRIBE_DROPPABLE)
             rows = cast("DescribeGroupsResponse", answer).groups
-            return {str(row.group_id): _read_description(row, broker) for row in rows}
+            found = {str(row.group_id): _read_description(row, broker) for row in rows}
+            others = [name for name, one in found.items() if isinstance(one, GroupNotFoundError)]
+            return {**found, **await _describe_consumer_groups(connection, broker, others)}
 
         return await ask_coordinators(self._client, group_ids, ask)
 
@@ -242,6 +251,60 @@ def _read_description(row: DescribedGroup, coordinator: Broker) -> GroupDescript
         protocol=row.protocol_data,
         coordinator=coordinator,
         members=tuple(_read_member(member, row.protocol_type) for member in row.members),
+    )
+
+
+async def _describe_consumer_groups(
+    connection: BrokerConnection, broker: Broker, group_ids: Sequence[str]
+) -> Mapping[str, GroupDescription | KafkaError]:
+    """Groups of the consumer protocol (KIP-848) are unknown to DescribeGroups."""
+    try:
+        version = connection.choose_version(CONSUMER_GROUP_DESCRIBE)
+    except UnsupportedByBrokerError:
+        return {}
+    if not group_ids:
+        return {}
+    values = {"group_ids": tuple(group_ids), "include_authorized_operations": False}
+    answer = await connection.call(CONSUMER_GROUP_DESCRIBE, values, version=version)
+    rows = cast("ConsumerGroupDescribeResponse", answer).groups
+    return {str(row.group_id): _read_consumer_group(row, broker) for row in rows}
+
+
+def _read_consumer_group(
+    row: DescribedConsumerGroup, coordinator: Broker
+) -> GroupDescription | KafkaError:
+    if row.error_code is ErrorCode.group_id_not_found:
+        return _not_found(row.group_id)
+    if row.error_code is not ErrorCode.none:
+        return error_for(row.error_code, row.error_message, f"group {row.group_id!r}")
+    return GroupDescription(
+        group_id=row.group_id,
+        state=GroupState(row.group_state),
+        protocol_type=PROTOCOL_TYPE,
+        protocol=row.assignor_name,
+        coordinator=coordinator,
+        type="consumer",
+        epoch=row.group_epoch,
+        members=tuple(
+            GroupMember(
+                member_id=member.member_id,
+                client_id=member.client_id,
+                host=member.client_host.removeprefix("/"),
+                instance_id=member.instance_id,
+                assignment=_partitions_of(member.assignment),
+                epoch=member.member_epoch,
+                target=_partitions_of(member.target_assignment),
+            )
+            for member in row.members
+        ),
+    )
+
+
+def _partitions_of(assignment: ConsumerAssignment) -> tuple[TopicPartition, ...]:
+    return tuple(
+        TopicPartition(topic.topic_name, number)
+        for topic in assignment.topic_partitions
+        for number in topic.partitions
     )
 
 

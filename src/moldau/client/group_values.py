@@ -48,6 +48,8 @@ class GroupMember:
     host: str
     instance_id: str | None = None
     assignment: tuple[TopicPartition, ...] = ()  # empty where the group is not of consumers
+    epoch: int | None = None  # this and the next: of a consumer group (KIP-848)
+    target: tuple[TopicPartition, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +62,8 @@ class GroupDescription:
     protocol: str
     coordinator: Broker
     members: tuple[GroupMember, ...] = ()
+    type: str = "classic"
+    epoch: int | None = None  # of a consumer group (KIP-848)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

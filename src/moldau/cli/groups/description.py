@@ -80,6 +80,8 @@ class GroupView:
     def summary(self) -> Iterable[tuple[str, str]]:
         group = self.description
         count = str(len(group.members))
+        if group.epoch is not None:
+            yield "protocol", f"{group.type}, epoch {group.epoch}"
         yield "state", group.state.value
         yield "members", f"{count}, assigned by {group.protocol}" if group.protocol else count
         yield "coordinator", f"broker {group.coordinator.id} at {group.coordinator.address}"
@@ -114,6 +116,7 @@ class GroupView:
         address = group.coordinator.address
         document: dict[str, object] = {
             "group": group.group_id,
+            "type": group.type,
             "state": group.state.value,
             "protocol_type": group.protocol_type,
             "protocol": group.protocol,
@@ -123,6 +126,8 @@ class GroupView:
                 "port": address.port,
             },
         }
+        if group.epoch is not None:
+            document["epoch"] = group.epoch
         if with_members:
             document["members"] = [_member_to_document(member) for member in group.members]
         if self.partitions is not None:
@@ -133,7 +138,7 @@ class GroupView:
 
 
 def _member_to_document(member: GroupMember) -> dict[str, object]:
-    return {
+    document: dict[str, object] = {
         "member_id": member.member_id,
         "instance_id": member.instance_id,
         "client_id": member.client_id,
@@ -142,6 +147,12 @@ def _member_to_document(member: GroupMember) -> dict[str, object]:
             {"topic": one.topic, "partition": one.partition} for one in member.assignment
         ],
     }
+    if member.epoch is not None:
+        document["epoch"] = member.epoch
+        document["target"] = [
+            {"topic": one.topic, "partition": one.partition} for one in member.target
+        ]
+    return document
 
 
 def format_partitions(partitions: Iterable[TopicPartition]) -> str:

@@ -89,18 +89,18 @@ class SimulatedProducer(Client):
     async def write(self, batches: int) -> None:
         """So many batches, and no more."""
         _, clock, host = self._make_process(self.name)
-        async with self._open(clock, host) as producer:
-            for _ in range(batches):
-                await self._deliver(producer, 1)
+        producer = self._open(clock, host)
+        for _ in range(batches):
+            await self._deliver(producer, 1)
+        await producer.close()
 
     async def _write_on(self, clock: ProcessClock, host: MemoryHost) -> None:
-        async with self._open(clock, host) as producer:
-            while not self.is_stopping:
-                if not self.is_resting:
-                    await self._deliver(
-                        producer, self._random.randint(1, self._habits.most_in_flight)
-                    )
-                await clock.sleep(self._random.expovariate(5))
+        producer = self._open(clock, host)
+        while not self.is_stopping:
+            if not self.is_resting:
+                await self._deliver(producer, self._random.randint(1, self._habits.most_in_flight))
+            await clock.sleep(self._random.expovariate(5))
+        await producer.close()  # not on the way out of a process that was killed
 
     def _open(self, clock: ProcessClock, host: MemoryHost) -> AsyncProducer:
         random = self._random

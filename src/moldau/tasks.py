@@ -36,6 +36,7 @@ class TaskSupervisor:
 
     async def close(self) -> None:
         """Cancel every task and wait until all have ended."""
+        await asyncio.sleep(0)  # one that has never begun could not clean up after itself
         tasks = tuple(self._tasks)
         for task in tasks:
             task.cancel()

@@ -185,12 +185,12 @@ class TransactionCoordinator:
 
     async def run_aborts(self) -> None:
         """Abort what has been open for too long, for ever."""
-        from moldau.transactions.rules.transaction_events import AbortTimedOut
-
         while True:
             options = self._options()
             interval_ms = options.transaction_abort_timed_out_transaction_cleanup_interval_ms
             await self._clock.sleep(interval_ms / 1000)
+            from moldau.transactions.rules.transaction_events import AbortTimedOut
+
             for shard in self._leads:
                 for transactional_id in _ids_of(
                     shard, lambda machine: machine.timed_out(self._clock.now_ms())
@@ -199,12 +199,12 @@ class TransactionCoordinator:
 
     async def run_expiry(self) -> None:
         """Forget ids that nobody uses, for ever."""
-        from moldau.transactions.rules.transaction_events import ExpireId
-
         while True:
             options = self._options()
             interval_ms = options.transaction_remove_expired_transaction_cleanup_interval_ms
             await self._clock.sleep(interval_ms / 1000)
+            from moldau.transactions.rules.transaction_events import ExpireId
+
             kept_ms = self._options().transactional_id_expiration_ms
             for shard in self._leads:
                 for count, transactional_id in enumerate(self._expired(shard, kept_ms), start=1):

@@ -2,7 +2,7 @@
 
 `transaction.version` (KIP-890): 0 and 1 are told apart by the log of transactions only; under 2
 the end of a transaction raises its producer's epoch, and leaders of partitions add them by
-themselves. Values and a rule.
+themselves. `group.version` (KIP-848): with 1, groups of the consumer protocol are served. Values.
 """
 
 from __future__ import annotations
@@ -19,4 +19,5 @@ class Feature(NamedTuple):
 
 
 TRANSACTION_VERSION: Final = Feature("transaction.version", 0, 2)
-SUPPORTED_FEATURES: Final = (TRANSACTION_VERSION,)
+GROUP_VERSION: Final = Feature("group.version", 0, 1)
+SUPPORTED_FEATURES: Final = (GROUP_VERSION, TRANSACTION_VERSION)

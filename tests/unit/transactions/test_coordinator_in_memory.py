@@ -342,7 +342,7 @@ def test_who_knows_its_id_and_epoch_completes_it_without_initialising() -> None:
     run(story, transaction_two_phase_commit_enable="true")
 
 
-def test_clients_hear_of_transaction_version_2() -> None:
+def test_clients_hear_of_the_features_in_force() -> None:
     async def story(world: World) -> None:
         broker = await world.start()
         client = await world.connect()
@@ -350,7 +350,8 @@ def test_clients_hear_of_transaction_version_2() -> None:
             API_VERSIONS, 4, client_software_name="test", client_software_version="1"
         )
         assert [(one.name, one.max_version_level) for one in answer.finalized_features] == [
-            ("transaction.version", 2)
+            ("group.version", 1),
+            ("transaction.version", 2),
         ]
         await broker.stop()
 

@@ -11,6 +11,7 @@ from typing import Final
 
 from moldau.broker.request_context import RequestContext
 from moldau.broker.transaction_verifier import Codes, Question, find_refusal
+from moldau.errors import InvalidRequestError
 from moldau.model import TopicPartition
 from moldau.records.batch_header import (
     ATTRIBUTES_AT,
@@ -37,12 +38,14 @@ class ProducedTransactions:
         self._services = context.services
         self._adds = context.version >= _FIRST_ADDING
         self._knows_abortable = context.version >= _FIRST_WITH_ABORTABLE
-        self._verifications: dict[TopicPartition, int] = {}
+        self._verifications: dict[TopicPartition, int] = {}  # one for each: see `append`
         self._unconfirmed: dict[_Producer, set[TopicPartition]] = {}
         self._asked: dict[_Producer, asyncio.Task[Codes]] = {}
 
     def append(self, partition: Partition, batch: memoryview, acks: int) -> AppendResult | None:
         """As `Partition.append_as_leader`; None also for a batch that begins a transaction."""
+        if partition.topic_partition in self._verifications:
+            raise InvalidRequestError("a partition is there once in a transactional request")
         verification = self._begin(partition, batch)
         self._verifications[partition.topic_partition] = verification
         if verification > MUST_BE_OPEN:

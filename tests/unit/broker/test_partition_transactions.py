@@ -327,6 +327,42 @@ def test_what_the_coordinator_refuses_is_not_appended(said, version, told):
     play(story)
 
 
+def test_a_partition_that_is_named_twice_does_not_get_around_the_question():
+    async def story(cluster: Cluster) -> None:
+        stage = await on_one_broker(cluster)
+        stage.coordinator.code = ErrorCode.invalid_producer_id_mapping
+        now_ms = cluster.clock.now_ms()
+        rows = [
+            {
+                "index": 0,
+                "records": bytes(
+                    build_batch(
+                        [(now_ms, None, b"a", ())],
+                        producer_id=producer,
+                        producer_epoch=0,
+                        base_sequence=0,
+                        transactional=transactional,
+                    )
+                ),
+            }
+            for producer, transactional in ((PRODUCER, True), (5, False))
+        ]
+        answer = await stage.ask(
+            stage.machine,
+            PRODUCE,
+            9,
+            transactional_id="t-1",
+            acks=-1,
+            timeout=1000,
+            topic_data=[{"name": "t", "partition_data": rows}],
+        )
+        told = [one.error_code for one in answer.responses[0].partition_responses]
+        assert told == [ErrorCode.invalid_producer_id_mapping, ErrorCode.invalid_request]
+        assert await stage.latest(0) == 0
+
+    play(story)
+
+
 def test_verification_can_be_switched_off():
     async def story(cluster: Cluster) -> None:
         stage = await on_one_broker(cluster)

@@ -6,6 +6,7 @@ from typing import Any
 
 from moldau.errors import ErrorCode
 from moldau.model.topic_names import TRANSACTION_STATE_TOPIC
+from moldau.transactions.coordinator import COMPLETION_WAIT_SECONDS
 from unit.groups.group_world import Client, World, run
 
 FIND_COORDINATOR, INIT, ADD, ADD_OFFSETS, END = 10, 22, 24, 25, 26
@@ -340,6 +341,82 @@ def test_who_knows_its_id_and_epoch_completes_it_without_initialising() -> None:
         await broker.stop()
 
     run(story, transaction_two_phase_commit_enable="true")
+
+
+def test_transactions_of_one_request_do_not_wait_for_each_other() -> None:
+    async def story(world: World) -> None:
+        broker, first = await begin(world)
+        client = first.client
+        ended = [Transactional(client, f"ended-{number}") for number in range(5)]
+        for one in ended:
+            await one.init()
+            await one.add()
+        for shard in broker.services.transactions._leads:
+            shard._send = lambda order: None  # the markers are on their way
+        for one in ended:
+            assert (await one.end()).error_code is ErrorCode.none
+        rows = [
+            {
+                "transactional_id": one.name,
+                **one.identity,
+                "verify_only": False,
+                "topics": [{"name": "t", "partitions": [0]}],
+            }
+            for one in ended
+        ]
+        before = world.clock.monotonic()
+        answer = await world.clock.run_until_done(client.ask(ADD, 5, transactions=rows))
+        codes = {
+            one.topic_results[0].results_by_partition[0].partition_error_code
+            for one in answer.results_by_transaction
+        }
+        assert codes == {ErrorCode.concurrent_transactions}
+        assert world.clock.monotonic() - before < 2 * COMPLETION_WAIT_SECONDS
+        await broker.stop()
+
+    run(story)
+
+
+async def _listed(client: Client, **wanted: object) -> tuple[ErrorCode, list[str]]:
+    values = {"state_filters": (), "producer_id_filters": (), "duration_filter": -1}
+    values |= {"transactional_id_pattern": None, **wanted}
+    answer = await client.ask(LIST, 2, **values)
+    return answer.error_code, [one.transactional_id for one in answer.transaction_states]
+
+
+def test_a_pattern_of_transactional_ids_cannot_hold_up_the_broker() -> None:
+    async def story(world: World) -> None:
+        broker, producer = await begin(world)
+        producer.name = "a" * 60
+        await producer.init()
+        client = producer.client
+        assert await _listed(client, transactional_id_pattern="a+") == (
+            ErrorCode.none,
+            [producer.name],
+        )
+        # Python's own expressions would try 2**60 ways.
+        assert await _listed(client, transactional_id_pattern="(a+)+b") == (ErrorCode.none, [])
+        refused, _ = await _listed(client, transactional_id_pattern="(")
+        assert refused is ErrorCode.invalid_regular_expression
+        await broker.stop()
+
+    run(story)
+
+
+def test_what_has_ended_is_not_listed_as_open_for_long() -> None:
+    async def story(world: World) -> None:
+        broker, producer = await begin(world)
+        await producer.init()
+        await producer.add()
+        await world.clock.advance(5)
+        assert (await _listed(producer.client, duration_filter=1000))[1] == [producer.name]
+        await producer.end()
+        await world.clock.advance(5)
+        assert (await _listed(producer.client, duration_filter=1000))[1] == []
+        assert (await _listed(producer.client))[1] == [producer.name]
+        await broker.stop()
+
+    run(story)
 
 
 def test_clients_hear_of_the_features_in_force() -> None:

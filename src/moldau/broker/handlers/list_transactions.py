@@ -1,18 +1,19 @@
 """ListTransactions, versions 0 to 2: the transactional ids that this broker coordinates.
 
 Filtered by state and producer id; v1 adds the shortest time for which a transaction has been open,
-v2 a pattern of transactional ids. Names of states that are not known are given back.
+v2 a pattern of transactional ids, which is matched by RE2. Names of states that are not known are
+given back.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, KafkaError
+from moldau.shards.regular_expressions import compile_regular_expression
 from moldau.wire.apis import LIST_TRANSACTIONS
 
 if TYPE_CHECKING:
@@ -33,8 +34,6 @@ async def handle(request: ListTransactionsRequest, context: RequestContext) -> d
     try:
         is_wanted = _filter_of(request, context.services.clock.now_ms())
         found = await context.services.transactions.list_transactions()
-    except re.error:
-        return _values(ErrorCode.invalid_regular_expression, unknown, [])
     except KafkaError as error:
         return _values(error.code, unknown, [])
     return _values(ErrorCode.none, unknown, [one for one in found if is_wanted(one)])
@@ -47,10 +46,10 @@ def _filter_of(
     producers = frozenset(request.producer_id_filters)
     shortest_ms = getattr(request, "duration_filter", _NO_DURATION)
     pattern = getattr(request, "transactional_id_pattern", None)
-    fits = re.compile(pattern).fullmatch if pattern else None
+    fits = compile_regular_expression(pattern).fullmatch if pattern else None
 
     def is_wanted(one: TransactionMetadata) -> bool:
-        is_open_long = one.started_ms >= 0 and now_ms - one.started_ms > shortest_ms
+        is_open_long = not one.state.is_idle and now_ms - one.started_ms > shortest_ms
         return (
             (not states or one.state.label in states)
             and (not producers or one.producer_id in producers)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from moldau.client.read_table import read_batches, read_table
     from moldau.client.rules.consumer_record import ConsumerRecord
     from moldau.client.simple_consumer import AsyncSimpleConsumer
+    from moldau.client.transaction_values import PreparedTransaction
     from moldau.client.transform import transform
     from moldau.model import TopicPartition
     from moldau.records.record import NewRecord, Record
@@ -41,6 +42,7 @@ __all__ = (
     "NewRecord",
     "NewTopic",
     "OutgoingRecord",
+    "PreparedTransaction",
     "Producer",
     "Record",
     "RecordMetadata",
@@ -66,6 +68,7 @@ _HOMES = {
     "NewRecord": "moldau.records.record",
     "NewTopic": "moldau.client.admin_values",
     "OutgoingRecord": "moldau.client.producer_values",
+    "PreparedTransaction": "moldau.client.transaction_values",
     "Producer": "moldau.client.blocking_producer",
     "Record": "moldau.records.record",
     "RecordMetadata": "moldau.client.producer_values",

@@ -24,14 +24,16 @@ from moldau.client.transaction_values import (
     UNDECIDED_OR_COMPLETING,
     ActiveProducer,
     HangingTransaction,
+    PreparedTransaction,
     TransactionDescription,
     TransactionListing,
 )
-from moldau.errors import KafkaError
+from moldau.errors import ConfigurationError, KafkaError, UnsupportedByBrokerError
 from moldau.model import TopicPartition
 from moldau.wire.apis import (
     DESCRIBE_PRODUCERS,
     DESCRIBE_TRANSACTIONS,
+    END_TXN,
     LIST_TRANSACTIONS,
     WRITE_TXN_MARKERS,
 )
@@ -47,12 +49,14 @@ if TYPE_CHECKING:
         DescribeTransactionsResponse,
         TransactionState,
     )
+    from kio.schema.end_txn.v5.response import EndTxnResponse
     from kio.schema.list_transactions.v2.response import ListTransactionsResponse
     from kio.schema.write_txn_markers.v2.response import WriteTxnMarkersResponse
 
 _NO_DURATION = -1
 _LIST_DROPPABLE = frozenset({"duration_filter", "transactional_id_pattern"})
 _MARKER_DROPPABLE = frozenset({"transaction_version"})
+_FIRST_END_WITH_EPOCHS = 5
 _ABORT_VERSION = 0
 """An epoch that is not raised: the transaction that hangs is the producer's last one here."""
 
@@ -113,6 +117,43 @@ class TransactionAdmin(AdminPart):
             return {str(row.transactional_id): _described(broker, row) for row in rows}
 
         return await ask_coordinators(self._client, transactional_ids, ask, TRANSACTION_KEY)
+
+    async def complete_transactions(
+        self, prepared: Collection[PreparedTransaction], *, commit: bool
+    ) -> Mapping[str, KafkaError | None]:
+        """Commit or abort what producers have prepared (KIP-939); by transactional id, None where
+        it is done.
+
+        The same decision again changes nothing, as long as the producer has not gone on; the other
+        one is an InvalidTxnStateError. ProducerFencedError: the transaction is over, and another
+        has begun with this id.
+        """
+        by_id = {one.transactional_id: one for one in prepared}
+        if len(by_id) < len(prepared):
+            raise ConfigurationError("two of the transactions have one transactional id")
+
+        async def end(link: BrokerConnection, one: PreparedTransaction) -> KafkaError | None:
+            version = link.choose_version(END_TXN)
+            if version < _FIRST_END_WITH_EPOCHS:
+                raise UnsupportedByBrokerError("the broker has no two-phase commit (KIP-939)")
+            values = {
+                "transactional_id": one.transactional_id,
+                "producer_id": one.producer_id,
+                "producer_epoch": one.producer_epoch,
+                "committed": commit,
+            }
+            answer = cast("EndTxnResponse", await link.call(END_TXN, values, version=version))
+            if answer.error_code is ErrorCode.none:
+                return None
+            return error_for(answer.error_code, None, f"transactional id {one.transactional_id!r}")
+
+        async def ask(
+            broker: Broker, connection: BrokerConnection, ids: Sequence[str]
+        ) -> Mapping[str, KafkaError | None]:
+            answers = await asyncio.gather(*[end(connection, by_id[name]) for name in ids])
+            return dict(zip(ids, answers, strict=True))
+
+        return await ask_coordinators(self._client, tuple(by_id), ask, TRANSACTION_KEY)
 
     async def describe_producers(
         self, partitions: Collection[TopicPartition]

@@ -26,6 +26,7 @@ from moldau.client.rules.cluster_metadata import Broker, TopicMetadata
 from moldau.client.transaction_values import (
     ActiveProducer,
     HangingTransaction,
+    PreparedTransaction,
     TransactionDescription,
     TransactionListing,
 )
@@ -195,6 +196,17 @@ class Admin(BlockingFace):
         self, transactional_ids: Collection[str]
     ) -> Mapping[str, TransactionDescription | KafkaError]:
         """What the coordinators know of transactional ids."""
+
+    def complete_transactions(
+        self, prepared: Collection[PreparedTransaction], *, commit: bool
+    ) -> Mapping[str, KafkaError | None]:
+        """Commit or abort what producers have prepared (KIP-939); by transactional id, None where
+        it is done.
+
+        The same decision again changes nothing, as long as the producer has not gone on; the other
+        one is an InvalidTxnStateError. ProducerFencedError: the transaction is over, and another
+        has begun with this id.
+        """
 
     def describe_producers(
         self, partitions: Collection[TopicPartition]

@@ -13,6 +13,7 @@ from moldau.client.intake import CustomPartitioner
 from moldau.client.producer_face import ProducerFace
 from moldau.client.producer_values import Interceptor
 from moldau.client.record_preparer import Serializer
+from moldau.client.transaction_values import PreparedTransaction
 
 class Producer(ProducerFace):
     """Sends records to a cluster. Safe from any thread.
@@ -48,6 +49,16 @@ class Producer(ProducerFace):
 
     def abort_transaction(self) -> None:
         """Have nothing of the transaction count; what was not sent yet is not sent."""
+
+    def prepare_transaction(self) -> PreparedTransaction | None:
+        """Send everything, and leave the decision to somebody else (KIP-939).
+
+        Needs `transaction_two_phase_commit_enable=True`. What it gives is to be stored with the
+        decision; any process commits or aborts the transaction with it
+        (`Admin.complete_transactions`), also when this producer is closed or dead. None when
+        nothing was sent: then there is nothing to complete. This producer can commit or abort what
+        it has prepared, and do nothing else any more until it has.
+        """
 
     def send_offsets(self, offsets: GivenOffsets, group: str | ConsumerGroupMetadata) -> None:
         """Have a group's offsets committed with the transaction: behind these records, or these.

@@ -20,6 +20,7 @@ from moldau.client.record_preparer import GivenHeaders, RecordPreparer, Serializ
 from moldau.client.rules.producer_instructions import GroupOffsets
 from moldau.client.rules.producer_transaction import TransactionCall
 from moldau.client.rules.topic_target import TopicTarget
+from moldau.client.transaction_values import PreparedTransaction
 from moldau.clock import Clock, SystemClock, finish_within
 from moldau.config.client_options import ProducerOptions
 from moldau.errors import (
@@ -245,6 +246,18 @@ class AsyncProducer:
         """Have nothing of the transaction count; what was not sent yet is not sent."""
         self._begin()
         await self._core.call_about_transaction(TransactionCall.ABORT)
+
+    async def prepare_transaction(self) -> PreparedTransaction | None:
+        """Send everything, and leave the decision to somebody else (KIP-939).
+
+        Needs `transaction_two_phase_commit_enable=True`. What it gives is to be stored with the
+        decision; any process commits or aborts the transaction with it
+        (`Admin.complete_transactions`), also when this producer is closed or dead. None when
+        nothing was sent: then there is nothing to complete. This producer can commit or abort what
+        it has prepared, and do nothing else any more until it has.
+        """
+        self._begin()
+        return await self._core.prepare_transaction()
 
     async def send_offsets(self, offsets: GivenOffsets, group: str | ConsumerGroupMetadata) -> None:
         """Have a group's offsets committed with the transaction: behind these records, or these.

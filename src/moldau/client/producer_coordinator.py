@@ -31,7 +31,12 @@ from moldau.client.rules.producer_instructions import (
     AskToEnd,
     TransactionRequest,
 )
-from moldau.errors import ClientError, KafkaError, UnsupportedByBrokerError
+from moldau.errors import (
+    ClientError,
+    KafkaError,
+    TransactionalIdAuthorizationError,
+    UnsupportedByBrokerError,
+)
 from moldau.model import TopicPartition
 from moldau.model.protocol_numbers import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from moldau.wire.apis import (
@@ -50,13 +55,16 @@ if TYPE_CHECKING:
     from kio.schema.init_producer_id.v5.response import InitProducerIdResponse
     from kio.schema.txn_offset_commit.v5.response import TxnOffsetCommitResponse
 
-_DROPPABLE = frozenset({"producer_id", "producer_epoch"})
+_DROPPABLE = frozenset({"producer_id", "producer_epoch", "enable2_pc", "keep_prepared_txn"})
+_ONE_PHASE = {"enable2_pc": False, "keep_prepared_txn": False}
 _OFFSETS_DROPPABLE = frozenset(
     {"generation_id", "member_id", "group_instance_id", "committed_leader_epoch"}
 )
 _AS_LONG_AS_IT_TAKES = float("inf")
 _TRANSACTION_VERSION = "transaction.version"
 LAST_PRODUCE_BEFORE_VERSION_2 = 11
+_FIRST_WITH_TWO_PHASES = 6
+_ALLOW_TWO_PHASES = "set transaction.two.phase.commit.enable=true on every broker"
 _LAST_END_BEFORE_VERSION_2 = 4
 _LAST_OFFSETS_BEFORE_VERSION_2 = 4
 
@@ -71,8 +79,11 @@ class Granted(NamedTuple):
 class ProducerCoordinator:
     """The coordinators of one producer with a transactional id."""
 
-    def __init__(self, client: ClusterClient, transaction_timeout_ms: int) -> None:
+    def __init__(
+        self, client: ClusterClient, transaction_timeout_ms: int, *, has_two_phases: bool = False
+    ) -> None:
         self._client = client
+        self._has_two_phases = has_two_phases
         self._transaction_timeout_ms = transaction_timeout_ms
         self._known: dict[tuple[int, str], Broker] = {}
         self._is_version_2 = False
@@ -123,15 +134,33 @@ class ProducerCoordinator:
             "transaction_timeout": self._transaction_timeout_ms,
             "producer_id": identity.id,
             "producer_epoch": identity.epoch,
+            **_ONE_PHASE,
+            "enable2_pc": self._has_two_phases,
         }
+        self._is_version_2 = _speaks_version_2(link)
+        if self._has_two_phases:
+            self._require_two_phases(link)
         given = cast(
             "InitProducerIdResponse", await link.call(INIT_PRODUCER_ID, values, _DROPPABLE)
         )
+        refused = ErrorCode.transactional_id_authorization_failed
+        if self._has_two_phases and given.error_code is refused:
+            raise TransactionalIdAuthorizationError(
+                f"the brokers let the transactional id {request.transactional_id!r} have no "
+                f"two-phase commit: {_ALLOW_TWO_PHASES}, and see that the user may use this id"
+            )
         _require_granted(given.error_code, f"transactional id {request.transactional_id!r}")
-        self._is_version_2 = _speaks_version_2(link)
         return Granted(
             ProducerIdentity(given.producer_id, given.producer_epoch), self._is_version_2
         )
+
+    def _require_two_phases(self, link: BrokerConnection) -> None:
+        """Raise where a transaction could not be completed by somebody else."""
+        if not self._is_version_2 or link.choose_version(INIT_PRODUCER_ID) < _FIRST_WITH_TWO_PHASES:
+            raise UnsupportedByBrokerError(
+                "the broker has no two-phase commit (KIP-939: InitProducerId 6, and "
+                f"transaction.version 2): use brokers that have it, and {_ALLOW_TWO_PHASES}"
+            )
 
     async def _add_partitions(self, link: BrokerConnection, request: AskToAddPartitions) -> Granted:
         topics = [
@@ -279,6 +308,7 @@ async def _ask_identity_once(client: ClusterClient) -> ProducerIdentity:
         "transaction_timeout": 0,
         "producer_id": NO_PRODUCER_ID,
         "producer_epoch": NO_PRODUCER_EPOCH,
+        **_ONE_PHASE,
     }
     try:
         answer = await connection.call(INIT_PRODUCER_ID, values, _DROPPABLE)

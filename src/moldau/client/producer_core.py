@@ -57,6 +57,7 @@ from moldau.client.rules.topic_target import (
     TopicTarget,
 )
 from moldau.client.rules.verdicts import RetryPolicy
+from moldau.client.transaction_values import PreparedTransaction
 from moldau.clock import Clock, SystemClock, Timer
 from moldau.config.client_options import ACKS_NONE, ProducerOptions
 from moldau.errors import (
@@ -68,6 +69,7 @@ from moldau.errors import (
     KafkaError,
     MoldauError,
     TransactionAbortedError,
+    TransactionStateError,
     UnknownTopicError,
 )
 from moldau.net.port import Network
@@ -130,7 +132,11 @@ class ProducerCore:
         )
         self._tasks = TaskSupervisor(self._on_task_failure)
         self._sending = Sending(self._client, options, workers, self._tasks, self._on_answers)
-        self._coordinator = ProducerCoordinator(self._client, options.transaction_timeout_ms)
+        self._coordinator = ProducerCoordinator(
+            self._client,
+            options.transaction_timeout_ms,
+            has_two_phases=options.transaction_two_phase_commit_enable,
+        )
         self._calls: dict[int, asyncio.Future[None]] = {}  # about transactions, that are waited for
         self._outages = PartitionOutages()
         self._learning: dict[str, asyncio.Task[TopicTarget[BatchPromise]]] = {}
@@ -334,6 +340,16 @@ class ProducerCore:
         with self.intake.lock:
             call_id = self._machine.begin_call(call)
         await self._wait_for_call(call_id)
+
+    async def prepare_transaction(self) -> PreparedTransaction | None:
+        if not self.options.transaction_two_phase_commit_enable:
+            raise TransactionStateError(
+                "this producer commits its transactions itself; give it "
+                "transaction_two_phase_commit_enable=True"
+            )
+        await self.call_about_transaction(TransactionCall.PREPARE)
+        transactions = self._machine.transactions
+        return None if transactions is None else transactions.find_prepared()
 
     async def send_offsets(self, offsets: GroupOffsets) -> None:
         with self.intake.lock:

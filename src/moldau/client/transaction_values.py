@@ -1,4 +1,4 @@
-"""What an administrator hears about transactions. Values."""
+"""What programs and administrators hear about transactions. Values."""
 
 from __future__ import annotations
 
@@ -11,6 +11,16 @@ PREPARE_COMMIT = "PrepareCommit"
 PREPARE_ABORT = "PrepareAbort"
 UNDECIDED_OR_COMPLETING = frozenset({ONGOING, PREPARE_COMMIT, PREPARE_ABORT})
 """The states in which a coordinator will still end the transaction, in Kafka's words."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedTransaction:
+    """A transaction that is all in the log and that somebody else decides over (KIP-939): what to
+    store, and to give to `Admin.complete_transactions`. No other transaction has the same."""
+
+    transactional_id: str
+    producer_id: int
+    producer_epoch: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -278,6 +278,14 @@ class ProducerOptions(ClientOptions):
         "limit, transaction.max.timeout.ms.",
         at_least(1),
     )
+    transaction_two_phase_commit_enable = option(
+        "transaction.two.phase.commit.enable",
+        BOOLEAN,
+        False,
+        "Whether another process decides over the transactions of this producer (KIP-939): they "
+        "never time out, and can be left prepared. Needs transactional.id, and brokers with the "
+        "option of the same name.",
+    )
 
     @classmethod
     def read(cls, keywords: Mapping[str, object]) -> Self:
@@ -287,6 +295,8 @@ class ProducerOptions(ClientOptions):
         if settled.transactional_id is not None and not settled.enable_idempotence:
             conflict = options._find_idempotence_conflict() or "needs enable.idempotence"
             _refuse(f"transactional.id {conflict}")
+        if settled.transaction_two_phase_commit_enable and settled.transactional_id is None:
+            _refuse("transaction.two.phase.commit.enable needs a transactional.id")
         return settled
 
     def _with_times_settled(self) -> Self:

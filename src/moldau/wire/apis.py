@@ -72,7 +72,7 @@ API_VERSIONS: Final = _api(18, "ApiVersions", 3, served=(0, 4), spoken=(0, 3))
 CREATE_TOPICS: Final = _api(19, "CreateTopics", 5, served=(2, 7), spoken=(2, 7))
 DELETE_TOPICS: Final = _api(20, "DeleteTopics", 4, served=(1, 6), spoken=(1, 6))
 DELETE_RECORDS: Final = _api(21, "DeleteRecords", 2, served=(0, 2), spoken=(0, 2))
-INIT_PRODUCER_ID: Final = _api(22, "InitProducerId", 2, served=(0, 6), spoken=(0, 5))
+INIT_PRODUCER_ID: Final = _api(22, "InitProducerId", 2, served=(0, 6), spoken=(0, 6))
 OFFSET_FOR_LEADER_EPOCH: Final = _api(23, "OffsetForLeaderEpoch", 4, served=(2, 4), spoken=(2, 4))
 # Spoken: from 4 on it is for brokers.
 ADD_PARTITIONS_TO_TXN: Final = _api(24, "AddPartitionsToTxn", 3, served=(0, 5), spoken=(0, 3))

@@ -79,6 +79,9 @@ from moldau.errors import (
 from moldau.model import TopicPartition
 from moldau.records.batch_header import HEADER_BYTES
 
+_ENDS: Final = (TransactionCall.COMMIT, TransactionCall.PREPARE, TransactionCall.ABORT)
+"""After these the transaction takes no records."""
+
 
 class BatchState(Enum):
     """Where a batch is; see the table above."""
@@ -338,7 +341,7 @@ class ProducerMachine(Generic[P]):
         transactions = self.transactions
         if transactions is None:
             return None
-        if self._call in (TransactionCall.COMMIT, TransactionCall.ABORT):
+        if self._call in _ENDS:
             return TransactionStateError("the transaction is being ended")
         return transactions.find_refusal()
 
@@ -351,6 +354,9 @@ class ProducerMachine(Generic[P]):
             case TransactionCall.INITIALIZE:
                 transactions.initialize()
             case TransactionCall.COMMIT:
+                transactions.require_committable()
+                self.hurry_count += 1
+            case TransactionCall.PREPARE:
                 transactions.require_open()
                 self.hurry_count += 1
             case TransactionCall.ABORT:
@@ -397,16 +403,22 @@ class ProducerMachine(Generic[P]):
         if self._call is TransactionCall.ABORT or state is TransactionPhase.FAILED:
             self._drop_waiting(transactions)
         is_still = not any(queue.under_way for queue in self._busy.values())
-        wants_commit = self._call is TransactionCall.COMMIT and state is TransactionPhase.OPEN
-        wants_abort = self._call is TransactionCall.ABORT and transactions.is_abortable
+        is_open = state in (TransactionPhase.OPEN, TransactionPhase.PREPARED)
+        wants_commit = self._call is TransactionCall.COMMIT and is_open
+        wants_prepare = self._call is TransactionCall.PREPARE and state is TransactionPhase.OPEN
+        wants_abort = self._call is TransactionCall.ABORT and (
+            transactions.is_abortable or transactions.is_prepared
+        )
         if wants_commit and is_still and self.is_empty:
             transactions.commit()
+        elif wants_prepare and is_still and self.is_empty and not transactions.is_busy:
+            transactions.prepare()
         elif wants_abort and is_still and not transactions.is_asking:
             transactions.abort()
         transactions.finish_empty()
         if self._call is not None and transactions.is_done(self._call):
             failure = transactions.find_failure()
-            if self._call is TransactionCall.COMMIT:
+            if self._call in (TransactionCall.COMMIT, TransactionCall.PREPARE):
                 self.hurry_count -= 1
             self._call = None
             self._instructions.append(FinishCall(self._call_id, failure))

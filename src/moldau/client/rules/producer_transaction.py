@@ -4,7 +4,10 @@
     NEW             no producer id yet                           INITIALIZING
     INITIALIZING    the coordinator is asked for one             READY, FAILED
     READY           between two transactions                     OPEN, INITIALIZING
-    OPEN            records and offsets are taken                COMMITTING, ABORTING, ABORTABLE
+    OPEN            records and offsets are taken                COMMITTING, ABORTING, ABORTABLE,
+                                                                 PREPARED
+    PREPARED        all of it is in the log, and somebody        COMMITTING, ABORTING
+                    else decides over it (KIP-939)
     ABORTABLE       something was not delivered: the             ABORTING
                     transaction can only be aborted
     COMMITTING      the coordinator is asked to commit           READY, ABORTABLE, FAILED
@@ -40,6 +43,7 @@ from moldau.client.rules.producer_instructions import (
     TransactionRequest,
 )
 from moldau.client.rules.retries import Backoff, Chance
+from moldau.client.transaction_values import PreparedTransaction
 from moldau.errors import (
     ClientError,
     InvalidProducerEpochError,
@@ -53,6 +57,7 @@ from moldau.errors import (
     TransactionalIdAuthorizationError,
     TransactionStateError,
     UnknownProducerIdError,
+    UnsupportedByBrokerError,
 )
 from moldau.model import TopicPartition
 
@@ -74,6 +79,7 @@ class TransactionPhase(Enum):
     INITIALIZING = "it waits for its producer id"
     READY = "no transaction is open"
     OPEN = "a transaction is open"
+    PREPARED = "a transaction is prepared, and this producer is to commit or abort it, or be closed"
     ABORTABLE = "the open transaction can only be aborted"
     COMMITTING = "the transaction is being committed"
     ABORTING = "the transaction is being aborted"
@@ -87,7 +93,8 @@ TRANSACTION_MOVES: Final[Mapping[_S, frozenset[_S]]] = MappingProxyType(
         _S.NEW: frozenset({_S.INITIALIZING, _S.FAILED}),
         _S.INITIALIZING: frozenset({_S.READY, _S.FAILED}),
         _S.READY: frozenset({_S.OPEN, _S.INITIALIZING, _S.FAILED}),
-        _S.OPEN: frozenset({_S.COMMITTING, _S.ABORTING, _S.ABORTABLE, _S.FAILED}),
+        _S.OPEN: frozenset({_S.COMMITTING, _S.ABORTING, _S.ABORTABLE, _S.PREPARED, _S.FAILED}),
+        _S.PREPARED: frozenset({_S.COMMITTING, _S.ABORTING, _S.FAILED}),
         _S.ABORTABLE: frozenset({_S.ABORTING, _S.FAILED}),
         _S.COMMITTING: frozenset({_S.READY, _S.ABORTABLE, _S.FAILED}),
         _S.ABORTING: frozenset({_S.READY, _S.INITIALIZING, _S.FAILED}),
@@ -101,6 +108,7 @@ class TransactionCall(Enum):
 
     INITIALIZE = "the producer gets its id"
     SEND_OFFSETS = "offsets are being sent"
+    PREPARE = "the transaction is being prepared"
     COMMIT = "the transaction is being committed"
     ABORT = "the transaction is being aborted"
 
@@ -141,6 +149,8 @@ class ProducerTransactions:
         self.require_working()
         if self.is_abortable:
             raise TransactionStateError("a transaction is open already: commit or abort it first")
+        if self.state is TransactionPhase.PREPARED:
+            raise TransactionStateError(f"a transaction cannot begin: {self.state.value}")
         if self.state is TransactionPhase.NEW:
             self._move(TransactionPhase.INITIALIZING)
 
@@ -159,6 +169,8 @@ class ProducerTransactions:
                 return self.failure
             case TransactionPhase.ABORTABLE:
                 return self.explain_aborted()
+            case TransactionPhase.PREPARED:
+                return TransactionStateError(f"nothing more can be sent: {self.state.value}")
             case _:
                 return TransactionStateError(
                     "this producer has a transactional id: send within a transaction "
@@ -169,10 +181,19 @@ class ProducerTransactions:
     def is_abortable(self) -> bool:
         return self.state in (TransactionPhase.OPEN, TransactionPhase.ABORTABLE)
 
+    @property
+    def is_prepared(self) -> bool:
+        return self.state is TransactionPhase.PREPARED
+
+    def require_committable(self) -> None:
+        """Raise unless there is something to commit."""
+        if not self.is_prepared:
+            self.require_open()
+
     def require_abortable(self) -> None:
         """Raise unless there is something to abort."""
         self.require_working()
-        if not self.is_abortable:
+        if not self.is_abortable and not self.is_prepared:
             raise TransactionStateError(f"there is nothing to abort: {self.state.value}")
 
     def add_offsets(self, offsets: GroupOffsets) -> None:
@@ -180,9 +201,26 @@ class ProducerTransactions:
         self.require_open()
         self._offsets.append(offsets)
 
+    def prepare(self) -> None:
+        """All records are confirmed: leave the end of the transaction to whoever decides over it.
+        One that nobody has heard of is over."""
+        self.require_open()
+        self._move(TransactionPhase.PREPARED if self.needs_end else TransactionPhase.COMMITTING)
+
+    def find_prepared(self) -> PreparedTransaction | None:
+        """What is prepared, for whoever completes it; None when nothing is."""
+        if not self.is_prepared:
+            return None
+        identity = self._require_identity()
+        return PreparedTransaction(
+            transactional_id=self.transactional_id,
+            producer_id=identity.id,
+            producer_epoch=identity.epoch,
+        )
+
     def commit(self) -> None:
         """All records are confirmed: end the transaction."""
-        self.require_open()
+        self.require_committable()
         self._move(TransactionPhase.COMMITTING)
 
     def abort(self) -> None:
@@ -214,7 +252,10 @@ class ProducerTransactions:
             return True
         if call is TransactionCall.SEND_OFFSETS:
             return not self._offsets or self.state is TransactionPhase.ABORTABLE
-        if call is TransactionCall.COMMIT and self.state is TransactionPhase.ABORTABLE:
+        ends = (TransactionCall.COMMIT, TransactionCall.PREPARE)
+        if call in ends and self.state is TransactionPhase.ABORTABLE:
+            return True
+        if call is TransactionCall.PREPARE and self.is_prepared:
             return True
         return self.state is TransactionPhase.READY
 
@@ -425,4 +466,5 @@ def may_pass(error: KafkaError | ClientError) -> bool:
     """Whether the coordinator may answer otherwise soon."""
     if isinstance(error, KafkaError):
         return error.code.retriable
-    return True  # nobody could be asked, or nobody answered
+    # Nobody could be asked, or nobody answered; but who has no such request will not have it soon.
+    return not isinstance(error, UnsupportedByBrokerError)

@@ -31,6 +31,7 @@ from moldau.client.rules.producer_transaction import (
 from moldau.client.rules.retries import Backoff
 from moldau.client.rules.topic_target import RoundRobinPartitioner
 from moldau.client.rules.verdicts import RetryPolicy
+from moldau.client.transaction_values import PreparedTransaction
 from moldau.errors import (
     InvalidProducerEpochError,
     InvalidRecordError,
@@ -42,6 +43,7 @@ from moldau.errors import (
     TransactionAbortableError,
     TransactionAbortedError,
     TransactionStateError,
+    UnsupportedByBrokerError,
 )
 from moldau.model import TopicPartition
 
@@ -417,6 +419,81 @@ def test_transactions_do_not_nest_and_one_thing_is_done_at_a_time() -> None:
     story.call(TransactionCall.COMMIT)
     with pytest.raises(TransactionStateError, match="being committed"):
         story.machine.begin_call(TransactionCall.ABORT)
+
+
+# Prepared, for somebody else to decide (KIP-939)
+
+
+def test_what_is_prepared_is_in_the_log_and_names_the_transaction() -> None:
+    story = Story(is_version_2=True)
+    story.begin()
+    batch = story.send(ONE)
+    story.call(TransactionCall.PREPARE)
+    assert story.state is TransactionPhase.OPEN  # a batch is under way
+    story.answer(batch)
+    assert story.state is TransactionPhase.PREPARED
+    assert story.ended == [None]
+    transactions = story.machine.transactions
+    assert transactions is not None
+    assert transactions.find_prepared() == PreparedTransaction(
+        transactional_id=NAME, producer_id=ME.id, producer_epoch=ME.epoch
+    )
+    assert not transactions.is_abortable  # by being closed
+
+
+def test_behind_what_is_prepared_nothing_is_sent_and_nothing_begins() -> None:
+    story = _prepared()
+    assert isinstance(story.machine.refusal, TransactionStateError)
+    with pytest.raises(TransactionStateError, match="is prepared"):
+        story.machine.begin_call(TransactionCall.INITIALIZE)
+    with pytest.raises(TransactionStateError, match="is prepared"):
+        story.machine.begin_call(TransactionCall.PREPARE)
+
+
+@pytest.mark.parametrize("call", [TransactionCall.COMMIT, TransactionCall.ABORT])
+def test_a_producer_can_end_what_it_has_prepared(call: TransactionCall) -> None:
+    story = _prepared()
+    story.call(call)
+    assert story.take_asked() == AskToEnd(NAME, ME, call is TransactionCall.COMMIT)
+    story.grant(ProducerIdentity(ME.id, ME.epoch + 1))
+    assert story.state is TransactionPhase.READY
+
+
+def test_an_empty_transaction_is_over_when_it_is_prepared() -> None:
+    story = Story(is_version_2=True)
+    story.begin()
+    story.call(TransactionCall.PREPARE)
+    assert story.ended == [None]
+    assert story.state is TransactionPhase.READY
+    assert story.asked == []
+
+
+def test_what_was_not_delivered_cannot_be_prepared() -> None:
+    story = Story(is_version_2=True)
+    story.begin()
+    batch = story.send(ONE)
+    story.call(TransactionCall.PREPARE)
+    story.answer(batch, InvalidRecordError("x"))
+    assert isinstance(story.take_failure(), TransactionAbortedError)
+    assert story.state is TransactionPhase.ABORTABLE
+
+
+def _prepared() -> Story:
+    story = Story(is_version_2=True)
+    story.begin()
+    story.answer(story.send(ONE))
+    story.call(TransactionCall.PREPARE)
+    assert story.ended == [None]
+    story.ended.clear()
+    story.asked.clear()
+    return story
+
+
+def test_a_broker_that_has_no_transactions_is_not_asked_for_ever() -> None:
+    story = Story()
+    story.call(TransactionCall.INITIALIZE)
+    story.refuse(UnsupportedByBrokerError("no such request"))
+    assert isinstance(story.take_failure(), UnsupportedByBrokerError)
 
 
 def test_a_producer_without_an_id_has_no_transactions() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from moldau.errors import ErrorCode, KafkaError
-from moldau.shards.leads import Eventually
+from moldau.shards.state_shard import Eventually
 
 A = TypeVar("A")
 V = TypeVar("V")

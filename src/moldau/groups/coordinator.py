@@ -1,8 +1,7 @@
 """The group coordinator of one broker: its shards, and the way of a request to the right one.
 
 A group belongs to a partition of the offsets topic, and whoever leads that partition coordinates
-the group. This module follows leadership, sends requests to the shard or says why it cannot, and
-looks for expired offsets from time to time.
+the group. This module sends requests to the shard, and looks for expired offsets from time to time.
 
 A shell, owned by the event loop.
 """
@@ -10,23 +9,16 @@ A shell, owned by the event loop.
 from __future__ import annotations
 
 import asyncio
-import itertools
-import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from functools import partial
+from contextlib import suppress
 from typing import Any, Protocol, cast
 from uuid import UUID, uuid4
 
 from moldau.clock import Clock
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.config.broker_options import BrokerOptions
-from moldau.errors import (
-    CoordinatorLoadInProgressError,
-    ErrorCode,
-    KafkaError,
-    NotCoordinatorError,
-    StorageError,
-)
+from moldau.errors import CoordinatorLoadInProgressError, ErrorCode, NotCoordinatorError
+from moldau.groups.offsets_log import decode, decode_transactional, encode
 from moldau.groups.rules.answers import (
     CodeAnswer,
     ConsumerHeartbeatAnswer,
@@ -56,26 +48,23 @@ from moldau.groups.rules.events import (
 )
 from moldau.groups.rules.groups import AnyGroup, Groups
 from moldau.groups.rules.limits import GroupLimits
-from moldau.groups.rules.records import CommittedOffset
-from moldau.groups.shard import Shard
-from moldau.groups.shard_log import PartitionLog
-from moldau.model import BrokerId, LeaderEpoch, TopicPartition
+from moldau.groups.rules.records import CommittedOffset, CoordinatorRecord, StoredRecord
+from moldau.groups.shard import GroupShard
+from moldau.model import BrokerId, TopicPartition
 from moldau.model.protocol_numbers import NO_SEQUENCE
 from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
 from moldau.model.uuid_text import format_uuid
+from moldau.records.compression import Codec
 from moldau.records.control_records import EndTransactionMarker
 from moldau.replication.partition import Partition
-from moldau.shards.leads import Eventually
+from moldau.shards.leads import Leads
+from moldau.shards.state_log import LogFormat, StateLog
+from moldau.shards.state_shard import Eventually
 from moldau.shards.state_topic import StateTopic
 from moldau.workers import Workers
 
-_log = logging.getLogger(__name__)
-
 _GROUPS_AT_ONCE = 100
 """Groups that are looked at before the event loop gets a turn."""
-
-_FIRST_PAUSE_SECONDS = 1.0
-_LONGEST_PAUSE_SECONDS = 60.0
 
 FoundOffsets = dict[str, dict[int, CommittedOffset | ErrorCode | None]]
 """By topic and partition; None where nothing is committed, a code where it cannot be told."""
@@ -91,21 +80,6 @@ class GroupDuties(Protocol):
     def require(self, name: str, work: Coroutine[Any, Any, None]) -> object:
         """The broker ends when it fails."""
         ...
-
-
-class _Lead:
-    """A partition that this broker leads, and its shard."""
-
-    __slots__ = ("leader_epoch", "partition", "shard")
-
-    def __init__(self, partition: Partition, shard: Shard) -> None:
-        self.partition = partition
-        self.leader_epoch: LeaderEpoch = partition.leader_epoch
-        self.shard = shard
-
-    def is_still(self, partition: Partition) -> bool:
-        """Also under a later epoch, if nobody else has led in between (a reassignment)."""
-        return partition is self.partition and partition.state.has_led_since(self.leader_epoch)
 
 
 class GroupCoordinator:
@@ -128,7 +102,6 @@ class GroupCoordinator:
         spawn: Callable[[str, Coroutine[Any, Any, None]], object],
         make_uuid: Callable[[], UUID] = uuid4,
     ) -> None:
-        self._broker_id = broker_id
         self.topic = topic
         self._image = image
         self._options = options
@@ -137,10 +110,39 @@ class GroupCoordinator:
         self._duties = duties
         self._spawn = spawn
         self._make_uuid = make_uuid
-        self._leads: dict[int, _Lead] = {}  # by partition
-        self._lost: set[int] = set()  # partitions that were here and are not any more
-        self._limits = group_limits_of(options())
-        self._is_closed = False
+        self._set_options(options())
+        self._leads: Leads[GroupShard] = Leads(
+            topic,
+            self._make_shard,
+            noun="group",
+            broker_id=broker_id,
+            clock=clock,
+            keep=duties.keep,
+        )
+
+    def _make_shard(self, partition: Partition) -> GroupShard:
+        log_format: LogFormat[StoredRecord, CoordinatorRecord] = LogFormat(
+            encode=encode,
+            decode=decode,
+            codec=lambda: self._codec,
+            load_buffer_bytes=lambda: self._options().offsets_load_buffer_size,
+            decode_transactional=decode_transactional,
+        )
+        log = StateLog(
+            partition,
+            log_format,
+            clock=self._clock,
+            workers=self._workers,
+            require=self._duties.require,
+        )
+        return GroupShard(
+            str(partition.topic_partition),
+            log,
+            limits=self._limits,
+            clock=self._clock,
+            image=self._image,
+            commit_timeout_ms=lambda: self._options().offsets_commit_timeout_ms,
+        )
 
     def new_member_id(self, prefix: str) -> str:
         """An id for somebody who has none: readable, and nobody else's."""
@@ -195,7 +197,7 @@ class GroupCoordinator:
                 check_epoch(group, *member)
             return _find_offsets(group, wanted, require_stable)
 
-        return self._shard_of(group_id).ask(find)
+        return self._leads.require(group_id).ask(find)
 
     # Transactions
 
@@ -206,8 +208,8 @@ class GroupCoordinator:
         may begin in it (`Partition.begin_verification`)."""
         if not self.topic.is_ready:
             await self.topic.ensure()
-        self._shard_of(group_id)
-        partition = self._partition_of(group_id)
+        self._leads.require(group_id)
+        partition = self._leads.require_partition(group_id)
         verification = partition.log.producers.begin_verification(
             producer_id, producer_epoch, NO_SEQUENCE, bumps_epochs=bumps_epochs
         )
@@ -215,11 +217,9 @@ class GroupCoordinator:
 
     def end_verification(self, group_id: str, producer_id: int, verification: int) -> None:
         """Nothing was committed after all."""
-        try:
-            partition = self._partition_of(group_id)
-        except NotCoordinatorError:
-            return
-        partition.end_verification(producer_id, verification)
+        with suppress(NotCoordinatorError):
+            partition = self._leads.require_partition(group_id)
+            partition.end_verification(producer_id, verification)
 
     def commit_transaction_offsets(
         self, event: CommitTransactionOffsets
@@ -236,31 +236,24 @@ class GroupCoordinator:
     ) -> int:
         """Log the end of a producer's transaction in a partition of the offsets topic; the offset
         up to which it has to be committed before the transaction coordinator is told."""
-        lead = self._leads.get(number)
-        if lead is None:
+        shard = self._leads.find(number)
+        if shard is None:
             raise CoordinatorLoadInProgressError(f"{GROUP_OFFSETS_TOPIC}-{number} is not loaded")
-        return lead.shard.end_transaction(marker, producer_id, producer_epoch, transaction_version)
-
-    def _partition_of(self, group_id: str) -> Partition:
-        number = self.topic.find_partition(group_id)
-        lead = None if number is None else self._leads.get(number)
-        if lead is None:
-            raise NotCoordinatorError(f"group {group_id!r} is coordinated by another broker")
-        return lead.partition
+        return shard.end_transaction(marker, producer_id, producer_epoch, transaction_version)
 
     # Tools
 
     def describe_group(self, group_id: str) -> Eventually[DescribedGroup | None]:
-        return self._shard_of(group_id).ask(lambda groups: groups.describe(group_id))
+        return self._leads.require(group_id).ask(lambda groups: groups.describe(group_id))
 
     def describe_consumer_group(self, group_id: str) -> Eventually[DescribedConsumerGroup | None]:
-        return self._shard_of(group_id).ask(lambda groups: groups.describe_consumers(group_id))
+        return self._leads.require(group_id).ask(lambda groups: groups.describe_consumers(group_id))
 
     async def list_groups(self) -> list[ListedGroup]:
         """The groups that this broker coordinates."""
         found: list[ListedGroup] = []
-        for lead in tuple(self._leads.values()):
-            listed = lead.shard.ask(Groups.listed)
+        for shard in self._leads:
+            listed = shard.ask(Groups.listed)
             found += await listed if isinstance(listed, Awaitable) else listed
         return found
 
@@ -270,7 +263,7 @@ class GroupCoordinator:
     # The way to the shard
 
     def _submit(self, event: GroupEvent) -> Eventually[object]:
-        return self._shard_of(event.group_id).submit(event)
+        return self._leads.require(event.group_id).submit(event)
 
     def _submit_making_topic(self, event: GroupEvent) -> Eventually[object]:
         if self.topic.is_ready:
@@ -282,100 +275,23 @@ class GroupCoordinator:
         answer = self._submit(event)
         return await answer if isinstance(answer, Awaitable) else answer
 
-    def _shard_of(self, group_id: str) -> Shard:
-        number = self.topic.find_partition(group_id)
-        lead = None if number is None else self._leads.get(number)
-        if lead is not None:
-            if not lead.partition.holds_lease:
-                raise NotCoordinatorError(f"the lease on coordinating {group_id!r} is over")
-            return lead.shard
-        state = self.topic.find_state(group_id)
-        if state is not None and state.leader == self._broker_id and number not in self._lost:
-            raise CoordinatorLoadInProgressError(f"group {group_id!r} is about to be loaded")
-        raise NotCoordinatorError(f"group {group_id!r} is coordinated by another broker")
-
     # Following the cluster
 
     def on_partition_changed(
         self, topic_partition: TopicPartition, partition: Partition | None
     ) -> None:
-        """A partition was opened, dropped (None), or has another leader.
-
-        A shard is loaded when all that its leader found in the log is committed: what it shows is
-        in the log of every later leader, too.
-        """
-        if topic_partition.topic != GROUP_OFFSETS_TOPIC or self._is_closed:
-            return
-        number = topic_partition.partition
-        if partition is None:
-            self._lost.add(number)
-        else:
-            self._lost.discard(number)
-        lead = self._leads.get(number)
-        if lead is not None:
-            if partition is not None and lead.is_still(partition):
-                return
-            del self._leads[number]
-            lead.shard.close()
-        if partition is not None and partition.state.is_settled:
-            self._lead(number, partition)
-
-    def _lead(self, number: int, partition: Partition) -> None:
-        log = PartitionLog(
-            partition,
-            clock=self._clock,
-            workers=self._workers,
-            options=self._options,
-            require=self._duties.require,
-        )
-        shard = Shard(
-            str(partition.topic_partition),
-            log,
-            limits=self._limits,
-            clock=self._clock,
-            image=self._image,
-            commit_timeout_ms=lambda: self._options().offsets_commit_timeout_ms,
-        )
-        lead = self._leads[number] = _Lead(partition, shard)
-        shard.on_torn = partial(self._load_again, number, lead)
-        if partition.log.log_start_offset == partition.log.log_end_offset:
-            shard.load_nothing()
-        else:
-            name = f"loading of {partition.topic_partition}"
-            self._duties.keep(name, lambda: self._load(shard))
-
-    def _load_again(self, number: int, torn: _Lead) -> None:
-        if self._leads.get(number) is torn and torn.is_still(torn.partition):
-            self._lead(number, torn.partition)
-
-    async def _load(self, shard: Shard) -> None:
-        started = self._clock.monotonic()
-        for attempt in itertools.count():
-            try:
-                await shard.load()
-                break
-            except StorageError as error:
-                # The directory is offline, everybody was told; the partition will be dropped.
-                _log.error("cannot load the groups of %s: %s", shard.name, error)
-                return
-            except KafkaError as error:
-                pause_seconds = min(_FIRST_PAUSE_SECONDS * 2**attempt, _LONGEST_PAUSE_SECONDS)
-                _log.error(
-                    "cannot load the groups of %s, trying again in %.0f s: %s",
-                    shard.name,
-                    pause_seconds,
-                    error,
-                )
-                await self._clock.sleep(pause_seconds)
-        took_ms = (self._clock.monotonic() - started) * 1000
-        count = len(shard.group_ids)
-        _log.info("loaded %d groups of %s in %.0f ms", count, shard.name, took_ms)
+        """A partition was opened, dropped (None), or has another leader."""
+        self._leads.on_partition_changed(topic_partition, partition)
 
     def refresh_options(self) -> None:
         """The broker's options have changed."""
-        self._limits = group_limits_of(self._options())
-        for lead in self._leads.values():
-            lead.shard.set_limits(self._limits)
+        self._set_options(self._options())
+        for shard in self._leads:
+            shard.set_limits(self._limits)
+
+    def _set_options(self, options: BrokerOptions) -> None:
+        self._limits = group_limits_of(options)
+        self._codec = Codec(options.offsets_topic_compression_codec)
 
     def forget_topics(self, names: frozenset[str]) -> None:
         """Topics were deleted: so are the offsets committed in them."""
@@ -394,18 +310,15 @@ class GroupCoordinator:
             await self._send_to_all(lambda group_id: ExpireOffsets(group_id=group_id))
 
     async def _send_to_all(self, event_for: Callable[[str], GroupEvent]) -> None:
-        for lead in tuple(self._leads.values()):
-            for count, group_id in enumerate(lead.shard.group_ids, start=1):
-                lead.shard.report(event_for(group_id))
+        for shard in self._leads:
+            for count, group_id in enumerate(shard.group_ids, start=1):
+                shard.report(event_for(group_id))
                 if count % _GROUPS_AT_ONCE == 0:
                     await asyncio.sleep(0)
 
     def close(self) -> None:
         """Stop coordinating; nothing is logged, so the members find their group again."""
-        self._is_closed = True
-        for lead in self._leads.values():
-            lead.shard.close()
-        self._leads.clear()
+        self._leads.close()
 
 
 def group_limits_of(options: BrokerOptions) -> GroupLimits:

@@ -36,14 +36,19 @@ from moldau.groups.consumer_group_log import (
 )
 from moldau.groups.rules.records import (
     CommittedOffset,
+    CoordinatorRecord,
     GroupMetadata,
     GroupRecord,
     OffsetRecord,
     PendingOffsetRecord,
     StoredMember,
     StoredRecord,
+    TransactionEnd,
 )
 from moldau.model.protocol_numbers import NO_LEADER_EPOCH, NO_TIMESTAMP
+from moldau.records.batch_header import BatchHeader
+from moldau.records.control_records import ControlType, find_marker
+from moldau.records.record import Record
 from moldau.wire.primitives import (
     COMPACT,
     LEGACY,
@@ -98,6 +103,21 @@ def decode(key: bytes | None, value: bytes | None) -> StoredRecord | None:
         return _decode(key, value)
     except (*READ_ERRORS, MalformedFrameError) as error:
         raise InvalidRecordError(f"no record of groups: {error}") from error
+
+
+def decode_transactional(header: BatchHeader, record: Record) -> CoordinatorRecord | None:
+    """What is committed in a producer's transaction, or its end."""
+    if header.is_control:
+        marker = find_marker(record)
+        if marker is None:
+            return None
+        return TransactionEnd(header.producer_id, marker.control_type is ControlType.COMMIT)
+    found = decode(record.key, record.value)
+    if not isinstance(found, OffsetRecord):
+        return found
+    if found.committed is None:  # nobody deletes in a transaction
+        return None
+    return PendingOffsetRecord(header.producer_id, *found[:3], found.committed)
 
 
 # Writing

@@ -17,17 +17,6 @@ from moldau.errors import ErrorCode
 LetGo = Callable[[ErrorCode | None], None]
 """Called once: with None when the log is committed, else with what the client is to be told."""
 
-APPEND_ERRORS = {
-    ErrorCode.not_leader_or_follower: ErrorCode.not_coordinator,
-    ErrorCode.kafka_storage_error: ErrorCode.not_coordinator,
-    ErrorCode.unknown_topic_or_partition: ErrorCode.coordinator_not_available,
-    ErrorCode.not_enough_replicas: ErrorCode.coordinator_not_available,
-    ErrorCode.message_too_large: ErrorCode.unknown_server_error,
-    ErrorCode.record_list_too_large: ErrorCode.unknown_server_error,
-    ErrorCode.invalid_record: ErrorCode.unknown_server_error,
-}
-"""What a client is told when its coordinator cannot write: Kafka's choice."""
-
 
 class CommittedLog(Protocol):
     """How far a log goes, and how far it is there to stay."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, TypeVar
 
 from moldau.clock import Clock
 from moldau.errors import (
@@ -21,35 +21,16 @@ from moldau.errors import (
 )
 from moldau.model import BrokerId, LeaderEpoch, TopicPartition
 from moldau.replication.partition import Partition
+from moldau.shards.state_shard import StateShard
 from moldau.shards.state_topic import StateTopic
 
 _log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-Eventually: TypeAlias = T | Awaitable[T]
-"""There at once, or to be awaited."""
 
 _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 60.0
 
 
-class LoadableShard(Protocol):
-    """What is asked of a shard here."""
-
-    name: str
-    on_torn: Callable[[], None] | None
-    """Told when the shard is closed because it may differ from its log."""
-
-    async def load(self) -> None: ...
-
-    def load_nothing(self) -> None: ...
-
-    def close(self) -> None: ...
-
-    def __len__(self) -> int: ...
-
-
-S = TypeVar("S", bound=LoadableShard)
+S = TypeVar("S", bound=StateShard[Any, Any, Any])
 
 
 class _Lead(Generic[S]):
@@ -68,19 +49,22 @@ class _Lead(Generic[S]):
 
 
 class Leads(Generic[S]):
-    """`make` makes a shard for a partition; `keep` runs what must not fail unseen."""
+    """`make` makes a shard for a partition; `keep` runs what must not fail unseen; `noun` says what
+    is coordinated."""
 
     def __init__(
         self,
         topic: StateTopic,
         make: Callable[[Partition], S],
         *,
+        noun: str,
         broker_id: BrokerId,
         clock: Clock,
         keep: Callable[[str, Callable[[], Coroutine[Any, Any, None]]], object],
     ) -> None:
         self._topic = topic
         self._make = make
+        self._noun = noun
         self._broker_id = broker_id
         self._clock = clock
         self._keep = keep
@@ -88,8 +72,27 @@ class Leads(Generic[S]):
         self._lost: set[int] = set()  # partitions that were here and are not any more
         self._is_closed = False
 
+    def __len__(self) -> int:
+        return len(self._by_partition)
+
     def __iter__(self) -> Iterator[S]:
         return iter([lead.shard for lead in self._by_partition.values()])
+
+    def find(self, number: int) -> S | None:
+        """The shard of a partition."""
+        lead = self._by_partition.get(number)
+        return None if lead is None else lead.shard
+
+    def require_partition(self, key: str) -> Partition:
+        """The partition of a key. Raises `NotCoordinatorError` when it is another broker's."""
+        number = self._topic.find_partition(key)
+        lead = None if number is None else self._by_partition.get(number)
+        if lead is None:
+            raise self._elsewhere(key)
+        return lead.partition
+
+    def _elsewhere(self, key: str) -> NotCoordinatorError:
+        return NotCoordinatorError(f"{self._noun} {key!r} is coordinated by another broker")
 
     def require(self, key: str) -> S:
         """The shard of a key. Raises `KafkaError` when it is another broker's, or not there yet."""
@@ -97,12 +100,12 @@ class Leads(Generic[S]):
         lead = None if number is None else self._by_partition.get(number)
         if lead is not None:
             if not lead.partition.holds_lease:
-                raise NotCoordinatorError(f"the lease on coordinating {key!r} is over")
+                raise NotCoordinatorError(f"the lease on coordinating {self._noun} {key!r} is over")
             return lead.shard
         state = self._topic.find_state(key)
         if state is not None and state.leader == self._broker_id and number not in self._lost:
-            raise CoordinatorLoadInProgressError(f"{key!r} is about to be loaded")
-        raise NotCoordinatorError(f"{key!r} is coordinated by another broker")
+            raise CoordinatorLoadInProgressError(f"{self._noun} {key!r} is about to be loaded")
+        raise self._elsewhere(key)
 
     def on_partition_changed(
         self, topic_partition: TopicPartition, partition: Partition | None
@@ -154,7 +157,8 @@ class Leads(Generic[S]):
                 )
                 await self._clock.sleep(pause_seconds)
         took_ms = (self._clock.monotonic() - started) * 1000
-        _log.info("loaded %d keys of %s in %.0f ms", len(shard), shard.name, took_ms)
+        count = f"{len(shard)} {self._noun}s"
+        _log.info("loaded %s of %s in %.0f ms", count, shard.name, took_ms)
 
     def close(self) -> None:
         """Stop coordinating; nothing is logged, so that whoever leads next goes on."""

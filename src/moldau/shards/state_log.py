@@ -1,21 +1,23 @@
-"""The log of one shard: a partition that this broker leads, as keys and values.
+"""The log of one shard: a partition that this broker leads, as the records of its coordinator.
 
-Answers for batches and flushes. What the records mean is the coordinator's business. A shell over
-the partition; owned by the event loop.
+Answers for batches and flushes. What the records look like in bytes is handed in, what they mean
+is the coordinator's business. A shell over the partition; owned by the event loop.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from moldau.clock import Clock
-from moldau.errors import KafkaError
+from moldau.errors import InvalidRecordError, KafkaError
 from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import HEADER_BYTES, BatchHeader, walk_headers
+from moldau.records.batch_reader import records_of
 from moldau.records.compression import Codec
-from moldau.records.record import NewRecord
+from moldau.records.control_records import EndTransactionMarker
+from moldau.records.record import NewRecord, Record
 from moldau.replication.partition import Partition
 from moldau.workers import Workers
 
@@ -25,35 +27,57 @@ _ROW_OVERHEAD_BYTES = 40
 """The most that a record needs in a batch beside its key and value."""
 
 
-class StateLogSettings(NamedTuple):
-    """How a log is written and read."""
-
-    codec: Codec
-    load_buffer_bytes: int
+S = TypeVar("S")  # what is written
+R = TypeVar("R")  # what is read: also the ends of transactions
 
 
-class StateLog:
-    """`watch` once, `close` once."""
+class LogFormat(NamedTuple, Generic[S, R]):
+    """How the records of one coordinator are written and read."""
+
+    encode: Callable[[S], tuple[bytes, bytes | None]]
+    """Key and value. Raises `InvalidRecordError` for what the format has no room for."""
+    decode: Callable[[bytes | None, bytes | None], R | None]
+    """None for what is not known here; raises `InvalidRecordError` for garbage."""
+    codec: Callable[[], Codec]
+    load_buffer_bytes: Callable[[], int]
+    decode_transactional: Callable[[BatchHeader, Record], R | None] = lambda header, record: None
+    """Decodes a record of a batch that is part of a producer's transaction, or ends it."""
+
+
+class AppendTransaction(Protocol):
+    """Whose transaction records are part of, and what the log asks for before it may begin."""
+
+    @property
+    def producer_id(self) -> int: ...
+
+    @property
+    def producer_epoch(self) -> int: ...
+
+    @property
+    def verification(self) -> int: ...
+
+
+class StateLog(Generic[S, R]):
+    """`watch` once, `close` once. A `shards.state_shard.ShardLog`."""
 
     def __init__(
         self,
         partition: Partition,
+        log_format: LogFormat[S, R],
         *,
         clock: Clock,
         workers: Workers,
-        settings: Callable[[], StateLogSettings],
         require: Callable[[str, Coroutine[Any, Any, None]], object],
     ) -> None:
         self._partition = partition
+        self._format = log_format
         self._clock = clock
         self._workers = workers
-        self._settings = settings
         self._require = require
         self._on_commit: Callable[[], None] | None = None
         self._unflushed_from: int | None = None  # where what a flush is awaited for begins
 
     def watch(self, on_commit: Callable[[], None]) -> None:
-        """Call it, until `close`, when `committed_offset` may have moved."""
         self._on_commit = on_commit
         self._partition.listeners.add(on_commit)
 
@@ -68,38 +92,62 @@ class StateLog:
 
     @property
     def committed_offset(self) -> int:
-        """All before it is there to stay: every in-sync replica has it."""
         committed = self._partition.high_watermark
         return committed if self._unflushed_from is None else min(committed, self._unflushed_from)
 
     @property
     def is_safe(self) -> bool:
-        """Whether so many replicas are in sync that what is committed may be acknowledged."""
         return self._partition.state.has_enough_in_sync
 
-    def append(self, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Append at once; raises `KafkaError` when that is not possible.
-
-        Nothing was appended then, unless `end_offset` has moved: a disk failed in the middle.
-        """
+    def append(self, records: Sequence[S]) -> None:
+        codec = self._format.codec()
         log = self._partition.log
         former_end = log.log_end_offset
-        codec = self._settings().codec
-        parts = self._parts_of(rows, log.options.max_message_bytes)
+        parts = self._parts_of(records)
         self._partition.append_internal(*(build_batch(part, codec=codec) for part in parts))
         if log.flush_is_due:
-            if self._unflushed_from is None:
-                self._unflushed_from = former_end
-            self._require(f"flush of {log.topic_partition}", self._flush())
+            self._begin_flush(former_end)
 
-    def _parts_of(
-        self, rows: Sequence[tuple[bytes, bytes | None]], max_bytes: int
-    ) -> Iterator[list[NewRecord]]:
-        """One batch if it can be."""
+    def append_in_transaction(self, records: Sequence[S], transaction: AppendTransaction) -> None:
+        codec = self._format.codec()
+        log = self._partition.log
+        former_end = log.log_end_offset
+        batches = (
+            build_batch(
+                part,
+                codec=codec,
+                producer_id=transaction.producer_id,
+                producer_epoch=transaction.producer_epoch,
+                transactional=True,
+            )
+            for part in self._parts_of(records)
+        )
+        self._partition.append_internal(*batches, verification=transaction.verification)
+        if log.flush_is_due:
+            self._begin_flush(former_end)
+
+    def append_marker(
+        self,
+        marker: EndTransactionMarker,
+        producer_id: int,
+        producer_epoch: int,
+        transaction_version: int,
+    ) -> None:
+        log = self._partition.log
+        former_end = log.log_end_offset
+        self._partition.append_marker(marker, producer_id, producer_epoch, transaction_version)
+        if log.flush_is_due:
+            self._begin_flush(former_end)
+
+    def _parts_of(self, records: Sequence[S]) -> Iterator[list[NewRecord]]:
+        """One batch if it can be; a flood of tombstones may need several."""
+        encode = self._format.encode
+        max_bytes = self._partition.log.options.max_message_bytes
         now_ms = self._clock.now_ms()
         part: list[NewRecord] = []
         size_bytes = HEADER_BYTES
-        for key, value in rows:
+        for record in records:
+            key, value = encode(record)
             row_bytes = len(key) + len(value or b"") + _ROW_OVERHEAD_BYTES
             if part and size_bytes + row_bytes > max_bytes:
                 yield part
@@ -107,6 +155,11 @@ class StateLog:
             part.append(NewRecord(now_ms, key, value))
             size_bytes += row_bytes
         yield part
+
+    def _begin_flush(self, start_offset: int) -> None:
+        if self._unflushed_from is None:
+            self._unflushed_from = start_offset
+        self._require(f"flush of {self._partition.topic_partition}", self._flush())
 
     async def _flush(self) -> None:
         """`flush.messages` asks that a record is on the disk before it is acknowledged."""
@@ -121,17 +174,34 @@ class StateLog:
         if self._on_commit is not None:
             self._on_commit()
 
-    async def batches(self) -> AsyncGenerator[tuple[BatchHeader, memoryview], None]:
-        """Everything that is in the log now."""
+    async def load(self) -> AsyncGenerator[list[R], None]:
         log = self._partition.log
         offset: int = log.log_start_offset
         end_offset = log.log_end_offset
         while offset < end_offset:
-            max_bytes = self._settings().load_buffer_bytes
+            max_bytes = self._format.load_buffer_bytes()
             read = log.read(offset, max_bytes, end_offset=end_offset, min_one=True)
             if read.slice is None:
                 return
             batches = memoryview(await self._workers.run(read.slice.read))
             for position, header in walk_headers(batches):
-                yield header, batches[position : position + header.size_bytes]
+                yield self._decode(header, batches[position : position + header.size_bytes])
             offset = read.end_offset
+
+    def _decode(self, header: BatchHeader, batch: memoryview) -> list[R]:
+        decode, decode_transactional = self._format.decode, self._format.decode_transactional
+        is_plain = not (header.is_transactional or header.is_control)
+        found = []
+        for row in records_of(batch, header):
+            try:
+                if is_plain:
+                    record = decode(row.key, row.value)
+                else:
+                    record = decode_transactional(header, row)
+            except InvalidRecordError as error:
+                place = f"{self._partition.topic_partition} at offset {row.offset}"
+                _log.warning("%s is left out: %s", place, error)
+                continue
+            if record is not None:
+                found.append(record)
+        return found

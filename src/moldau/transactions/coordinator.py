@@ -21,8 +21,9 @@ from moldau.errors import ErrorCode, KafkaError
 from moldau.model import BrokerId, TopicPartition
 from moldau.records.compression import Codec
 from moldau.replication.partition import Partition
-from moldau.shards.leads import Eventually, Leads
-from moldau.shards.state_log import StateLog, StateLogSettings
+from moldau.shards.leads import Leads
+from moldau.shards.state_log import LogFormat, StateLog
+from moldau.shards.state_shard import Eventually
 from moldau.shards.state_topic import StateTopic
 from moldau.workers import Workers
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         EndTransaction,
         InitProducer,
         TransactionAnswer,
+        TransactionRecord,
     )
     from moldau.transactions.rules.transaction_metadata import (
         IdAndEpoch,
@@ -90,17 +92,29 @@ class TransactionCoordinator:
         self._next_producer_id = next_producer_id
         self._send = send
         self._leads: Leads[TransactionShard] = Leads(
-            topic, self._make_shard, broker_id=broker_id, clock=clock, keep=duties.keep
+            topic,
+            self._make_shard,
+            noun="transactional id",
+            broker_id=broker_id,
+            clock=clock,
+            keep=duties.keep,
         )
 
     def _make_shard(self, partition: Partition) -> TransactionShard:
         from moldau.transactions.shard import TransactionShard
+        from moldau.transactions.transaction_log import decode_transaction, encode_transaction
 
+        log_format: LogFormat[TransactionRecord, TransactionRecord] = LogFormat(
+            encode=lambda one: encode_transaction(one, min(self._transaction_version(), 1)),
+            decode=decode_transaction,
+            codec=lambda: Codec.NONE,
+            load_buffer_bytes=lambda: self._options().transaction_state_log_load_buffer_size,
+        )
         log = StateLog(
             partition,
+            log_format,
             clock=self._clock,
             workers=self._workers,
-            settings=self._log_settings,
             require=self._duties.require,
         )
         return TransactionShard(
@@ -109,12 +123,8 @@ class TransactionCoordinator:
             coordinator_epoch=partition.leader_epoch,
             clock=self._clock,
             commit_timeout_ms=lambda: self._options().request_timeout_ms,
-            value_version=lambda: min(self._transaction_version(), 1),
             send=self._send,
         )
-
-    def _log_settings(self) -> StateLogSettings:
-        return StateLogSettings(Codec.NONE, self._options().transaction_state_log_load_buffer_size)
 
     # Producers
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from mutants.mutant import Edit, Mutant, Seeds
 
 _SHARD = "moldau.groups.shard"
+_STATE_SHARD = "moldau.shards.state_shard"
+_LEADS = "moldau.shards.leads"
 _UNIT = "unit/groups"
 _STORIES = "scenarios/test_group_stories.py"
 
@@ -16,8 +18,7 @@ MUTANTS = (
         edits=(
             Edit(
                 _SHARD,
-                "is_committed = self._is_closed or self._log.end_offset <= "
-                "self._log.committed_offset",
+                "is_committed = self._is_closed or self._queue.is_committed",
                 "is_committed = True",
             ),
         ),
@@ -32,8 +33,8 @@ MUTANTS = (
         breaks="`min.insync.replicas` is not asked when a commit is answered",
         edits=(
             Edit(
-                _SHARD,
-                "if error is None and has_written and not self._log.is_safe:",
+                _STATE_SHARD,
+                "if error is None and not self._log.is_safe:",
                 "if error is None and not self._log:",
             ),
         ),
@@ -45,7 +46,7 @@ MUTANTS = (
         breaks="an append that failed half-way counts as nothing having happened",
         edits=(
             Edit(
-                _SHARD,
+                _STATE_SHARD,
                 "            if self._log.end_offset != former_end:\n"
                 "                self._tear(error)\n            if error.code in",
                 "            if former_end > 1 << 60:\n"
@@ -63,9 +64,8 @@ MUTANTS = (
         breaks="OffsetFetch answers with a position that is not committed",
         edits=(
             Edit(
-                _SHARD,
-                "        if self._log.end_offset <= self._log.committed_offset:\n"
-                "            return found\n",
+                _STATE_SHARD,
+                "        if self._queue.is_committed:\n            return found\n",
                 "        if self._log.end_offset >= 0:\n            return found\n",
             ),
         ),
@@ -80,7 +80,7 @@ MUTANTS = (
         breaks="a coordinator answers without having read its log",
         edits=(
             Edit(
-                "moldau.groups.coordinator",
+                _LEADS,
                 "if partition.log.log_start_offset == partition.log.log_end_offset:",
                 "if partition.log.log_start_offset <= partition.log.log_end_offset:",
             ),
@@ -93,7 +93,7 @@ MUTANTS = (
         breaks="a coordinator answers after the end of its lease",
         edits=(
             Edit(
-                "moldau.groups.coordinator",
+                _LEADS,
                 "if not lead.partition.holds_lease:",
                 "if lead.partition is None:",
             ),
@@ -109,7 +109,7 @@ MUTANTS = (
         breaks="a new coordinator shows positions that its followers may not have",
         edits=(
             Edit(
-                "moldau.groups.coordinator",
+                _LEADS,
                 "if partition is not None and partition.state.is_settled:",
                 "if partition is not None and partition.is_leader:",
             ),

@@ -78,9 +78,9 @@ MUTANTS = (
         edits=(
             Edit(
                 "moldau.transactions.shard",
-                "            for markers in self._transactions.markers():\n"
-                "                self._order(markers)\n",
-                "",
+                "        for markers in self._machine.markers():\n"
+                "            self._order(markers)\n",
+                "        self._machine.markers()\n",
             ),
         ),
         tests=(f"{_MEMORY}::test_a_decision_is_carried_out_by_the_next_coordinator",),

@@ -21,7 +21,7 @@ from moldau.broker.server import BrokerServer
 from moldau.cluster.controller import Controller
 from moldau.errors import BrokerFailedError
 from moldau.groups.coordinator import GroupCoordinator
-from moldau.groups.shard import Shard
+from moldau.groups.shard import GroupShard
 from moldau.model import TopicPartition
 from moldau.records.batch_builder import build_batch
 from moldau.replication.isr_keeper import IsrKeeper
@@ -286,7 +286,7 @@ def test_groups_whose_loading_failed_are_loaded_after_all(monkeypatch: pytest.Mo
         await world.create("t")
         assert (await commit(world, 5)) == 0
         await broker.stop()
-        broken = FailsOnce(monkeypatch, Shard, "load")
+        broken = FailsOnce(monkeypatch, GroupShard, "load")
         broker = await world.start()
         await world.clock.advance(10)
         assert broken.calls > 1

@@ -24,7 +24,7 @@ from moldau.groups.rules.groups import Groups
 from moldau.groups.rules.limits import GroupLimits
 from moldau.groups.rules.members import GroupProtocol
 from moldau.groups.rules.records import CommittedOffset, CoordinatorRecord, OffsetRecord
-from moldau.groups.shard import Shard
+from moldau.groups.shard import GroupShard
 from moldau.testing.manual_clock import ManualClock, wait_until_idle
 
 COMMIT_TIMEOUT_MS = 5_000
@@ -76,7 +76,7 @@ class Bench:
     def __init__(self, log: FakeLog | None = None) -> None:
         self.clock = ManualClock()
         self.log = log or FakeLog()
-        self.shard = Shard(
+        self.shard = GroupShard(
             "__consumer_offsets-7",
             self.log,
             limits=GroupLimits(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import cast
 
 import pytest
 from group_world import World
@@ -22,13 +23,13 @@ from moldau.groups.rules.records import (
     PendingOffsetRecord,
     TransactionEnd,
 )
-from moldau.groups.shard_log import PartitionLog
 from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
 from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import walk_headers
 from moldau.records.compression import Codec
 from moldau.records.control_records import ControlType, EndTransactionMarker, build_marker_batch
 from moldau.replication.partition import Partition
+from moldau.shards.state_log import StateLog
 
 
 class Bench:
@@ -40,23 +41,15 @@ class Bench:
         found = broker.services.partitions.find(GROUP_OFFSETS_TOPIC, 0)
         assert found is not None
         self.partition: Partition = found
-        self.log = self.another_log()
-
-    def another_log(self) -> PartitionLog:
-        return PartitionLog(
-            self.partition,
-            clock=self._world.clock,
-            workers=self._broker.services.workers,
-            options=lambda: self._broker.services.options,
-            require=lambda name, work: work.close(),
-        )
+        shard = broker.services.groups._make_shard(found)
+        self.log = cast("StateLog[CoordinatorRecord, CoordinatorRecord]", shard._log)
 
     @property
     def now(self) -> float:
         return self._world.clock.monotonic()
 
     async def loaded(self) -> list[CoordinatorRecord]:
-        return [one async for piece in self.another_log().load() for one in piece]
+        return [one async for piece in self.log.load() for one in piece]
 
     def batches(self) -> list[tuple[int, int]]:
         """Codec and number of records of each."""

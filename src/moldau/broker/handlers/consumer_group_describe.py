@@ -16,7 +16,7 @@ from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import DescribedConsumer, DescribedConsumerGroup
 from moldau.groups.rules.assigned_partitions import AssignedPartitions
-from moldau.shards.leads import Eventually
+from moldau.shards.state_shard import Eventually
 from moldau.wire.apis import CONSUMER_GROUP_DESCRIBE
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from moldau.broker.request_context import RequestContext
 from moldau.groups.rules.answers import JoinAnswer
 from moldau.groups.rules.events import Join
 from moldau.groups.rules.members import GroupProtocol
-from moldau.shards.leads import Eventually
+from moldau.shards.state_shard import Eventually
 from moldau.wire.apis import JOIN_GROUP
 from moldau.wire.shape import millis
 

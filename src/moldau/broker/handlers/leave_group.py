@@ -17,7 +17,7 @@ from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import LeaveAnswer
 from moldau.groups.rules.events import Leave, LeavingMember
-from moldau.shards.leads import Eventually
+from moldau.shards.state_shard import Eventually
 from moldau.wire.apis import LEAVE_GROUP
 
 if TYPE_CHECKING:

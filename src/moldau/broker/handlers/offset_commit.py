@@ -21,7 +21,7 @@ from moldau.groups.rules.answers import PartitionsAnswer
 from moldau.groups.rules.events import CommitOffsets
 from moldau.groups.rules.records import CommittedOffset
 from moldau.model.protocol_numbers import NO_TIMESTAMP
-from moldau.shards.leads import Eventually
+from moldau.shards.state_shard import Eventually
 from moldau.wire.apis import OFFSET_COMMIT
 from moldau.wire.shape import millis
 

@@ -22,7 +22,7 @@ from moldau.errors import ErrorCode
 from moldau.groups.coordinator import FoundOffsets
 from moldau.groups.rules.records import CommittedOffset
 from moldau.model.protocol_numbers import NO_LEADER_EPOCH, NO_OFFSET
-from moldau.shards.leads import Eventually
+from moldau.shards.state_shard import Eventually
 from moldau.wire.apis import OFFSET_FETCH
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import SyncAnswer
 from moldau.groups.rules.events import Sync
-from moldau.shards.leads import Eventually
+from moldau.shards.state_shard import Eventually
 from moldau.wire.apis import SYNC_GROUP
 
 if TYPE_CHECKING:

@@ -1,0 +1,253 @@
+"""What the shards of all coordinators do alike, around a machine of rules.
+
+A shard loads the log of its partition, then logs and applies what its machine decides, and lets
+nobody know of anything that could still be lost. When another broker leads the partition the shard
+is closed and thrown away, and whoever leads next loads the log. What the machine decides, and what
+else follows from it, is the business of the coordinator's own shard.
+
+A shell, owned by the event loop: an event is handled without an `await` in its middle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+from moldau.clock import Clock
+from moldau.errors import (
+    CoordinatorLoadInProgressError,
+    CoordinatorNotAvailableError,
+    ErrorCode,
+    KafkaError,
+    NotCoordinatorError,
+)
+from moldau.records.control_records import EndTransactionMarker
+from moldau.shards.commit_queue import CommitQueue
+from moldau.shards.state_log import AppendTransaction
+
+_log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Eventually: TypeAlias = T | Awaitable[T]
+"""There at once, or to be awaited."""
+
+_APPLIED_AT_ONCE = 200
+"""Records that are decoded and applied in about a millisecond."""
+
+_APPEND_ERRORS = {
+    ErrorCode.not_leader_or_follower: ErrorCode.not_coordinator,
+    ErrorCode.kafka_storage_error: ErrorCode.not_coordinator,
+    ErrorCode.unknown_topic_or_partition: ErrorCode.coordinator_not_available,
+    ErrorCode.not_enough_replicas: ErrorCode.coordinator_not_available,
+    ErrorCode.message_too_large: ErrorCode.unknown_server_error,
+    ErrorCode.record_list_too_large: ErrorCode.unknown_server_error,
+    ErrorCode.invalid_record: ErrorCode.unknown_server_error,
+}
+"""What a client is told when its coordinator cannot write: Kafka's choice."""
+
+_FAULTS_OF_PRODUCERS = frozenset({ErrorCode.invalid_producer_epoch, ErrorCode.invalid_txn_state})
+"""The log is sound: a producer was fenced, or its transaction is over."""
+
+S_contra = TypeVar("S_contra", contravariant=True)  # what is written
+R = TypeVar("R")  # what is read: also the ends of transactions
+
+
+class ShardLog(Protocol[S_contra, R]):
+    """What a shard needs of its log (`state_log.StateLog`)."""
+
+    def watch(self, on_commit: Callable[[], None]) -> None:
+        """Call it, until `close`, when `committed_offset` may have moved."""
+        ...
+
+    def close(self) -> None: ...
+
+    @property
+    def end_offset(self) -> int: ...
+
+    @property
+    def committed_offset(self) -> int:
+        """All before it is there to stay: every in-sync replica has it."""
+        ...
+
+    @property
+    def is_safe(self) -> bool:
+        """Whether so many replicas are in sync that what is committed may be acknowledged."""
+        ...
+
+    def append(self, records: Sequence[S_contra]) -> None:
+        """Append at once; raises `KafkaError` when that is not possible.
+
+        Nothing was appended then, unless `end_offset` has moved: a disk failed in the middle.
+        """
+        ...
+
+    def append_in_transaction(
+        self, records: Sequence[S_contra], transaction: AppendTransaction
+    ) -> None:
+        """As `append`, as part of a producer's transaction."""
+        ...
+
+    def append_marker(
+        self,
+        marker: EndTransactionMarker,
+        producer_id: int,
+        producer_epoch: int,
+        transaction_version: int,
+    ) -> None:
+        """As `append`: the end of a producer's transaction."""
+        ...
+
+    def load(self) -> AsyncGenerator[list[R], None]:
+        """Everything in the log, in pieces that are quick to apply."""
+        ...
+
+
+class Machine(Protocol):
+    """The rules of a coordinator, as far as they are needed here."""
+
+    def apply(self, record: Any) -> None: ...
+
+    def __len__(self) -> int: ...
+
+
+M = TypeVar("M", bound=Machine)
+S = TypeVar("S")
+
+
+class StateShard(ABC, Generic[M, S, R]):
+    """`load` once, then `ask`; `close` at the end."""
+
+    def __init__(
+        self,
+        name: str,
+        log: ShardLog[S, R],
+        machine: M,
+        *,
+        clock: Clock,
+        commit_timeout_ms: Callable[[], int],
+    ) -> None:
+        self.name = name
+        self._log = log
+        self._machine = machine
+        self._clock = clock
+        self._queue = CommitQueue(log, clock, commit_timeout_ms)
+        self._is_loaded = False
+        self._is_refused = False  # the last write to the log did not succeed
+        self._is_closed = False
+        self.on_torn: Callable[[], None] | None = None
+        """Told when this shard is closed because it may differ from its log."""
+
+    def __len__(self) -> int:
+        return len(self._machine)
+
+    @abstractmethod
+    def _make_machine(self) -> M:
+        """One that knows nothing."""
+
+    @abstractmethod
+    def _begin(self) -> None:
+        """All that is in the log was applied."""
+
+    # Life
+
+    async def load(self) -> None:
+        """Apply what is in the log, to nothing: it may have been begun before, and failed."""
+        machine = self._machine = self._make_machine()
+        count = 0
+        async with aclosing(self._log.load()) as pieces:
+            async for records in pieces:
+                if self._is_closed:
+                    return
+                for record in records:
+                    machine.apply(record)
+                count += len(records)
+                if count >= _APPLIED_AT_ONCE:
+                    count = 0
+                    await self._clock.sleep(0)
+        self.load_nothing()
+
+    def load_nothing(self) -> None:
+        """The log is empty: no need to wait for anything."""
+        if not self._is_closed:
+            self._is_loaded = True
+            self._begin()
+
+    def close(self) -> None:
+        """Send everyone away: another broker coordinates what is here now, or none does."""
+        self._is_closed = True
+        self._log.close()
+        self._queue.close(ErrorCode.not_coordinator)
+
+    def _tear(self, error: KafkaError) -> None:
+        """Some of the records are in the log and nobody knows which: only the log can tell."""
+        _log.error("%s was written in part and is loaded again: %s", self.name, error)
+        self.close()
+        if self.on_torn is not None:
+            self.on_torn()
+
+    # Requests
+
+    def ask(self, question: Callable[[M], T]) -> Eventually[T]:
+        """Look something up; the answer speaks of nothing that could still be lost."""
+        self._require_ready()
+        found = question(self._machine)
+        if self._queue.is_committed:
+            return found
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+        def let_go(error: ErrorCode | None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(found)
+            elif error is ErrorCode.not_coordinator:
+                future.set_exception(self._elsewhere())
+            else:
+                future.set_exception(CoordinatorNotAvailableError(f"{self.name} is not in sync"))
+
+        self._queue.hold(let_go)
+        return future
+
+    def _require_ready(self) -> None:
+        if self._is_closed:
+            raise self._elsewhere()
+        if not self._is_loaded:
+            raise CoordinatorLoadInProgressError(f"{self.name} is being loaded")
+
+    def _elsewhere(self) -> NotCoordinatorError:
+        return NotCoordinatorError(f"{self.name} is led by another broker")
+
+    def _find_fault(self, error: ErrorCode | None) -> ErrorCode | None:
+        """Of something that was written: too few replicas having it is as with a produce."""
+        if error is None and not self._log.is_safe:
+            return ErrorCode.coordinator_not_available
+        return error
+
+    # Writing
+
+    def _append(
+        self, records: Sequence[S], transaction: AppendTransaction | None = None
+    ) -> ErrorCode | None:
+        """What the client is told, unless the records are in the log and are to be applied. After
+        an error nothing has happened, or the shard is torn."""
+        former_end = self._log.end_offset
+        try:
+            if transaction is None:
+                self._log.append(records)
+            else:
+                self._log.append_in_transaction(records, transaction)
+        except KafkaError as error:
+            if self._log.end_offset != former_end:
+                self._tear(error)
+            if error.code in _FAULTS_OF_PRODUCERS:
+                return error.code
+            if not self._is_refused:  # once: clients repeat their requests many times a second
+                _log.error("cannot write to %s: %s", self.name, error)
+            self._is_refused = True
+            return _APPEND_ERRORS.get(error.code, error.code)
+        self._is_refused = False
+        return None

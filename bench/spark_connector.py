@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 _CHOICE = "MOLDAU_SPARK_CONNECTOR"
@@ -28,12 +29,17 @@ class ConnectorUnavailableError(Exception):
 
 def require_connector() -> list[Path]:
     """The jars of the connector; raises ConnectorUnavailableError."""
+    return require_jars(_artifacts())
+
+
+def require_jars(artifacts: Sequence[list[str]]) -> list[Path]:
+    """The jars of artifacts, each with what may stand in for it, from the cache or from Maven."""
     cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "moldau" / "jars"
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / ".lock").open("w") as lock:  # tests in several processes want the same files
         fcntl.flock(lock, fcntl.LOCK_EX)
         deadline = time.monotonic() + _MAVEN_SECONDS
-        return [_find(choices, cache, deadline) for choices in _artifacts()]
+        return [_find(choices, cache, deadline) for choices in artifacts]
 
 
 def _artifacts() -> list[list[str]]:
@@ -71,7 +77,7 @@ def _jar(artifact: str, cache: Path) -> Path:
 def _fetch(artifact: str, cache: Path, deadline: float) -> bool:
     maven = shutil.which("mvn")
     if maven is None:
-        raise ConnectorUnavailableError("there is no mvn to fetch Spark's Kafka connector with")
+        raise ConnectorUnavailableError(f"there is no mvn to fetch {artifact} with")
     command = [maven, "-q", "-B", "dependency:copy", f"-Dartifact={artifact}"]
     try:
         done = subprocess.run(

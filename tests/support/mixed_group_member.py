@@ -76,12 +76,10 @@ def run_confluent(arguments: argparse.Namespace, diary: Diary, stopping: threadi
         {
             "bootstrap.servers": arguments.bootstrap,
             "group.id": arguments.group,
-            "partition.assignment.strategy": arguments.assignor,
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
-            "session.timeout.ms": SESSION_MS,
-            "heartbeat.interval.ms": HEARTBEAT_MS,
             "log_level": 0,
+            **_librdkafka_protocol(arguments),
         }
     )
 
@@ -104,6 +102,17 @@ def run_confluent(arguments: argparse.Namespace, diary: Diary, stopping: threadi
                     diary.write("not committed", why=str(error))
     finally:
         consumer.close()
+
+
+def _librdkafka_protocol(arguments: argparse.Namespace) -> dict[str, object]:
+    """Members of the consumer protocol (KIP-848) leave assignors and time-outs to the broker."""
+    if arguments.client == "confluent-consumer":
+        return {"group.protocol": "consumer"}
+    return {
+        "partition.assignment.strategy": arguments.assignor,
+        "session.timeout.ms": SESSION_MS,
+        "heartbeat.interval.ms": HEARTBEAT_MS,
+    }
 
 
 def run_kafka_python(
@@ -208,6 +217,7 @@ async def _run_aiokafka(
 RUNNERS = {
     "moldau": run_moldau,
     "confluent": run_confluent,
+    "confluent-consumer": run_confluent,
     "kafka-python": run_kafka_python,
     "aiokafka": run_aiokafka,
 }

@@ -11,8 +11,14 @@ from typing import Any
 
 from moldau.errors import InvalidRegularExpressionError
 
-_REMEMBERED = 256
-_MAX_MEMORY_BYTES = 1 << 20
+_REMEMBERED = 64
+_MAX_CHARACTERS = 1_000
+_MAX_PROGRAM_BYTES = 32 << 10
+"""Some thousand instructions of RE2. Each character of a text costs as many at worst: what is a
+matter of microseconds for honest expressions was a minute on the event loop for a thousand topics
+and an expression made for it."""
+_MATCHING_BYTES = 8 << 20
+"""Enough for RE2 not to fall back to its slow way with programs of that size."""
 
 NOT_INSTALLED = (
     "this broker cannot match regular expressions: install moldau[regex], or ask with names"
@@ -22,14 +28,21 @@ NOT_INSTALLED = (
 @lru_cache(_REMEMBERED)
 def compile_regular_expression(regex: str) -> Any:
     """Something with `fullmatch`. Raises `InvalidRegularExpressionError`."""
+    if len(regex) > _MAX_CHARACTERS:
+        raise InvalidRegularExpressionError(
+            f"a regular expression of {len(regex)} characters: more than {_MAX_CHARACTERS} are not "
+            "taken"
+        )
     try:
         import re2  # an extra, and needed by few
     except ImportError:
         raise InvalidRegularExpressionError(NOT_INSTALLED) from None
     options = re2.Options()
     options.log_errors = False
-    options.max_mem = _MAX_MEMORY_BYTES
     try:
+        options.max_mem = _MAX_PROGRAM_BYTES
+        re2.compile(regex, options)
+        options.max_mem = _MATCHING_BYTES
         return re2.compile(regex, options)
     except re2.error as error:
         reason = error.args[0]

@@ -87,13 +87,15 @@ async def handle(request: MetadataRequest, context: RequestContext) -> dict[str,
 
 def _wanted_topics(request: MetadataRequest, version: int) -> list[Wanted] | None:
     """None means all topics; version 0 could not say null and used an empty list. Each topic once,
-    as in Kafka: naming a large one ten thousand times makes no larger answer."""
+    as in Kafka: naming a large one ten thousand times makes no larger answer. Where an id is given
+    there is no name: Java's client sends an empty one with it."""
     if request.topics is None or (version == 0 and not request.topics):
         return None
     return list(
         dict.fromkeys(
-            (topic.name, getattr(topic, "topic_id", None) if topic.name is None else None)
+            (topic.name, None) if topic_id is None else (None, topic_id)
             for topic in request.topics
+            for topic_id in (getattr(topic, "topic_id", None),)
         )
     )
 

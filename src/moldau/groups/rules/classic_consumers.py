@@ -46,7 +46,6 @@ from moldau.groups.rules.protocol_change import (
     partitions_by_id,
 )
 from moldau.groups.rules.subscription import CONSUMER_PROTOCOL_TYPE
-from moldau.groups.rules.wanted_topics import hash_topics
 from moldau.wire.consumer_protocol import Subscription, decode_subscription
 
 _AGAIN = ErrorCode.rebalance_in_progress
@@ -164,11 +163,10 @@ def _has_step_to_take(
     if current.state is MemberState.UNRELEASED_PARTITIONS:
         missing = without(group.target_of(member_id), current.assigned)
         return any(group.is_free(topic, one) for topic, some in missing.items() for one in some)
-    image = turn.image
-    if group.seen_topics is image.topics and group.seen_brokers is image.brokers:
+    if group.has_seen(turn.image):
         return False
-    wanted = group.topics_wanted_by(group.subscriptions.values(), group.regexes)
-    return hash_topics(wanted, image) != group.metadata_hash
+    topics = group.see_topics(group.wanted_topics, turn.image)
+    return topics.metadata_hash != group.metadata_hash
 
 
 def _leave(group: ConsumerGroup, event: Leave, turn: GroupTurn) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar
 from uuid import UUID
 
+from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.groups.rules.assigned_partitions import NO_PARTITIONS, AssignedPartitions
 from moldau.groups.rules.consumer_group_records import (
     ConsumerGroupRecord,
@@ -33,6 +34,7 @@ from moldau.groups.rules.consumer_group_states import ConsumerGroupState
 from moldau.groups.rules.events import GroupTimer, GroupTimerKind
 from moldau.groups.rules.offsets import OffsetTable, WithOffsets
 from moldau.groups.rules.pending_offsets import PendingOffsets
+from moldau.groups.rules.wanted_topics import WantedTopics
 
 
 class ConsumerGroup(WithOffsets):
@@ -54,8 +56,8 @@ class ConsumerGroup(WithOffsets):
         self._holders: dict[UUID, dict[int, str]] = {}  # who has a partition or gives it up
         self._instances: dict[str, str] = {}  # member ids by instance id
         # Soft
-        self.seen_topics: object = None  # of the image that the hash was last found true of
-        self.seen_brokers: object = None
+        self._seen: WantedTopics | None = None  # what its members wanted when last looked up
+        self._wanted: frozenset[str] | None = None  # by all members; None: not known by now
         self.told_to_join: set[str] = set()  # members of the classic protocol
         self.is_dead = False
 
@@ -79,6 +81,7 @@ class ConsumerGroup(WithOffsets):
                 self._apply_assignment(member_id, value)
             case ResolvedRegexRecord(_, regex, value):
                 _put(self.regexes, regex, value)
+                self._wanted = None
 
     def _apply_subscription(self, member_id: str, value: ConsumerSubscription | None) -> None:
         former = self.subscriptions.get(member_id)
@@ -88,6 +91,9 @@ class ConsumerGroup(WithOffsets):
         if value is not None and value.instance_id is not None:
             self._instances[value.instance_id] = member_id
         _put(self.subscriptions, member_id, value)
+        self._wanted = None
+        if value is None:
+            self.told_to_join.discard(member_id)
 
     def _apply_assignment(self, member_id: str, value: MemberAssignment | None) -> None:
         former = self.assignments.get(member_id)
@@ -138,17 +144,36 @@ class ConsumerGroup(WithOffsets):
         return partition not in self._holders.get(topic_id, ())
 
     def is_subscribed_to(self, topic: str) -> bool:
-        return topic in self.topics_wanted_by(self.subscriptions.values(), self.regexes)
+        return topic in self.wanted_topics
+
+    @property
+    def wanted_topics(self) -> frozenset[str]:
+        """The names that members subscribe to, and those that their expressions stand for."""
+        if self._wanted is None:
+            self._wanted = self.topics_wanted_by(self.subscriptions.values(), self.regexes)
+        return self._wanted
+
+    def has_seen(self, image: MetadataImage) -> bool:
+        """Whether the topics of now are certainly those of the group's epoch."""
+        seen = self._seen
+        return seen is not None and seen.is_of(image) and seen.metadata_hash == self.metadata_hash
+
+    def see_topics(self, names: frozenset[str], image: MetadataImage) -> WantedTopics:
+        """Topics as assignors take them; looked up once for as long as nothing changes."""
+        seen = self._seen
+        if seen is None or not seen.is_of(image) or seen.names != names:
+            seen = self._seen = WantedTopics(names, image)
+        return seen
 
     @staticmethod
     def topics_wanted_by(
         members: Iterable[ConsumerSubscription], regexes: Mapping[str, ResolvedRegex]
     ) -> frozenset[str]:
         wanted: set[str] = set()
-        for member in members:
-            wanted |= member.topics
-            if member.regex is not None and member.regex in regexes:
-                wanted |= regexes[member.regex].topics
+        for topics, regex in {(one.topics, one.regex) for one in members}:
+            wanted |= topics
+            if regex is not None and regex in regexes:
+                wanted |= regexes[regex].topics
         return frozenset(wanted)
 
     # Timers

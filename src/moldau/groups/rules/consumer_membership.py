@@ -7,7 +7,7 @@ member that answers for a target it has not reached, or that was replaced, is fe
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from uuid import UUID
 
@@ -42,12 +42,8 @@ from moldau.groups.rules.limits import GroupLimits
 from moldau.groups.rules.outcome import GroupTurn, Outcome
 from moldau.groups.rules.reconciliation import reconcile
 from moldau.groups.rules.server_assignors import ASSIGNORS, AssignableMember
-from moldau.groups.rules.topic_regex import find_matching
-from moldau.groups.rules.wanted_topics import (
-    assignable_topics,
-    hash_topics,
-    preferred_assignor,
-)
+from moldau.groups.rules.topic_regex import check_regex, find_matching
+from moldau.groups.rules.wanted_topics import WantedTopics, preferred_assignor
 
 
 class Refused(Exception):
@@ -98,7 +94,7 @@ def _check_request(event: ConsumerHeartbeat, limits: GroupLimits) -> None:
             f"the assignor {event.assignor!r} is not offered here; these are: {known}",
         )
     if event.regex:
-        find_matching(event.regex, ())  # raises if it is none
+        check_regex(event.regex)
 
 
 def _find_request_fault(event: ConsumerHeartbeat) -> str | None:
@@ -154,15 +150,17 @@ class MemberStep:
         self._turn = turn
         self._classic = classic
         self._records: list[ConsumerGroupRecord] = []
-        self._subscriptions = dict(group.subscriptions)  # as they will be
-        self._regexes = dict(group.regexes)
+        self._replaced: str | None = None  # whose place it takes
+        self._wanted = ConsumerSubscription(member_id=event.member_id)
+        self._regexes = dict(group.regexes)  # as they will be
+        self._topics: WantedTopics | None = None
         self._target = NO_PARTITIONS  # of this member
         self._target_epoch = group.target_epoch
 
     def take(self) -> MemberAssignment:
         """Where the member stands then. Raises `Refused`, and has changed nothing."""
         group, event, turn = self._group, self._event, self._turn
-        replaced = self._check_member()
+        replaced = self._replaced = self._check_member()
         member_id = event.member_id
         former = group.subscriptions.get(replaced or member_id)
         current = group.assignment_of(replaced or member_id)
@@ -171,7 +169,7 @@ class MemberStep:
             current = replace(current, epoch=JOINING_EPOCH, previous_epoch=JOINING_EPOCH)
             self._take_place_of(replaced, current)
         self.current = current
-        wanted = self._subscribe(former)
+        wanted = self._wanted = self._subscribe(former)
         epoch = self._find_epoch(wants_other=_wish(former) != _wish(wanted))
         if epoch > group.target_epoch:
             self._assign(epoch)
@@ -230,7 +228,6 @@ class MemberStep:
 
     def _take_place_of(self, replaced: str, current: MemberAssignment) -> None:
         group, event = self._group, self._event
-        del self._subscriptions[replaced]
         self._records += removal_of(group.group_id, replaced)
         self._records.append(TargetAssignmentRecord(group.group_id, event.member_id, self._target))
         self._records.append(MemberAssignmentRecord(group.group_id, event.member_id, current))
@@ -264,7 +261,6 @@ class MemberStep:
             assignor=event.assignor or before.assignor,
             classic=self._classic,
         )
-        self._subscriptions[event.member_id] = wanted
         if wanted != former:
             self._records.append(
                 MemberSubscriptionRecord(self._group.group_id, event.member_id, wanted)
@@ -274,24 +270,30 @@ class MemberStep:
     def _find_epoch(self, *, wants_other: bool) -> int:
         """The group's, or the next one if something has changed that assignments depend on."""
         group, image = self._group, self._turn.image
-        is_seen = group.seen_topics is image.topics and group.seen_brokers is image.brokers
-        if not wants_other and is_seen:
+        if not wants_other and group.has_seen(image):
             return group.epoch
-        self._resolve(image)
-        topics = group.topics_wanted_by(self._subscriptions.values(), self._regexes)
-        metadata_hash = hash_topics(topics, image)
-        if not wants_other and metadata_hash == group.metadata_hash:
-            group.seen_topics, group.seen_brokers = image.topics, image.brokers
+        members = self._members_to_be()
+        self._resolve(members, image)
+        names = group.topics_wanted_by(members.values(), self._regexes)
+        topics = self._topics = group.see_topics(names, image)
+        if not wants_other and topics.metadata_hash == group.metadata_hash:
             return group.epoch
         epoch = group.epoch + 1
-        value = GroupEpoch(epoch, metadata_hash)
+        value = GroupEpoch(epoch, topics.metadata_hash)
         self._records.append(GroupEpochRecord(group.group_id, value))
         return epoch
 
-    def _resolve(self, image: MetadataImage) -> None:
+    def _members_to_be(self) -> dict[str, ConsumerSubscription]:
+        members = dict(self._group.subscriptions)
+        if self._replaced is not None:
+            del members[self._replaced]
+        members[self._event.member_id] = self._wanted
+        return members
+
+    def _resolve(self, members: Mapping[str, ConsumerSubscription], image: MetadataImage) -> None:
         """Look regular expressions up in the topics of now; drop those that nobody uses."""
         group_id = self._group.group_id
-        used = {one.regex for one in self._subscriptions.values() if one.regex is not None}
+        used = {one.regex for one in members.values() if one.regex is not None}
         for regex in sorted(self._regexes.keys() - used):
             del self._regexes[regex]
             self._records.append(ResolvedRegexRecord(group_id, regex, None))
@@ -308,23 +310,28 @@ class MemberStep:
     def _assign(self, epoch: int) -> None:
         """New targets for everybody."""
         group, event, image = self._group, self._event, self._turn.image
-        wanted = {
-            member_id: group.topics_wanted_by((one,), self._regexes)
-            for member_id, one in self._subscriptions.items()
-        }
-        topics = assignable_topics(frozenset().union(*wanted.values()), image)
+        subscriptions = self._members_to_be()
+        topics = self._topics or group.see_topics(
+            group.topics_wanted_by(subscriptions.values(), self._regexes), image
+        )
+        # One set for all who want the same: a hundred members may want a thousand topics.
+        ids: dict[object, frozenset[UUID]] = {}
+        for one in subscriptions.values():
+            if (one.topics, one.regex) not in ids:
+                names = group.topics_wanted_by((one,), self._regexes)
+                ids[one.topics, one.regex] = topics.ids_of(names)
         members = [
             AssignableMember(
                 member_id=member_id,
                 instance_id=one.instance_id,
                 rack_id=one.rack_id,
-                topics=frozenset(topics[name].topic_id for name in wanted[member_id] & set(topics)),
+                topics=ids[one.topics, one.regex],
                 former=self._target if member_id == event.member_id else group.target_of(member_id),
             )
-            for member_id, one in self._subscriptions.items()
+            for member_id, one in subscriptions.items()
         ]
-        assignor = preferred_assignor(self._subscriptions, self._turn.limits)
-        targets = ASSIGNORS[assignor](members, {one.topic_id: one for one in topics.values()})
+        assignor = preferred_assignor(subscriptions, self._turn.limits)
+        targets = ASSIGNORS[assignor](members, topics.by_id)
         for member_id in sorted(targets):
             target = targets[member_id]
             if target != group.targets.get(member_id):
@@ -334,14 +341,13 @@ class MemberStep:
 
     def _arm(self, reached: MemberAssignment) -> None:
         group, member_id, outcome = self._group, self._event.member_id, self._turn.outcome
-        session_ms = session_timeout_ms(self._subscriptions[member_id], self._turn.limits)
+        session_ms = session_timeout_ms(self._wanted, self._turn.limits)
         outcome.arm(group.session_timer(member_id), session_ms)
         timer = group.revocation_timer(member_id)
         if reached.state is not MemberState.UNREVOKED_PARTITIONS:
             outcome.disarm(timer)
         elif reached.revoking != group.assignment_of(member_id).revoking:
-            timeout_ms = self._subscriptions[member_id].rebalance_timeout_ms
-            outcome.arm(timer, timeout_ms)
+            outcome.arm(timer, self._wanted.rebalance_timeout_ms)
 
 
 def session_timeout_ms(member: ConsumerSubscription, limits: GroupLimits) -> int:
@@ -414,8 +420,8 @@ def remove(group: ConsumerGroup, member_ids: Collection[str], turn: GroupTurn) -
     used = {one.regex for one in rest}
     for regex in sorted(group.regexes.keys() - used):
         outcome.records.append(ResolvedRegexRecord(group.group_id, regex, None))
-    metadata_hash = hash_topics(group.topics_wanted_by(rest, group.regexes), turn.image)
-    value = GroupEpoch(group.epoch + 1, metadata_hash)
+    topics = group.see_topics(group.topics_wanted_by(rest, group.regexes), turn.image)
+    value = GroupEpoch(group.epoch + 1, topics.metadata_hash)
     outcome.records.append(GroupEpochRecord(group.group_id, value))
 
 

@@ -79,10 +79,25 @@ class _Uniform:
         self._wanting: dict[UUID, list[int]] = {}  # places of members, by topic
         self._given: list[dict[UUID, set[int]]] = [{} for _ in self._members]
         self._loads = [0] * len(self._members)
+        self._find_wanting()
+
+    def _find_wanting(self) -> None:
+        """One list for all topics that the same members want: most groups need only one."""
+        alike: dict[frozenset[UUID], list[int]] = {}
         for place, member in enumerate(self._members):
-            for topic_id in member.topics:
-                if topic_id in topics:
-                    self._wanting.setdefault(topic_id, []).append(place)
+            alike.setdefault(frozenset(member.topics), []).append(place)
+        wishes: dict[UUID, list[int]] = {}  # numbers of the wishes that a topic is in
+        for number, wish in enumerate(alike):
+            for topic_id in wish:
+                if topic_id in self._topics:
+                    wishes.setdefault(topic_id, []).append(number)
+        places = list(alike.values())
+        joined: dict[tuple[int, ...], list[int]] = {}
+        for topic_id, numbers in wishes.items():
+            key = tuple(numbers)
+            if key not in joined:
+                joined[key] = sorted(place for number in key for place in places[number])
+            self._wanting[topic_id] = joined[key]
 
     def assign(self) -> Targets:
         self._keep(self._most_each())
@@ -135,12 +150,12 @@ class _Uniform:
     def _spread(self, partitions: Sequence[_Partition]) -> None:
         """Each to the one with the least; with racks, to the one with the least in the rack, if
         that has not more than another."""
-        heaps: dict[UUID, list[tuple[int, int]]] = {}
+        heaps: dict[int, list[tuple[int, int]]] = {}  # by the identity of the list of members
         for topic_id, partition in partitions:
             wanting = self._wanting[topic_id]
-            heap = heaps.get(topic_id)
+            heap = heaps.get(id(wanting))
             if heap is None:
-                heap = heaps[topic_id] = [(self._loads[place], place) for place in wanting]
+                heap = heaps[id(wanting)] = [(self._loads[place], place) for place in wanting]
                 heapq.heapify(heap)
             load, place = heapq.heappop(heap)
             while load != self._loads[place]:  # it got something of another topic since
@@ -162,10 +177,10 @@ class _Uniform:
 
     def _even_out(self) -> None:
         """Take from those who have two more than another who wants it, until there is nobody."""
-        while self._move_one():
+        while self._move_some():
             pass
 
-    def _move_one(self) -> bool:
+    def _move_some(self) -> bool:
         by_load = sorted(range(len(self._members)), key=lambda place: (self._loads[place], place))
         for receiver in by_load:
             wanted = self._members[receiver].topics
@@ -179,13 +194,16 @@ class _Uniform:
         return False
 
     def _move(self, giver: int, receiver: int, topic_id: UUID) -> None:
+        """As many as make the two alike."""
         some = self._given[giver][topic_id]
         rack = self._members[receiver].rack_id
         topic = self._topics[topic_id]
-        partition = max(some, key=lambda one: (rack in topic.racks_of(one), one))
-        some.discard(partition)
-        self._loads[giver] -= 1
-        self._give(receiver, topic_id, partition)
+        count = (self._loads[giver] - self._loads[receiver]) // 2
+        order = sorted(some, key=lambda one: (rack in topic.racks_of(one), one))
+        for partition in order[-count:]:
+            some.discard(partition)
+            self._loads[giver] -= 1
+            self._give(receiver, topic_id, partition)
 
     def _give(self, place: int, topic_id: UUID, partition: int) -> None:
         self._given[place].setdefault(topic_id, set()).add(partition)

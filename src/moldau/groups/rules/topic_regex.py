@@ -5,15 +5,47 @@ Internal topics match no expression: whoever wants them names them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
+from functools import lru_cache
+from typing import Any
 
 from moldau.model.topic_names import INTERNAL_TOPICS
 from moldau.shards.regular_expressions import compile_regular_expression
 
+_REMEMBERED = 64
 
-def find_matching(regex: str, names: Iterable[str]) -> frozenset[str]:
+
+def find_matching(regex: str, names: Collection[str]) -> frozenset[str]:
     """The topics whose whole name matches. Raises `InvalidRegularExpressionError`."""
-    pattern = compile_regular_expression(regex)
-    return frozenset(
-        name for name in names if name not in INTERNAL_TOPICS and pattern.fullmatch(name)
-    )
+    return _pattern(regex).find_in(names)
+
+
+def check_regex(regex: str) -> None:
+    """Raises `InvalidRegularExpressionError` if it is none."""
+    compile_regular_expression(regex)
+
+
+class _Pattern:
+    """An expression, and what it was last asked: a broker has thousands of topics, and mostly the
+    same ones as the last time."""
+
+    def __init__(self, compiled: Any) -> None:
+        self._compiled = compiled
+        self._asked: frozenset[str] = frozenset()
+        self._matching: frozenset[str] = frozenset()
+
+    def find_in(self, names: Collection[str]) -> frozenset[str]:
+        asked, matches = self._asked, self._compiled.fullmatch
+        new = [one for one in names if one not in asked]
+        if new or len(names) != len(asked):
+            kept = self._matching.intersection(names)
+            self._matching = kept.union(
+                one for one in new if one not in INTERNAL_TOPICS and matches(one)
+            )
+            self._asked = frozenset(names)
+        return self._matching
+
+
+@lru_cache(_REMEMBERED)
+def _pattern(regex: str) -> _Pattern:
+    return _Pattern(compile_regular_expression(regex))

@@ -18,6 +18,10 @@ from support.rows import numbered_rows
 from support.topics import Topics, fresh_name
 from support.waiting import PATIENCE_SECONDS, eventually
 
+BROKER_SETTINGS = {"group.consumer.heartbeat.interval.ms": "200"}
+
+CLASSIC: dict[str, Any] = {"heartbeat_interval_ms": 200}
+CONSUMER: dict[str, Any] = {"group_protocol": "consumer"}
 FROM_THE_BEGINNING: dict[str, Any] = {"auto_offset_reset": "earliest"}
 
 
@@ -49,7 +53,7 @@ def polling(poll: Callable[[], object]) -> Iterator[None]:
 def other_member(
     bootstrap: str, group: str, **options: object
 ) -> closing[confluent_kafka.Consumer]:
-    settings = {"heartbeat_interval_ms": 200, "enable_auto_commit": False, **options}
+    settings = {"enable_auto_commit": False, **options}
     connecting = {"bootstrap.servers": bootstrap, "group.id": group, "log_level": 0}
     return closing(confluent_kafka.Consumer(connecting | confluent_client.dotted(settings)))
 
@@ -58,6 +62,13 @@ def has_share(theirs: confluent_kafka.Consumer) -> bool:
     """Whether it owns two partitions; polls, in this thread alone: its calls hold the GIL."""
     theirs.poll(0.1)
     return len(theirs.assignment()) == 2
+
+
+@pytest.fixture(params=[CLASSIC, CONSUMER], ids=["classic", "consumer"])
+def protocol(request: pytest.FixtureRequest) -> dict[str, Any]:
+    """The options of a member by either protocol, ours and confluent-kafka's."""
+    found: dict[str, Any] = request.param
+    return found
 
 
 @pytest.fixture
@@ -69,7 +80,9 @@ def wide_topic(topics: Topics, bootstrap: str) -> str:
     return topic
 
 
-def test_streams_feed_threads_in_order(bootstrap: str, wide_topic: str) -> None:
+def test_streams_feed_threads_in_order(
+    bootstrap: str, wide_topic: str, protocol: dict[str, Any]
+) -> None:
     seen: dict[int, list[tuple[int, int]]] = {0: [], 1: []}
 
     def work(number: int, stream: Any) -> None:
@@ -77,7 +90,9 @@ def test_streams_feed_threads_in_order(bootstrap: str, wide_topic: str) -> None:
             seen[number].append((record.partition, record.offset))
 
     group = fresh_name("streams")
-    consumer = moldau.Consumer(bootstrap, group=group, topics=wide_topic, **FROM_THE_BEGINNING)
+    consumer = moldau.Consumer(
+        bootstrap, group=group, topics=wide_topic, **protocol, **FROM_THE_BEGINNING
+    )
     with ThreadPoolExecutor(2) as pool:
         tasks = [pool.submit(work, *one) for one in enumerate(consumer.streams(2))]
         try:
@@ -94,7 +109,7 @@ def test_streams_feed_threads_in_order(bootstrap: str, wide_topic: str) -> None:
 
 
 def test_a_pattern_finds_what_others_make_later_but_not_what_is_denied(
-    bootstrap: str, topics: Topics
+    bootstrap: str, topics: Topics, protocol: dict[str, Any]
 ) -> None:
     prefix = fresh_name("pattern")
     wanted = [f"{prefix}-a", f"{prefix}-b"]
@@ -112,6 +127,7 @@ def test_a_pattern_finds_what_others_make_later_but_not_what_is_denied(
         pattern=f"{prefix}-.*",
         deny=".*-test",
         metadata_max_age_ms=200,
+        **protocol,
         **FROM_THE_BEGINNING,
     ) as consumer:
         assert [one.topic for one in consumer.poll(PATIENCE_SECONDS)] == [first]
@@ -122,7 +138,7 @@ def test_a_pattern_finds_what_others_make_later_but_not_what_is_denied(
 
 @pytest.mark.parametrize(("mode", "expected"), [("after", 4), ("before", 5), ("manual", None)])
 def test_each_order_of_committing_leaves_its_offset(
-    bootstrap: str, topic: str, mode: str, expected: int | None
+    bootstrap: str, topic: str, mode: str, expected: int | None, protocol: dict[str, Any]
 ) -> None:
     """A program that fails on the fifth of ten records: seen again, left out, or nothing kept."""
     confluent_client.produce(bootstrap, topic, numbered_rows(10))
@@ -130,7 +146,7 @@ def test_each_order_of_committing_leaves_its_offset(
 
     def work() -> None:
         with moldau.Consumer(
-            bootstrap, group=group, topics=topic, commit=mode, **FROM_THE_BEGINNING
+            bootstrap, group=group, topics=topic, commit=mode, **protocol, **FROM_THE_BEGINNING
         ) as consumer:
             for record in consumer:
                 _ = 1 // (4 - record.offset)
@@ -140,9 +156,27 @@ def test_each_order_of_committing_leaves_its_offset(
     assert find_committed(bootstrap, group, topic) == expected
 
 
-@pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
+RANGE: dict[str, Any] = {**CLASSIC, "partition_assignment_strategy": "range"}
+COOPERATIVE: dict[str, Any] = {**CLASSIC, "partition_assignment_strategy": "cooperative-sticky"}
+
+
+@pytest.mark.parametrize(
+    ("our_options", "their_options", "given_up"),
+    [
+        pytest.param(RANGE, RANGE, 4, id="range"),
+        pytest.param(COOPERATIVE, COOPERATIVE, 2, id="cooperative"),
+        pytest.param(CONSUMER, CONSUMER, 2, id="consumer"),
+        pytest.param(CONSUMER, RANGE, 2, id="consumer-beside-range"),
+        pytest.param(CONSUMER, COOPERATIVE, 2, id="consumer-beside-cooperative"),
+        pytest.param(COOPERATIVE, CONSUMER, 2, id="cooperative-beside-consumer"),
+    ],
+)
 def test_functions_for_rebalances_hear_of_a_member_of_another_kind(
-    bootstrap: str, wide_topic: str, assignor: str
+    bootstrap: str,
+    wide_topic: str,
+    our_options: dict[str, Any],
+    their_options: dict[str, Any],
+    given_up: int,
 ) -> None:
     events: list[tuple[str, int]] = []
     group = fresh_name("callbacks")
@@ -151,25 +185,25 @@ def test_functions_for_rebalances_hear_of_a_member_of_another_kind(
             bootstrap,
             group=group,
             topics=wide_topic,
-            assignors=[assignor],
-            heartbeat_interval_ms=200,
             on_assigned=lambda some: events.append(("+", len(some))),
             on_revoked=lambda some: events.append(("-", len(some))),
+            **our_options,
             **FROM_THE_BEGINNING,
         ) as ours,
         polling(lambda: ours.poll(0.1)),
     ):
         eventually(lambda: events == [("+", 4)], lambda: f"all four: {events}")
-        with other_member(bootstrap, group, partition_assignment_strategy=assignor) as theirs:
+        with other_member(bootstrap, group, **their_options) as theirs:
             theirs.subscribe([wide_topic])
             eventually(lambda: has_share(theirs) and len(ours.assignment) == 2, lambda: str(events))
-            given_up = 2 if assignor == "cooperative-sticky" else 4
             assert events[1] == ("-", given_up)
     assert events[-1][0] == "-"
     assert sum(count if sign == "+" else -count for sign, count in events) == 0
 
 
-def test_a_static_member_that_comes_back_disturbs_nobody(bootstrap: str, wide_topic: str) -> None:
+def test_a_static_member_that_comes_back_disturbs_nobody(
+    bootstrap: str, wide_topic: str, protocol: dict[str, Any]
+) -> None:
     group = fresh_name("static")
     assigned: list[list[int]] = []
 
@@ -179,11 +213,11 @@ def test_a_static_member_that_comes_back_disturbs_nobody(bootstrap: str, wide_to
             group=group,
             topics=wide_topic,
             group_instance_id="ours",
-            heartbeat_interval_ms=200,
+            **protocol,
             **FROM_THE_BEGINNING,
         )
 
-    with other_member(bootstrap, group, group_instance_id="theirs") as theirs:
+    with other_member(bootstrap, group, group_instance_id="theirs", **protocol) as theirs:
         theirs.subscribe(
             [wide_topic], on_assign=lambda _, some: assigned.append([one.partition for one in some])
         )

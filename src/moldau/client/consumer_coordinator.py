@@ -74,7 +74,7 @@ _JOIN_GRACE_SECONDS: Final = 5.0
 _MEMBER_DROPPABLE: Final = frozenset(
     {"group_instance_id", "reason", "protocol_type", "protocol_name"}
 )
-_FETCH_DROPPABLE: Final = frozenset({"require_stable"})
+_FETCH_DROPPABLE: Final = frozenset({"require_stable", "member_id", "member_epoch"})
 _COMMIT_DROPPABLE: Final = frozenset(
     {"committed_leader_epoch", "group_instance_id", "retention_time"}
 )
@@ -221,7 +221,7 @@ class Coordinator:
         except (KafkaError, ClientError) as error:
             await self._own_link.note_failure(error)
             with self._turns as machine:
-                machine.require_membership().request_failed(error)
+                machine.require_classic_membership().request_failed(error)
 
     async def _join(self, asked: SendJoin) -> None:
         settings = self._settings
@@ -242,7 +242,7 @@ class Coordinator:
         )
         if answer.error_code is ErrorCode.member_id_required:
             with self._turns as machine:
-                machine.require_membership().member_id_given(answer.member_id)
+                machine.require_classic_membership().member_id_given(answer.member_id)
         self._own_link.require_success(answer.error_code)
         joined = Joined(
             generation_id=answer.generation_id,
@@ -257,7 +257,7 @@ class Coordinator:
             ],
         )
         with self._turns as machine:
-            machine.require_membership().joined(joined)
+            machine.require_classic_membership().joined(joined)
 
     async def _sync(self, asked: SendSync) -> None:
         values = {
@@ -279,7 +279,7 @@ class Coordinator:
         )
         self._own_link.require_success(answer.error_code)
         with self._turns as machine:
-            machine.require_membership().synced(answer.assignment)
+            machine.require_classic_membership().synced(answer.assignment)
 
     async def _beat(self, asked: SendHeartbeat) -> None:
         generation_id, member_id, instance_id = asked.identity
@@ -295,10 +295,10 @@ class Coordinator:
         except (KafkaError, ClientError) as error:
             await self._own_link.note_failure(error)
             with self._turns as machine:
-                machine.require_membership().heartbeat_failed(asked.heart, error)
+                machine.require_classic_membership().heartbeat_failed(asked.heart, error)
         else:
             with self._turns as machine:
-                machine.require_membership().heartbeat_answered(asked.heart)
+                machine.require_classic_membership().heartbeat_answered(asked.heart)
 
     async def _leave(self, asked: SendLeave) -> None:
         if asked.drops_connection:
@@ -431,7 +431,7 @@ class Coordinator:
         indexes: defaultdict[str, list[int]] = defaultdict(list)
         for partition in partitions:
             indexes[partition.topic].append(partition.partition)
-        group = {
+        group: dict[str, object] = {
             "group_id": self._group_id,
             "topics": [{"name": n, "partition_indexes": tuple(i)} for n, i in indexes.items()],
         }
@@ -441,8 +441,12 @@ class Coordinator:
             values = {**group, "require_stable": self._read_committed}
             answer = await connection.call(OFFSET_FETCH, values, _FETCH_DROPPABLE, version=version)
             return cast("SingleFetchResponse", answer)
+        with self._turns as machine:
+            member = machine.find_epoch_member()
+        if member is not None:
+            group |= {"member_id": member.member_id, "member_epoch": member.generation_id}
         values = {"groups": [group], "require_stable": self._read_committed}
-        answer = await connection.call(OFFSET_FETCH, values, version=version)
+        answer = await connection.call(OFFSET_FETCH, values, _FETCH_DROPPABLE, version=version)
         (found,) = cast("OffsetFetchResponse", answer).groups
         return found
 

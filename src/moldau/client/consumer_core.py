@@ -21,6 +21,7 @@ from moldau.client.cluster_client import ClusterClient
 from moldau.client.connection_pool import ConnectionPool
 from moldau.client.consumer_coordinator import Coordinator
 from moldau.client.consumer_fetching import Fetching
+from moldau.client.consumer_heartbeats import ConsumerHeartbeats, make_member_id
 from moldau.client.group_values import ConsumerGroupMetadata, GroupOffset
 from moldau.client.news import News
 from moldau.client.option_settings import client_settings
@@ -39,6 +40,8 @@ from moldau.client.rules.consumer_instructions import (
     OffsetsToCommit,
     Refresh,
     SendCommit,
+    SendConsumerHeartbeat,
+    SendConsumerLeave,
     SendHeartbeat,
     SendJoin,
     SendLeave,
@@ -111,6 +114,7 @@ class ConsumerCore:
             group_id=group_id,
             commit_mode=commit_mode,
             assignors=assignors,
+            member_id=self._make_member_id(),
             listened_to=listeners.keys(),
             decoding=decoding,
             backoff=settings.backoff,
@@ -121,6 +125,11 @@ class ConsumerCore:
         self._turns = _Turns(self, self._machine)
         self._calls = UserCalls(self._machine, self._turns, listeners, self._on_listener_failure)
         self._start_shells(network, group_id)
+
+    def _make_member_id(self) -> str:
+        """In the classic protocol the coordinator does."""
+        is_classic = self.options.group_protocol == "classic"
+        return "" if is_classic else make_member_id(self.client.random)
 
     def _start_shells(self, network: Network, group_id: str | None) -> None:
         options = self.options
@@ -135,7 +144,11 @@ class ConsumerCore:
             timeout_seconds=options.default_api_timeout_ms / 1000,
         )
         self._coordinator: Coordinator | None = None
+        self._heartbeats: ConsumerHeartbeats | None = None
         if group_id is not None:
+            self._heartbeats = ConsumerHeartbeats(
+                self.client, network, group_id, self._tasks, self._turns
+            )
             self._coordinator = Coordinator(
                 self.client,
                 network,
@@ -192,6 +205,8 @@ class ConsumerCore:
                 _log.log(logging.WARNING if is_warning else logging.INFO, "%s", message)
             case FinishCommit(commit_id, failure):
                 self._finish_commit(commit_id, failure)
+            case SendConsumerHeartbeat() | SendConsumerLeave():
+                self._require_heartbeats().perform(instruction)
             case _:
                 self._ask_coordinator(self._require_coordinator(), instruction)
 
@@ -220,6 +235,11 @@ class ConsumerCore:
         if self._coordinator is None:
             raise ConfigurationError("a consumer without a group has no committed offsets")
         return self._coordinator
+
+    def _require_heartbeats(self) -> ConsumerHeartbeats:
+        if self._heartbeats is None:
+            raise ConfigurationError("a consumer without a group sends no heartbeats")
+        return self._heartbeats
 
     def fire(self, armed: _Armed) -> None:
         """A timer of the machine's is over."""
@@ -452,6 +472,8 @@ class ConsumerCore:
                 done.set_exception(ClosedClientError("the consumer is closed"))
         if self._coordinator is not None:
             await self._coordinator.close()
+        if self._heartbeats is not None:
+            await self._heartbeats.close()
         await self._fetch_pool.close()
         await self.client.close()
 

@@ -205,10 +205,10 @@ class Fetching:
             await self._client.metadata.refresh(asked.topics)
         except (KafkaError, ClientError) as error:
             with self._turns as machine:
-                machine.require_membership().request_failed(error)
+                machine.require_classic_membership().request_failed(error)
         else:
             with self._turns as machine:
-                machine.require_membership().topics_learned(asked)
+                machine.require_classic_membership().topics_learned(asked)
 
     # Positions
 

@@ -110,6 +110,11 @@ def _choose_commit_mode(word: str | None, options: ConsumerOptions) -> CommitMod
 def _choose_assignors(
     given: Sequence[str | Assignor] | None, options: ConsumerOptions
 ) -> list[Assignor]:
+    if given is not None and options.group_protocol != "classic":
+        raise ConfigurationError(
+            "assignors mean nothing with group.protocol=consumer: the broker assigns; see "
+            "group.remote.assignor"
+        )
     chosen = options.partition_assignment_strategy if given is None else given
     if not chosen:
         raise ConfigurationError("a consumer needs at least one assignor")

@@ -97,6 +97,22 @@ class ConsumerOptions(ClientOptions):
         "It keeps its partitions if it is back within session.timeout.ms, and does not leave the "
         "group when it is closed.",
     )
+    group_protocol = option(
+        "group.protocol",
+        STRING,
+        "classic",
+        "How the group agrees on who reads what: classic, which every broker knows, or consumer "
+        "(KIP-848): the broker assigns partitions, and members move one by one while the others "
+        "read on. Members of both can be in one group.",
+        one_of("classic", "consumer"),
+        importance=Importance.HIGH,
+    )
+    group_remote_assignor = optional(
+        "group.remote.assignor",
+        STRING,
+        "With group.protocol=consumer: which of the broker's assignors to use, uniform or range. "
+        "Without it the broker chooses.",
+    )
     partition_assignment_strategy = option(
         "partition.assignment.strategy",
         LIST,
@@ -240,6 +256,7 @@ class ConsumerOptions(ClientOptions):
     def read(cls, keywords: Mapping[str, object]) -> Self:
         """Take keyword arguments; contradictions between options are refused, too."""
         options = super().read(keywords)
+        options._refuse_other_protocols()
         if options.heartbeat_interval_ms >= options.session_timeout_ms:
             _refuse(
                 f"heartbeat.interval.ms={options.heartbeat_interval_ms} is not less than "
@@ -248,6 +265,24 @@ class ConsumerOptions(ClientOptions):
         if not options.partition_assignment_strategy:
             _refuse("partition.assignment.strategy names nothing")
         return options
+
+    def _refuse_other_protocols(self) -> None:
+        """What means nothing with a protocol is refused, as by Java's consumer."""
+        if self.group_protocol == "classic":
+            if "group_remote_assignor" in self.given:
+                _refuse("group.remote.assignor needs group.protocol=consumer")
+            return
+        for name, instead in _OF_CLASSIC.items():
+            if name in self.given:
+                called = name.replace("_", ".")
+                _refuse(f"{called} means nothing with group.protocol=consumer: {instead}")
+
+
+_OF_CLASSIC = {
+    "session_timeout_ms": "the broker's group.consumer.session.timeout.ms counts",
+    "heartbeat_interval_ms": "the broker's group.consumer.heartbeat.interval.ms counts",
+    "partition_assignment_strategy": "the broker assigns; see group.remote.assignor",
+}
 
 
 def _refuse(message: str) -> NoReturn:

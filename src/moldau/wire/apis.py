@@ -125,7 +125,10 @@ _api(64, "UnregisterBroker", 0)
 DESCRIBE_TRANSACTIONS: Final = _api(65, "DescribeTransactions", 0, served=(0, 0), spoken=(0, 0))
 LIST_TRANSACTIONS: Final = _api(66, "ListTransactions", 0, served=(0, 2), spoken=(0, 2))
 _api(67, "AllocateProducerIds", 0)
-CONSUMER_GROUP_HEARTBEAT: Final = _api(68, "ConsumerGroupHeartbeat", 0, served=(0, 1))
+# Spoken: 0 was a preview, in which the coordinator made the ids of members.
+CONSUMER_GROUP_HEARTBEAT: Final = _api(
+    68, "ConsumerGroupHeartbeat", 0, served=(0, 1), spoken=(1, 1)
+)
 CONSUMER_GROUP_DESCRIBE: Final = _api(69, "ConsumerGroupDescribe", 0, served=(0, 1), spoken=(0, 1))
 _api(70, "ControllerRegistration", 0)
 _api(71, "GetTelemetrySubscriptions", 0)

@@ -35,7 +35,8 @@ HOUR_MS = 3_600_000
 class ConsumerStage:
     """One broker, and the consumers that a test makes."""
 
-    def __init__(self, **config: str) -> None:
+    def __init__(self, *, group_protocol: str = "classic", **config: str) -> None:
+        self._group_protocol = group_protocol  # of consumers that do not say
         self.clock = ManualClock()
         self.network = MemoryNetwork(self.clock)
         self.broker: BrokerServer | None = None
@@ -129,6 +130,7 @@ class ConsumerStage:
         self._consumer_count += 1
         host = self.network.host(f"c{self._consumer_count}")
         options.setdefault("auto_offset_reset", "earliest")
+        options.setdefault("group_protocol", self._group_protocol)
         return AsyncConsumer(BOOTSTRAP, network=host, clock=self.clock, **options)
 
     async def committed(self, group: str) -> dict[TopicPartition, int]:

@@ -9,6 +9,7 @@ from typing import Any
 from client.consumer_stage import ConsumerStage, values
 from moldau.model import TopicPartition
 
+BY_CONSUMER_PROTOCOL = {"group_protocol": "consumer"}
 COOPERATIVE = {"partition_assignment_strategy": ("cooperative-sticky",)}
 
 

@@ -469,6 +469,15 @@ def test_raw_batches_can_be_had() -> None:
         ({"assignors": []}, "assignor"),
         ({"assignors": ["rang"]}, "range"),
         ({"topics": "a", "pattern": "b"}, "by their names"),
+        ({"group_protocol": "new"}, "classic"),
+        ({"group_protocol": "consumer", "session_timeout_ms": 1}, "group.consumer.session"),
+        ({"group_protocol": "consumer", "heartbeat_interval_ms": 1}, "heartbeat.interval.ms"),
+        (
+            {"group_protocol": "consumer", "partition_assignment_strategy": "range"},
+            "group.remote.assignor",
+        ),
+        ({"group_protocol": "consumer", "assignors": ["range"]}, "group.remote.assignor"),
+        ({"group_remote_assignor": "range"}, "group.protocol=consumer"),
         ({"no_such_option": 1}, "no_such_option"),
     ],
 )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from client.consumer_stage import ConsumerStage, read
-from client.group_worker import COOPERATIVE, Worker, settle
+from client.group_worker import BY_CONSUMER_PROTOCOL, COOPERATIVE, Worker, settle
 from moldau.client.consumer import AsyncConsumer
 from moldau.errors import CommitFailedError, ConfigurationError
 from moldau.model import TopicPartition
@@ -15,7 +15,19 @@ from moldau.model import TopicPartition
 ZERO = TopicPartition("t", 0)
 EAGER: dict[str, Any] = {"partition_assignment_strategy": ("range",)}
 
-either_protocol = pytest.mark.parametrize("options", [EAGER, COOPERATIVE], ids=["eager", "coop"])
+SHORT_SESSION = {"session_timeout_ms": 10_000}
+MEMBERS: list[dict[str, Any]] = [
+    EAGER | SHORT_SESSION,
+    COOPERATIVE | SHORT_SESSION,
+    BY_CONSUMER_PROTOCOL,
+]
+
+either_protocol = pytest.mark.parametrize("options", MEMBERS, ids=["eager", "coop", "consumer"])
+
+
+def stage_with_short_sessions() -> ConsumerStage:
+    """By the consumer protocol the broker says how long sessions are."""
+    return ConsumerStage(group_consumer_session_timeout_ms="10000")
 
 
 @either_protocol
@@ -36,13 +48,16 @@ def test_who_leaves_before_it_heard_of_partitions_hears_nothing_of_them(
     stage.play(story)
 
 
-def test_who_leaves_gives_up_what_it_had_and_not_what_was_about_to_come() -> None:
+@pytest.mark.parametrize("options", MEMBERS[1:], ids=["coop", "consumer"])
+def test_who_leaves_gives_up_what_it_had_and_not_what_was_about_to_come(
+    options: dict[str, Any],
+) -> None:
     stage = ConsumerStage()
 
     async def story() -> None:
         await stage.create_topic("t", 2)
-        leaver = Worker(stage, **COOPERATIVE).start()
-        other = Worker(stage, **COOPERATIVE).start()
+        leaver = Worker(stage, **options).start()
+        other = Worker(stage, **options).start()
         await settle(stage)
         (had,) = leaver.owned
         await leaver.freeze()
@@ -50,17 +65,25 @@ def test_who_leaves_gives_up_what_it_had_and_not_what_was_about_to_come() -> Non
         await settle(stage)
         assert leaver.owned == [0, 1]
         await leaver.consumer.close()
-        assert leaver.events[-2:] == [("+", [had]), ("-", [had])]
+        assert leaver.events[-1] == ("-", [had])
+        heard = {
+            sign: sorted(one for other, some in leaver.events if other == sign for one in some)
+            for sign in "+-!"
+        }
+        assert (heard["+"], heard["!"]) == (heard["-"], [])
 
     stage.play(story)
 
 
-def test_partitions_that_are_lost_again_before_the_program_heard_of_them_never_came() -> None:
-    stage = ConsumerStage()
+@either_protocol
+def test_partitions_that_are_lost_again_before_the_program_heard_of_them_never_came(
+    options: dict[str, Any],
+) -> None:
+    stage = stage_with_short_sessions()
 
     async def story() -> None:
         await stage.create_topic("t", 2)
-        member = Worker(stage, session_timeout_ms=10_000)
+        member = Worker(stage, **options)
         await member.consumer.poll(0.0)
         await settle(stage, 5.0)
         assert member.owned == [0, 1]
@@ -81,12 +104,12 @@ def test_partitions_that_are_lost_again_before_the_program_heard_of_them_never_c
 def test_who_was_lost_and_closes_has_lost_its_partitions_and_commits_nothing(
     options: dict[str, Any],
 ) -> None:
-    stage = ConsumerStage()
+    stage = stage_with_short_sessions()
 
     async def story() -> None:
         await stage.create_topic("t")
         await stage.produce("t", range(9))
-        lost = Worker(stage, session_timeout_ms=10_000, **options)
+        lost = Worker(stage, **options)
         await read(lost.consumer, 3)
         stage.network.isolate("c1")
         other = Worker(stage, **options).start()
@@ -102,13 +125,14 @@ def test_who_was_lost_and_closes_has_lost_its_partitions_and_commits_nothing(
     stage.play(story)
 
 
-def test_who_was_lost_cannot_commit_into_an_empty_group() -> None:
-    stage = ConsumerStage()
+@either_protocol
+def test_who_was_lost_cannot_commit_into_an_empty_group(options: dict[str, Any]) -> None:
+    stage = stage_with_short_sessions()
 
     async def story() -> None:
         await stage.create_topic("t")
         await stage.produce("t", range(5))
-        lost = stage.consumer(topics="t", group="g", commit="manual", session_timeout_ms=10_000)
+        lost = stage.consumer(topics="t", group="g", commit="manual", **options)
         await read(lost, 3)
         stage.network.isolate("c1")
         await settle(stage, 30.0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping
 from enum import Enum
 from typing import NamedTuple, TypeAlias
+from uuid import UUID
 
 from moldau.client.group_values import GroupOffset
 from moldau.client.rules.cluster_metadata import ClusterMetadata
@@ -102,6 +103,29 @@ class SendLeave(NamedTuple):
     drops_connection: bool = False  # a join may be under way; the request would queue behind it
 
 
+class SendConsumerHeartbeat(NamedTuple):
+    """Of the consumer protocol (KIP-848). None is said of what has not changed."""
+
+    beat: int  # which heartbeat it is
+    member_id: str
+    epoch: int
+    instance_id: str | None
+    rack: str | None
+    rebalance_timeout_ms: int | None
+    assignor: str | None
+    topics: frozenset[str] | None
+    owned: frozenset[tuple[UUID, int]] | None
+
+
+class SendConsumerLeave(NamedTuple):
+    """Tell the coordinator that a member of a consumer group goes, if there is one to tell of."""
+
+    member_id: str
+    epoch: int  # says whether it means to come back
+    instance_id: str | None
+    is_last: bool  # `left` is waited for
+
+
 class SendCommit(NamedTuple):
     offsets: OffsetsToCommit
     identity: Identity
@@ -160,6 +184,8 @@ ConsumerInstruction: TypeAlias = (
     | SendSync
     | SendHeartbeat
     | SendLeave
+    | SendConsumerHeartbeat
+    | SendConsumerLeave
     | SendCommit
     | FinishCommit
     | WriteLog

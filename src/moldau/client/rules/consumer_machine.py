@@ -9,7 +9,8 @@ The parts, each with its own table of states:
     subscribed_topics    what to read, and when to ask for metadata
     commits              which offsets are committed when, and again
     hand_over            partitions that come and go, without the program being disturbed
-    membership           the place in the group
+    membership           the place in the group, by the classic protocol
+    consumer_membership  the same by the consumer protocol (KIP-848)
 
 Each call of a method is an event. It happens in a turn: `begin_turn` tells the time and what is
 known of the cluster, `end_turn` gives the instructions (`consumer_instructions`), which shells
@@ -23,7 +24,7 @@ In between it owns what it was given, and nothing changes for it: a rebalance wa
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypeAlias
 
 from moldau.client.group_values import GroupOffset
 from moldau.client.rules.assignors import Assignor
@@ -41,6 +42,10 @@ from moldau.client.rules.consumer_instructions import (
     TimerKind,
     Validate,
 )
+from moldau.client.rules.consumer_membership import (
+    ConsumerMembership,
+    ConsumerMembershipSettings,
+)
 from moldau.client.rules.delivery import Decoding, Position
 from moldau.client.rules.fetch_plan import FetchPlan, FetchSettings
 from moldau.client.rules.hand_over import Call, Holdings, RebalanceEvent
@@ -52,11 +57,14 @@ from moldau.client.rules.retries import Backoff, Chance
 from moldau.client.rules.subscribed_topics import SubscribedTopics
 from moldau.client.rules.subscription import TopicSelection
 from moldau.config.client_consumer_options import ConsumerOptions
-from moldau.errors import ConfigurationError, OffsetOutOfRangeError
+from moldau.errors import ConfigurationError, InvariantViolation, OffsetOutOfRangeError
 from moldau.model import TopicPartition
 from moldau.wire.fetch_exchange import FetchAnswer
 
 _SHORTEST_REMINDER_SECONDS: Final = 0.01
+
+GroupMembership: TypeAlias = Membership | ConsumerMembership
+"""By one protocol or the other; for the machine they are the same."""
 
 
 class ConsumerMachine:
@@ -69,6 +77,7 @@ class ConsumerMachine:
         group_id: str | None,
         commit_mode: CommitMode,
         assignors: Sequence[Assignor],
+        member_id: str,
         listened_to: Collection[RebalanceEvent],
         decoding: Decoding,
         backoff: Backoff,
@@ -103,10 +112,22 @@ class ConsumerMachine:
         self.holdings = Holdings(
             turn, self.table, self.readers, self.plan, self.commits, listened_to
         )
-        self.membership: Membership | None = None
+        self.membership: GroupMembership | None = None
         if group_id is not None:
-            self.membership = Membership(
-                turn,
+            self.membership = self._make_membership(options, group_id, assignors, member_id)
+        if self.commits is not None and self.membership is not None:
+            self.commits.identity = self._find_identity(self.membership)
+
+    def _make_membership(
+        self,
+        options: ConsumerOptions,
+        group_id: str,
+        assignors: Sequence[Assignor],
+        member_id: str,
+    ) -> GroupMembership:
+        if options.group_protocol == "classic":
+            return Membership(
+                self._turn,
                 group_id,
                 MembershipSettings.of(options),
                 assignors,
@@ -115,8 +136,16 @@ class ConsumerMachine:
                 topics=self.topics,
                 holdings=self.holdings,
             )
-        if self.commits is not None and self.membership is not None:
-            self.commits.identity = self._find_identity(self.membership)
+        return ConsumerMembership(
+            self._turn,
+            group_id,
+            ConsumerMembershipSettings.of(options),
+            member_id,
+            table=self.table,
+            readers=self.readers,
+            topics=self.topics,
+            holdings=self.holdings,
+        )
 
     # Turns
 
@@ -173,7 +202,7 @@ class ConsumerMachine:
         membership = self.membership
         return None if membership is None or membership.is_running else membership.failure
 
-    def _find_identity(self, membership: Membership) -> Identity | None:
+    def _find_identity(self, membership: GroupMembership) -> Identity | None:
         """As whom to commit; None for a member that the group has lost."""
         is_to_be_member = not self.topics.selection.is_empty
         return None if membership.is_lost and is_to_be_member else membership.identity
@@ -381,10 +410,27 @@ class ConsumerMachine:
 
     # Answers of the coordinator go to the parts that asked
 
-    def require_membership(self) -> Membership:
+    def require_membership(self) -> GroupMembership:
         if self.membership is None:
             raise ConfigurationError("a consumer without a group is no member")
         return self.membership
+
+    def require_classic_membership(self) -> Membership:
+        if not isinstance(self.membership, Membership):
+            raise InvariantViolation("this is no member by the classic protocol")
+        return self.membership
+
+    def require_consumer_membership(self) -> ConsumerMembership:
+        if not isinstance(self.membership, ConsumerMembership):
+            raise InvariantViolation("this is no member by the consumer protocol")
+        return self.membership
+
+    def find_epoch_member(self) -> Identity | None:
+        """As whom to look up committed offsets: only the consumer protocol has a say in it."""
+        membership = self.membership
+        if not isinstance(membership, ConsumerMembership) or membership.is_lost:
+            return None
+        return membership.identity
 
     def require_commits(self) -> Commits:
         if self.commits is None:
@@ -466,7 +512,7 @@ class ConsumerMachine:
         elif self.commits.is_automatic:
             self.commits.commit_positions(self.table.settled_positions)
 
-    def _advance_leaving(self, commits: Commits, membership: Membership) -> bool:
+    def _advance_leaving(self, commits: Commits, membership: GroupMembership) -> bool:
         """As a member still: in the middle of a rebalance the coordinator takes no commits, so
         that the rebalance has to go on for them."""
         if self._leave_reason is None:

@@ -35,6 +35,9 @@ _REACTIONS: Final[Mapping[ErrorCode, Reaction]] = {
     ErrorCode.member_id_required: Reaction.REJOIN,
     ErrorCode.illegal_generation: Reaction.START_OVER,
     ErrorCode.unknown_member_id: Reaction.START_OVER,
+    ErrorCode.fenced_member_epoch: Reaction.START_OVER,
+    # The answer to a heartbeat is under way that tells the new one.
+    ErrorCode.stale_member_epoch: Reaction.RETRY,
     # A topic that was deleted will not come back for the sake of a commit.
     ErrorCode.unknown_topic_or_partition: Reaction.STOP,
 }

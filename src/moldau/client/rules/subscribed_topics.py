@@ -32,6 +32,7 @@ class SubscribedTopics:
     def __init__(self, turn: ConsumerTurn, table: PartitionTable, max_age_seconds: float) -> None:
         self.selection = TopicSelection()
         self.names: frozenset[str] = frozenset()  # that match the selection
+        self.is_resolved = False  # `names` are those of the selection
         self.is_wanted = False  # metadata is
         self._turn = turn
         self._table = table
@@ -45,6 +46,7 @@ class SubscribedTopics:
     def select(self, selection: TopicSelection) -> None:
         self.selection = selection
         self.names = frozenset() if selection.is_pattern else selection.names
+        self.is_resolved = not selection.is_pattern
         self._watched = {}
         self.is_wanted = True
 
@@ -107,6 +109,7 @@ class SubscribedTopics:
         names = self.selection.matching(topics.values())
         has_changed = names != self.names
         self.names = names
+        self.is_resolved = self.is_resolved or asked.topics is None
         return has_changed
 
     def refresh_failed(self, failure: Failure) -> Failure | None:

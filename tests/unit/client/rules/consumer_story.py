@@ -86,6 +86,7 @@ class Story:
             group_id=group_id,
             commit_mode=commit_mode,
             assignors=[chosen],
+            member_id="mine",
             listened_to=listened_to,
             decoding=Decoding(),
             backoff=Backoff(jitter=0.0),
@@ -95,7 +96,7 @@ class Story:
 
     @property
     def membership(self) -> Membership:
-        return self.machine.require_membership()
+        return self.machine.require_classic_membership()
 
     def happen(self, event: Callable[[ConsumerMachine], T]) -> T:
         """One turn."""
@@ -171,12 +172,12 @@ class Story:
         """As a member that does not lead."""
         self.take_one(SendJoin)
         joined = Joined(generation_id, member_id, "somebody else", "range")
-        self.happen(lambda machine: machine.require_membership().joined(joined))
+        self.happen(lambda machine: machine.require_classic_membership().joined(joined))
 
     def answer_sync(self, *assigned: TopicPartition) -> None:
         self.take_one(SendSync)
         data = encode_assignment(Assignment(assigned))
-        self.happen(lambda machine: machine.require_membership().synced(data))
+        self.happen(lambda machine: machine.require_classic_membership().synced(data))
 
     def answer_look_ups(self, offset: int = 0) -> None:
         """Nothing is committed, and the logs begin here."""

@@ -119,11 +119,11 @@ def test_a_member_that_is_lost_between_two_attempts_does_not_try_again() -> None
     fail(story, ErrorCode.coordinator_load_in_progress)
     story.now += 3.0
     beat_due = story.membership._heart
-    story.happen(lambda machine: machine.require_membership().on_heartbeat_due(beat_due))
+    story.happen(lambda machine: machine.require_classic_membership().on_heartbeat_due(beat_due))
     beat = story.take_one(SendHeartbeat)
     forgotten = error_for(ErrorCode.unknown_member_id, None)
     story.happen(
-        lambda machine: machine.require_membership().heartbeat_failed(beat.heart, forgotten)
+        lambda machine: machine.require_classic_membership().heartbeat_failed(beat.heart, forgotten)
     )
     story.happen(lambda machine: machine.require_commits().on_retry())
     assert not story.take(SendCommit)
@@ -158,11 +158,11 @@ def lose_and_come_back(story: Story) -> None:
     """The group forgets the member, whose partitions others read, and it joins again."""
     beat_due = story.membership._heart
     story.now += 3.0
-    story.happen(lambda machine: machine.require_membership().on_heartbeat_due(beat_due))
+    story.happen(lambda machine: machine.require_classic_membership().on_heartbeat_due(beat_due))
     beat = story.take_one(SendHeartbeat)
     forgotten = error_for(ErrorCode.unknown_member_id, None)
     story.happen(
-        lambda machine: machine.require_membership().heartbeat_failed(beat.heart, forgotten)
+        lambda machine: machine.require_classic_membership().heartbeat_failed(beat.heart, forgotten)
     )
     story.come_in()
     story.go_on()

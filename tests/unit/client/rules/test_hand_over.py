@@ -24,7 +24,7 @@ def rebalance(story: Story, code: ErrorCode = ErrorCode.rebalance_in_progress) -
     story.fire(TimerKind.HEARTBEAT)
     beat = story.take_one(SendHeartbeat)
     story.happen(
-        lambda machine: machine.require_membership().heartbeat_failed(
+        lambda machine: machine.require_classic_membership().heartbeat_failed(
             beat.heart, error_for(code, None)
         )
     )

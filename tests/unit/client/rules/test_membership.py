@@ -31,13 +31,15 @@ def failure(code: ErrorCode) -> KafkaError:
 
 
 def fail_request(story: Story, code: ErrorCode) -> None:
-    story.happen(lambda machine: machine.require_membership().request_failed(failure(code)))
+    story.happen(lambda machine: machine.require_classic_membership().request_failed(failure(code)))
 
 
 def fail_heartbeat(story: Story, code: ErrorCode) -> None:
     beat = story.take_one(SendHeartbeat)
     story.happen(
-        lambda machine: machine.require_membership().heartbeat_failed(beat.heart, failure(code))
+        lambda machine: machine.require_classic_membership().heartbeat_failed(
+            beat.heart, failure(code)
+        )
     )
 
 
@@ -82,10 +84,10 @@ def test_the_leader_asks_for_topics_and_assigns_them() -> None:
     story.take_one(SendJoin)
     data = encode_subscription(Subscription(topics=("t",)))
     joined = Joined(1, "a", "a", "range", members=[("a", None, data), ("b", None, data)])
-    story.happen(lambda machine: machine.require_membership().joined(joined))
+    story.happen(lambda machine: machine.require_classic_membership().joined(joined))
     asked = story.take_one(LearnTopics)
     assert (story.membership.state, asked.topics) == (State.ASSIGNING, ["t"])
-    story.happen(lambda machine: machine.require_membership().topics_learned(asked))
+    story.happen(lambda machine: machine.require_classic_membership().topics_learned(asked))
     found = {
         m: decode_assignment(a).partitions for m, a in story.take_one(SendSync).assignments.items()
     }
@@ -103,9 +105,9 @@ def test_an_assignor_that_fails_is_told_to_the_program_which_joins_again() -> No
     story.take_one(SendJoin)
     data = encode_subscription(Subscription(topics=("t",)))
     joined = Joined(1, "a", "a", "range", members=[("a", None, data)])
-    story.happen(lambda machine: machine.require_membership().joined(joined))
+    story.happen(lambda machine: machine.require_classic_membership().joined(joined))
     asked = story.take_one(LearnTopics)
-    story.happen(lambda machine: machine.require_membership().topics_learned(asked))
+    story.happen(lambda machine: machine.require_classic_membership().topics_learned(asked))
     with pytest.raises(ZeroDivisionError):
         story.come_in()
     assert story.membership.state is State.JOINING
@@ -116,7 +118,7 @@ def test_a_new_member_id_is_joined_with_at_once() -> None:
     story.subscribe("t")
     story.come_in()
     story.take_one(SendJoin)
-    story.happen(lambda machine: machine.require_membership().member_id_given("mine"))
+    story.happen(lambda machine: machine.require_classic_membership().member_id_given("mine"))
     fail_request(story, ErrorCode.member_id_required)
     assert story.take_one(SendJoin).member_id == "mine"
 
@@ -220,9 +222,11 @@ def test_a_heartbeat_of_an_older_series_means_nothing() -> None:
     story.join(ZERO)
     story.fire(TimerKind.HEARTBEAT)
     beat = story.take_one(SendHeartbeat)
-    story.happen(lambda machine: machine.require_membership().heartbeat_answered(beat.heart))
     story.happen(
-        lambda machine: machine.require_membership().heartbeat_failed(
+        lambda machine: machine.require_classic_membership().heartbeat_answered(beat.heart)
+    )
+    story.happen(
+        lambda machine: machine.require_classic_membership().heartbeat_failed(
             beat.heart - 1, failure(ErrorCode.unknown_member_id)
         )
     )

@@ -1,0 +1,155 @@
+"""A consumer's heartbeats to the coordinator of a consumer group (KIP-848).
+
+Carries out what the machine (`rules.consumer_membership`) wants told, and tells it the answers.
+They have a connection of their own, so that they do not queue behind anything else. A shell of one
+loop: each request has a task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+from collections import defaultdict
+from collections.abc import Iterable
+from random import Random
+from typing import TYPE_CHECKING, Final, cast
+from uuid import UUID
+
+from moldau.client.broker_errors import error_for
+from moldau.client.cluster_client import ClusterClient
+from moldau.client.consumer_coordinator import CoordinatorLink
+from moldau.client.rules.consumer_instructions import SendConsumerHeartbeat, SendConsumerLeave
+from moldau.client.rules.consumer_membership import HeartbeatAnswer
+from moldau.client.user_calls import Turns
+from moldau.errors import ClientError, ErrorCode, KafkaError, UnsupportedByBrokerError
+from moldau.net.port import Network
+from moldau.tasks import TaskSupervisor
+from moldau.wire.apis import CONSUMER_GROUP_HEARTBEAT
+from moldau.wire.shape import Values, millis
+
+if TYPE_CHECKING:
+    from kio.schema.consumer_group_heartbeat.v1.response import ConsumerGroupHeartbeatResponse
+
+_NOT_CHANGED: Final = -1
+_UNSUPPORTED: Final = (
+    "this broker does not serve group.protocol=consumer (Kafka does from 4.0 on, with the feature "
+    "group.version=1 and `consumer` in group.coordinator.rebalance.protocols); set "
+    "group.protocol=classic"
+)
+
+
+def make_member_id(random: Random) -> str:
+    """A new one, as Kafka's clients write their ids."""
+    made = UUID(int=random.getrandbits(128), version=4)
+    return base64.urlsafe_b64encode(made.bytes).rstrip(b"=").decode()
+
+
+class ConsumerHeartbeats:
+    """The heartbeats of one consumer."""
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        network: Network,
+        group_id: str,
+        tasks: TaskSupervisor,
+        turns: Turns,
+    ) -> None:
+        self._group_id = group_id
+        self._tasks = tasks
+        self._turns = turns
+        self._link = CoordinatorLink(client, group_id, own_network=network)
+        self._under_way: asyncio.Task[None] | None = None
+
+    async def close(self) -> None:
+        await self._link.close()
+
+    def perform(self, asked: SendConsumerHeartbeat | SendConsumerLeave) -> None:
+        if isinstance(asked, SendConsumerHeartbeat):
+            self._begin(asked)
+        else:
+            self._end(asked)
+
+    def _begin(self, asked: SendConsumerHeartbeat) -> None:
+        self._under_way = self._tasks.spawn(f"member of {self._group_id}", self._send(asked))
+
+    def _end(self, asked: SendConsumerLeave) -> None:
+        if self._under_way is not None:
+            self._under_way.cancel()  # its answer means nothing any more
+        self._tasks.spawn(f"member of {self._group_id}", self._leave(asked))
+
+    async def _send(self, asked: SendConsumerHeartbeat) -> None:
+        timeout_ms = asked.rebalance_timeout_ms
+        values = {
+            "group_id": self._group_id,
+            "member_id": asked.member_id,
+            "member_epoch": asked.epoch,
+            "instance_id": asked.instance_id,
+            "rack_id": asked.rack,
+            "rebalance_timeout": _NOT_CHANGED if timeout_ms is None else timeout_ms,
+            "subscribed_topic_names": None if asked.topics is None else sorted(asked.topics),
+            "subscribed_topic_regex": None,
+            "server_assignor": asked.assignor,
+            "topic_partitions": None if asked.owned is None else _rows_of(asked.owned),
+        }
+        try:
+            answer = _read(await self._call(values))
+        except (KafkaError, ClientError) as error:
+            await self._link.note_failure(error)
+            with self._turns as machine:
+                machine.require_consumer_membership().heartbeat_failed(asked.beat, error)
+        else:
+            with self._turns as machine:
+                machine.require_consumer_membership().heartbeat_answered(asked.beat, answer)
+
+    async def _leave(self, asked: SendConsumerLeave) -> None:
+        if asked.member_id:
+            values = {
+                "group_id": self._group_id,
+                "member_id": asked.member_id,
+                "member_epoch": asked.epoch,
+                "instance_id": asked.instance_id,
+                "topic_partitions": None,
+            }
+            with contextlib.suppress(KafkaError, ClientError):  # the session will time out
+                await self._call(values)
+        if asked.is_last:
+            with self._turns as machine:
+                machine.left()
+
+    async def _call(self, values: Values) -> ConsumerGroupHeartbeatResponse:
+        """A good answer; raises what a bad one says."""
+        try:
+            found = await self._link.call(CONSUMER_GROUP_HEARTBEAT, values)
+        except UnsupportedByBrokerError as error:
+            raise UnsupportedByBrokerError(_UNSUPPORTED) from error
+        answer = cast("ConsumerGroupHeartbeatResponse", found)
+        if answer.error_code is ErrorCode.unsupported_version:
+            raise UnsupportedByBrokerError(_UNSUPPORTED)
+        if answer.error_code is not ErrorCode.none:
+            subject = f"group {self._group_id!r}"
+            raise error_for(answer.error_code, answer.error_message, subject)
+        return answer
+
+
+def _rows_of(owned: Iterable[tuple[UUID, int]]) -> list[dict[str, object]]:
+    indexes: defaultdict[UUID, list[int]] = defaultdict(list)
+    for topic_id, index in sorted(owned):
+        indexes[topic_id].append(index)
+    return [{"topic_id": topic_id, "partitions": tuple(some)} for topic_id, some in indexes.items()]
+
+
+def _read(answer: ConsumerGroupHeartbeatResponse) -> HeartbeatAnswer:
+    assignment = answer.assignment
+    return HeartbeatAnswer(
+        epoch=answer.member_epoch,
+        interval_ms=millis(answer.heartbeat_interval),
+        assigned=None
+        if assignment is None
+        else {
+            row.topic_id: frozenset(row.partitions)
+            for row in assignment.topic_partitions
+            if row.topic_id is not None
+        },
+    )

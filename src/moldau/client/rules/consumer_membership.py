@@ -1,0 +1,402 @@
+"""A consumer as a member of its group by the consumer protocol (KIP-848). A rule.
+
+The same face as the classic `membership`. There is one request, the heartbeat: it joins, tells that
+the member lives, what it wants and what it owns, and brings what is assigned to it. The coordinator
+decides who reads what; the member follows, without the rest of the group having to stop.
+
+    OUTSIDE --the program asks--> LETTING_GO --all gone--> JOINING
+                                   ^                          | the first assignment
+                lost the place,    |                          v
+                or was too slow    +---- STABLE <-------- RECONCILING
+                                   |        |     all done    ^   |
+                                   |        +-----------------+   |
+                                   |          an assignment       |
+                                   +------------------------------+
+                                              nothing helps ------> FAILING --> OUTSIDE
+                                              the program leaves -------------> OUTSIDE
+
+Heartbeats follow each other: one is under way, or the next one is due after the interval that the
+coordinator has told, or after a pause when one has failed. What others wait for (partitions were
+given up) or the program does (other topics) is told at once. A heartbeat names only what has
+changed since the one before; after a failure nobody knows what was heard, and all of it is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, NamedTuple, TypeAlias
+from uuid import UUID
+
+from moldau.client.rules.consumer_instructions import (
+    ConsumerTurn,
+    Failure,
+    Identity,
+    SendConsumerHeartbeat,
+    SendConsumerLeave,
+    TimerKind,
+)
+from moldau.client.rules.group_errors import Reaction, react_to
+from moldau.client.rules.hand_over import Holdings
+from moldau.client.rules.positions import PartitionTable
+from moldau.client.rules.readers import Readers
+from moldau.client.rules.subscribed_topics import SubscribedTopics
+from moldau.config.client_consumer_options import ConsumerOptions
+from moldau.errors import InvariantViolation
+from moldau.model import TopicPartition
+from moldau.model.protocol_numbers import NO_GENERATION
+
+JOINING_EPOCH: Final = 0
+LEAVING_EPOCH: Final = -1
+STATIC_LEAVING_EPOCH: Final = -2
+"""A static member leaves to come back: its partitions wait for it until its session is over."""
+
+PartitionsById: TypeAlias = Mapping[UUID, frozenset[int]]
+"""Partitions as heartbeats name them, by the id of their topic."""
+
+
+class MemberStage(Enum):
+    """Where a member is."""
+
+    OUTSIDE = "outside"
+    """No member. Moves when the program asks for records of a subscription."""
+
+    LETTING_GO = "letting go"
+    """The group goes on without this member. Moves when the program has let go of all that it had,
+    and asks for records."""
+
+    JOINING = "joining"
+    """The first heartbeat is under way, or is sent again after a pause."""
+
+    RECONCILING = "reconciling"
+    """Hands over what is not assigned any more, then takes what is new. Topics whose names are not
+    known yet wait for metadata. Moves when it has exactly what is assigned."""
+
+    STABLE = "stable"
+    """Reads. Moves when something else is assigned."""
+
+    FAILING = "failing"
+    """Nothing that the client can do. Moves when all partitions are gone."""
+
+
+MOVES: Final[dict[MemberStage, frozenset[MemberStage]]] = {
+    MemberStage.OUTSIDE: frozenset({MemberStage.LETTING_GO}),
+    MemberStage.LETTING_GO: frozenset({MemberStage.JOINING}),
+    MemberStage.JOINING: frozenset({MemberStage.RECONCILING, MemberStage.LETTING_GO}),
+    MemberStage.RECONCILING: frozenset({MemberStage.STABLE, MemberStage.LETTING_GO}),
+    MemberStage.STABLE: frozenset({MemberStage.RECONCILING, MemberStage.LETTING_GO}),
+    MemberStage.FAILING: frozenset(),
+}
+"""Beside these: every state moves to OUTSIDE when the program leaves, or when it failed, and every
+one to FAILING."""
+
+ENDS: Final = frozenset({MemberStage.OUTSIDE, MemberStage.FAILING})
+
+_INSIDE: Final = frozenset({MemberStage.JOINING, MemberStage.RECONCILING, MemberStage.STABLE})
+"""The coordinator knows the member, or is about to."""
+
+
+class _Beat(Enum):
+    """What the next heartbeat waits for."""
+
+    NONE = "there is none"
+    DUE = "the interval, or something to tell at once"
+    SENT = "the answer to the one before"
+    PAUSING = "the pause after a failure"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerMembershipSettings:
+    """Kafka's settings of a member of a consumer group; the rest is the broker's to say."""
+
+    max_poll_interval_ms: int
+    instance_id: str | None = None
+    rack: str | None = None
+    assignor: str | None = None
+
+    @classmethod
+    def of(cls, options: ConsumerOptions) -> ConsumerMembershipSettings:
+        return cls(
+            max_poll_interval_ms=options.max_poll_interval_ms,
+            instance_id=options.group_instance_id,
+            rack=options.client_rack or None,
+            assignor=options.group_remote_assignor,
+        )
+
+
+class HeartbeatAnswer(NamedTuple):
+    """A good one; `assigned` is None when nothing has changed."""
+
+    epoch: int
+    interval_ms: int
+    assigned: PartitionsById | None = None
+
+
+class _Told(NamedTuple):
+    """What the coordinator knows from the last heartbeat."""
+
+    topics: frozenset[str]
+    owned: frozenset[tuple[UUID, int]]
+
+
+class ConsumerMembership:
+    """One member of one consumer group. Its id is the consumer's own, and stays."""
+
+    def __init__(
+        self,
+        turn: ConsumerTurn,
+        group_id: str,
+        settings: ConsumerMembershipSettings,
+        member_id: str,
+        *,
+        table: PartitionTable,
+        readers: Readers,
+        topics: SubscribedTopics,
+        holdings: Holdings,
+    ) -> None:
+        self.state = MemberStage.OUTSIDE
+        self.epoch = NO_GENERATION
+        self.failure: Failure | None = None  # why it is over
+        self.group_id = group_id
+        self._turn = turn
+        self._settings = settings
+        self._member_id = member_id
+        self._table = table
+        self._readers = readers
+        self._topics = topics
+        self._holdings = holdings
+        self._assigned: PartitionsById = {}
+        self._ids: dict[TopicPartition, UUID] = {}  # of the topics of what it has
+        self._has_given_up = False  # and not told so yet
+        self._beat = _Beat.NONE
+        self._beat_count = 0  # which heartbeat it is; answers and timers of others mean nothing
+        self._is_beat_wanted = False  # there is something to tell at once
+        self._told: _Told | None = None  # None: everything has to be told
+        self._attempt = 0
+
+    @property
+    def identity(self) -> Identity:
+        """As whom commits are made; without an epoch, as somebody outside the group."""
+        if self.is_lost:
+            return Identity(instance_id=self._settings.instance_id)
+        return Identity(self.epoch, self._member_id, self._settings.instance_id)
+
+    @property
+    def is_lost(self) -> bool:
+        """The group goes on without this member, or does not know it yet."""
+        return self.epoch == NO_GENERATION
+
+    @property
+    def is_running(self) -> bool:
+        return self.state is not MemberStage.OUTSIDE
+
+    def _move(self, state: MemberStage) -> None:
+        if state not in MOVES[self.state] and state not in ENDS:
+            raise InvariantViolation(f"a member cannot move from {self.state} to {state}")
+        self.state = state
+
+    # What the consumer wants
+
+    def start(self) -> None:
+        """Join, and stay a member from now on."""
+        self._move(MemberStage.LETTING_GO)
+
+    def request_join(self, reason: str) -> None:
+        """The program wants other topics: the coordinator hears of it at once."""
+        self._is_beat_wanted = True
+
+    def on_topics(self, *, has_changed: bool) -> None:
+        """Fresh metadata has come."""
+        self._is_beat_wanted = self._is_beat_wanted or has_changed
+
+    def leave(self, reason: str) -> None:
+        """Tell the coordinator, so that it need not wait for the session to time out."""
+        is_inside = self.state in _INSIDE
+        self._forget()
+        self._move(MemberStage.OUTSIDE)
+        self._send_leave(is_told=is_inside, is_last=True)
+
+    def _send_leave(self, *, is_told: bool, is_last: bool) -> None:
+        instance_id = self._settings.instance_id
+        self._turn.instruct(
+            SendConsumerLeave(
+                self._member_id if is_told else "",
+                LEAVING_EPOCH if instance_id is None else STATIC_LEAVING_EPOCH,
+                instance_id,
+                is_last,
+            )
+        )
+
+    # From state to state
+
+    def advance(self) -> bool:
+        """Take the next step if nothing stands in the way; whether one was taken."""
+        if self._is_beat_wanted and self._beat is _Beat.DUE and self._topics.is_resolved:
+            self._send()
+            return True
+        if self.state is MemberStage.OUTSIDE or self._holdings.is_changing:
+            return False
+        if len(self._table) and self.state in (MemberStage.LETTING_GO, MemberStage.FAILING):
+            self._holdings.lose()
+            return True
+        match self.state:
+            case MemberStage.LETTING_GO if not self._is_too_slow:
+                self._ids.clear()
+                self._move(MemberStage.JOINING)
+                self._send()
+            case MemberStage.RECONCILING:
+                return self._reconcile()
+            case MemberStage.FAILING:
+                self._move(MemberStage.OUTSIDE)
+            case _:
+                return False
+        return True
+
+    def _reconcile(self) -> bool:
+        """One step from what it has to what is assigned."""
+        assigned, is_complete = self._find_assigned()
+        mine = self._table.partitions
+        leaving = frozenset(one for one in mine if assigned.get(one) != self._ids.get(one))
+        coming = assigned.keys() - mine
+        if leaving:
+            self._has_given_up = True
+            self._holdings.give_up(leaving)
+        elif self._has_given_up:
+            # Only now somebody else may have them.
+            self._has_given_up = False
+            self._is_beat_wanted = True
+        elif coming and not self._holdings.is_leaving:
+            self._ids = {one: self._ids[one] for one in mine}
+            self._ids |= {one: assigned[one] for one in coming}
+            self._holdings.take_over(frozenset(coming))
+        elif is_complete:
+            self._move(MemberStage.STABLE)
+        else:
+            self._topics.is_wanted = True
+            return False
+        return True
+
+    def _find_assigned(self) -> tuple[dict[TopicPartition, UUID], bool]:
+        """What is assigned, as far as the names of the topics are known; whether all are."""
+        names = {
+            topic.topic_id: topic.name
+            for topic in self._turn.cluster.topics.values()
+            if topic.error is None
+        }
+        names |= {topic_id: one.topic for one, topic_id in self._ids.items()}
+        found = {
+            TopicPartition(names[topic_id], index): topic_id
+            for topic_id, indexes in self._assigned.items()
+            if topic_id in names
+            for index in indexes
+        }
+        return found, self._assigned.keys() <= names.keys()
+
+    # Heartbeats
+
+    def _send(self) -> None:
+        is_joining = self.state is MemberStage.JOINING
+        before = None if is_joining else self._told
+        told = _Told(
+            self._topics.names if before is None or self._topics.is_resolved else before.topics,
+            frozenset((self._ids[one], one.partition) for one in self._table.partitions),
+        )
+        settings = self._settings
+        self._beat, self._told, self._is_beat_wanted = _Beat.SENT, told, False
+        self._beat_count += 1
+        self._turn.instruct(
+            SendConsumerHeartbeat(
+                beat=self._beat_count,
+                member_id=self._member_id,
+                epoch=JOINING_EPOCH if is_joining else self.epoch,
+                instance_id=settings.instance_id,
+                rack=settings.rack if before is None else None,
+                rebalance_timeout_ms=settings.max_poll_interval_ms if before is None else None,
+                assignor=settings.assignor if before is None else None,
+                topics=None if before and before.topics == told.topics else told.topics,
+                owned=None if before and before.owned == told.owned else told.owned,
+            )
+        )
+
+    def _arm(self, beat: _Beat, seconds: float) -> None:
+        self._beat = beat
+        self._beat_count += 1
+        self._turn.arm(TimerKind.HEARTBEAT, self._beat_count, seconds)
+
+    @property
+    def _is_too_slow(self) -> bool:
+        idle_seconds = self._readers.idle_seconds(self._turn.now)
+        return idle_seconds > self._settings.max_poll_interval_ms / 1000
+
+    def on_heartbeat_due(self, beat: int) -> None:
+        if beat != self._beat_count:
+            return
+        if self._is_too_slow:
+            self._leave_for_slowness()
+        else:
+            self._send()
+
+    def on_pause_over(self, pause_count: int) -> None:
+        """Of the classic protocol; here heartbeats pause, and nothing else does."""
+
+    def heartbeat_answered(self, beat: int, answer: HeartbeatAnswer) -> None:
+        if beat != self._beat_count:
+            return
+        self._attempt = 0
+        self.epoch = answer.epoch
+        self._arm(_Beat.DUE, answer.interval_ms / 1000)
+        if self.state is MemberStage.JOINING:
+            self._assigned = {}
+        if answer.assigned is not None:
+            self._assigned = answer.assigned
+            self._turn.log(
+                f"member {self._member_id} of group {self.group_id}, epoch {self.epoch}: "
+                f"{sum(map(len, answer.assigned.values()))} partitions are assigned"
+            )
+        if self.state is MemberStage.JOINING or (
+            self.state is MemberStage.STABLE and answer.assigned is not None
+        ):
+            self._move(MemberStage.RECONCILING)
+
+    def heartbeat_failed(self, beat: int, failure: Failure) -> None:
+        if beat != self._beat_count:
+            return
+        self._told = None
+        match react_to(failure):
+            case Reaction.STOP:
+                self._forget()
+                self.failure = failure
+                self._move(MemberStage.FAILING)
+                self._holdings.lose()
+            case Reaction.START_OVER if self.state is not MemberStage.JOINING:
+                self._turn.log(f"group {self.group_id} has lost this member: {failure}")
+                self._lose()
+            case _:
+                self._arm(_Beat.PAUSING, self._turn.backoff_seconds(self._attempt))
+                self._attempt += 1
+
+    # Losing the place
+
+    def _leave_for_slowness(self) -> None:
+        self._turn.log(
+            "the program asked for no records for more than max.poll.interval.ms="
+            f"{self._settings.max_poll_interval_ms}; leaving group {self.group_id}, until it does",
+            is_warning=True,
+        )
+        self._send_leave(is_told=True, is_last=False)
+        self._lose()
+
+    def _lose(self) -> None:
+        """What it had is others'; it joins again when the program has let go of it."""
+        self._forget()
+        self._move(MemberStage.LETTING_GO)
+        self._holdings.lose()
+
+    def _forget(self) -> None:
+        self.epoch = NO_GENERATION
+        self._assigned = {}
+        self._told = None
+        self._has_given_up = self._is_beat_wanted = False
+        self._beat = _Beat.NONE
+        self._beat_count += 1

@@ -38,8 +38,3 @@ async def _respond_later(
         return shape(await answer)
     except KafkaError as error:
         return refuse(error.code)
-
-
-async def wait_for_answer(answer: Eventually[V]) -> V:
-    """For requests about several groups, which are answered together."""
-    return await answer if isinstance(answer, Awaitable) else answer

@@ -15,16 +15,21 @@ from concurrent.futures import Future
 from itertools import islice
 from queue import SimpleQueue
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from moldau.client.blocking_face import BlockingFace
-from moldau.client.consumer import FOREVER_SECONDS, POLL_BYTES, AsyncConsumer
-from moldau.client.consumer_core import ConsumerCore
+from moldau.client.consumer import (
+    FOREVER_SECONDS,
+    POLL_BYTES,
+    AsyncConsumer,
+    StreamEnd,
+    take_back,
+)
 from moldau.client.consumer_setup import CLOSE_SECONDS, GivenOffsets, read_offsets
 from moldau.client.group_values import GroupOffset
 from moldau.client.loop_thread import LoopThread, watch
 from moldau.client.rules.consumer_record import ConsumerRecord
-from moldau.client.rules.delivery import Position, RawBatch
+from moldau.client.rules.delivery import RawBatch
 from moldau.client.rules.readers import Reader
 from moldau.client.user_calls import INSIDE_A_CALL, RunCall, UserCall
 from moldau.errors import ClosedClientError, CommitFailedError, ConfigurationError
@@ -252,10 +257,10 @@ class Records:
         try:
             self._engine.run(core.commit_given())
         except CommitFailedError:
-            self._engine.run(_take_back(core, began))
+            self._engine.run(take_back(core, began))
             return False
         except BaseException:
-            self._engine.run(_take_back(core, began))
+            self._engine.run(take_back(core, began))
             raise
         return True
 
@@ -264,28 +269,13 @@ class Records:
             raise ConfigurationError("this consumer's records come through its streams")
 
 
-class Stream(Records):
+class Stream(Records, StreamEnd):
     """Records of some of a consumer's partitions, for one thread.
 
     Each partition is in one stream at a time. The iteration ends when the consumer is closed, or
     the stream. A stream that nobody reads any more has to be closed: the others get its
     partitions, and rebalances do not wait for it.
     """
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._retire(has_failed=error is not None)
-
-    def close(self) -> None:
-        """Give nothing any more; what was given counts as dealt with."""
-        self._retire(has_failed=False)
 
     def _retire(self, *, has_failed: bool) -> None:
         core, reader = self._engine.core, self._reader
@@ -295,12 +285,6 @@ class Stream(Records):
 
         with contextlib.suppress(ClosedClientError):
             self._engine.run(retire())
-
-
-async def _take_back(core: ConsumerCore, began: Mapping[TopicPartition, Position]) -> None:
-    for partition, position in began.items():
-        if partition in core.table:
-            core.seek(partition, position)
 
 
 class ConsumerFace(Records, BlockingFace):

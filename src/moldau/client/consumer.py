@@ -7,6 +7,7 @@ them. The work is `ConsumerCore`'s.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
@@ -175,26 +176,23 @@ class AsyncRecords:
         try:
             await self._core.commit_given()
         except CommitFailedError:
-            self._take_back(began)
+            await take_back(self._core, began)
             return False
         except BaseException:
-            self._take_back(began)
+            await take_back(self._core, began)
             raise
         return True
 
-    def _take_back(self, began: Mapping[TopicPartition, Position]) -> None:
-        for partition, position in began.items():
-            if partition in self._core.table:
-                self._core.seek(partition, position)
+
+async def take_back(core: ConsumerCore, began: Mapping[TopicPartition, Position]) -> None:
+    """What was taken from these positions on was not given. On the core's loop, without waiting."""
+    for partition, position in began.items():
+        if partition in core.table:
+            core.seek(partition, position)
 
 
-class AsyncStream(AsyncRecords):
-    """Records of some of a consumer's partitions, for one task.
-
-    Each partition is in one stream at a time. The iteration ends when the consumer is closed, or
-    the stream. A stream that nobody reads any more has to be closed: the others get its
-    partitions, and rebalances do not wait for it.
-    """
+class StreamEnd(ABC):
+    """How a stream ends, for tasks and for threads."""
 
     def __enter__(self) -> Self:
         return self
@@ -205,11 +203,26 @@ class AsyncStream(AsyncRecords):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._core.retire(self._reader, has_failed=error is not None)
+        self._retire(has_failed=error is not None)
 
     def close(self) -> None:
         """Give nothing any more; what was given counts as dealt with."""
-        self._core.retire(self._reader, has_failed=False)
+        self._retire(has_failed=False)
+
+    @abstractmethod
+    def _retire(self, *, has_failed: bool) -> None: ...
+
+
+class AsyncStream(AsyncRecords, StreamEnd):
+    """Records of some of a consumer's partitions, for one task.
+
+    Each partition is in one stream at a time. The iteration ends when the consumer is closed, or
+    the stream. A stream that nobody reads any more has to be closed: the others get its
+    partitions, and rebalances do not wait for it.
+    """
+
+    def _retire(self, *, has_failed: bool) -> None:
+        self._core.retire(self._reader, has_failed=has_failed)
 
 
 class AsyncConsumer(AsyncRecords):

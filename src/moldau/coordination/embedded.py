@@ -22,23 +22,16 @@ from pathlib import Path
 from moldau.clock import Clock
 from moldau.coordination.database import MEMORY, Database
 from moldau.coordination.port import (
-    ANY_VERSION,
     CoordinationError,
-    Create,
-    Delete,
     Node,
-    Operation,
     SessionExpiredError,
-    SetData,
     StoreLostError,
     Watch,
 )
 from moldau.coordination.tree import (
     Change,
-    DeleteTree,
     Draft,
     EndSession,
-    EnsureParents,
     Entry,
     Tree,
     TreeOperation,
@@ -46,6 +39,7 @@ from moldau.coordination.tree import (
     check_operation,
     parent_of,
 )
+from moldau.coordination.tree_writer import TreeWriter
 from moldau.coordination.watches import WatchKind, WatchTable
 from moldau.tasks import TaskSupervisor
 from moldau.workers import Workers
@@ -230,7 +224,7 @@ class EmbeddedStore:
             self.watches.fire(WatchKind.CHILDREN, parent_of(change.path))
 
 
-class EmbeddedSession:
+class EmbeddedSession(TreeWriter):
     """One session with the store: the `Coordination` port."""
 
     def __init__(self, store: EmbeddedStore) -> None:
@@ -264,33 +258,6 @@ class EmbeddedSession:
     async def children(self, path: str) -> Sequence[str]:
         self.require_alive()
         return self._store.children(path)
-
-    async def transact(self, operations: Sequence[Operation]) -> Sequence[str]:
-        outcomes = await self.submit(operations)
-        return [outcome.path for outcome in outcomes]
-
-    async def create(
-        self,
-        path: str,
-        data: bytes = b"",
-        *,
-        ephemeral: bool = False,
-        sequential: bool = False,
-        parents: bool = False,
-    ) -> str:
-        create = Create(path=path, data=data, ephemeral=ephemeral, sequential=sequential)
-        first = (EnsureParents(path=path),) if parents else ()
-        return (await self.submit((*first, create)))[-1].path
-
-    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
-        outcomes = await self.submit((SetData(path=path, data=data, version=version),))
-        return outcomes[0].version
-
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self.submit((Delete(path=path, version=version),))
-
-    async def delete_tree(self, path: str) -> None:
-        await self.submit((DeleteTree(path=path),))
 
     def watch_data(self, path: str, callback: Callable[[], None]) -> Watch:
         self.require_alive()
@@ -331,7 +298,6 @@ class EmbeddedSession:
             asyncio.get_running_loop().call_soon(callback)
 
     async def submit(self, operations: Sequence[TreeOperation]) -> list[TreeOutcome]:
-        """All or nothing, in order, as `transact`."""
         self.require_alive()
         for operation in operations:
             check_operation(operation)

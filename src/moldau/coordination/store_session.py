@@ -21,13 +21,8 @@ from typing import Final, NamedTuple, Protocol, TypeVar, cast
 
 from moldau.clock import Clock, Timer
 from moldau.coordination.port import (
-    ANY_VERSION,
-    Create,
-    Delete,
     Node,
-    Operation,
     SessionExpiredError,
-    SetData,
     StoreLostError,
     Watch,
 )
@@ -50,12 +45,11 @@ from moldau.coordination.store_messages import (
     Write,
 )
 from moldau.coordination.tree import (
-    DeleteTree,
-    EnsureParents,
     TreeOperation,
     TreeOutcome,
     check_operation,
 )
+from moldau.coordination.tree_writer import TreeWriter
 from moldau.coordination.watches import WatchKind
 
 T = TypeVar("T")
@@ -119,7 +113,7 @@ class StoreWatch:
             self._callback()
 
 
-class StoreSession:
+class StoreSession(TreeWriter):
     """The client; `open` before anything else. Owned by the loop of its clock."""
 
     def __init__(
@@ -367,7 +361,7 @@ class StoreSession:
             self._asked[number] = request
             self._connection.send(request.message)
 
-    async def _submit(self, operations: Sequence[TreeOperation]) -> Sequence[TreeOutcome]:
+    async def submit(self, operations: Sequence[TreeOperation]) -> Sequence[TreeOutcome]:
         self.require_alive()
         for operation in operations:
             check_operation(operation)
@@ -387,31 +381,6 @@ class StoreSession:
         number = next(self._numbers)
         result = await self._ask(number, ReadChildren(number=number, path=path))
         return cast("Sequence[str]", result)
-
-    async def transact(self, operations: Sequence[Operation]) -> Sequence[str]:
-        return [outcome.path for outcome in await self._submit(operations)]
-
-    async def create(
-        self,
-        path: str,
-        data: bytes = b"",
-        *,
-        ephemeral: bool = False,
-        sequential: bool = False,
-        parents: bool = False,
-    ) -> str:
-        create = Create(path=path, data=data, ephemeral=ephemeral, sequential=sequential)
-        first = (EnsureParents(path=path),) if parents else ()
-        return (await self._submit((*first, create)))[-1].path
-
-    async def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> int:
-        return (await self._submit((SetData(path=path, data=data, version=version),)))[0].version
-
-    async def delete(self, path: str, version: int = ANY_VERSION) -> None:
-        await self._submit((Delete(path=path, version=version),))
-
-    async def delete_tree(self, path: str) -> None:
-        await self._submit((DeleteTree(path=path),))
 
     # Watches
 

@@ -9,9 +9,9 @@ A shell, owned by the event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol, cast
+from typing import Any, cast
 from uuid import UUID, uuid4
 
 from moldau.clock import Clock
@@ -57,9 +57,9 @@ from moldau.model.uuid_text import format_uuid
 from moldau.records.compression import Codec
 from moldau.records.control_records import EndTransactionMarker
 from moldau.replication.partition import Partition
-from moldau.shards.leads import Leads
+from moldau.shards.leads import Leads, ShardDuties
 from moldau.shards.state_log import LogFormat, StateLog
-from moldau.shards.state_shard import Eventually
+from moldau.shards.state_shard import Eventually, wait_for_answer
 from moldau.shards.state_topic import StateTopic
 from moldau.workers import Workers
 
@@ -68,18 +68,6 @@ _GROUPS_AT_ONCE = 100
 
 FoundOffsets = dict[str, dict[int, CommittedOffset | ErrorCode | None]]
 """By topic and partition; None where nothing is committed, a code where it cannot be told."""
-
-
-class GroupDuties(Protocol):
-    """Runs what must not fail unseen (`broker.duties`)."""
-
-    def keep(self, name: str, begin: Callable[[], Coroutine[Any, Any, None]]) -> object:
-        """Begin it, and again when it fails."""
-        ...
-
-    def require(self, name: str, work: Coroutine[Any, Any, None]) -> object:
-        """The broker ends when it fails."""
-        ...
 
 
 class GroupCoordinator:
@@ -98,7 +86,7 @@ class GroupCoordinator:
         options: Callable[[], BrokerOptions],
         clock: Clock,
         workers: Workers,
-        duties: GroupDuties,
+        duties: ShardDuties,
         spawn: Callable[[str, Coroutine[Any, Any, None]], object],
         make_uuid: Callable[[], UUID] = uuid4,
     ) -> None:
@@ -117,7 +105,7 @@ class GroupCoordinator:
             noun="group",
             broker_id=broker_id,
             clock=clock,
-            keep=duties.keep,
+            duties=duties,
         )
 
     def _make_shard(self, partition: Partition) -> GroupShard:
@@ -253,8 +241,7 @@ class GroupCoordinator:
         """The groups that this broker coordinates."""
         found: list[ListedGroup] = []
         for shard in self._leads:
-            listed = shard.ask(Groups.listed)
-            found += await listed if isinstance(listed, Awaitable) else listed
+            found += await wait_for_answer(shard.ask(Groups.listed))
         return found
 
     def delete_group(self, event: DeleteGroup) -> Eventually[CodeAnswer]:
@@ -272,8 +259,7 @@ class GroupCoordinator:
 
     async def _submit_with_topic(self, event: GroupEvent) -> object:
         await self.topic.ensure()
-        answer = self._submit(event)
-        return await answer if isinstance(answer, Awaitable) else answer
+        return await wait_for_answer(self._submit(event))
 
     # Following the cluster
 

@@ -10,7 +10,7 @@ import itertools
 import logging
 from collections.abc import Callable, Coroutine, Iterator
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from moldau.clock import Clock
 from moldau.errors import (
@@ -33,6 +33,18 @@ _LONGEST_PAUSE_SECONDS = 60.0
 S = TypeVar("S", bound=StateShard[Any, Any, Any])
 
 
+class ShardDuties(Protocol):
+    """Runs what must not fail unseen (`broker.duties`)."""
+
+    def keep(self, name: str, begin: Callable[[], Coroutine[Any, Any, None]]) -> object:
+        """Begin it, and again when it fails."""
+        ...
+
+    def require(self, name: str, work: Coroutine[Any, Any, None]) -> object:
+        """The broker ends when it fails."""
+        ...
+
+
 class _Lead(Generic[S]):
     """A partition that this broker leads, and its shard."""
 
@@ -49,8 +61,7 @@ class _Lead(Generic[S]):
 
 
 class Leads(Generic[S]):
-    """`make` makes a shard for a partition; `keep` runs what must not fail unseen; `noun` says what
-    is coordinated."""
+    """`make` makes a shard for a partition; `noun` says what is coordinated."""
 
     def __init__(
         self,
@@ -60,14 +71,14 @@ class Leads(Generic[S]):
         noun: str,
         broker_id: BrokerId,
         clock: Clock,
-        keep: Callable[[str, Callable[[], Coroutine[Any, Any, None]]], object],
+        duties: ShardDuties,
     ) -> None:
         self._topic = topic
         self._make = make
         self._noun = noun
         self._broker_id = broker_id
         self._clock = clock
-        self._keep = keep
+        self._duties = duties
         self._by_partition: dict[int, _Lead[S]] = {}
         self._lost: set[int] = set()  # partitions that were here and are not any more
         self._is_closed = False
@@ -134,7 +145,7 @@ class Leads(Generic[S]):
         if partition.log.log_start_offset == partition.log.log_end_offset:
             shard.load_nothing()
         else:
-            self._keep(f"loading of {shard.name}", lambda: self._load(shard))
+            self._duties.keep(f"loading of {shard.name}", lambda: self._load(shard))
 
     def _load_again(self, number: int, torn: _Lead[S]) -> None:
         if self._by_partition.get(number) is torn and torn.is_still(torn.partition):

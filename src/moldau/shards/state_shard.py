@@ -35,6 +35,11 @@ T = TypeVar("T")
 Eventually: TypeAlias = T | Awaitable[T]
 """There at once, or to be awaited."""
 
+
+async def wait_for_answer(answer: Eventually[T]) -> T:
+    return await answer if isinstance(answer, Awaitable) else answer
+
+
 _APPLIED_AT_ONCE = 200
 """Records that are decoded and applied in about a millisecond."""
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from moldau.clock import Clock
 from moldau.config.broker_options import BrokerOptions
@@ -21,9 +21,9 @@ from moldau.errors import ErrorCode, KafkaError
 from moldau.model import BrokerId, TopicPartition
 from moldau.records.compression import Codec
 from moldau.replication.partition import Partition
-from moldau.shards.leads import Leads
+from moldau.shards.leads import Leads, ShardDuties
 from moldau.shards.state_log import LogFormat, StateLog
-from moldau.shards.state_shard import Eventually
+from moldau.shards.state_shard import Eventually, wait_for_answer
 from moldau.shards.state_topic import StateTopic
 from moldau.workers import Workers
 
@@ -54,14 +54,6 @@ _IDS_AT_ONCE: Final = 100
 """Ids that are looked at before the event loop gets a turn."""
 
 
-class TransactionDuties(Protocol):
-    """Runs what must not fail unseen (`broker.duties`)."""
-
-    def keep(self, name: str, begin: Callable[[], Coroutine[Any, Any, None]]) -> object: ...
-
-    def require(self, name: str, work: Coroutine[Any, Any, None]) -> object: ...
-
-
 class TransactionCoordinator:
     """What handlers of transactional requests talk to.
 
@@ -79,7 +71,7 @@ class TransactionCoordinator:
         transaction_version: Callable[[], int],
         clock: Clock,
         workers: Workers,
-        duties: TransactionDuties,
+        duties: ShardDuties,
         next_producer_id: Callable[[], Awaitable[int]],
         send: Callable[[MarkerOrder], None],
     ) -> None:
@@ -97,7 +89,7 @@ class TransactionCoordinator:
             noun="transactional id",
             broker_id=broker_id,
             clock=clock,
-            keep=duties.keep,
+            duties=duties,
         )
 
     def _make_shard(self, partition: Partition) -> TransactionShard:
@@ -140,7 +132,7 @@ class TransactionCoordinator:
     async def end_transaction(self, event: EndTransaction) -> TransactionAnswer:
         shard = self._leads.require(event.transactional_id)
         spare_id = await self._spare_id(shard, event.transactional_id)
-        return await _settled(
+        return await wait_for_answer(
             self._leads.require(event.transactional_id).submit(replace(event, spare_id=spare_id))
         )
 
@@ -152,12 +144,12 @@ class TransactionCoordinator:
 
     async def _submit_patiently(self, event: InitProducer | AddPartitions) -> TransactionAnswer:
         """The end of the transaction before is a matter of milliseconds: that is waited for."""
-        answer = await _settled(self._leads.require(event.transactional_id).submit(event))
+        answer = await wait_for_answer(self._leads.require(event.transactional_id).submit(event))
         if answer.error is not ErrorCode.concurrent_transactions:
             return answer
         shard = self._leads.require(event.transactional_id)
         await shard.wait_until_completed(event.transactional_id, COMPLETION_WAIT_SECONDS)
-        return await _settled(self._leads.require(event.transactional_id).submit(event))
+        return await wait_for_answer(self._leads.require(event.transactional_id).submit(event))
 
     def verify_partitions(
         self,
@@ -180,7 +172,7 @@ class TransactionCoordinator:
         """Of this broker. Raises `KafkaError` while some of them are being loaded."""
         found: list[TransactionMetadata] = []
         for shard in self._leads:
-            found += await _settled(shard.ask(lambda transactions: list(transactions)))
+            found += await wait_for_answer(shard.ask(lambda transactions: list(transactions)))
         return found
 
     # Following the cluster
@@ -237,7 +229,3 @@ def _ids_of(shard: TransactionShard, question: Callable[[Transactions], list[str
         return shard.peek(question)
     except KafkaError:
         return []
-
-
-async def _settled(answer: Eventually[T]) -> T:
-    return await answer if isinstance(answer, Awaitable) else answer

@@ -12,7 +12,7 @@ OPERATION_NOT_ATTEMPTED, as in Kafka.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.api import serves
@@ -21,6 +21,7 @@ from moldau.broker.services import Services
 from moldau.broker.transaction_requests import error_for
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import TopicPartition
+from moldau.shards.state_shard import wait_for_answer
 from moldau.wire.apis import ADD_PARTITIONS_TO_TXN
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ async def _add_or_verify(
         return await _add_one(transactional_id, *producer, partitions, version, services)
     try:
         verified = services.transactions.verify_partitions(transactional_id, producer, partitions)
-        return await verified if isinstance(verified, Awaitable) else verified
+        return await wait_for_answer(verified)
     except KafkaError as error:
         return dict.fromkeys(partitions, error.code)
 

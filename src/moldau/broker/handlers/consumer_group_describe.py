@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
 from moldau.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
-from moldau.broker.group_requests import respond, wait_for_answer
+from moldau.broker.group_requests import respond
 from moldau.broker.request_context import RequestContext
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import DescribedConsumer, DescribedConsumerGroup
 from moldau.groups.rules.assigned_partitions import AssignedPartitions
-from moldau.shards.state_shard import Eventually
+from moldau.shards.state_shard import Eventually, wait_for_answer
 from moldau.wire.apis import CONSUMER_GROUP_DESCRIBE
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
-from moldau.broker.group_requests import respond, wait_for_answer
+from moldau.broker.group_requests import respond
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import CodeAnswer
 from moldau.groups.rules.events import DeleteGroup
-from moldau.shards.state_shard import Eventually
+from moldau.shards.state_shard import Eventually, wait_for_answer
 from moldau.wire.apis import DELETE_GROUPS
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
 from moldau.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
-from moldau.broker.group_requests import respond, wait_for_answer
+from moldau.broker.group_requests import respond
 from moldau.broker.request_context import RequestContext
 from moldau.broker.slices import Slices, answered_class, encode_element
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import DescribedGroup, DescribedMember
 from moldau.groups.rules.group_states import ClassicGroupState
-from moldau.shards.state_shard import Eventually
+from moldau.shards.state_shard import Eventually, wait_for_answer
 from moldau.wire.apis import DESCRIBE_GROUPS
 from moldau.wire.shape import EncodedArray
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, KafkaError
+from moldau.shards.state_shard import wait_for_answer
 from moldau.wire.apis import DESCRIBE_TRANSACTIONS
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ async def _describe(transactional_id: str, context: RequestContext) -> dict[str,
         return _refuse(transactional_id, ErrorCode.invalid_request)
     try:
         asked = context.services.transactions.describe(transactional_id)
-        found = await asked if isinstance(asked, Awaitable) else asked
+        found = await wait_for_answer(asked)
     except KafkaError as error:
         return _refuse(transactional_id, error.code)
     if found is None:

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from moldau.broker.api import serves
-from moldau.broker.group_requests import respond, wait_for_answer
+from moldau.broker.group_requests import respond
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
 from moldau.groups.coordinator import FoundOffsets
 from moldau.groups.rules.records import CommittedOffset
 from moldau.model.protocol_numbers import NO_LEADER_EPOCH, NO_OFFSET
-from moldau.shards.state_shard import Eventually
+from moldau.shards.state_shard import Eventually, wait_for_answer
 from moldau.wire.apis import OFFSET_FETCH
 
 if TYPE_CHECKING:

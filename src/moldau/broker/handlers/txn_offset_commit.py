@@ -11,7 +11,6 @@ can be told TRANSACTION_ABORTABLE; v5 the group's partition is added to the tran
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Final
 
 from moldau.broker.api import serves
@@ -26,6 +25,7 @@ from moldau.errors import (
 from moldau.groups.rules.answers import PartitionsAnswer
 from moldau.groups.rules.events import CommitTransactionOffsets
 from moldau.groups.rules.records import CommittedOffset
+from moldau.shards.state_shard import wait_for_answer
 from moldau.storage.rules.transaction_verification import MUST_BE_OPEN, NOT_REQUIRED
 from moldau.wire.apis import TXN_OFFSET_COMMIT
 
@@ -156,4 +156,4 @@ async def _submit(
         offsets=tuple(commit.offsets),
     )
     answer = groups.commit_transaction_offsets(event)
-    return await answer if isinstance(answer, Awaitable) else answer
+    return await wait_for_answer(answer)

@@ -220,7 +220,7 @@ def test_a_session_that_nobody_knows_is_over() -> None:
 
 def test_ten_thousand_nodes_are_read_in_one_go() -> None:
     async def story(stage: Stage) -> None:
-        session = await stage.connect()
+        session = await stage.connect(timeout=LONG)  # a busy machine needs seconds for this
         names = [f"/n{number}" for number in range(10_000)]
         await asyncio.gather(*(session.create(name, b"x" * 100) for name in names))
         nodes = await session.get_many(names)

@@ -40,7 +40,7 @@ start: $(VENV)/.core ## Serve on 127.0.0.1:9092 (PORT=N: another port), data in 
 demo: $(VENV)/.dev ## A click stream through Spark: a derived feed and an offline load (about a minute)
 	@$(BIN)/python examples/demo.py
 
-interop: $(VENV)/.dev ## Spark's own Kafka connector against Moldau, where Maven's repository can be reached
+interop: $(VENV)/.dev ## Spark's own Kafka connector, and Kafka's Java client, Streams and tools, where Maven has them
 	$(BIN)/python -m pytest tests/interop
 
 $(VENV)-spark-%/.ready: pyproject.toml

@@ -23,6 +23,7 @@ How each duty is treated:
 | copying from a broker | kept | it goes on from the end of each log |
 | maintenance, expiry of offsets | kept | they look at everything anew each time |
 | applying of one topic | tried again | the others are served meanwhile |
+| markers of transactions | tried again | nobody else would end the transaction |
 | a request, a check of damage, forgetting of deleted topics | logged | nothing waits for it |
 
 A shell, owned by the event loop; `pause_before_restart` is a rule.

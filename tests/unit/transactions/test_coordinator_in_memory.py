@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from moldau.broker.handlers import write_txn_markers
 from moldau.errors import ErrorCode
 from moldau.model.topic_names import TRANSACTION_STATE_TOPIC
 from moldau.transactions.coordinator import COMPLETION_WAIT_SECONDS
@@ -375,6 +378,32 @@ def test_transactions_of_one_request_do_not_wait_for_each_other() -> None:
         await broker.stop()
 
     run(story)
+
+
+def test_a_failure_that_nobody_foresaw_does_not_leave_a_transaction_without_its_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write = write_txn_markers.write
+    failures = iter([RuntimeError("a bug")])
+
+    async def fail_once(*arguments: Any) -> dict[str, object]:
+        for failure in failures:
+            raise failure
+        return await write(*arguments)
+
+    monkeypatch.setattr(write_txn_markers, "write", fail_once)
+
+    async def story(world: World) -> None:
+        broker, producer = await begin(world)
+        await producer.init()
+        await producer.add()
+        assert (await producer.end()).error_code is ErrorCode.none
+        await world.clock.advance(1)
+        assert (await producer.describe()).transaction_state == "CompleteCommit"
+        await broker.stop()
+
+    run(story)
+    assert "a bug" in caplog.text
 
 
 async def _listed(client: Client, **wanted: object) -> tuple[ErrorCode, list[str]]:

@@ -21,6 +21,7 @@ from moldau.config.broker_options import BrokerOptions
 from moldau.errors import ClientError, ErrorCode, KafkaError
 from moldau.model import BrokerId, TopicPartition
 from moldau.net.peer import Peer, PeerAddress
+from moldau.tasks import was_discarded
 from moldau.wire.apis import WRITE_TXN_MARKERS
 
 if TYPE_CHECKING:
@@ -160,6 +161,11 @@ class MarkerSender:
                 results = await self._ask_peer(leader, request)
         except (ClientError, KafkaError) as error:
             _log.info("broker %d did not write markers: %s", leader, error)
+            results = []
+        except Exception as error:  # whatever it is: nobody else would end these transactions
+            if was_discarded(error):
+                raise
+            _log.error("markers for broker %d failed: %s", leader, error, exc_info=error)
             results = []
         for index, part in enumerate(parts):
             self._conclude(part, results[index] if index < len(results) else {})

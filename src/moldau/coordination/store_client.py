@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 from collections.abc import Callable
 
@@ -10,8 +9,6 @@ from moldau.coordination.store_codec import decode_answer, encode_request
 from moldau.coordination.store_messages import ToClient, ToService
 from moldau.coordination.store_session import StoreGoneError
 from moldau.coordination.store_socket import StoreSocket
-
-_log = logging.getLogger(__name__)
 
 
 class StoreSocketConnection:
@@ -53,11 +50,7 @@ class SocketConnector:
     def __call__(
         self, deliver: Callable[[ToClient], None], on_broken: Callable[[], None]
     ) -> StoreSocketConnection | None:
-        try:
-            connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        except OSError as error:  # no descriptor is left: one may be at the next attempt
-            _log.warning("no connection to the coordination store: %s", error)
-            return None
+        connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         connecting.setblocking(False)
         try:
             connecting.connect(self._path)  # a Unix socket connects at once or not at all
@@ -69,8 +62,7 @@ class SocketConnector:
         except BlockingIOError:  # too many wait to be accepted: the server is held up
             connecting.close()
             return None
-        except OSError as error:
+        except BaseException:
             connecting.close()
-            _log.warning("no connection to the coordination store: %s", error)
-            return None
+            raise
         return StoreSocketConnection(connecting, deliver, on_broken)

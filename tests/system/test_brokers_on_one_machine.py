@@ -18,6 +18,9 @@ import pytest
 from confluent_kafka import TopicPartition
 
 import moldau
+from moldau.broker.broker_places import PID_FILE
+from moldau.storage.files import RealFiles
+from moldau.storage.rules.file_names import LOCK_FILE
 from support.broker_process import BrokerProcess, broker_process, moldau_command
 from support.cluster_processes import SESSION_TIMEOUT_MS
 from support.cluster_traffic import traffic_on
@@ -238,6 +241,28 @@ def test_what_cannot_be_started_is_explained_and_leaves_nothing(folder: Path) ->
         assert "Address already in use" in brokers.supervisor.output
         assert not any(brokers.find_pid(number) for number in brokers.broker_ids)
         assert taken.stop() == 0
+
+
+def test_a_pid_file_that_cannot_be_written_leaves_no_broker_without_a_supervisor(
+    folder: Path,
+) -> None:
+    with supervised_brokers(folder, 2) as brokers:
+        (brokers.data_folder(1) / PID_FILE).mkdir(parents=True)  # as on a disk that is full
+        brokers.start()
+        assert brokers.registered() == {1, 2}
+        assert brokers.supervisor.stop() == 0
+
+
+def test_a_supervisor_that_waits_for_a_folder_can_be_stopped(folder: Path) -> None:
+    with supervised_brokers(folder, 2) as brokers:
+        brokers.data_folder(1).mkdir(parents=True)
+        lock = RealFiles().lock(brokers.data_folder(1) / LOCK_FILE)
+        assert lock is not None
+        brokers.launch()
+        eventually(lambda: "waiting for the broker" in brokers.supervisor.output, "it waits")
+        assert brokers.supervisor.stop() == 0
+        assert "another broker" not in brokers.supervisor.output
+        lock.release()
 
 
 def test_a_thousand_partitions_have_leaders_again_after_a_death(folder: Path) -> None:

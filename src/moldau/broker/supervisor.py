@@ -72,14 +72,16 @@ class SupervisedBroker:
 
     async def launch(self) -> None:
         """In a session of its own: Ctrl-C is for the supervisor, which stops them in order."""
+        self._process = None
         self._process = await asyncio.create_subprocess_exec(
             *self._command,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             start_new_session=True,
         )
-        self._pid_file.parent.mkdir(parents=True, exist_ok=True)
-        self._pid_file.write_text(f"{self._process.pid}\n")
+        with contextlib.suppress(OSError):  # a full disk: the broker is looked after all the same
+            self._pid_file.parent.mkdir(parents=True, exist_ok=True)
+            self._pid_file.write_text(f"{self._process.pid}\n")
 
     async def serve(self, on_ready: Callable[[], None]) -> int:
         """Until it ends; its status, negative for a signal. What it says is on standard error."""
@@ -95,7 +97,8 @@ class SupervisedBroker:
         status = await process.wait()
         is_quick = self._clock.monotonic() - ready_at < _QUICK_SECONDS
         self.quick_ends = self.quick_ends + 1 if is_quick else 0
-        self._pid_file.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._pid_file.unlink(missing_ok=True)
         return status
 
     def send_signal(self, number: signal.Signals) -> None:
@@ -143,6 +146,8 @@ class Supervisor:
         async with contextlib.AsyncExitStack() as stack:
             store = await self._open_store(stack)
             await self._wait_until_free()
+            if self._stopping.is_set():
+                return
             listener, path = stack.enter_context(listening_beside(self._folder))
             server = StoreServer(store, self._clock, listener)
             stack.push_async_callback(server.close)
@@ -198,7 +203,7 @@ class Supervisor:
         """Brokers of a supervisor that was killed are ending, and have their folders until then."""
         deadline = self._clock.monotonic() + _FORMER_SECONDS
         is_said = False
-        while (taken := self._find_taken()) is not None:
+        while not self._stopping.is_set() and (taken := self._find_taken()) is not None:
             if self._clock.monotonic() >= deadline:
                 raise StartupError(
                     f"another broker uses the data folder {taken}; stop it, or use another folder"

@@ -32,7 +32,7 @@ COMMANDS: dict[str, Command | LazyGroup] = {
         },
     ),
     "cluster": LazyGroup(
-        "Run ZooKeeper and several brokers on this machine.",
+        "Run several brokers on this machine, with ZooKeeper or without.",
         {
             "start": Command("moldau.cli.cluster.start:start"),
             "status": Command("moldau.cli.cluster.status:status"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Callable
 
@@ -9,6 +10,8 @@ from moldau.coordination.store_codec import decode_answer, encode_request
 from moldau.coordination.store_messages import ToClient, ToService
 from moldau.coordination.store_session import StoreGoneError
 from moldau.coordination.store_socket import StoreSocket
+
+_log = logging.getLogger(__name__)
 
 
 class StoreSocketConnection:
@@ -50,7 +53,11 @@ class SocketConnector:
     def __call__(
         self, deliver: Callable[[ToClient], None], on_broken: Callable[[], None]
     ) -> StoreSocketConnection | None:
-        connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        except OSError as error:  # no descriptor is left: one may be at the next attempt
+            _log.warning("no connection to the coordination store: %s", error)
+            return None
         connecting.setblocking(False)
         try:
             connecting.connect(self._path)  # a Unix socket connects at once or not at all
@@ -62,7 +69,8 @@ class SocketConnector:
         except BlockingIOError:  # too many wait to be accepted: the server is held up
             connecting.close()
             return None
-        except BaseException:
+        except OSError as error:
             connecting.close()
-            raise
+            _log.warning("no connection to the coordination store: %s", error)
+            return None
         return StoreSocketConnection(connecting, deliver, on_broken)

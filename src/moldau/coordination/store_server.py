@@ -43,7 +43,7 @@ from moldau.coordination.store_messages import (
     Welcome,
     Write,
 )
-from moldau.coordination.store_socket import StoreSocket
+from moldau.coordination.store_socket import UNREAD_BYTES, StoreSocket
 from moldau.coordination.watches import WatchKind
 from moldau.tasks import TaskSupervisor
 
@@ -66,7 +66,7 @@ class _Connection:
     def __init__(self, server: StoreServer, connected: socket.socket) -> None:
         self.session: _Session | None = None  # None before it was greeted
         self._server = server
-        self._socket = StoreSocket(connected, self._receive, self._break)
+        self._socket = StoreSocket(connected, self._receive, self._break, UNREAD_BYTES)
 
     def send(self, message: ToClient) -> None:
         self._socket.send(encode_answer(message))

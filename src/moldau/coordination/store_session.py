@@ -175,6 +175,7 @@ class StoreSession(TreeWriter):
     async def close(self) -> None:
         if self._is_closed:
             return
+        self._on_end.clear()  # closing is no loss, even if a heartbeat hears first of the end
         try:
             if not self.is_lost:
                 number = next(self._numbers)

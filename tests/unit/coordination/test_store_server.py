@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import resource
 import socket
 import struct
 import tempfile
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,12 @@ from moldau.clock import SystemClock
 from moldau.coordination.embedded import MEMORY, EmbeddedStore
 from moldau.coordination.port import SessionExpiredError, StoreLostError
 from moldau.coordination.store_client import SocketConnector, StoreSocketConnection
+from moldau.coordination.store_codec import LENGTH, decode_answer, encode_request
 from moldau.coordination.store_listener import listening_beside
+from moldau.coordination.store_messages import Hello, ReadNodes, StoreAnswer
 from moldau.coordination.store_server import StoreServer
 from moldau.coordination.store_session import StoreSession
+from moldau.coordination.store_socket import UNREAD_BYTES
 from moldau.workers import InlineWorkers
 
 TIMEOUT = 6.0
@@ -203,6 +207,69 @@ def test_nonsense_ends_its_own_connection_and_nothing_else(nonsense: bytes) -> N
         assert await reader.read() == b""
         writer.close()
         await session.create("/a")
+
+    play(story)
+
+
+def test_a_client_that_does_not_read_is_not_heard_until_it_does() -> None:
+    count, node_bytes = 200, 100_000
+
+    async def story(stage: Stage) -> None:
+        other = await stage.connect()
+        await other.create("/a", b"x" * node_bytes)
+        connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        connected.connect(str(stage.path))
+        hello = Hello(session_id=0, timeout_seconds=LONG, watches=(), seen=0)
+        reads = [ReadNodes(number=number, paths=("/a",)) for number in range(count)]
+        connected.sendall(b"".join(map(encode_request, (hello, *reads))))
+        while len(stage.server._connections) < 2:
+            await other.get("/")
+        kept = list(stage.server._connections)[-1]._socket
+        while kept._is_reading:
+            await other.get("/")
+        await other.get("/")
+        assert len(kept._to_send) < UNREAD_BYTES + 2 * node_bytes
+        reader, writer = await asyncio.open_unix_connection(sock=connected)
+        for number in range(-1, count):  # the welcome, then every answer in order
+            (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+            answer = decode_answer(await reader.readexactly(length))
+            assert number == -1 or (isinstance(answer, StoreAnswer) and answer.number == number)
+        writer.close()
+
+    play(story)
+
+
+@contextlib.contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))  # those that are open stay open
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_session_goes_on_after_a_time_without_descriptors() -> None:
+    async def story(stage: Stage) -> None:
+        session = await stage.connect(timeout=2.0)
+        await session.create("/a", ephemeral=True)
+        with no_descriptor_left():
+            stage.break_last()  # and another connection is tried for, in vain
+        assert stage.connections[-1] is None
+        assert await session.get("/a") is not None
+
+    play(story)
+
+
+def test_closing_a_session_that_has_just_ended_is_no_loss() -> None:
+    async def story(stage: Stage) -> None:
+        other, session = await stage.connect(), await stage.connect()
+        ends: list[str] = []
+        session.on_session_end(lambda: ends.append("lost"))
+        stage.server.expire(session.session_id)
+        await session.close()
+        await other.get("/")
+        assert ends == []
 
     play(story)
 

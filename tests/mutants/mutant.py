@@ -26,6 +26,8 @@ class Seeds:
     """A name in `stories`; the seed's own without."""
     brokers: int | None = None
     options: tuple[tuple[str, str], ...] = ()
+    transactions: bool = False
+    """Whether there are any, in each of them."""
     by: tuple[str, ...] = ()
     """The invariants, or exceptions, of which one has to be reported; any without."""
 

@@ -67,6 +67,7 @@ def run_seeds(seeds: Seeds, trial: Trial, numbers: Iterable[int], enough: int) -
             brokers=seeds.brokers,
             options=dict(seeds.options),
             kinds=[FaultKind[name] for name in seeds.kinds] or None,
+            transactions=seeds.transactions,
         )
         outcome = cluster.run(getattr(stories, seeds.story) if seeds.story else None)
         trial.tried += 1

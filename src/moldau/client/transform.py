@@ -1,7 +1,8 @@
 """Consume, transform, produce: with each record's results written exactly once. A shell.
 
 What is read, what is written and how far was read are one transaction for each poll. Whatever ends
-it, all of it counts or nothing; then the same records are read again, by this worker or by another.
+it, all of it counts or nothing (TXN-4); then the same records are read again, by this worker or by
+another.
 """
 
 from __future__ import annotations

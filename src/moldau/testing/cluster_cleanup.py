@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from moldau.model import TopicPartition
+from moldau.model.topic_names import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from moldau.testing.cleanup_clients import KeyedConsumer, KeyedProducer, TrimmedConsumer, Trimmer
 from moldau.testing.cleanup_history import CleanupHistory, from_common_start, one_by_one
 from moldau.testing.cluster_history import ClusterHistory, StoredBatch
@@ -25,7 +26,7 @@ from moldau.testing.simulated_wire import SimulatedWire
 
 KEYED: Final = TopicPartition("keyed", 0)
 TRIMMED: Final = TopicPartition("trimmed", 0)
-_OFFSETS_TOPIC: Final = "__consumer_offsets"
+_COMPACTED: Final = frozenset({KEYED.topic, GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC})
 _SHARE_OF_SEEDS: Final = 0.35
 
 _OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
@@ -139,7 +140,7 @@ class ClusterCleanup:
     # Looking
 
     def is_compacted(self, partition: TopicPartition) -> bool:
-        return self.is_on and partition.topic in (KEYED.topic, _OFFSETS_TOPIC)
+        return self.is_on and partition.topic in _COMPACTED
 
     def comparable(
         self, partition: TopicPartition, log: Sequence[StoredBatch]

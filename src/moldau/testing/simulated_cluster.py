@@ -44,6 +44,7 @@ from moldau.testing.cluster_history import ClusterHistory, StoredBatch
 from moldau.testing.cluster_images import ClusterImages
 from moldau.testing.cluster_observer import ClusterObserver, describe_states
 from moldau.testing.cluster_operations import ClusterOperations
+from moldau.testing.cluster_transactions import ClusterTransactions
 from moldau.testing.cluster_watermarks import ClusterWatermarks
 from moldau.testing.committed_positions import CommittedPositions
 from moldau.testing.fault_plan import FaultKind, PlannedFault, draw_plan
@@ -174,11 +175,13 @@ class SimulatedCluster:
         partitions: int = 2,
         kinds: Sequence[FaultKind] | None = None,
         operations: Sequence[OperationFamily] | None = None,
+        transactions: bool | None = None,
     ) -> None:
         """Without a number, the seed decides between three, four and five brokers.
 
         `kinds` are the faults that the seed may choose from; without them, all. `operations` are
         the families of operations that it has; without them, it chooses from all, or has none.
+        `transactions` says whether there are any; without, the seed does.
         """
         self.seed = seed
         self.world = World(seed, SESSION_SECONDS)
@@ -194,17 +197,22 @@ class SimulatedCluster:
         self.habits = draw_habits(self.world.streams.stream("habits"))
         self.positions = CommittedPositions(self.history, self.observer, self._read_log)
         self.cleanup = ClusterCleanup(self.world.streams.stream("cleanup"), self.history)
+        self.transactions = ClusterTransactions(
+            self.world.streams.stream("transactions"), self.history, TOPIC, transactions
+        )
         replicas = str(min(3, len(self.broker_ids)))
+        min_in_sync = "2" if int(replicas) > 1 else "1"
         static = {
             **OPTIONS,
             "default.replication.factor": replicas,
             "offsets.topic.replication.factor": replicas,
-            "min.insync.replicas": "2" if int(replicas) > 1 else "1",
+            "min.insync.replicas": min_in_sync,
             "leader.imbalance.check.interval.seconds": str(
                 self.world.streams.stream("balance").choice((2, 300, 300))
             ),
             **self.habits.broker_options,
             **self.cleanup.options,
+            **self.transactions.options(replicas, min_in_sync),
             **(options or {}),
         }
         self.replicas_per_partition = int(static["default.replication.factor"])
@@ -219,7 +227,7 @@ class SimulatedCluster:
             machine.on_serving = partial(self._watch_images, machine.host)
         self.partitions = [TopicPartition(TOPIC, number) for number in range(partitions)]
         self.operations = ClusterOperations(self, operations)
-        self._bootstrap = ",".join(f"{each.host}:{PORT}" for each in self.machines.values())
+        self.bootstrap = ",".join(f"{each.host}:{PORT}" for each in self.machines.values())
         self._delays: dict[tuple[str, str], float] = {}  # of links, while nothing is wrong
         self.faults = ClusterFaults(
             self.world,
@@ -338,6 +346,9 @@ class SimulatedCluster:
         await self._within(
             _HEALING_SECONDS, self.cleanup.make_topics(self), "no topic is made to be cleaned"
         )
+        await self._within(
+            _HEALING_SECONDS, self.transactions.make_topics(self), "no topic for results is made"
+        )
         self._begin_clients()
         self.world.story.kept.append(self.world.story.spawn(self._look_now_and_then()))
 
@@ -369,7 +380,10 @@ class SimulatedCluster:
                 )
             )
         self._begin_group(f"m{others}")
-        for client in self.cleanup.clients(self, others):
+        for client in (
+            *self.cleanup.clients(self, others),
+            *self.transactions.clients(self, others),
+        ):
             self._add(client)
 
     def _begin_group(self, name: str) -> None:
@@ -387,8 +401,8 @@ class SimulatedCluster:
                     group=group,
                     topic=TOPIC,
                     assignor=assignor,
-                    bootstrap=self._bootstrap,
-                    make_process=self._open_process,
+                    bootstrap=self.bootstrap,
+                    make_process=self.open_process,
                     positions=self.positions,
                 )
             )
@@ -446,6 +460,9 @@ class SimulatedCluster:
         await self._wait_until_whole("at the end")
         if self.history.violations:
             return
+        await self._within(
+            _ENDING_SECONDS, self.transactions.check_end(self), "the results cannot be read"
+        )
         await self._within(_ENDING_SECONDS, self._read_everything(), "the logs cannot be read")
         self._compare_replicas()
         self.history.check_moves(self.observer.replicas)
@@ -542,14 +559,14 @@ class SimulatedCluster:
     def _random(self, name: str) -> Random:
         return self.world.streams.stream(f"client {name}")
 
-    def _open_process(self, name: str) -> tuple[SimulatedProcess, ProcessClock, MemoryHost]:
+    def open_process(self, name: str) -> tuple[SimulatedProcess, ProcessClock, MemoryHost]:
         process = SimulatedProcess(name, self.world.loop)
         self.world.story.kept.append(process)
         clock = ProcessClock(self.world.loop, process, start_ms=self.world.clock.now_ms())
         return process, clock, self.world.network.host("clients")
 
     def open_wire(self, name: str) -> SimulatedWire:
-        _, clock, host = self._open_process(name)
+        _, clock, host = self.open_process(name)
         addresses = {
             each.broker_id: BrokerAddress(each.host, PORT) for each in self.machines.values()
         }
@@ -567,8 +584,8 @@ class SimulatedCluster:
             self.history,
             self._random(name),
             partition=partition,
-            bootstrap=self._bootstrap,
-            make_process=self._open_process,
+            bootstrap=self.bootstrap,
+            make_process=self.open_process,
             habits=self.habits,
             sessions=self,
             now=self.world.loop.time,

@@ -186,7 +186,7 @@ class TransactionCoordinator:
     # Time
 
     async def run_aborts(self) -> None:
-        """Abort what has been open for too long, for ever."""
+        """Abort what has been open for too long, for ever: its readers wait for it (TXP-6)."""
         while True:
             options = self._options()
             interval_ms = options.transaction_abort_timed_out_transaction_cleanup_interval_ms

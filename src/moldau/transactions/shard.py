@@ -81,6 +81,7 @@ class TransactionShard(StateShard[Transactions, TransactionRecord, TransactionRe
     # Life
 
     def _make_machine(self) -> Transactions:
+        """One that knows nothing: what is in the log is applied to it, and nothing else (TXN-5)."""
         return Transactions()
 
     def _begin(self) -> None:

@@ -1,0 +1,284 @@
+"""Transactions in a simulated cluster: a topic of results, those who write and read it, and a look
+at all of it at the end. A shell.
+
+In some seeds workers of a group read what the producers write and make results of it, exactly once
+(`simulated_transactions`). When everything has healed and every time-out is over, no partition's
+last stable offset is behind its high watermark (TXP-6), each coordinator knows what its log says
+(TXN-5), and what can be read with `read_committed` is for `transaction_history` (TXN-4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from random import Random
+from typing import Final, Protocol
+
+from moldau.errors import ClientError, KafkaError
+from moldau.model import TopicPartition
+from moldau.model.topic_names import TRANSACTION_STATE_TOPIC
+from moldau.records.batch_header import read_header
+from moldau.records.batch_reader import records_of
+from moldau.replication.partition import Partition
+from moldau.testing.client_habits import RACKS, ClientHabits
+from moldau.testing.cluster_history import ClusterHistory, StoredBatch
+from moldau.testing.cluster_observer import ClusterObserver
+from moldau.testing.memory_network import MemoryHost
+from moldau.testing.replica_logs import read_log, values_of
+from moldau.testing.simulated_clients import Client, TopicMaker
+from moldau.testing.simulated_machine import DATA_FOLDER, SimulatedMachine, World
+from moldau.testing.simulated_transactions import CommittedReader, SimulatedWorker
+from moldau.testing.simulated_wire import SimulatedWire
+from moldau.testing.transaction_history import ReadRecord, TransactionHistory
+from moldau.testing.virtual_loop import ProcessClock, SimulatedProcess
+from moldau.transactions.rules.transaction_metadata import TransactionMetadata
+from moldau.transactions.transaction_log import decode_transaction
+
+SINKS: Final = (TopicPartition("results", 0), TopicPartition("results", 1))
+_SHARE_OF_SEEDS: Final = 0.35
+_WORKERS: Final = 2
+_ENDING_SECONDS: Final = 4.0
+"""For the end of all transactions that somebody decides."""
+_TIMING_OUT_SECONDS: Final = 10.0
+_PAST_ALL_TIMEOUTS_MS: Final = 10 * 3_600_000
+"""Wall clocks differ and jump by hours, and a transaction times out by them."""
+
+
+class TransactionalCluster(Protocol):
+    """As much as is needed of `SimulatedCluster`."""
+
+    world: World
+    replicas_per_partition: int
+    min_in_sync: int
+    observer: ClusterObserver
+    habits: ClientHabits
+    partitions: list[TopicPartition]
+    bootstrap: str
+
+    @property
+    def machines(self) -> Mapping[int, SimulatedMachine]: ...
+
+    def open_process(self, name: str) -> tuple[SimulatedProcess, ProcessClock, MemoryHost]: ...
+
+    def open_wire(self, name: str) -> SimulatedWire: ...
+
+    def random_of(self, name: str) -> Random: ...
+
+    async def sleep(self, seconds: float) -> None: ...
+
+
+class ClusterTransactions:
+    """One for each run."""
+
+    def __init__(
+        self, random: Random, history: ClusterHistory, source: str, is_on: bool | None
+    ) -> None:
+        """Workers read the topic `source`; `is_on` is for the seed to say if it is None."""
+        drawn = random.random() < _SHARE_OF_SEEDS
+        self.is_on = drawn if is_on is None else is_on
+        self._partition_count = random.choice((1, 2))
+        self._history = history
+        self._source = source
+        self._told: TransactionHistory | None = None  # of the present workers
+
+    def options(self, replicas: str, min_in_sync: str) -> Mapping[str, str]:
+        """What brokers are told beside all that holds for every seed."""
+        if not self.is_on:
+            return {}
+        return {
+            "transaction.state.log.num.partitions": str(self._partition_count),
+            "transaction.state.log.replication.factor": replicas,
+            "transaction.state.log.min.isr": min_in_sync,
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "400",
+        }
+
+    async def make_topics(self, cluster: TransactionalCluster) -> None:
+        if not self.is_on:
+            return
+        name = "transactions"
+        maker = TopicMaker(name, cluster.open_wire(name), self._history, cluster.random_of(name))
+        replicas, min_in_sync = cluster.replicas_per_partition, cluster.min_in_sync
+        await maker.make(SINKS[0].topic, len(SINKS), replicas, min_in_sync)
+
+    def clients(self, cluster: TransactionalCluster, suffix: str) -> Sequence[Client]:
+        """Workers and a reader; the suffix of their names tells generations apart. Nothing is
+        asked of what a former generation has done: it ended with a power loss of all machines."""
+        if not self.is_on:
+            return ()
+        self._told = book = TransactionHistory(f"x{suffix}", self._history.report, self._told)
+        workers = [
+            SimulatedWorker(
+                name,
+                cluster.open_wire(name),
+                self._history,
+                cluster.random_of(name),
+                book=book,
+                source=self._source,
+                sinks=SINKS,
+                bootstrap=cluster.bootstrap,
+                make_process=cluster.open_process,
+            )
+            for name in (f"x{number}{suffix[1:]}" for number in range(_WORKERS))
+        ]
+        return *workers, self._make_reader(cluster, f"cx{suffix}")
+
+    def _make_reader(self, cluster: TransactionalCluster, name: str) -> CommittedReader:
+        random = cluster.random_of(name)
+        if self._told is None:
+            raise RuntimeError("nobody has written anything")
+        return CommittedReader(
+            name,
+            self._history,
+            random,
+            book=self._told,
+            sinks=SINKS,
+            bootstrap=cluster.bootstrap,
+            make_process=cluster.open_process,
+            rack=random.choice(RACKS) if cluster.habits.reads_nearest else "",
+            max_bytes=cluster.habits.fetch_max_bytes,
+        )
+
+    # At the end
+
+    async def check_end(self, cluster: TransactionalCluster) -> None:
+        """All workers have come to their end."""
+        if not self.is_on:
+            return
+        flaw = await self._wait_until_ended(cluster, _ENDING_SECONDS)
+        if flaw is not None:
+            for machine in cluster.machines.values():
+                if machine.clock is not None:
+                    machine.clock.start_ms += _PAST_ALL_TIMEOUTS_MS
+            flaw = await self._wait_until_ended(cluster, _TIMING_OUT_SECONDS)
+        if flaw is not None:
+            self._history.report(*flaw)
+            return
+        await self._check_results(cluster)
+
+    async def _wait_until_ended(
+        self, cluster: TransactionalCluster, seconds: float
+    ) -> tuple[str, str] | None:
+        """Return when every transaction has its end, or what has none (rule and text)."""
+        end = cluster.world.loop.time() + seconds
+        while True:
+            flaw = self._find_unstable(cluster) or await self._find_unfinished(cluster)
+            if flaw is None or cluster.world.loop.time() >= end:
+                return flaw
+            await cluster.sleep(0.1)
+
+    def _find_unstable(self, cluster: TransactionalCluster) -> tuple[str, str] | None:
+        for machine, partition in _leaders(cluster):
+            stable, end = partition.last_stable_offset, partition.log.log_end_offset
+            if stable < end:
+                return "TXP-6", (
+                    f"the last stable offset of {partition.topic_partition} is {stable} on "
+                    f"{machine.host}, whose log ends at {end}"
+                )
+        return None
+
+    async def _find_unfinished(self, cluster: TransactionalCluster) -> tuple[str, str] | None:
+        """A transaction that is not over, or that is not what the log of its coordinator says."""
+        for machine in cluster.machines.values():
+            if machine.broker is None:
+                continue
+            try:
+                found = await machine.broker.services.transactions.list_transactions()
+            except KafkaError as error:
+                return "LIVE", f"{machine.host} does not tell of its transactions: {error}"
+            known = {each.transactional_id: each for each in found}
+            logged = self._logged_by(cluster, machine)
+            for name in sorted(logged.keys() | known.keys()):
+                one = known.get(name)
+                if one != logged.get(name):
+                    return "TXN-5", (
+                        f"{machine.host} coordinates {name} and knows {one}; its log says "
+                        f"{logged.get(name)}"
+                    )
+                if one is not None and not one.state.is_idle:
+                    return "TXN-3", f"{machine.host} has no end of {one}"
+        return None
+
+    def _logged_by(
+        self, cluster: TransactionalCluster, coordinator: SimulatedMachine
+    ) -> dict[str, TransactionMetadata]:
+        logged: dict[str, TransactionMetadata] = {}
+        for machine, partition in _leaders(cluster):
+            place = partition.topic_partition
+            if machine is coordinator and place.topic == TRANSACTION_STATE_TOPIC:
+                logged |= last_of_each(read_log(machine.files, DATA_FOLDER, place))
+        return logged
+
+    async def _check_results(self, cluster: TransactionalCluster) -> None:
+        if self._told is None:
+            return
+        ends: dict[TopicPartition, int] = {}
+        given: dict[TopicPartition, list[int]] = {}
+        for machine, partition in _leaders(cluster):
+            place = partition.topic_partition
+            if place.topic == self._source:
+                given[place] = list(values_of(read_log(machine.files, DATA_FOLDER, place)))
+            elif place in SINKS:
+                ends[place] = partition.log.log_end_offset
+                values = values_of(read_log(machine.files, DATA_FOLDER, place))
+                self._history.check_final_log(place, machine.host, values, 0)
+        reader = self._make_reader(cluster, "final results")
+        readable = await _read_all(reader, ends)
+        offsets = await _committed(reader, sorted(given))
+        await reader.consumer.close()
+        self._told.check_end(readable, offsets, given)
+
+
+async def _read_all(
+    reader: CommittedReader, ends: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, list[ReadRecord]]:
+    found: dict[TopicPartition, list[ReadRecord]] = {each: [] for each in SINKS}
+    while True:
+        try:
+            for record in await reader.consumer.poll(0.3):
+                place = TopicPartition(record.topic, record.partition)
+                found[place].append(ReadRecord(record.offset, bytes(record.value or b"")))
+            positions = {each: await reader.consumer.position(each) for each in ends}
+        except (KafkaError, ClientError):
+            continue
+        if all(positions[each] >= end for each, end in ends.items()):
+            return found
+
+
+async def _committed(
+    reader: CommittedReader, partitions: Sequence[TopicPartition]
+) -> dict[TopicPartition, int]:
+    while True:
+        try:
+            found = await reader.consumer.committed(partitions)
+        except (KafkaError, ClientError):
+            continue
+        return {each: told.offset for each, told in found.items() if told is not None}
+
+
+def _leaders(
+    cluster: TransactionalCluster,
+) -> Iterator[tuple[SimulatedMachine, Partition]]:
+    """Every partition, as its leader holds it."""
+    for place, state in sorted(cluster.observer.states.items()):
+        machine = cluster.machines.get(state.leader)
+        broker = None if machine is None else machine.broker
+        held = None if broker is None else broker.services.partitions.find(*place)
+        if machine is not None and held is not None and held.is_leader:
+            yield machine, held
+
+
+def last_of_each(batches: Sequence[StoredBatch]) -> dict[str, TransactionMetadata]:
+    """The last record of each transactional id in a log."""
+    found: dict[str, TransactionMetadata] = {}
+    for batch in batches:
+        header = read_header(batch.content)
+        if header.is_control:
+            continue
+        for row in records_of(batch.content, header):
+            record = decode_transaction(row.key, row.value)
+            if record is None:
+                continue
+            if record.metadata is None:
+                found.pop(record.transactional_id, None)
+            else:
+                found[record.transactional_id] = record.metadata
+    return found

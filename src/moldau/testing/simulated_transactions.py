@@ -1,0 +1,425 @@
+"""Workers of a simulated cluster that read, transform and write exactly once, and who reads it.
+
+Each is the shipped `AsyncConsumer` and `AsyncProducer` in a process of its own, with a transaction
+for each poll, which is aborted now and then. Processes crash, are frozen for longer than their
+transactions may last, and are replaced by others of the same transactional id while they are
+frozen: then they come back as zombies. Requests of transactions that are over arrive late.
+`transaction_history` knows what must not be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from random import Random
+from typing import TYPE_CHECKING, Final, cast
+
+from moldau.client.consumer import AsyncConsumer
+from moldau.client.producer import AsyncProducer
+from moldau.client.rules.consumer_record import ConsumerRecord
+from moldau.client.rules.producer_batches import ProducerIdentity
+from moldau.config.client_options import ACKS_ALL
+from moldau.errors import ClientError, KafkaError, TransactionAbortedError
+from moldau.model import TopicPartition
+from moldau.records.batch_builder import build_batch
+from moldau.testing.cluster_history import ClusterHistory
+from moldau.testing.memory_network import MemoryHost
+from moldau.testing.simulated_clients import FIND_COORDINATOR, Client, WireClient
+from moldau.testing.simulated_wire import SimulatedWire, UnansweredError
+from moldau.testing.transaction_history import COPIES, Outcome, Result, TransactionHistory
+from moldau.testing.virtual_loop import ProcessClock, SimulatedProcess
+from moldau.wire.produce_client import encode_produce_request, parse_produce_response
+from moldau.workers import InlineWorkers
+
+if TYPE_CHECKING:
+    from kio.schema.end_txn.v5.response import EndTxnResponse
+    from kio.schema.find_coordinator.v3.response import FindCoordinatorResponse
+    from kio.schema.txn_offset_commit.v5.response import TxnOffsetCommitResponse
+
+_PRODUCE: Final = (0, 12)  # from 12 on the leader adds the partition to the transaction
+_END_TXN: Final = (26, 5)
+_TXN_OFFSET_COMMIT: Final = (28, 5)
+_GROUP_KEY: Final = 0
+_TRANSACTION_KEY: Final = 1
+
+_SESSION_MS: Final = 1_000
+_TIMEOUTS_MS: Final = (1_500, 5_000)
+_POLL_SECONDS: Final = 0.3
+_MOST_RECORDS: Final = 8
+_SHORTEST_LIFE_SECONDS: Final = 0.5
+_LONGEST_LIFE_SECONDS: Final = 3.0
+_LONGEST_FREEZE_SECONDS: Final = 2.5
+_LONGEST_NAP_SECONDS: Final = 0.4  # between two transactions
+_CLOSE_SECONDS: Final = 5.0
+_ABORT_SHARE: Final = 0.2
+_LATE_SHARE: Final = 0.3  # of the naps
+_FOREVER_MS: Final = 10**7
+
+MakeProcess = Callable[[str], tuple[SimulatedProcess, ProcessClock, MemoryHost]]
+
+
+class _ChangeOfMindError(Exception):
+    """The program aborts its transaction."""
+
+
+class _Program:
+    """What runs in a worker's process."""
+
+    def __init__(
+        self,
+        worker: SimulatedWorker,
+        process: SimulatedProcess,
+        clock: ProcessClock,
+        consumer: AsyncConsumer,
+        producer: AsyncProducer,
+        random: Random,
+        name: str,
+    ) -> None:
+        self.process = process
+        self._clock = clock
+        self.is_ending = False
+        self._worker = worker
+        self._consumer = consumer
+        self._producer = producer
+        self._random = random
+        self._name = name
+        self._count = 0  # of transactions
+        self.task = process.spawn(self._run())
+
+    async def _run(self) -> None:
+        """Until it is told to end, or cannot go on: it is fenced, or does not know what became of
+        a transaction."""
+        while not self.is_ending:
+            try:
+                records = await self._consumer.poll(_POLL_SECONDS)
+            except (KafkaError, ClientError):
+                continue
+            try:
+                if records:
+                    await self._transform(records)
+                    await self._clock.sleep(self._random.uniform(0, _LONGEST_NAP_SECONDS))
+            except (KafkaError, ClientError):
+                break
+        try:
+            await self._producer.close(_CLOSE_SECONDS)
+            await self._consumer.close(_CLOSE_SECONDS)
+        except (KafkaError, ClientError):
+            return
+
+    async def _transform(self, records: Sequence[ConsumerRecord]) -> None:
+        book, producer = self._worker.book, self._producer
+        self._count += 1
+        name = f"{self._name}.{self._count}"
+        book.begin(name)
+        try:
+            async with producer.transaction():
+                identity = identity_of(producer)
+                for record in records:
+                    await self._write(name, record)
+                if self._random.random() < _ABORT_SHARE:
+                    raise _ChangeOfMindError
+                ends = {
+                    TopicPartition(each.topic, each.partition): each.offset + 1 for each in records
+                }
+                book.send_offsets(name, ends)
+                await producer.send_offsets(ends, self._consumer.group_metadata)
+                book.end(name, Outcome.ASKED)
+            book.end(name, Outcome.COMMITTED)
+            self._worker.progress += 1
+            self._remember(identity, is_commit=True)
+        except _ChangeOfMindError:
+            book.end(name, Outcome.ABORTED)
+            self._go_back(records)
+            self._remember(identity, is_commit=False)
+        except TransactionAbortedError:
+            book.end(name, Outcome.ABORTED)
+            self._go_back(records)
+
+    async def _write(self, name: str, record: ConsumerRecord) -> None:
+        worker = self._worker
+        for copy in range(COPIES):
+            result = Result(name, record.partition, record.offset, copy)
+            place = worker.sinks[(record.offset + copy) % len(worker.sinks)]
+            worker.book.write(result)
+            await self._producer.send(place.topic, result.encode(), partition=place.partition)
+
+    def _remember(self, identity: ProducerIdentity | None, *, is_commit: bool) -> None:
+        """A transaction of which brokers know nothing ends without another epoch."""
+        if identity is not None and identity != identity_of(self._producer):
+            self._worker.remember(identity, is_commit=is_commit)
+
+    def _go_back(self, records: Iterable[ConsumerRecord]) -> None:
+        """As `moldau.client.transform` does."""
+        first: dict[TopicPartition, int] = {}
+        for record in records:
+            first.setdefault(TopicPartition(record.topic, record.partition), record.offset)
+        for partition, offset in first.items():
+            if partition in self._consumer.assignment:
+                self._consumer.seek(partition, offset)
+
+
+class SimulatedWorker(WireClient):
+    """One transactional id, and the processes that have it one after the other."""
+
+    def __init__(
+        self,
+        name: str,
+        wire: SimulatedWire,
+        history: ClusterHistory,
+        random: Random,
+        *,
+        book: TransactionHistory,
+        source: str,
+        sinks: Sequence[TopicPartition],
+        bootstrap: str,
+        make_process: MakeProcess,
+    ) -> None:
+        super().__init__(name, wire, history, random)
+        self.book = book
+        self.sinks = sinks
+        self._source = source
+        self._bootstrap = bootstrap
+        self._make_process = make_process
+        self._life = 0
+        self._programs: list[_Program] = []  # the last one is it; the others may be zombies
+        self._over: tuple[ProducerIdentity, bool] | None = None  # a transaction that has ended
+
+    def remember(self, identity: ProducerIdentity, *, is_commit: bool) -> None:
+        """A transaction of this identity has ended."""
+        self._over = identity, is_commit
+
+    async def run(self) -> None:
+        self._begin()
+        try:
+            while not self.is_stopping:
+                await self._sleep(_SHORTEST_LIFE_SECONDS, _LONGEST_LIFE_SECONDS)
+                if not self.is_stopping:
+                    await self._befall()
+            for program in self._programs:
+                program.is_ending = True
+            for program in self._programs:
+                await asyncio.wait((program.task,))
+                program.task.result()
+        except asyncio.CancelledError:
+            for program in self._programs:
+                program.process.kill()
+            raise
+
+    async def _befall(self) -> None:
+        """Something happens to the process, or nothing does."""
+        for ended in [each for each in self._programs if each.task.done()]:
+            ended.task.result()
+            self._programs.remove(ended)
+        if not self._programs:
+            self._begin()
+            return
+        if not self.progress:
+            return  # with long links a transaction takes a while: let it have one
+        program, chance = self._programs[-1], self._random.random()
+        if chance < 0.15:
+            program.process.kill()
+            self._programs.remove(program)
+            self._begin()
+        elif chance < 0.35:
+            program.process.pause()
+            await self._sleep(0.2, _LONGEST_FREEZE_SECONDS)
+            program.process.resume()
+        elif chance < 0.45:
+            program.process.pause()
+            self._begin()
+            await self._sleep(0.2, _LONGEST_FREEZE_SECONDS)
+            program.process.resume()
+
+    async def _sleep(self, shortest: float, longest: float) -> None:
+        """Short naps, so that the end is not waited for."""
+        left = self._random.uniform(shortest, longest)
+        while left > 0 and not self.is_stopping:
+            await self._wire.clock.sleep(min(left, 0.5))
+            left -= 0.5
+            if self._over is not None and self._random.random() < _LATE_SHARE:
+                await self._send_late(*self._over)
+
+    def _begin(self) -> None:
+        self._life += 1
+        name = f"{self.name}.{self._life}"
+        random = self._random
+        process, clock, host = self._make_process(name)
+        consumer = AsyncConsumer(
+            self._bootstrap,
+            group=self.book.group,
+            topics=[self._source],
+            commit="manual",
+            network=host,
+            clock=clock,
+            random=Random(random.random()),  # noqa: S311 of the seed
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+            session_timeout_ms=_SESSION_MS,
+            heartbeat_interval_ms=_SESSION_MS // 4,
+            max_poll_interval_ms=5 * _SESSION_MS,
+            max_poll_records=_MOST_RECORDS,
+            request_timeout_ms=1_500,
+            metadata_max_age_ms=3_000,
+            fetch_max_wait_ms=300,
+        )
+        producer = AsyncProducer(
+            self._bootstrap,
+            transactional_id=self.name,
+            transaction_timeout_ms=random.choice(_TIMEOUTS_MS),
+            network=host,
+            clock=clock,
+            random=Random(random.random()),  # noqa: S311 of the seed
+            workers=InlineWorkers(),
+            linger_ms=random.choice((0, 5)),
+            batch_size=random.choice((60, 16_384)),
+            request_timeout_ms=1_500,
+            delivery_timeout_ms=random.choice((4_000, _FOREVER_MS)),
+            max_block_ms=_FOREVER_MS,
+            metadata_max_age_ms=3_000,
+            retry_backoff_ms=20,
+            retry_backoff_max_ms=200,
+        )
+        decisions = Random(random.random())  # noqa: S311 of the seed
+        self._programs.append(_Program(self, process, clock, consumer, producer, decisions, name))
+
+    # Late requests
+
+    async def _send_late(self, identity: ProducerIdentity, is_commit: bool) -> None:
+        """As a request of a transaction that is over would that was long under way: nobody must
+        take it, whatever goes on by now (TXN-2)."""
+        kind = self._random.randrange(3)
+        try:
+            if kind == 0:
+                await self._produce_late(identity)
+            elif kind == 1:
+                await self._commit_late(identity)
+            else:
+                await self._end_late(identity, not is_commit)
+        except UnansweredError:
+            return
+
+    async def _produce_late(self, identity: ProducerIdentity) -> None:
+        place = self._random.choice(self.sinks)
+        value = Result(f"late-{self.name}", 0, 0, 0).encode()
+        batch = build_batch(
+            [(self._wire.clock.now_ms(), None, value, ())],
+            producer_id=identity.id,
+            producer_epoch=identity.epoch,
+            base_sequence=0,
+            transactional=True,
+        )
+        leader = await self._leader_of(place)
+        topics = [(place.topic, [(place.partition, batch)])]
+        version = _PRODUCE[1] - self._random.randrange(2)
+        body = encode_produce_request(version, ACKS_ALL, 1_500, topics, self.name)
+        exchange = await self._wire.exchange(leader, _PRODUCE[0], version, body)
+        code = parse_produce_response(version, *exchange).answers[0].error_code
+        self._require_refused("a batch", identity, code)
+        if code:
+            await self._wire.refresh((place.topic,))
+
+    async def _commit_late(self, identity: ProducerIdentity) -> None:
+        coordinator = await self._find(self.book.group, _GROUP_KEY)
+        row = {
+            "partition_index": 0,
+            "committed_offset": 0,
+            "committed_leader_epoch": -1,
+            "committed_metadata": "",
+        }
+        values = {
+            "transactional_id": self.name,
+            "group_id": self.book.group,
+            "producer_id": identity.id,
+            "producer_epoch": identity.epoch,
+            "generation_id": -1,
+            "member_id": "",
+            "group_instance_id": None,
+            "topics": [{"name": self._source, "partitions": [row]}],
+        }
+        answer = await self._wire.call(coordinator, *_TXN_OFFSET_COMMIT, values)
+        code = cast("TxnOffsetCommitResponse", answer).topics[0].partitions[0].error_code
+        self._require_refused("offsets", identity, code.value)
+
+    async def _end_late(self, identity: ProducerIdentity, is_commit: bool) -> None:
+        """The opposite of what was decided."""
+        values = {
+            "transactional_id": self.name,
+            "producer_id": identity.id,
+            "producer_epoch": identity.epoch,
+            "committed": is_commit,
+        }
+        coordinator = await self._find(self.name, _TRANSACTION_KEY)
+        answer = await self._wire.call(coordinator, *_END_TXN, values)
+        code = cast("EndTxnResponse", answer).error_code
+        self._require_refused("the opposite end", identity, code.value)
+
+    async def _find(self, key: str, key_type: int) -> int:
+        values: dict[str, object] = {"key": key, "key_type": key_type}
+        found = cast("FindCoordinatorResponse", await self._ask_any(FIND_COORDINATOR, values))
+        if found.error_code.value or found.node_id < 0:
+            raise UnansweredError
+        return found.node_id
+
+    def _require_refused(self, what: str, identity: ProducerIdentity, code: int) -> None:
+        if code == 0:
+            self._history.report(
+                "TXN-2", f"{what} of {self.name} was accepted for {identity}, which is over"
+            )
+
+
+class CommittedReader(Client):
+    """Reads what the workers have written, with `read_committed`."""
+
+    def __init__(
+        self,
+        name: str,
+        history: ClusterHistory,
+        random: Random,
+        *,
+        book: TransactionHistory,
+        sinks: Sequence[TopicPartition],
+        bootstrap: str,
+        make_process: MakeProcess,
+        rack: str,
+        max_bytes: int,
+    ) -> None:
+        super().__init__(name, history, random)
+        self._book = book
+        self._sinks = sinks
+        _, clock, host = make_process(name)
+        self.consumer = AsyncConsumer(
+            bootstrap,
+            group=book.group,
+            commit="manual",
+            network=host,
+            clock=clock,
+            random=Random(random.random()),  # noqa: S311 of the seed
+            isolation_level="read_committed",
+            auto_offset_reset="earliest",
+            client_rack=rack,
+            fetch_max_bytes=max_bytes,
+            request_timeout_ms=1_500,
+            metadata_max_age_ms=3_000,
+            fetch_max_wait_ms=300,
+        )
+        self.consumer.assign(sinks)
+
+    async def run(self) -> None:
+        while not self.is_stopping:
+            try:
+                records = await self.consumer.poll(_POLL_SECONDS)
+            except (KafkaError, ClientError):
+                continue
+            for record in records:
+                partition = TopicPartition(record.topic, record.partition)
+                value = bytes(record.value or b"")
+                self._history.see(partition, record.offset, value)
+                self._book.see(partition, record.offset, value)
+                self.progress += 1
+        await self.consumer.close(_CLOSE_SECONDS)
+
+
+def identity_of(producer: AsyncProducer) -> ProducerIdentity | None:
+    """Under which epoch it writes; users have no need to know."""
+    transactions = producer._core._machine.transactions
+    return None if transactions is None else transactions.identity

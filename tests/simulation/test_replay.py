@@ -13,8 +13,8 @@ from moldau.testing.simulated_cluster import SimulatedCluster, SimulationFailure
 
 SEED = 3
 _PROGRAM = """
-from moldau.testing.campaign import run_seed
-outcome = run_seed({seed})
+from moldau.testing import SimulatedCluster
+outcome = SimulatedCluster(seed={seed}, transactions=True).run()
 print(outcome.digest, outcome.steps)
 """
 
@@ -34,7 +34,7 @@ def replay(hash_seed: str) -> str:
 
 
 def test_a_seed_takes_the_same_steps_each_time() -> None:
-    first, second = run_seed(SEED), run_seed(SEED)
+    first, second = (SimulatedCluster(seed=SEED, transactions=True).run() for _ in range(2))
     assert first.events == second.events
     assert (first.digest, first.steps) == (second.digest, second.steps)
     assert first.acknowledged > 20
@@ -43,7 +43,8 @@ def test_a_seed_takes_the_same_steps_each_time() -> None:
 
 
 def test_a_seed_takes_the_same_steps_in_another_process_with_other_hashes() -> None:
-    outcome = run_seed(SEED)
+    outcome = SimulatedCluster(seed=SEED, transactions=True).run()
+    assert outcome.transactions > 0
     assert replay("1") == replay("2") == f"{outcome.digest} {outcome.steps}"
 
 

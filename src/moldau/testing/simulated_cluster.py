@@ -143,6 +143,7 @@ class SimulationOutcome:
     acknowledged: int
     seen: int
     commits: int
+    transactions: int  # whose commit was confirmed
 
     def describe(self, event_lines: int = 200) -> str:
         return "\n".join(
@@ -315,6 +316,7 @@ class SimulatedCluster:
             acknowledged=self.history.acknowledged_records,
             seen=self.history.seen_records,
             commits=self.history.commits_answered,
+            transactions=self.transactions.committed,
         )
 
     async def _play(self, story: Story) -> None:

@@ -10,9 +10,9 @@ frozen: then they come back as zombies. Requests of transactions that are over a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from moldau.client.consumer import AsyncConsumer
 from moldau.client.producer import AsyncProducer
@@ -34,7 +34,6 @@ from moldau.workers import InlineWorkers
 if TYPE_CHECKING:
     from kio.schema.end_txn.v5.response import EndTxnResponse
     from kio.schema.find_coordinator.v3.response import FindCoordinatorResponse
-    from kio.schema.txn_offset_commit.v5.response import TxnOffsetCommitResponse
 
 _PRODUCE: Final = (0, 12)  # from 12 on the leader adds the partition to the transaction
 _END_TXN: Final = (26, 5)
@@ -60,6 +59,14 @@ MakeProcess = Callable[[str], tuple[SimulatedProcess, ProcessClock, MemoryHost]]
 
 class _ChangeOfMindError(Exception):
     """The program aborts its transaction."""
+
+
+class EndedTransaction(NamedTuple):
+    """Of which a request may still be under way."""
+
+    identity: ProducerIdentity
+    offsets: Mapping[TopicPartition, int]
+    is_commit: bool
 
 
 class _Program:
@@ -111,6 +118,7 @@ class _Program:
         self._count += 1
         name = f"{self._name}.{self._count}"
         book.begin(name)
+        ends = {TopicPartition(each.topic, each.partition): each.offset + 1 for each in records}
         try:
             async with producer.transaction():
                 identity = identity_of(producer)
@@ -118,19 +126,16 @@ class _Program:
                     await self._write(name, record)
                 if self._random.random() < _ABORT_SHARE:
                     raise _ChangeOfMindError
-                ends = {
-                    TopicPartition(each.topic, each.partition): each.offset + 1 for each in records
-                }
                 book.send_offsets(name, ends)
                 await producer.send_offsets(ends, self._consumer.group_metadata)
                 book.end(name, Outcome.ASKED)
             book.end(name, Outcome.COMMITTED)
             self._worker.progress += 1
-            self._remember(identity, is_commit=True)
+            self._remember(identity, ends, is_commit=True)
         except _ChangeOfMindError:
             book.end(name, Outcome.ABORTED)
             self._go_back(records)
-            self._remember(identity, is_commit=False)
+            self._remember(identity, ends, is_commit=False)
         except TransactionAbortedError:
             book.end(name, Outcome.ABORTED)
             self._go_back(records)
@@ -143,10 +148,16 @@ class _Program:
             worker.book.write(result)
             await self._producer.send(place.topic, result.encode(), partition=place.partition)
 
-    def _remember(self, identity: ProducerIdentity | None, *, is_commit: bool) -> None:
+    def _remember(
+        self,
+        identity: ProducerIdentity | None,
+        offsets: Mapping[TopicPartition, int],
+        *,
+        is_commit: bool,
+    ) -> None:
         """A transaction of which brokers know nothing ends without another epoch."""
         if identity is not None and identity != identity_of(self._producer):
-            self._worker.remember(identity, is_commit=is_commit)
+            self._worker.over = EndedTransaction(identity, offsets, is_commit)
 
     def _go_back(self, records: Iterable[ConsumerRecord]) -> None:
         """As `moldau.client.transform` does."""
@@ -182,11 +193,7 @@ class SimulatedWorker(WireClient):
         self._make_process = make_process
         self._life = 0
         self._programs: list[_Program] = []  # the last one is it; the others may be zombies
-        self._over: tuple[ProducerIdentity, bool] | None = None  # a transaction that has ended
-
-    def remember(self, identity: ProducerIdentity, *, is_commit: bool) -> None:
-        """A transaction of this identity has ended."""
-        self._over = identity, is_commit
+        self.over: EndedTransaction | None = None  # the last one
 
     async def run(self) -> None:
         self._begin()
@@ -236,8 +243,8 @@ class SimulatedWorker(WireClient):
         while left > 0 and not self.is_stopping:
             await self._wire.clock.sleep(min(left, 0.5))
             left -= 0.5
-            if self._over is not None and self._random.random() < _LATE_SHARE:
-                await self._send_late(*self._over)
+            if self.over is not None and self._random.random() < _LATE_SHARE:
+                await self._send_late(self.over)
 
     def _begin(self) -> None:
         self._life += 1
@@ -284,17 +291,18 @@ class SimulatedWorker(WireClient):
 
     # Late requests
 
-    async def _send_late(self, identity: ProducerIdentity, is_commit: bool) -> None:
-        """As a request of a transaction that is over would that was long under way: nobody must
-        take it, whatever goes on by now (TXN-2)."""
+    async def _send_late(self, over: EndedTransaction) -> None:
+        """As a request of a transaction that is over would that was long under way. While the end
+        marker is on its way it may count as one that came again; whatever goes on by now, it is no
+        part of what comes after it (TXN-2)."""
         kind = self._random.randrange(3)
         try:
             if kind == 0:
-                await self._produce_late(identity)
+                await self._produce_late(over.identity)
             elif kind == 1:
-                await self._commit_late(identity)
+                await self._commit_late(over)
             else:
-                await self._end_late(identity, not is_commit)
+                await self._end_late(over)
         except UnansweredError:
             return
 
@@ -313,45 +321,44 @@ class SimulatedWorker(WireClient):
         version = _PRODUCE[1] - self._random.randrange(2)
         body = encode_produce_request(version, ACKS_ALL, 1_500, topics, self.name)
         exchange = await self._wire.exchange(leader, _PRODUCE[0], version, body)
-        code = parse_produce_response(version, *exchange).answers[0].error_code
-        self._require_refused("a batch", identity, code)
-        if code:
+        if parse_produce_response(version, *exchange).answers[0].error_code:
             await self._wire.refresh((place.topic,))
 
-    async def _commit_late(self, identity: ProducerIdentity) -> None:
+    async def _commit_late(self, over: EndedTransaction) -> None:
         coordinator = await self._find(self.book.group, _GROUP_KEY)
-        row = {
-            "partition_index": 0,
-            "committed_offset": 0,
-            "committed_leader_epoch": -1,
-            "committed_metadata": "",
-        }
+        rows = [
+            {
+                "partition_index": partition.partition,
+                "committed_offset": offset,
+                "committed_leader_epoch": -1,
+                "committed_metadata": "",
+            }
+            for partition, offset in over.offsets.items()
+        ]
         values = {
             "transactional_id": self.name,
             "group_id": self.book.group,
-            "producer_id": identity.id,
-            "producer_epoch": identity.epoch,
+            "producer_id": over.identity.id,
+            "producer_epoch": over.identity.epoch,
             "generation_id": -1,
             "member_id": "",
             "group_instance_id": None,
-            "topics": [{"name": self._source, "partitions": [row]}],
+            "topics": [{"name": self._source, "partitions": rows}],
         }
-        answer = await self._wire.call(coordinator, *_TXN_OFFSET_COMMIT, values)
-        code = cast("TxnOffsetCommitResponse", answer).topics[0].partitions[0].error_code
-        self._require_refused("offsets", identity, code.value)
+        await self._wire.call(coordinator, *_TXN_OFFSET_COMMIT, values)
 
-    async def _end_late(self, identity: ProducerIdentity, is_commit: bool) -> None:
+    async def _end_late(self, over: EndedTransaction) -> None:
         """The opposite of what was decided."""
         values = {
             "transactional_id": self.name,
-            "producer_id": identity.id,
-            "producer_epoch": identity.epoch,
-            "committed": is_commit,
+            "producer_id": over.identity.id,
+            "producer_epoch": over.identity.epoch,
+            "committed": not over.is_commit,
         }
         coordinator = await self._find(self.name, _TRANSACTION_KEY)
         answer = await self._wire.call(coordinator, *_END_TXN, values)
-        code = cast("EndTxnResponse", answer).error_code
-        self._require_refused("the opposite end", identity, code.value)
+        if not cast("EndTxnResponse", answer).error_code.value:
+            self._history.report("TXN-2", f"the opposite of {over} of {self.name} is a success")
 
     async def _find(self, key: str, key_type: int) -> int:
         values: dict[str, object] = {"key": key, "key_type": key_type}
@@ -359,12 +366,6 @@ class SimulatedWorker(WireClient):
         if found.error_code.value or found.node_id < 0:
             raise UnansweredError
         return found.node_id
-
-    def _require_refused(self, what: str, identity: ProducerIdentity, code: int) -> None:
-        if code == 0:
-            self._history.report(
-                "TXN-2", f"{what} of {self.name} was accepted for {identity}, which is over"
-            )
 
 
 class CommittedReader(Client):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mutants.mutant import Edit, Mutant
+from mutants.mutant import Edit, Mutant, Seeds
 
 _STATE = "moldau.storage.producer_state"
 _SEQUENCES = "moldau.storage.rules.producer_sequences"
@@ -25,6 +25,7 @@ MUTANTS = (
                 "",
             ),
         ),
+        seeds=Seeds(count=12, transactions=True),
         tests=(
             "unit/storage/test_producer_state.py::"
             "test_a_transaction_holds_the_last_stable_offset_until_its_marker_is_below_"
@@ -42,6 +43,7 @@ MUTANTS = (
                 "        end_offset = high_watermark\n",
             ),
         ),
+        seeds=Seeds(count=12, transactions=True),
         tests=(f"{_BROKER}::test_what_a_transaction_wrote_is_read_when_it_is_decided",),
     ),
     Mutant(
@@ -55,6 +57,7 @@ MUTANTS = (
                 "",
             ),
         ),
+        seeds=Seeds(count=12, transactions=True),
         tests=(
             f"{_BROKER}::"
             "test_a_batch_that_is_confirmed_before_the_marker_is_not_appended_behind_it",
@@ -68,6 +71,7 @@ MUTANTS = (
         edits=(
             Edit(_VERIFICATION, "known is None or number != known.number or ", "known is None or "),
         ),
+        seeds=Seeds(count=12, transactions=True),
         tests=("unit/storage/rules/test_transaction_verification.py",),
     ),
     Mutant(
@@ -75,6 +79,7 @@ MUTANTS = (
         rule="TXP-2",
         breaks="records of a new epoch are decided with those that a former one left open",
         edits=(Edit(_VERIFICATION, "        and entry.producer_epoch == producer_epoch\n", ""),),
+        seeds=Seeds(count=12, transactions=True),
         tests=("unit/storage/rules/test_transaction_verification.py",),
     ),
     Mutant(
@@ -88,6 +93,7 @@ MUTANTS = (
                 "    if transaction_version < 1 << 30 or header",
             ),
         ),
+        seeds=Seeds(count=12, transactions=True),
         tests=(f"{_BROKER}::test_a_marker_that_comes_again_does_not_end_the_next_transaction",),
     ),
     Mutant(
@@ -101,6 +107,7 @@ MUTANTS = (
                 "    if completed is not None and completed.first_offset < 0:\n",
             ),
         ),
+        seeds=Seeds(count=12, transactions=True),
         tests=(_MODEL,),
     ),
     Mutant(
@@ -114,6 +121,7 @@ MUTANTS = (
                 "        pass\n",
             ),
         ),
+        seeds=Seeds(count=12, transactions=True),
         tests=(f"{_OFFSETS}::test_a_later_commit_outside_of_the_transaction_stays",),
     ),
     Mutant(
@@ -121,6 +129,7 @@ MUTANTS = (
         rule="TXP-5",
         breaks="offsets of an aborted transaction become the group's",
         edits=(Edit(_PENDING, "        if not is_commit:\n", "        if not ended:\n"),),
+        seeds=Seeds(count=12, transactions=True),
         tests=(
             f"{_OFFSETS}::test_an_abort_drops_them_and_a_group_of_nothing_else_with_them",
             f"{_BROKER}::test_offsets_of_a_transaction_become_the_groups_with_its_commit",
@@ -137,6 +146,7 @@ MUTANTS = (
                 "",
             ),
         ),
+        seeds=Seeds(count=12, transactions=True),
         tests=(
             f"{_OFFSETS}::test_what_a_transaction_may_replace_does_not_expire_and_keeps_its_group",
         ),
@@ -152,6 +162,7 @@ MUTANTS = (
                 "            return True\n",
             ),
         ),
+        seeds=Seeds(count=12, transactions=True),
         tests=("unit/storage/test_cleaner.py",),
     ),
     Mutant(
@@ -165,6 +176,7 @@ MUTANTS = (
                 "                if with_data is not None:\n",
             ),
         ),
+        seeds=Seeds(count=12, transactions=True),
         tests=("unit/storage/test_cleaner.py",),
     ),
 )

@@ -1,0 +1,33 @@
+"""Transactions in the simulated cluster: all of each counts or nothing, whatever fails.
+
+A third of the 300 seeds of `test_seeds` have them; these are some that have them for sure.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from moldau.testing.fault_plan import FaultKind
+from moldau.testing.simulated_cluster import SimulatedCluster
+
+COORDINATORS_FAIL = (FaultKind.CRASH, FaultKind.EXPIRE, FaultKind.CUT, FaultKind.PAUSE)
+
+
+@pytest.mark.parametrize("seed", range(1001, 1007))
+def test_workers_do_everything_once_whatever_fails(seed: int) -> None:
+    outcome = SimulatedCluster(seed=seed, transactions=True).run()
+    outcome.require_success()
+    assert outcome.transactions > 0
+
+
+@pytest.mark.parametrize("seed", range(1, 5))
+def test_decisions_outlive_their_coordinators(seed: int) -> None:
+    outcome = SimulatedCluster(seed=seed, kinds=COORDINATORS_FAIL, transactions=True).run()
+    outcome.require_success()
+    assert outcome.transactions > 0
+
+
+def test_a_seed_may_have_none() -> None:
+    outcome = SimulatedCluster(seed=1, transactions=False).run()
+    outcome.require_success()
+    assert outcome.transactions == 0

@@ -13,21 +13,15 @@ from moldau.testing.simulated_cluster import SimulatedCluster
 COORDINATORS_FAIL = (FaultKind.CRASH, FaultKind.EXPIRE, FaultKind.CUT, FaultKind.PAUSE)
 
 
-@pytest.mark.parametrize("seed", range(1001, 1007))
+@pytest.mark.parametrize("seed", range(1001, 1004))
 def test_workers_do_everything_once_whatever_fails(seed: int) -> None:
     outcome = SimulatedCluster(seed=seed, transactions=True).run()
     outcome.require_success()
     assert outcome.transactions > 0
 
 
-@pytest.mark.parametrize("seed", range(1, 5))
+@pytest.mark.parametrize("seed", range(1, 3))
 def test_decisions_outlive_their_coordinators(seed: int) -> None:
     outcome = SimulatedCluster(seed=seed, kinds=COORDINATORS_FAIL, transactions=True).run()
     outcome.require_success()
     assert outcome.transactions > 0
-
-
-def test_a_seed_may_have_none() -> None:
-    outcome = SimulatedCluster(seed=1, transactions=False).run()
-    outcome.require_success()
-    assert outcome.transactions == 0

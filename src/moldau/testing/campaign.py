@@ -24,7 +24,7 @@ _EVENTS_SHOWN = 40
 
 
 def run_seed(seed: int) -> SimulationOutcome:
-    return SimulatedCluster(seed=seed).run()
+    return SimulatedCluster(seed=seed, transactions=None).run()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

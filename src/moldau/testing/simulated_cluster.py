@@ -176,13 +176,13 @@ class SimulatedCluster:
         partitions: int = 2,
         kinds: Sequence[FaultKind] | None = None,
         operations: Sequence[OperationFamily] | None = None,
-        transactions: bool | None = None,
+        transactions: bool | None = False,
     ) -> None:
         """Without a number, the seed decides between three, four and five brokers.
 
         `kinds` are the faults that the seed may choose from; without them, all. `operations` are
         the families of operations that it has; without them, it chooses from all, or has none.
-        `transactions` says whether there are any; without, the seed does.
+        `transactions` says whether there are any; with None, the seed does.
         """
         self.seed = seed
         self.world = World(seed, SESSION_SECONDS)

@@ -25,7 +25,6 @@ MUTANTS = (
                 "",
             ),
         ),
-        seeds=Seeds(count=12, transactions=True),
         tests=(
             "unit/storage/test_producer_state.py::"
             "test_a_transaction_holds_the_last_stable_offset_until_its_marker_is_below_"
@@ -43,7 +42,7 @@ MUTANTS = (
                 "        end_offset = high_watermark\n",
             ),
         ),
-        seeds=Seeds(count=12, transactions=True),
+        seeds=Seeds(count=3, transactions=True),
         tests=(f"{_BROKER}::test_what_a_transaction_wrote_is_read_when_it_is_decided",),
     ),
     Mutant(
@@ -57,7 +56,6 @@ MUTANTS = (
                 "",
             ),
         ),
-        seeds=Seeds(count=12, transactions=True),
         tests=(
             f"{_BROKER}::"
             "test_a_batch_that_is_confirmed_before_the_marker_is_not_appended_behind_it",
@@ -71,7 +69,6 @@ MUTANTS = (
         edits=(
             Edit(_VERIFICATION, "known is None or number != known.number or ", "known is None or "),
         ),
-        seeds=Seeds(count=12, transactions=True),
         tests=("unit/storage/rules/test_transaction_verification.py",),
     ),
     Mutant(
@@ -79,7 +76,6 @@ MUTANTS = (
         rule="TXP-2",
         breaks="records of a new epoch are decided with those that a former one left open",
         edits=(Edit(_VERIFICATION, "        and entry.producer_epoch == producer_epoch\n", ""),),
-        seeds=Seeds(count=12, transactions=True),
         tests=("unit/storage/rules/test_transaction_verification.py",),
     ),
     Mutant(
@@ -93,7 +89,6 @@ MUTANTS = (
                 "    if transaction_version < 1 << 30 or header",
             ),
         ),
-        seeds=Seeds(count=12, transactions=True),
         tests=(f"{_BROKER}::test_a_marker_that_comes_again_does_not_end_the_next_transaction",),
     ),
     Mutant(
@@ -107,7 +102,7 @@ MUTANTS = (
                 "    if completed is not None and completed.first_offset < 0:\n",
             ),
         ),
-        seeds=Seeds(count=12, transactions=True),
+        seeds=Seeds(count=3, transactions=True),
         tests=(_MODEL,),
     ),
     Mutant(
@@ -121,7 +116,6 @@ MUTANTS = (
                 "        pass\n",
             ),
         ),
-        seeds=Seeds(count=12, transactions=True),
         tests=(f"{_OFFSETS}::test_a_later_commit_outside_of_the_transaction_stays",),
     ),
     Mutant(
@@ -129,7 +123,7 @@ MUTANTS = (
         rule="TXP-5",
         breaks="offsets of an aborted transaction become the group's",
         edits=(Edit(_PENDING, "        if not is_commit:\n", "        if not ended:\n"),),
-        seeds=Seeds(count=12, transactions=True),
+        seeds=Seeds(count=3, transactions=True),
         tests=(
             f"{_OFFSETS}::test_an_abort_drops_them_and_a_group_of_nothing_else_with_them",
             f"{_BROKER}::test_offsets_of_a_transaction_become_the_groups_with_its_commit",
@@ -146,7 +140,6 @@ MUTANTS = (
                 "",
             ),
         ),
-        seeds=Seeds(count=12, transactions=True),
         tests=(
             f"{_OFFSETS}::test_what_a_transaction_may_replace_does_not_expire_and_keeps_its_group",
         ),
@@ -162,7 +155,6 @@ MUTANTS = (
                 "            return True\n",
             ),
         ),
-        seeds=Seeds(count=12, transactions=True),
         tests=("unit/storage/test_cleaner.py",),
     ),
     Mutant(
@@ -176,7 +168,6 @@ MUTANTS = (
                 "                if with_data is not None:\n",
             ),
         ),
-        seeds=Seeds(count=12, transactions=True),
         tests=("unit/storage/test_cleaner.py",),
     ),
 )

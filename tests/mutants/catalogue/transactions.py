@@ -16,7 +16,6 @@ MUTANTS = (
         rule="TXN-3",
         breaks="a transaction is completed while a partition has no marker yet",
         edits=(Edit(_RULES, "        if left:\n", "        if len(left) > 1:\n"),),
-        seeds=Seeds(count=12, transactions=True),
         tests=(f"{_MACHINE}::{_LAST_MARKER}",),
     ),
     Mutant(
@@ -30,7 +29,6 @@ MUTANTS = (
                 "",
             ),
         ),
-        seeds=Seeds(count=12, transactions=True),
         tests=(
             f"{_MEMORY}::test_the_second_producer_fences_the_first_and_aborts_what_it_left_open",
         ),
@@ -47,7 +45,6 @@ MUTANTS = (
                 "        last_producer_epoch=client.producer_epoch,\n",
             ),
         ),
-        seeds=Seeds(count=12, transactions=True),
         tests=(
             f"{_MEMORY}::test_version_2_raises_the_epoch_with_every_end_and_knows_a_repetition",
         ),
@@ -63,7 +60,6 @@ MUTANTS = (
                 "producer_epoch=former.producer_epoch,",
             ),
         ),
-        seeds=Seeds(count=12, transactions=True),
         tests=(
             f"{_MEMORY}::test_a_transaction_whose_time_is_over_is_aborted_and_its_producer_fenced",
         ),
@@ -73,7 +69,6 @@ MUTANTS = (
         rule="TXN-1",
         breaks="an EndTxn that asks for the opposite of what was decided is a success",
         edits=(Edit(_RULES, "    if was_commit != event.commit:\n", "    if False:\n"),),
-        seeds=Seeds(count=12, transactions=True),
         tests=(f"{_MEMORY}::test_a_transaction_from_its_beginning_to_its_end",),
     ),
     Mutant(
@@ -88,7 +83,7 @@ MUTANTS = (
                 "        self._machine.markers()\n",
             ),
         ),
-        seeds=Seeds(count=12, transactions=True),
+        seeds=Seeds(count=3, transactions=True),
         tests=(f"{_MEMORY}::test_a_decision_is_carried_out_by_the_next_coordinator",),
     ),
     Mutant(
@@ -99,7 +94,6 @@ MUTANTS = (
             Edit(_STEPS, "            and not self.has_two_phases\n", ""),
             Edit(_STEPS, "NO_TIMEOUT_MS: Final = 2**31 - 1", "NO_TIMEOUT_MS: Final = 1000"),
         ),
-        seeds=Seeds(count=12, transactions=True),
         tests=(f"{_MEMORY}::test_a_prepared_transaction_waits_and_another_process_completes_it",),
     ),
 )

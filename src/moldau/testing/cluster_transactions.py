@@ -34,7 +34,7 @@ from moldau.transactions.rules.transaction_metadata import TransactionMetadata
 from moldau.transactions.transaction_log import decode_transaction
 
 SINKS: Final = (TopicPartition("results", 0), TopicPartition("results", 1))
-_SHARE_OF_SEEDS: Final = 0.35
+_SHARE_OF_SEEDS: Final = 0.1
 _WORKERS: Final = 2
 _ENDING_SECONDS: Final = 4.0
 """For the end of all transactions that somebody decides."""

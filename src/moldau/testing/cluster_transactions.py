@@ -28,7 +28,7 @@ from moldau.testing.simulated_clients import Client, TopicMaker
 from moldau.testing.simulated_machine import DATA_FOLDER, SimulatedMachine, World
 from moldau.testing.simulated_transactions import CommittedReader, SimulatedWorker
 from moldau.testing.simulated_wire import SimulatedWire
-from moldau.testing.transaction_history import Outcome, ReadRecord, TransactionHistory
+from moldau.testing.transaction_history import ReadRecord, ToldEnd, TransactionHistory
 from moldau.testing.virtual_loop import ProcessClock, SimulatedProcess
 from moldau.transactions.rules.transaction_metadata import TransactionMetadata
 from moldau.transactions.transaction_log import decode_transaction
@@ -84,7 +84,7 @@ class ClusterTransactions:
     @property
     def committed(self) -> int:
         """Transactions of the present workers whose commit was confirmed."""
-        return 0 if self._told is None else self._told.count(Outcome.COMMITTED)
+        return 0 if self._told is None else self._told.count(ToldEnd.COMMITTED)
 
     def options(self, replicas: str, min_in_sync: str) -> Mapping[str, str]:
         """What brokers are told beside all that holds for every seed."""

@@ -26,7 +26,7 @@ from moldau.testing.cluster_history import ClusterHistory
 from moldau.testing.memory_network import MemoryHost
 from moldau.testing.simulated_clients import FIND_COORDINATOR, Client, WireClient
 from moldau.testing.simulated_wire import SimulatedWire, UnansweredError
-from moldau.testing.transaction_history import COPIES, Outcome, Result, TransactionHistory
+from moldau.testing.transaction_history import COPIES, ToldEnd, TransactionHistory, WorkerResult
 from moldau.testing.virtual_loop import ProcessClock, SimulatedProcess
 from moldau.wire.produce_client import encode_produce_request, parse_produce_response
 from moldau.workers import InlineWorkers
@@ -128,22 +128,22 @@ class _Program:
                     raise _ChangeOfMindError
                 book.send_offsets(name, ends)
                 await producer.send_offsets(ends, self._consumer.group_metadata)
-                book.end(name, Outcome.ASKED)
-            book.end(name, Outcome.COMMITTED)
+                book.end(name, ToldEnd.ASKED)
+            book.end(name, ToldEnd.COMMITTED)
             self._worker.progress += 1
             self._remember(identity, ends, is_commit=True)
         except _ChangeOfMindError:
-            book.end(name, Outcome.ABORTED)
+            book.end(name, ToldEnd.ABORTED)
             self._go_back(records)
             self._remember(identity, ends, is_commit=False)
         except TransactionAbortedError:
-            book.end(name, Outcome.ABORTED)
+            book.end(name, ToldEnd.ABORTED)
             self._go_back(records)
 
     async def _write(self, name: str, record: ConsumerRecord) -> None:
         worker = self._worker
         for copy in range(COPIES):
-            result = Result(name, record.partition, record.offset, copy)
+            result = WorkerResult(name, record.partition, record.offset, copy)
             place = worker.sinks[(record.offset + copy) % len(worker.sinks)]
             worker.book.write(result)
             await self._producer.send(place.topic, result.encode(), partition=place.partition)
@@ -308,7 +308,7 @@ class SimulatedWorker(WireClient):
 
     async def _produce_late(self, identity: ProducerIdentity) -> None:
         place = self._random.choice(self.sinks)
-        value = Result(f"late-{self.name}", 0, 0, 0).encode()
+        value = WorkerResult(f"late-{self.name}", 0, 0, 0).encode()
         batch = build_batch(
             [(self._wire.clock.now_ms(), None, value, ())],
             producer_id=identity.id,

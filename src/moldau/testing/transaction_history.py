@@ -24,7 +24,7 @@ COPIES: Final = 2
 """Results of one record, each in a partition of its own."""
 
 
-class Outcome(Enum):
+class ToldEnd(Enum):
     """What is known of a transaction's end."""
 
     OPEN = "nobody asked to commit it"
@@ -33,10 +33,10 @@ class Outcome(Enum):
     ABORTED = "it was aborted"
 
 
-_MAY_BE_READ: Final = frozenset({Outcome.ASKED, Outcome.COMMITTED})
+_MAY_BE_READ: Final = frozenset({ToldEnd.ASKED, ToldEnd.COMMITTED})
 
 
-class Result(NamedTuple):
+class WorkerResult(NamedTuple):
     """What a record says that was made from another: in whose transaction, and from which."""
 
     transaction: str
@@ -48,7 +48,7 @@ class Result(NamedTuple):
         return ":".join(map(str, self)).encode()
 
     @classmethod
-    def decode(cls, value: bytes) -> Result:
+    def decode(cls, value: bytes) -> WorkerResult:
         name, *numbers = value.decode().split(":")
         return cls(name, *map(int, numbers))
 
@@ -60,7 +60,7 @@ class ReadRecord(NamedTuple):
 
 @dataclass(slots=True)
 class _Told:
-    outcome: Outcome = Outcome.OPEN
+    outcome: ToldEnd = ToldEnd.OPEN
     written: list[bytes] = field(default_factory=list)
     offsets: dict[TopicPartition, int] = field(default_factory=dict)  # of the group
 
@@ -88,7 +88,7 @@ class TransactionHistory:
     def begin(self, name: str) -> None:
         self._told[name] = _Told()
 
-    def write(self, result: Result) -> None:
+    def write(self, result: WorkerResult) -> None:
         """About to be sent."""
         self._told[result.transaction].written.append(result.encode())
 
@@ -96,10 +96,10 @@ class TransactionHistory:
         """About to be sent."""
         self._told[name].offsets.update(offsets)
 
-    def end(self, name: str, outcome: Outcome) -> None:
+    def end(self, name: str, outcome: ToldEnd) -> None:
         self._told[name].outcome = outcome
 
-    def count(self, outcome: Outcome) -> int:
+    def count(self, outcome: ToldEnd) -> int:
         return sum(1 for told in self._told.values() if told.outcome is outcome)
 
     # Told by readers
@@ -112,7 +112,7 @@ class TransactionHistory:
     def _require_readable(self, partition: TopicPartition, offset: int, value: bytes) -> None:
         if self._is_former(value):
             return
-        told = self._told.get(Result.decode(value).transaction)
+        told = self._told.get(WorkerResult.decode(value).transaction)
         if told is None:
             self._report("TXP-2", f"{partition}@{offset} reads {value!r}, which belongs nowhere")
         elif told.outcome not in _MAY_BE_READ:
@@ -122,7 +122,7 @@ class TransactionHistory:
             )
 
     def _is_former(self, value: bytes) -> bool:
-        return Result.decode(value).transaction in self._former
+        return WorkerResult.decode(value).transaction in self._former
 
     # At the end
 
@@ -157,7 +157,7 @@ class TransactionHistory:
     def _check_order(self, partition: TopicPartition, records: Sequence[ReadRecord]) -> None:
         last: dict[int, int] = {}  # by partition of the source
         for record in records:
-            result = Result.decode(record.value)
+            result = WorkerResult.decode(record.value)
             if result.source_offset <= last.get(result.source_partition, -1):
                 self._report(
                     "TXN-4", f"{partition}@{record.offset}: {record.value!r} comes again, or late"
@@ -173,13 +173,13 @@ class TransactionHistory:
     ) -> None:
         missing = [value for value in told.written if not values.get(value)]
         is_there = len(missing) < len(told.written)
-        if missing and (is_there or told.outcome is Outcome.COMMITTED):
+        if missing and (is_there or told.outcome is ToldEnd.COMMITTED):
             self._report(
                 "TXN-4",
                 f"{name} ({told.outcome.value}): {len(missing)} of {len(told.written)} records "
                 f"cannot be read, {missing[0]!r} and others",
             )
-        if not is_there and told.outcome is not Outcome.COMMITTED:
+        if not is_there and told.outcome is not ToldEnd.COMMITTED:
             return
         for partition, offset in told.offsets.items():
             if committed.get(partition, -1) < offset:
@@ -197,7 +197,7 @@ class TransactionHistory:
     ) -> None:
         made: Counter[tuple[int, int]] = Counter()
         for value, count in values.items():
-            result = Result.decode(value)
+            result = WorkerResult.decode(value)
             made[result.source_partition, result.source_offset] += count
         for partition, offsets in given.items():
             end = committed.get(partition, 0)

@@ -26,6 +26,7 @@ HERE = Path(__file__).parent
 CHAINS = (
     {"core": "", "arrow": "[arrow]"},
     {"spark": "[spark]", "delta": "[delta]"},
+    {"regex": "[regex]"},
 )
 """Names and what is installed for them, one chain beside the other. The job of each is the file
 `job_<name>.py` beside this one."""

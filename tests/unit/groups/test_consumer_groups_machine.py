@@ -155,6 +155,27 @@ def test_topics_that_grow_appear_or_change_racks_are_assigned_anew() -> None:
     assert gone.assigned == {ORDERS: frozenset({0})}
 
 
+def test_more_names_than_could_be_logged_are_refused_before_anything_is_computed() -> None:
+    world = World(member_metadata_max_bytes=100)
+    assert world.join("a", *(f"topic-{number}" for number in range(10))).error is ErrorCode.none
+    refused = world.join("b", *(f"topic-{number}" for number in range(100)))
+    assert refused.error is ErrorCode.invalid_request
+    assert refused.message == "the names of 100 topics are more than could be logged"
+    assert set(world.group.subscriptions) == {"a"}
+
+
+def test_what_a_group_is_subscribed_to_follows_its_members() -> None:
+    world = World()
+    world.join("a")
+    assert world.group.wanted_topics == {"clicks"}
+    world.join("b", "orders")
+    assert world.group.wanted_topics == {"clicks", "orders"}
+    world.beat("a", LEAVING_EPOCH)
+    assert world.group.wanted_topics == {"orders"}
+    world.beat("b", LEAVING_EPOCH)
+    assert not world.group.is_subscribed_to("orders")
+
+
 def test_regular_expressions_are_matched_here_and_follow_the_topics() -> None:
     pytest.importorskip("re2", reason="install moldau[regex]")
     world = World()
@@ -338,7 +359,10 @@ class Reader:
         if self.must_say_all:
             values["topics"] = frozenset({"clicks", "orders"})
             values["rebalance_timeout_ms"] = 60_000
-        values["owned"] = self.owned
+        # Who is about to take partitions says nothing of what it owns: without those it would say
+        # that it has given them up. In Kafka's protocol the coordinator has to believe that.
+        is_taking = common(self.assigned, self.owned) != self.assigned
+        values["owned"] = None if is_taking else self.owned
         answer = self.world.beat(self.member_id, self.epoch, **values)
         self.must_say_all = not hears
         if not hears:

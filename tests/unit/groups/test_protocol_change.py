@@ -420,6 +420,19 @@ def test_who_was_told_to_join_again_and_does_not_is_removed() -> None:
     assert old.member_id not in world.group.subscriptions
 
 
+def test_who_has_gone_is_not_told_to_join_any_more() -> None:
+    world = MixedWorld()
+    old, new = Classic(world, "a"), Modern(world, "new")
+    settle(world, old, new)
+    world.image = image_of({"clicks": 6})
+    new.live()
+    beat = Heartbeat(group_id=GROUP, generation=old.generation, member_id=old.member_id)
+    assert world.do(beat).error is ErrorCode.rebalance_in_progress  # type: ignore[attr-defined]
+    assert world.group.told_to_join == {old.member_id}
+    world.do(Leave(group_id=GROUP, members=(LeavingMember(old.member_id),)))
+    assert not world.group.told_to_join
+
+
 steps = st.lists(
     st.tuples(
         st.sampled_from(("live", "live", "live", "start", "leave", "crash", "pause", "restart")),

@@ -3,8 +3,8 @@
 The coordinator decides who reads what. It keeps three epochs apart: the group's grows with every
 change of its members, their wishes or the topics; the target's is the group's epoch that was last
 assigned for; a member's says which target it has reached. All of it is hard state: `apply` alone
-changes it, with records that were logged. What a request leads to is for `consumer_heartbeat` and
-`consumer_leaving`, the way of a member to its target for `reconciliation`.
+changes it, with records that were logged. What a request leads to is for `consumer_membership`, the
+way of a member to its target for `reconciliation`.
 
 The model is Kafka's `ConsumerGroup` and its half of the `GroupMetadataManager`. A rule.
 """

@@ -93,6 +93,11 @@ def _check_request(event: ConsumerHeartbeat, limits: GroupLimits) -> None:
             ErrorCode.unsupported_assignor,
             f"the assignor {event.assignor!r} is not offered here; these are: {known}",
         )
+    if event.topics and sum(map(len, event.topics)) > limits.member_metadata_max_bytes:
+        raise Refused(
+            ErrorCode.invalid_request,
+            f"the names of {len(event.topics)} topics are more than could be logged",
+        )
     if event.regex:
         check_regex(event.regex)
 

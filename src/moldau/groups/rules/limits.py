@@ -14,7 +14,8 @@ class GroupLimits:
     max_size: int = (1 << 31) - 1
     initial_rebalance_delay_ms: int = 0
     member_metadata_max_bytes: int = 1_048_588
-    """More could not be logged: the record of a generation has the metadata of all its members."""
+    """More could not be logged: the record of a generation has the metadata of all its members,
+    that of a member of a consumer group the names it subscribes to."""
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 7 * 24 * 60 * 60 * 1000
     # Of consumer groups

@@ -199,8 +199,8 @@ def test_yaml_says_the_same(tmp_path: Path) -> None:
         ),
         (
             'topic = "copied"',
-            'topic = "copied"\noptions = { exactlyOnce = true }',
-            "sinks.copy.options.exactlyOnce: needs transactions",
+            'topic = "copied"\noptions = { exactlyOnce = "maybe" }',
+            "sinks.copy.options.exactlyOnce: exactlyOnce is true or false, not 'maybe'",
         ),
         (
             'topic = "copied"',

@@ -204,7 +204,7 @@ def test_a_frame_is_written_by_its_columns(
 @pytest.mark.parametrize(
     ("given", "mode", "message"),
     [
-        ({"topic": "t", "exactlyOnce": "true"}, "append", "needs transactions"),
+        ({"topic": "t", "exactlyOnce": "true"}, "append", "is for streams"),
         ({}, "append", "nothing says which topic"),
         ({"topic": "t"}, "overwrite", "cannot be overwritten"),
     ],

@@ -84,7 +84,7 @@ def test_without_a_topic_and_without_a_column_of_topics_there_is_nowhere_to_writ
     ("given", "message"),
     [
         ({"topic": "t"}, "nothing says where the brokers are"),
-        (options("b:1", topic="t", exactlyOnce="true"), "exactlyOnce=true needs transactions"),
+        (options("b:1", topic="t", exactlyonce="true"), "exactlyOnce=true is for streams"),
         (options("b:1", topik="t"), r"topik is not an option of writing .*did you mean topic\?"),
         (options("b:1", path="t"), "save\\(\\) takes no path"),
         (options("b:1", **{"bootstrap.servers": "b:1"}), "is called kafka.bootstrap.servers here"),

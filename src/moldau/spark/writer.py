@@ -1,4 +1,5 @@
 """DataFrames into topics, batch and streaming: at least once, Arrow all the way to the producer.
+Streams also exactly once (`exactly_once`).
 
 A task is over when the broker has confirmed every row of it, so that a batch that Spark commits is
 in the log. The producer is idempotent: what it sends again is not written twice. A task that Spark
@@ -59,7 +60,14 @@ def batch_writer(
             'a topic cannot be overwritten, only added to: use .mode("append"); to empty it first, '
             "delete its records or the topic"
         )
-    return _BatchTopicWriter(*_check(options, schema))
+    read, columns = _check(options, schema)
+    if read.exactly_once:
+        raise ConfigurationError(
+            "exactlyOnce=true is for streams (writeStream): only they have batches that Spark "
+            "numbers, and repeats under the same number; leave it out, and every row is written at "
+            "least once"
+        )
+    return _BatchTopicWriter(read, columns)
 
 
 def stream_writer(
@@ -70,7 +78,8 @@ def stream_writer(
     `overwrite` is how Spark announces the output mode "complete": the whole result is appended
     with every batch, as Spark's own Kafka sink does.
     """
-    return _StreamTopicWriter(*_check(options, schema))
+    read, columns = _check(options, schema)
+    return (_ExactlyOnceWriter if read.exactly_once else _StreamTopicWriter)(read, columns)
 
 
 def _check(options: Mapping[str, str], schema: StructType) -> tuple[WriteOptions, WriteColumns]:
@@ -97,6 +106,26 @@ class _StreamTopicWriter(DataSourceStreamArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return write_rows(iterator, self._options, self._columns)
+
+
+class _ExactlyOnceWriter(_StreamTopicWriter):
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        from moldau.spark.exactly_once import prepare_rows
+
+        columns = self._columns
+        return prepare_rows(
+            iterator, self._options, lambda producer, rows: _send_all(producer, rows, columns)
+        )
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        from moldau.spark.exactly_once import commit_batch
+
+        commit_batch(messages, batchId, self._options)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        from moldau.spark.exactly_once import abort_batch
+
+        abort_batch(messages, batchId, self._options)
 
 
 def write_rows(

@@ -27,6 +27,7 @@ _SPARKS = frozenset(
 nothing there: headers are written when there is a column of them."""
 
 _SERIALIZERS = ("key.serializer", "value.serializer")
+_TRANSACTIONS = ("transactional.id", "transaction.two.phase.commit.enable")
 _YES = ("true", "1", "yes", "on")
 _NO = ("false", "0", "no", "off", "")
 
@@ -41,13 +42,14 @@ class WriteOptions:
     """Options of the producer, named as Kafka names them, sorted."""
     unknown: tuple[str, ...]
     """Options with the prefix of Kafka's that this producer does not have, sorted."""
+    exactly_once: bool = False
 
 
 def read_write_options(given: Mapping[str, str]) -> WriteOptions:
     """Read what `.option(...)` was given, in any case of letters; raises ConfigurationError."""
     options = without_table_properties(given)
     _refuse_unknown(options)
-    _refuse_exactly_once(options.get("exactlyonce", ""))
+    exactly_once = _read_exactly_once(options)
     kafka = {
         name.removeprefix(_PREFIX): value
         for name, value in options.items()
@@ -59,6 +61,12 @@ def read_write_options(given: Mapping[str, str]) -> WriteOptions:
                 f"kafka.{name} cannot be set: keys and values are written as they are; cast the "
                 "columns to STRING or BINARY instead"
             )
+    for name in _TRANSACTIONS:
+        if name in kafka:
+            raise ConfigurationError(
+                f"kafka.{name} cannot be set: a stream with exactlyOnce=true names its "
+                "transactions itself"
+            )
     declared = {one.name for one in ProducerOptions.declarations().values()}
     producer = {name: value for name, value in kafka.items() if name in declared}
     ProducerOptions.read(producer)
@@ -67,6 +75,7 @@ def read_write_options(given: Mapping[str, str]) -> WriteOptions:
         topic=options.get("topic", "").strip() or None,
         producer=tuple(sorted(producer.items())),
         unknown=tuple(sorted(kafka.keys() - declared)),
+        exactly_once=exactly_once,
     )
 
 
@@ -91,14 +100,14 @@ def _require_bootstrap(text: str) -> str:
     return text.strip()
 
 
-def _refuse_exactly_once(text: str) -> None:
+def _read_exactly_once(options: Mapping[str, str]) -> bool:
+    text = options.get("exactlyonce", "")
     word = text.strip().lower()
-    if word in _NO:
-        return
-    if word not in _YES:
+    if word not in (*_YES, *_NO):
         raise ConfigurationError(f"exactlyOnce is true or false, not {text!r}")
-    raise ConfigurationError(
-        "exactlyOnce=true needs transactions, which this version of Moldau does not have; without "
-        "it every row is written at least once: retries of a batch are recognised by the broker, "
-        "and only a task that Spark runs again can write rows twice"
-    )
+    if word in _YES and options.get("asyncprogresstrackingenabled", "").lower() == "true":
+        raise ConfigurationError(
+            "exactlyOnce=true and asyncProgressTrackingEnabled=true exclude each other: a batch "
+            "would begin before the one before it is committed"
+        )
+    return word in _YES

@@ -103,11 +103,6 @@ def _find_option_fault(key: str, value: str) -> str | None:
     own = _OWN_OPTIONS.get(key.lower())
     if own is not None:
         return f"set it with {own} instead"
-    if key.lower() == "exactlyonce" and value.lower() == "true":
-        return (
-            "needs transactions, which this version of Moldau does not have; remove it: a topic is "
-            "written at least once"
-        )
     try:
         unknown = read_write_options({"kafka.bootstrap.servers": "-", key: value}).unknown
     except ConfigurationError as fault:

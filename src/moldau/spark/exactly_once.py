@@ -1,0 +1,315 @@
+"""The streaming sink with exactlyOnce: tasks prepare transactions, the driver decides. A shell.
+
+What a batch's tasks have prepared counts when the decision over the batch is recorded; see
+`rules.batch_decisions` and `docs/spark.md`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+from pyspark.sql.datasource import WriterCommitMessage
+
+from moldau.client.transaction_values import ONGOING, PreparedTransaction, TransactionDescription
+from moldau.errors import (
+    ConfigurationError,
+    InvalidProducerIdMappingError,
+    InvalidTxnStateError,
+    InvariantViolation,
+    ProducerFencedError,
+)
+from moldau.spark.rules.batch_decisions import (
+    Decision,
+    decide,
+    driver_transactional_id,
+    find_undecided,
+    pattern_of_tasks,
+    task_transactional_id,
+)
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from moldau.client.blocking import Admin
+    from moldau.client.blocking_producer import Producer
+    from moldau.client.cluster_client import ClientSettings
+    from moldau.spark.decision_log import DecisionLog
+    from moldau.spark.rules.write_options import WriteOptions
+
+_BATCH_ID = "streaming.sql.batchId"
+_QUERY_ID = "sql.streaming.queryId"
+_DRIVER_TIMEOUT_MS = "30000"
+"""Of the transaction in which a decision is written. It lasts as long as a round trip."""
+
+_ATTEMPTS = 3
+
+SendRows = Callable[["Producer", Iterator["pa.RecordBatch"]], int]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRows(WriterCommitMessage):
+    """What a task tells the driver. None is prepared where there were no rows."""
+
+    query_id: str
+    batch_id: int
+    row_count: int
+    prepared: PreparedTransaction | None
+
+
+# Tasks
+
+_ids: dict[tuple[int, str], list[tuple[str, int]]] = {}
+"""The transactional ids of this process by process and query, each with the batch it was used for.
+No other process ever has one of them."""
+
+
+def prepare_rows(
+    batches: Iterator[pa.RecordBatch], options: WriteOptions, send_rows: SendRows
+) -> PreparedRows:
+    """Write the rows of one task in a transaction, and leave that prepared."""
+    from moldau.spark.worker_memory import freeze_once
+
+    query_id, batch_id = _find_place()
+    first = next((batch for batch in batches if batch.num_rows), None)
+    if first is None:
+        return PreparedRows(query_id, batch_id, 0, None)
+    name = _take_id(query_id, batch_id)
+    with _explaining(), _producer(options, name, two_phases=True) as producer:
+        producer.begin_transaction()  # what fails is aborted when the producer is closed
+        row_count = send_rows(producer, _chain(first, batches))
+        prepared = producer.prepare_transaction()
+    _ids.setdefault((os.getpid(), query_id), []).append((name, batch_id))
+    freeze_once()
+    return PreparedRows(query_id, batch_id, row_count, prepared)
+
+
+def _find_place() -> tuple[str, int]:
+    """The query and the batch that this task works for."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    query_id = context and context.getLocalProperty(_QUERY_ID)
+    batch_id = context and context.getLocalProperty(_BATCH_ID)
+    if not query_id or not batch_id:
+        raise ConfigurationError(
+            "exactlyOnce=true: Spark does not tell the task which query and which batch it is of; "
+            "use writeStream with micro-batches"
+        )
+    return query_id, int(batch_id)
+
+
+def _take_id(query_id: str, batch_id: int) -> str:
+    """An id that is this process's alone, and whose last transaction is over: when a later batch
+    is written, all transactions of the one before have been completed, or lost."""
+    mine = _ids.get((os.getpid(), query_id), [])
+    for place, (name, former) in enumerate(mine):
+        if former < batch_id:
+            del mine[place]
+            return name
+    return task_transactional_id(query_id, uuid4().hex)
+
+
+def _chain(first: pa.RecordBatch, others: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield first
+    yield from others
+
+
+@contextmanager
+def _explaining() -> Iterator[None]:
+    """A broker that cannot do it says what is missing; the option that needs it is named here."""
+    from moldau.errors import TransactionalIdAuthorizationError, UnsupportedByBrokerError
+
+    try:
+        yield
+    except (TransactionalIdAuthorizationError, UnsupportedByBrokerError) as error:
+        raise ConfigurationError(
+            f"exactlyOnce=true needs two-phase commit: {error}; or leave exactlyOnce out, and "
+            "every row is written at least once"
+        ) from error
+
+
+# The driver
+
+_logs: dict[tuple[int, str, str], DecisionLog] = {}
+"""Open logs by process, cluster and query."""
+
+
+def commit_batch(
+    messages: Sequence[WriterCommitMessage | None], batch_id: int, options: WriteOptions
+) -> None:
+    """Decide over a batch, unless it is decided; then complete what was decided."""
+    query_id, offered = _read_messages(messages, batch_id)
+    if query_id is None:
+        return  # without a task there is nothing to decide
+    with _explaining(), _admin(options) as admin:
+        latest = _decide(admin, query_id, batch_id, offered, options)
+        if latest.batch_id == batch_id:
+            _complete(admin, latest.commit, commit=True)
+            _complete(admin, latest.abort, commit=False)
+        _complete(admin, find_undecided(latest, batch_id, offered), commit=False)
+
+
+def _decide(
+    admin: Admin,
+    query_id: str,
+    batch_id: int,
+    offered: Collection[PreparedTransaction],
+    options: WriteOptions,
+) -> Decision:
+    """The latest decision of the query, which is the one over this batch, or a later one.
+
+    Spark may have another process commit every batch. Each of them keeps its log open, and hears
+    that it was fenced only when it writes: then it reads what was decided since.
+    """
+    for _ in range(_ATTEMPTS):
+        log = _open_log(query_id, admin, options)
+        if log.latest is not None and log.latest.batch_id >= batch_id:
+            return log.latest
+        # Asked for before the decision: what a later batch will open cannot be among them.
+        decision = decide(batch_id, offered, _find_open(admin, query_id, offered))
+        try:
+            log.record(decision)
+        except ProducerFencedError:
+            _forget_log(query_id, options)
+        except BaseException:
+            _forget_log(query_id, options)  # nobody knows whether it is recorded
+            raise
+        else:
+            return decision
+    raise ProducerFencedError(
+        "another driver runs the same query, with the same checkpoint: stop one of them"
+    )
+
+
+def abort_batch(
+    messages: Sequence[WriterCommitMessage | None], batch_id: int, options: WriteOptions
+) -> None:
+    """Abort what was prepared, except what a decision commits: Spark aborts a batch also when its
+    commit has failed half-way."""
+    query_id, offered = _read_messages(messages, batch_id)
+    if query_id is None or not offered:
+        return
+    with _admin(options) as admin:
+        _forget_log(query_id, options)  # what it was about to record is recorded, or never will be
+        log = _open_log(query_id, admin, options)
+        _complete(admin, find_undecided(log.latest, batch_id, offered), commit=False)
+
+
+def _read_messages(
+    messages: Sequence[WriterCommitMessage | None], batch_id: int
+) -> tuple[str | None, tuple[PreparedTransaction, ...]]:
+    told = [one for one in messages if isinstance(one, PreparedRows)]
+    queries = {one.query_id for one in told}
+    if len(queries) > 1 or any(one.batch_id != batch_id for one in told):
+        raise InvariantViolation(f"batch {batch_id} has messages of other batches: {told}")
+    offered = tuple(one.prepared for one in told if one.prepared is not None)
+    return (queries.pop() if queries else None), offered
+
+
+def _find_open(
+    admin: Admin, query_id: str, offered: Collection[PreparedTransaction]
+) -> tuple[PreparedTransaction, ...]:
+    """All open transactions of the query's tasks. Those that are offered are asked for by name: an
+    id whose coordinator is just moving may be in nobody's list."""
+    listed = admin.list_transactions(states=[ONGOING], pattern=pattern_of_tasks(query_id))
+    names = {*listed, *(one.transactional_id for one in offered)}
+    found = admin.describe_transactions(tuple(names))
+    return tuple(
+        PreparedTransaction(
+            transactional_id=name,
+            producer_id=one.producer_id,
+            producer_epoch=one.producer_epoch,
+        )
+        for name, one in found.items()
+        if isinstance(one, TransactionDescription) and one.state == ONGOING
+    )
+
+
+def _complete(admin: Admin, transactions: Collection[PreparedTransaction], *, commit: bool) -> None:
+    """Carry out a decision. What is over already was ended by it: nobody else ends them."""
+    if not transactions:
+        return
+    for error in admin.complete_transactions(transactions, commit=commit).values():
+        is_over = isinstance(error, ProducerFencedError | InvalidProducerIdMappingError)
+        if error is None or is_over or (not commit and isinstance(error, InvalidTxnStateError)):
+            continue
+        raise error
+
+
+def _open_log(query_id: str, admin: Admin, options: WriteOptions) -> DecisionLog:
+    from moldau.spark.decision_log import DecisionLog
+
+    key = (os.getpid(), options.bootstrap, query_id)
+    found = _logs.get(key)
+    if found is None:
+        producer = _make_producer(options, driver_transactional_id(query_id), two_phases=False)
+        try:
+            found = DecisionLog(
+                query_id, admin, producer, options.bootstrap, _client_settings(options)
+            )
+        except BaseException:
+            producer.close(0)
+            raise
+        _logs[key] = found
+    return found
+
+
+def _forget_log(query_id: str, options: WriteOptions) -> None:
+    found = _logs.pop((os.getpid(), options.bootstrap, query_id), None)
+    if found is not None:
+        found.close()
+
+
+def close_logs() -> None:
+    """Close what this process keeps; for tests, whose brokers come and go."""
+    for key in tuple(_logs):
+        _logs.pop(key).close()
+
+
+# Clients
+
+
+@contextmanager
+def _producer(options: WriteOptions, name: str, *, two_phases: bool) -> Iterator[Producer]:
+    producer = _make_producer(options, name, two_phases=two_phases)
+    try:
+        yield producer
+    finally:
+        producer.close()
+
+
+def _make_producer(options: WriteOptions, name: str, *, two_phases: bool) -> Producer:
+    from moldau.client.blocking_producer import Producer
+
+    given = {"linger.ms": "20", "client.id": "moldau-spark", **dict(options.producer)}
+    given["transactional.id"] = name
+    if two_phases:
+        given["transaction.two.phase.commit.enable"] = "true"
+    else:
+        given["transaction.timeout.ms"] = _DRIVER_TIMEOUT_MS
+    keywords = {key.replace(".", "_"): value for key, value in given.items()}
+    return Producer(options.bootstrap, **keywords)  # type: ignore[arg-type]  # as in `producers`
+
+
+@contextmanager
+def _admin(options: WriteOptions) -> Iterator[Admin]:
+    from moldau.client.blocking import Admin
+
+    with Admin(options.bootstrap, _client_settings(options)) as admin:
+        yield admin
+
+
+def _client_settings(options: WriteOptions) -> ClientSettings:
+    """From those options of the producer that every client has."""
+    from moldau.client.option_settings import client_settings
+    from moldau.config.client_options import AdminOptions
+
+    known = {one.name for one in AdminOptions.declarations().values()}
+    given = {name.replace(".", "_"): value for name, value in options.producer if name in known}
+    read = AdminOptions.read(given)
+    return client_settings(read, timeout_ms=read.default_api_timeout_ms)

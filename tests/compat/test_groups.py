@@ -17,7 +17,10 @@ from support.rows import numbered_rows
 from support.topics import Topics, fresh_name
 from support.waiting import PATIENCE_SECONDS, eventually
 
-BROKER_SETTINGS = {"group.consumer.heartbeat.interval.ms": "200"}
+BROKER_SETTINGS = {
+    "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.min.heartbeat.interval.ms": "200",
+}
 PARTITIONS = 4
 ALL = frozenset(range(PARTITIONS))
 

@@ -1,4 +1,4 @@
-"""Which thing a config request is about: a topic, this broker, or all brokers.
+"""Which thing a config request is about: a topic, this broker, all brokers, or a group.
 
 Shared by DescribeConfigs, AlterConfigs and IncrementalAlterConfigs.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeAlias
 
 from moldau.broker.services import Services
 from moldau.errors import ErrorCode, InvalidRequestError, KafkaError, UnknownTopicError
@@ -15,6 +15,7 @@ from moldau.model import BrokerId
 
 TOPIC: Final = 2
 BROKER: Final = 4
+GROUP: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +28,15 @@ class BrokerResource:
     broker_id: BrokerId | None  # None: the default of all brokers
 
 
-def require_resource(
-    resource_type: int, resource_name: str, services: Services
-) -> TopicResource | BrokerResource:
+@dataclass(frozen=True, slots=True)
+class GroupResource:
+    group_id: str  # of a group that need not exist
+
+
+AnyResource: TypeAlias = TopicResource | BrokerResource | GroupResource
+
+
+def require_resource(resource_type: int, resource_name: str, services: Services) -> AnyResource:
     """Name the resource, or raise what is wrong with it."""
     if resource_type == TOPIC:
         if resource_name not in services.image.topics:
@@ -37,9 +44,13 @@ def require_resource(
         return TopicResource(resource_name)
     if resource_type == BROKER:
         return BrokerResource(_broker_id(resource_name, services))
+    if resource_type == GROUP:
+        if not resource_name:
+            raise InvalidRequestError("name a group: there are no configs of all groups")
+        return GroupResource(resource_name)
     raise InvalidRequestError(
-        f"configs of resource type {resource_type} are not kept here, only those of topics (2) and "
-        "brokers (4)"
+        f"configs of resource type {resource_type} are not kept here, only those of topics (2), "
+        "brokers (4) and groups (32)"
     )
 
 
@@ -55,7 +66,7 @@ class NamedResource(Protocol):
 
 async def alter_resource(
     wanted: NamedResource,
-    alter: Callable[[TopicResource | BrokerResource], Awaitable[object]],
+    alter: Callable[[AnyResource], Awaitable[object]],
     services: Services,
 ) -> dict[str, object]:
     """Change one resource of a request; the answer says how it went."""

@@ -77,6 +77,7 @@ def connect_control_plane(
         defaults=lambda: _topic_defaults(current.options),
         topic_config_rules=_topic_config_rules(current),
         broker_config_rules=_broker_config_rules(current),
+        group_config_rules=_group_config_rules(current),
         choose=ports.random.randrange,
         make_topic_id=make_topic_id,
     )
@@ -135,6 +136,13 @@ def _topic_config_rules(current: CurrentBrokerOptions) -> ConfigRules:
     return ConfigRules(
         check=lambda configs: changes.check_topic_settings(configs, current.options),
         find_list_default=lambda name: changes.find_topic_list(name, current.options),
+    )
+
+
+def _group_config_rules(current: CurrentBrokerOptions) -> ConfigRules:
+    return ConfigRules(
+        check=lambda configs: changes.check_group_settings(configs, current.options),
+        find_list_default=lambda _: None,  # a group has no lists
     )
 
 

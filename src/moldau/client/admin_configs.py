@@ -1,4 +1,4 @@
-"""Requests about settings of topics and brokers. A part of `AsyncAdmin`.
+"""Requests about settings of topics, brokers and groups. A part of `AsyncAdmin`.
 
 A broker's own settings are known to that broker alone, so requests about them go there; everything
 else may be asked of any broker.
@@ -25,7 +25,7 @@ from moldau.client.broker_errors import error_for, find_error
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.connections import BrokerConnection
 from moldau.errors import ConfigurationError, KafkaError
-from moldau.wire.apis import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
+from moldau.wire.apis import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES
 
 if TYPE_CHECKING:
     from kio.schema.describe_configs.v4.response import (
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         DescribeConfigsResult,
     )
     from kio.schema.incremental_alter_configs.v1.response import IncrementalAlterConfigsResponse
+    from kio.schema.list_config_resources.v1.response import ListConfigResourcesResponse
 
 ANY_BROKER = None
 _DESCRIBE_DROPPABLE = frozenset({"include_documentation"})
@@ -51,7 +52,7 @@ class ConfigAdmin(AdminPart):
         names: Collection[str] | None = None,
         with_documentation: bool = False,
     ) -> Described:
-        """The settings of topics and brokers, or of those the named ones."""
+        """The settings of topics, brokers and groups, or of those the named ones."""
         described: dict[ConfigResource, tuple[ConfigEntry, ...] | KafkaError] = {}
         for broker_id, group in _by_broker(resources).items():
             values = {
@@ -92,6 +93,22 @@ class ConfigAdmin(AdminPart):
                 resource = ConfigResource(ResourceType(row.resource_type), row.resource_name)
                 altered[resource] = find_error(row.error_code, row.error_message, str(resource))
         return altered
+
+    async def list_config_resources(
+        self, types: Collection[ResourceType] = ()
+    ) -> tuple[ConfigResource, ...]:
+        """What has settings, of these types or of all: topics, brokers, and the groups for which
+        something is set."""
+        connection = await _connect(self._client, ANY_BROKER)
+        values = {"resource_types": [one.value for one in types]}
+        answer = await connection.call(LIST_CONFIG_RESOURCES, values)
+        listed = cast("ListConfigResourcesResponse", answer)
+        if listed.error_code is not ErrorCode.none:
+            raise error_for(listed.error_code, None, "the list of config resources")
+        return tuple(
+            ConfigResource(ResourceType(row.resource_type), row.resource_name)
+            for row in listed.config_resources
+        )
 
 
 def _read_result(

@@ -61,13 +61,21 @@ class ClusterDescription:
 class ResourceType(IntEnum):
     """What can have settings; the numbers of the protocol."""
 
+    UNKNOWN = 0
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+    @classmethod
+    def _missing_(cls, value: object) -> ResourceType:
+        return cls.UNKNOWN  # a newer broker may have thought of others
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class ConfigResource:
-    """A topic, or a broker by its id; a broker with an empty name is the default of all."""
+    """A topic, a group, or a broker by its id; a broker without a name is the default of all."""
 
     type: ResourceType
     name: str
@@ -79,6 +87,10 @@ class ConfigResource:
     @classmethod
     def broker(cls, broker_id: int) -> ConfigResource:
         return cls(ResourceType.BROKER, str(broker_id))
+
+    @classmethod
+    def group(cls, group_id: str) -> ConfigResource:
+        return cls(ResourceType.GROUP, group_id)
 
     def __str__(self) -> str:
         if self.type is ResourceType.BROKER and not self.name:

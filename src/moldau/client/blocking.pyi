@@ -18,6 +18,7 @@ from moldau.client.admin_values import (
     LogDirDescription,
     NewTopic,
     Reassignment,
+    ResourceType,
 )
 from moldau.client.blocking_face import BlockingFace
 from moldau.client.cluster_client import ClientSettings
@@ -91,7 +92,7 @@ class Admin(BlockingFace):
         names: Collection[str] | None = None,
         with_documentation: bool = False,
     ) -> Described:
-        """The settings of topics and brokers, or of those the named ones."""
+        """The settings of topics, brokers and groups, or of those the named ones."""
 
     def alter_configs(
         self,
@@ -100,6 +101,13 @@ class Admin(BlockingFace):
         validate_only: bool = False,
     ) -> Mapping[ConfigResource, KafkaError | None]:
         """Change single settings; what is not named stays."""
+
+    def list_config_resources(
+        self, types: Collection[ResourceType] = ()
+    ) -> tuple[ConfigResource, ...]:
+        """What has settings, of these types or of all: topics, brokers, and the groups for which
+        something is set.
+        """
 
     def list_offsets(
         self,

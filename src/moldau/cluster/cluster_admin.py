@@ -76,6 +76,7 @@ class ClusterAdmin:
         defaults: Callable[[], TopicDefaults],
         topic_config_rules: ConfigRules,
         broker_config_rules: BrokerConfigRules,
+        group_config_rules: ConfigRules,
         deletion: TopicDeletion | None = None,
         choose: Callable[[int], int] = random.randrange,
         make_topic_id: Callable[[], TopicId] = new_topic_id,
@@ -86,7 +87,7 @@ class ClusterAdmin:
         self._defaults = defaults  # asked each time: they may change while the broker runs
         self._topic_config_rules = topic_config_rules
         self._configs = ConfigWriter(
-            coordination, publisher, topic_config_rules, broker_config_rules
+            coordination, publisher, topic_config_rules, broker_config_rules, group_config_rules
         )
         self._deletion = deletion or TopicDeletion(coordination, publisher)
         self._states = StateWriter(coordination, publisher)
@@ -159,6 +160,24 @@ class ClusterAdmin:
         with kafka_errors():
             return await self._retrying(
                 None, lambda: self._configs.replace_broker(broker_id, configs, validate_only)
+            )
+
+    async def alter_group_configs(
+        self, group_id: str, changes: Sequence[ConfigChange], *, validate_only: bool = False
+    ) -> Mapping[str, str]:
+        """Change some configs of a group, which need not exist."""
+        with kafka_errors():
+            return await self._retrying(
+                None, lambda: self._configs.alter_group(group_id, changes, validate_only)
+            )
+
+    async def replace_group_configs(
+        self, group_id: str, configs: Mapping[str, str], *, validate_only: bool = False
+    ) -> Mapping[str, str]:
+        """Set these configs of a group and no others."""
+        with kafka_errors():
+            return await self._retrying(
+                None, lambda: self._configs.replace_group(group_id, configs, validate_only)
             )
 
     async def _plan_topic_anew(self, spec: TopicSpec, term: Term) -> TopicState:

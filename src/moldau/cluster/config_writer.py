@@ -1,4 +1,4 @@
-"""Writes the dynamic configs of topics and brokers, and announces them. A shell.
+"""Writes the dynamic configs of topics, brokers and groups, and announces them. A shell.
 
 Any broker may change a config, so every write names the version that it is based on; who was
 overtaken by another broker gets `BadVersionError` and is called again by `ClusterAdmin`. Writers of
@@ -58,11 +58,13 @@ class ConfigWriter:
         publisher: MetadataPublisher,
         topic_rules: ConfigRules,
         broker_rules: BrokerConfigRules,
+        group_rules: ConfigRules,
     ) -> None:
         self._coordination = coordination
         self._publisher = publisher
         self._topic_rules = topic_rules
         self._broker_rules = broker_rules
+        self._group_rules = group_rules
         self._writing = asyncio.Lock()
 
     async def alter_topic(
@@ -89,6 +91,18 @@ class ConfigWriter:
         self, broker_id: BrokerId | None, configs: Mapping[str, str], validate_only: bool
     ) -> Mapping[str, str]:
         return await self._write_broker(broker_id, lambda _: configs, validate_only)
+
+    async def alter_group(
+        self, group_id: str, changes: Sequence[ConfigChange], validate_only: bool
+    ) -> Mapping[str, str]:
+        return await self._write_group(
+            group_id, _altering(changes, self._group_rules), validate_only
+        )
+
+    async def replace_group(
+        self, group_id: str, configs: Mapping[str, str], validate_only: bool
+    ) -> Mapping[str, str]:
+        return await self._write_group(group_id, lambda _: configs, validate_only)
 
     async def _write_topic(
         self, name: str, change: ChangeConfigs, validate_only: bool
@@ -123,6 +137,20 @@ class ConfigWriter:
                 self._publisher.apply_broker_configs(broker_id, configs)
                 for unknown in find_unknown(configs):
                     _log.warning("set for %s: %s", _whose(broker_id), unknown)
+            return configs
+
+    async def _write_group(
+        self, group_id: str, change: ChangeConfigs, validate_only: bool
+    ) -> Mapping[str, str]:
+        async with self._writing:
+            path = layout.group_config_path(group_id)
+            known = self._publisher.image.group_config(group_id)
+            operations, configs = await self._plan(path, known, change, self._group_rules.check)
+            if operations and not validate_only:
+                name = layout.encode_group_name(group_id)
+                announced = _announcement(ConfigEntity("groups", name))
+                await self._coordination.transact((*operations, announced))
+                self._publisher.apply_group_configs(group_id, configs)
             return configs
 
     async def _plan(

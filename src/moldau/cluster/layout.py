@@ -7,7 +7,7 @@
     /brokers/topics/T                         topic id and replicas of each partition
     /brokers/topics/T/partitions/P/state      leader, leader epoch, in-sync replicas; and where
                                               there are any, eligible and last known leaders
-    /config/topics|brokers|clients|users/…    what was set dynamically
+    /config/topics|brokers|groups|…/…         what was set dynamically
     /config/changes/config_change_…           tells brokers which of them changed
     /isr_change_notification/isr_change_…     tells brokers which partitions changed
     /log_dir_event_notification/…             a broker lost a log directory
@@ -27,6 +27,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
+from urllib.parse import quote, unquote
 
 from moldau.cluster.node_fields import NodeFields, is_integer
 from moldau.cluster.rules.metadata_image import NO_TOPIC_ID, BrokerState, Endpoint, PartitionState
@@ -43,6 +44,7 @@ BROKER_SEQUENCE = "/brokers/seqid"
 TOPICS = "/brokers/topics"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
+GROUP_CONFIGS = "/config/groups"
 CONFIG_CHANGES = "/config/changes"
 CONFIG_CHANGE_PREFIX = "/config/changes/config_change_"
 ISR_CHANGES = "/isr_change_notification"
@@ -63,6 +65,7 @@ PERSISTENT_PATHS = (
     CONFIG_CHANGES,
     TOPIC_CONFIGS,
     BROKER_CONFIGS,
+    GROUP_CONFIGS,
     "/config/clients",
     "/config/users",
     DELETE_TOPICS,
@@ -106,6 +109,23 @@ def topic_config_path(topic: str) -> str:
 
 def broker_config_path(broker_id: BrokerId | None) -> str:
     return f"{BROKER_CONFIGS}/{DEFAULT_BROKER if broker_id is None else broker_id}"
+
+
+def encode_group_name(group_id: str) -> str:
+    """A group id as the name of a node: any text may be one, and `/` and `..` name no node.
+
+    Percent-encoded, as Kafka writes the names of users and clients.
+    """
+    name = quote(group_id, safe="")
+    return name.replace(".", "%2E") if name in (".", "..") else name
+
+
+def decode_group_name(name: str) -> str:
+    return unquote(name)
+
+
+def group_config_path(group_id: str) -> str:
+    return f"{GROUP_CONFIGS}/{encode_group_name(group_id)}"
 
 
 def delete_topic_path(topic: str) -> str:
@@ -326,7 +346,8 @@ def decode_config(path: str, data: bytes) -> dict[str, str]:
 
 
 class ConfigEntity(NamedTuple):
-    """Whose config changed: ("topics", "clicks"), ("brokers", "1"), ("brokers", "<default>")."""
+    """Whose config changed: ("topics", "clicks"), ("brokers", "1"), ("brokers", "<default>"),
+    ("groups", "readers")."""
 
     kind: str
     name: str

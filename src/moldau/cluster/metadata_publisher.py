@@ -159,6 +159,8 @@ class MetadataPublisher:
         ids = {BrokerId(int(name)) for name in configured if name.isdecimal()}
         for broker_id in (None, *sorted(ids | self._image.broker_configs.keys())):
             await self._refresh_broker_config(broker_id)
+        group_ids = await self._reader.read_configured_groups()
+        await self._refresh_group_configs({*group_ids, *self._image.group_configs})
         known = {*self._image.topics, *self._image.deleting, *self._image.unreadable}
         async with self._reading_topics:
             await self._read_until_settled({*names, *known}, is_new_session=is_new_session)
@@ -195,6 +197,10 @@ class MetadataPublisher:
     def apply_broker_configs(self, broker_id: BrokerId | None, configs: Mapping[str, str]) -> None:
         self._overtaken.add(layout.broker_config_path(broker_id))
         self._publish_broker_config(broker_id, configs)
+
+    def apply_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
+        self._overtaken.add(layout.group_config_path(group_id))
+        self._publish_group_configs({group_id: configs})
 
     def apply_broker(self, broker: BrokerState) -> None:
         self._overtaken.add(layout.BROKER_IDS)
@@ -235,6 +241,12 @@ class MetadataPublisher:
     def _publish_broker_config(self, broker_id: BrokerId | None, config: Mapping[str, str]) -> None:
         if config != self._image.broker_config(broker_id):
             self._publish(self._image.with_broker_config(broker_id, config))
+
+    def _publish_group_configs(self, configs: Mapping[str, Mapping[str, str]]) -> None:
+        known = self._image.group_config
+        changed = {one: config for one, config in configs.items() if config != known(one)}
+        if changed:
+            self._publish(self._image.with_group_configs(changed))
 
     def _publish_brokers(self, brokers: Mapping[BrokerId, BrokerState]) -> None:
         if brokers != self._image.brokers:
@@ -355,6 +367,7 @@ class MetadataPublisher:
     async def _refresh_configs(self) -> None:
         topics: set[str] = set()
         brokers: dict[BrokerId | None, None] = {}
+        groups: set[str] = set()
         new = await self._config_changes.read_new()
         self._untold_configs.update(dict.fromkeys(new.found))
         await self._read_what_was_missed(new.is_complete)
@@ -366,9 +379,12 @@ class MetadataPublisher:
                 brokers[None] = None
             elif kind == "brokers" and name.isdecimal():
                 brokers[BrokerId(int(name))] = None
+            elif kind == "groups":
+                groups.add(layout.decode_group_name(name))
         await self.refresh_topics(topics)
         for broker_id in brokers:
             await self._refresh_broker_config(broker_id)
+        await self._refresh_group_configs(groups)
         for change in changes:
             self._untold_configs.pop(change, None)
 
@@ -431,6 +447,17 @@ class MetadataPublisher:
         )
         if config is not UNKNOWN_BROKER_SETTINGS:  # else those that are known stay in force
             self._publish_broker_config(broker_id, config)
+
+    async def _refresh_group_configs(self, group_ids: Collection[str]) -> None:
+        """All in one round; those that were overtaken meanwhile in another."""
+        pending = {layout.group_config_path(group_id): group_id for group_id in sorted(group_ids)}
+        while pending:
+            self._overtaken.difference_update(pending)
+            read = await self._reader.read_group_configs(tuple(pending.values()))
+            pending = {path: one for path, one in pending.items() if path in self._overtaken}
+            for group_id in pending.values():
+                read.pop(group_id, None)
+            self._publish_group_configs(read)
 
     async def _read_settled(self, path: str, read: Callable[[], Awaitable[T]]) -> T:
         """Read until nothing was applied to the path while it was read."""

@@ -65,6 +65,8 @@ class MetadataReader:
             broker_configs=await self._read_broker_configs(),
             default_broker_config=await self.read_broker_config(None),
         )
+        group_ids = await self.read_configured_groups()
+        image = image.with_group_configs(await self.read_group_configs(group_ids))
         brokers = await self.read_brokers()
         image = image.with_brokers(brokers).with_topics(
             read.topics, deleting=read.deleting, deleted=deleted
@@ -219,6 +221,27 @@ class MetadataReader:
         ids = [BrokerId(int(name)) for name in names if name.isdecimal()]
         configs = {broker_id: await self.read_broker_config(broker_id) for broker_id in ids}
         return {broker_id: config for broker_id, config in configs.items() if config}
+
+    async def read_configured_groups(self) -> list[str]:
+        names = await self._coordination.children(layout.GROUP_CONFIGS)
+        return [layout.decode_group_name(name) for name in names]
+
+    async def read_group_configs(self, group_ids: Sequence[str]) -> dict[str, Mapping[str, str]]:
+        """In one round; groups whose nodes are damaged are left out."""
+        paths = [layout.group_config_path(group_id) for group_id in group_ids]
+        nodes = await self._coordination.get_many(paths) if paths else ()
+        configs: dict[str, Mapping[str, str]] = {}
+        for group_id, path, node in zip(group_ids, paths, nodes, strict=True):
+            try:
+                configs[group_id] = {} if node is None else layout.decode_config(path, node.data)
+            except MalformedNodeError as error:
+                _log.error(
+                    "settings of group %s cannot be read, those known before stay in force. Mend "
+                    "them with `moldau configs alter`: %s",
+                    group_id,
+                    error,
+                )
+        return configs
 
 
 def _is_same(one: Node, other: Node) -> bool:

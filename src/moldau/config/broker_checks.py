@@ -142,6 +142,43 @@ def _check_session_timeouts(options: BrokerOptions) -> Conflict | None:
     )
 
 
+def _check_consumer_groups(options: BrokerOptions) -> Conflict | None:
+    """What a group has by default lies within what a single one may be given."""
+    for unit, value, lowest, highest in (
+        (
+            "session.timeout.ms",
+            options.group_consumer_session_timeout_ms,
+            options.group_consumer_min_session_timeout_ms,
+            options.group_consumer_max_session_timeout_ms,
+        ),
+        (
+            "heartbeat.interval.ms",
+            options.group_consumer_heartbeat_interval_ms,
+            options.group_consumer_min_heartbeat_interval_ms,
+            options.group_consumer_max_heartbeat_interval_ms,
+        ),
+    ):
+        name = f"group.consumer.{unit}"
+        if not lowest <= value <= highest:
+            return Conflict(
+                name=name,
+                message=f"{name}={value} is not within group.consumer.min.{unit}={lowest} and "
+                f"group.consumer.max.{unit}={highest}; change it or the bounds",
+            )
+    session_ms, heartbeat_ms = (
+        options.group_consumer_session_timeout_ms,
+        options.group_consumer_heartbeat_interval_ms,
+    )
+    if heartbeat_ms < session_ms:
+        return None
+    return Conflict(
+        name="group.consumer.heartbeat.interval.ms",
+        message=f"group.consumer.heartbeat.interval.ms={heartbeat_ms} is not smaller than "
+        f"group.consumer.session.timeout.ms={session_ms}, so members would be lost between two "
+        "heartbeats; lower it",
+    )
+
+
 def _check_compaction_lag(options: BrokerOptions) -> Conflict | None:
     lowest, highest = (
         options.log_cleaner_min_compaction_lag_ms,
@@ -187,6 +224,7 @@ _CHECKS: tuple[Callable[[BrokerOptions], Conflict | None], ...] = (
     _check_advertised,
     _check_inter_broker,
     _check_session_timeouts,
+    _check_consumer_groups,
     _check_compaction_lag,
     _check_follower_waits,
 )

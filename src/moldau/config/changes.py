@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.describe import describe_broker, describe_topic
+from moldau.config.group_options import GroupConfigOptions
 from moldau.config.kinds import OptionType, split_list
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import ConfigurationError, InvalidConfigError
@@ -32,6 +33,11 @@ def check_default_broker_settings(settings: Mapping[str, str], broker: BrokerOpt
     for name, value in settings.items():
         BrokerOptions.check(name, value, cluster_wide=True)
     _check_together(broker, broker.layers.dynamic, settings)
+
+
+def check_group_settings(settings: Mapping[str, str], broker: BrokerOptions) -> None:
+    """Raise InvalidConfigError unless a group can have exactly these settings."""
+    GroupConfigOptions.check_all(settings, broker)
 
 
 def find_topic_list(name: str, broker: BrokerOptions) -> str | None:

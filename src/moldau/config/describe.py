@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from moldau.config.broker_options import BrokerOptions
+from moldau.config.group_options import GroupConfigOptions
 from moldau.config.kinds import OptionType, to_text
 from moldau.config.option import AnyOption, Reload
 from moldau.config.resolve import OptionSource, settings_of
@@ -45,9 +46,23 @@ class DescribedOption:
 def describe_topic(overrides: Mapping[str, str], broker: BrokerOptions) -> list[DescribedOption]:
     """Every option of a topic, by name."""
     return [
-        _describe_topic_option(declared, overrides.get(declared.name), broker)
+        _describe_override(
+            declared, overrides.get(declared.name), OptionSource.TOPIC_CONFIG, broker
+        )
         for declared in sorted(TopicOptions.declarations().values(), key=_by_name)
         if not declared.is_internal
+    ]
+
+
+def describe_group_configs(
+    overrides: Mapping[str, str], broker: BrokerOptions
+) -> list[DescribedOption]:
+    """Every option that a group can have of its own, by name."""
+    return [
+        _describe_override(
+            declared, overrides.get(declared.name), OptionSource.GROUP_CONFIG, broker
+        )
+        for declared in sorted(GroupConfigOptions.declarations().values(), key=_by_name)
     ]
 
 
@@ -84,9 +99,10 @@ def _by_name(declared: AnyOption) -> str:
     return declared.name
 
 
-def _describe_topic_option(
-    declared: AnyOption, override: str | None, broker: BrokerOptions
+def _describe_override(
+    declared: AnyOption, override: str | None, source: OptionSource, broker: BrokerOptions
 ) -> DescribedOption:
+    """An option of a topic or a group, which the broker speaks for when it is not set there."""
     chain: tuple[OptionSynonym, ...] = ()
     text = declared.default_text
     if declared.broker_default is not None:
@@ -95,7 +111,7 @@ def _describe_topic_option(
         text = _winning_text(broker_option, chain, broker)
     if override is not None:
         text = declared.kind.tidy(override)
-        link = OptionSynonym(name=declared.name, value=text, source=OptionSource.TOPIC_CONFIG)
+        link = OptionSynonym(name=declared.name, value=text, source=source)
         chain = (link, *chain)
     return _described(declared, text, chain)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from moldau.config.broker_options import THEMES, BrokerOptions
 from moldau.config.client_consumer_options import ConsumerOptions
 from moldau.config.client_options import AdminOptions, ClientOptions, ProducerOptions
+from moldau.config.group_options import GroupConfigOptions
 from moldau.config.kinds import MAX_DOUBLE, MAX_INT, MAX_LONG, OptionType
 from moldau.config.option import (
     DAY_MS,
@@ -37,7 +38,7 @@ Names, types, defaults and ranges are those of Apache Kafka 4; where a default d
 says so. Values are plain numbers and words, without units. A broker reads them, strongest first,
 from
 
-1. the topic's own config,
+1. the topic's own config, or the group's,
 2. the dynamic config of this broker,
 3. the dynamic config of all brokers (these three are set with `moldau configs alter` or with any
    Kafka admin client),
@@ -95,6 +96,7 @@ told meanwhile, as a warning of the logger `moldau.client.outages`, and so is it
 _DECLARED: tuple[type[OptionSet], ...] = (
     BrokerOptions,
     TopicOptions,
+    GroupConfigOptions,
     *(options for _, options in CLIENTS),
 )
 _NAMES = frozenset(name for options in _DECLARED for name in options.declarations())
@@ -104,6 +106,8 @@ def render() -> str:
     """The whole page."""
     topics = TopicOptions.declarations().values()
     sections = [_INTRODUCTION, "## Topics\n", *_entries(topics, {_DYNAMIC: "changes at any time"})]
+    groups = GroupConfigOptions.declarations().values()
+    sections += ["## Groups\n", *_entries(groups, {_DYNAMIC: "changes at any time"})]
     sections.append("## Brokers\n")
     for title, theme in THEMES:
         sections += [f"### {title}\n", *_entries(theme.declarations().values(), {})]

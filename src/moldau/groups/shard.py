@@ -56,7 +56,7 @@ class GroupShard(StateShard[Groups, StoredRecord, CoordinatorRecord]):
         return Groups(self._machine.limits)
 
     def _begin(self) -> None:
-        self._perform(self._machine.begin(), NO_REQUEST)
+        self._perform(self._machine.begin(self._image()), NO_REQUEST)
 
     def close(self) -> None:
         for timer in self._timers.values():

@@ -104,6 +104,7 @@ class Member:
             defaults=lambda: TopicDefaults(partition_count=1, replication_factor=1),
             topic_config_rules=RULES,
             broker_config_rules=lambda broker_id: RULES,
+            group_config_rules=RULES,
             deletion=deletion,
             choose=lambda _: 0,
             make_topic_id=self._next_topic_id,

@@ -32,6 +32,7 @@ from moldau.broker.handlers import (
     init_producer_id,
     join_group,
     leave_group,
+    list_config_resources,
     list_groups,
     list_offsets,
     list_partition_reassignments,
@@ -44,6 +45,8 @@ from moldau.broker.handlers import (
     produce,
     sync_group,
     txn_offset_commit,
+    unregister_broker,
+    update_features,
     write_txn_markers,
 )
 
@@ -89,4 +92,7 @@ HANDLERS: Final[tuple[ModuleType, ...]] = (
     describe_transactions,
     list_transactions,
     describe_topic_partitions,
+    list_config_resources,
+    unregister_broker,
+    update_features,
 )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
-from moldau.broker.config_resources import BrokerResource, TopicResource, alter_resource
+from moldau.broker.config_resources import AnyResource, GroupResource, TopicResource, alter_resource
 from moldau.broker.request_context import RequestContext
 from moldau.errors import InvalidRequestError
 from moldau.wire.apis import ALTER_CONFIGS
@@ -36,10 +36,14 @@ async def _replace(
 ) -> dict[str, object]:
     admin = context.services.admin
 
-    async def replace(resource: TopicResource | BrokerResource) -> None:
+    async def replace(resource: AnyResource) -> None:
         configs = _configs_of(wanted)
         if isinstance(resource, TopicResource):
             await admin.replace_topic_configs(resource.name, configs, validate_only=validate_only)
+        elif isinstance(resource, GroupResource):
+            await admin.replace_group_configs(
+                resource.group_id, configs, validate_only=validate_only
+            )
         else:
             await admin.replace_broker_configs(
                 resource.broker_id, configs, validate_only=validate_only

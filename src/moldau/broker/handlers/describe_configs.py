@@ -1,11 +1,11 @@
 """DescribeConfigs, versions 1 to 4.
 
-Every option of a topic or of this broker: effective value, where it came from, what it would fall
-back to, type and documentation. All of it derives from the declarations in `config`.
+Every option of a topic, of this broker or of a group: effective value, where it came from, what it
+would fall back to, type and documentation. All of it derives from the declarations in `config`.
 
 v2 throttle after the answer; v3 type and documentation; v4 flexible.
 
-Differences from Kafka: broker loggers, client metrics and groups have no configs here.
+Differences from Kafka: broker loggers and client metrics have no configs here.
 """
 
 from __future__ import annotations
@@ -14,7 +14,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
-from moldau.broker.config_resources import BrokerResource, TopicResource, require_resource
+from moldau.broker.config_resources import (
+    AnyResource,
+    GroupResource,
+    TopicResource,
+    require_resource,
+)
 from moldau.broker.request_context import RequestContext
 from moldau.broker.services import Services
 from moldau.broker.slices import Slices, answered_class, encode_array
@@ -22,6 +27,7 @@ from moldau.config.describe import (
     DescribedOption,
     describe_broker,
     describe_broker_defaults,
+    describe_group_configs,
     describe_topic,
 )
 from moldau.errors import ErrorCode, KafkaError
@@ -73,11 +79,12 @@ def _describe(
     }
 
 
-def _options_of(
-    resource: TopicResource | BrokerResource, services: Services
-) -> Sequence[DescribedOption]:
+def _options_of(resource: AnyResource, services: Services) -> Sequence[DescribedOption]:
     if isinstance(resource, TopicResource):
         return describe_topic(services.image.topics[resource.name].configs, services.options)
+    if isinstance(resource, GroupResource):
+        settings = services.image.group_config(resource.group_id)
+        return describe_group_configs(settings, services.options)
     if resource.broker_id is None:
         return describe_broker_defaults(services.image.default_broker_config)
     return describe_broker(services.options)

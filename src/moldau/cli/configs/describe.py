@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moldau.cli.configs.target import Broker, Topic, require_target
+from moldau.cli.configs.target import Broker, Group, Topic, require_target
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 
 if TYPE_CHECKING:
@@ -16,16 +16,17 @@ if TYPE_CHECKING:
 def describe(
     topic: Topic = None,
     broker: Broker = None,
+    group: Group = None,
     show_all: Annotated[bool, typer.Option("--all", help="Show defaults, too.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Show the settings of a topic or broker, and where each comes from."""
+    """Show the settings of a topic, broker or group, and where each comes from."""
     from moldau.cli.output import Column, note, print_document, print_table
     from moldau.cli.session import with_admin
     from moldau.errors import KafkaError
 
-    resource = require_target(topic, broker)
+    resource = require_target(topic, broker, group)
     answer = with_admin(bootstrap, lambda admin: admin.describe_configs([resource]))[resource]
     if isinstance(answer, KafkaError):
         raise answer

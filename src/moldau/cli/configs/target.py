@@ -1,4 +1,4 @@
-"""Which topic or broker the `moldau configs` commands are about."""
+"""Which topic, broker or group the `moldau configs` commands are about."""
 
 from __future__ import annotations
 
@@ -21,16 +21,27 @@ Broker = Annotated[
         show_default=False,
     ),
 ]
+Group = Annotated[
+    str | None,
+    typer.Option(
+        "--group",
+        metavar="ID",
+        help="A consumer group, which need not exist yet.",
+        show_default=False,
+    ),
+]
 
 
-def require_target(topic: str | None, broker: str | None) -> ConfigResource:
-    """Exactly one of the two has to be given."""
+def require_target(topic: str | None, broker: str | None, group: str | None) -> ConfigResource:
+    """Exactly one of them has to be given."""
     from moldau.client.admin_values import ConfigResource, ResourceType
 
-    if (topic is None) == (broker is None):
-        raise typer.BadParameter("name either --topic or --broker", param_hint="--topic")
+    if sum(one is not None for one in (topic, broker, group)) != 1:
+        raise typer.BadParameter("name one of --topic, --broker and --group", param_hint="--topic")
     if topic is not None:
         return ConfigResource.topic(topic)
+    if group is not None:
+        return ConfigResource.group(group)
     if broker == "default":
         return ConfigResource(ResourceType.BROKER, "")
     if broker is None or not broker.isdecimal():

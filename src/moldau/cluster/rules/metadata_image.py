@@ -23,6 +23,7 @@ NO_TOPIC_ID = TopicId(UUID(int=0))
 
 
 NOTHING_DELETED: Mapping[str, TopicId] = MappingProxyType({})
+NOTHING_SET: Mapping[str, str] = MappingProxyType({})
 
 DELETIONS_REMEMBERED = 5000
 """In an image: enough for every log that waits for the image to be applied."""
@@ -150,6 +151,8 @@ class MetadataImage:
     unreadable: frozenset[str] = frozenset()  # topics whose nodes made no sense from the start
     broker_configs: Mapping[BrokerId, Mapping[str, str]] = field(default_factory=dict)
     default_broker_config: Mapping[str, str] = field(default_factory=dict)
+    group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By group id, of those that have set something; the groups need not exist."""
     version: int = 0  # grows by one with each image
 
     def find_partition(self, topic: str, partition: int) -> PartitionState | None:
@@ -161,6 +164,9 @@ class MetadataImage:
         if broker_id is None:
             return self.default_broker_config
         return self.broker_configs.get(broker_id, {})
+
+    def group_config(self, group_id: str) -> Mapping[str, str]:
+        return self.group_configs.get(group_id, NOTHING_SET)
 
     def with_topics(
         self,
@@ -226,6 +232,12 @@ class MetadataImage:
         if not config:
             del configs[broker_id]
         return replace(self, broker_configs=configs, version=self.version + 1)
+
+    def with_group_configs(self, changed: Mapping[str, Mapping[str, str]]) -> MetadataImage:
+        """Replace what is set for some groups."""
+        configs = {**self.group_configs, **changed}
+        configs = {group_id: dict(config) for group_id, config in configs.items() if config}
+        return replace(self, group_configs=configs, version=self.version + 1)
 
 
 def _latest(deleted: Mapping[TopicId, None]) -> Mapping[TopicId, None]:

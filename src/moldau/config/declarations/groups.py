@@ -55,11 +55,39 @@ class GroupOptions(OptionSet, ignored=ignored.GROUPS):
         "With the consumer protocol, how long a silent member is kept.",
         at_least(1),
     )
+    group_consumer_min_session_timeout_ms = option(
+        "group.consumer.min.session.timeout.ms",
+        INT,
+        45_000,
+        "With the consumer protocol, the shortest session time-out that a group may have.",
+        at_least(1),
+    )
+    group_consumer_max_session_timeout_ms = option(
+        "group.consumer.max.session.timeout.ms",
+        INT,
+        60_000,
+        "With the consumer protocol, the longest session time-out that a group may have.",
+        at_least(1),
+    )
     group_consumer_heartbeat_interval_ms = option(
         "group.consumer.heartbeat.interval.ms",
         INT,
         5_000,
         "With the consumer protocol, how often members are told to report.",
+        at_least(1),
+    )
+    group_consumer_min_heartbeat_interval_ms = option(
+        "group.consumer.min.heartbeat.interval.ms",
+        INT,
+        5_000,
+        "With the consumer protocol, the shortest heartbeat interval that a group may have.",
+        at_least(1),
+    )
+    group_consumer_max_heartbeat_interval_ms = option(
+        "group.consumer.max.heartbeat.interval.ms",
+        INT,
+        15_000,
+        "With the consumer protocol, the longest heartbeat interval that a group may have.",
         at_least(1),
     )
     group_consumer_max_size = option(

@@ -135,14 +135,6 @@ REPLICATION: Final = (
 )
 
 GROUPS: Final = (
-    _row("group.consumer.min.session.timeout.ms", INT, 45_000, at_least(1),
-         "With the consumer protocol, the shortest session time-out of a group."),
-    _row("group.consumer.max.session.timeout.ms", INT, 60_000, at_least(1),
-         "With the consumer protocol, the longest session time-out of a group."),
-    _row("group.consumer.min.heartbeat.interval.ms", INT, 5_000, at_least(1),
-         "With the consumer protocol, the shortest heartbeat interval of a group."),
-    _row("group.consumer.max.heartbeat.interval.ms", INT, 15_000, at_least(1),
-         "With the consumer protocol, the longest heartbeat interval of a group."),
     _row("share.coordinator.state.topic.replication.factor", SHORT, 1, at_least(1),
          "The number of replicas of __share_group_state. Kafka's default is 3; Moldau's "
          "is 1.", HIGH),

@@ -185,12 +185,13 @@ class Groups:
             group.end()
             self._groups.pop(group.group_id, None)
 
-    def begin(self) -> Outcome:
+    def begin(self, image: MetadataImage = _NO_TOPICS) -> Outcome:
         """The log has been applied: from now on members have to give signs of life."""
         outcome = Outcome()
         for group in self._groups.values():
             if isinstance(group, ConsumerGroup):
-                consumer_membership.await_signs_of_life(group, self.limits, outcome)
+                limits = self.limits.of_group(image.group_config(group.group_id))
+                consumer_membership.await_signs_of_life(group, limits, outcome)
                 continue
             for member in group.members:
                 group.await_sign_of_life(member, outcome)
@@ -206,7 +207,8 @@ class Groups:
         image: MetadataImage = _NO_TOPICS,
     ) -> Outcome:
         """What an event leads to. A request gets one reply, here or in a later outcome."""
-        turn = GroupTurn(request, now_ms, self.limits, image)
+        limits = self.limits.of_group(image.group_config(event.group_id))
+        turn = GroupTurn(request, now_ms, limits, image)
         group = self._groups.get(event.group_id)
         match event:
             case ConsumerHeartbeat():

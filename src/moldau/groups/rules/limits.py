@@ -1,8 +1,11 @@
-"""The broker's options that bound groups, as values. A rule."""
+"""The options that bound groups, as values: the broker's, and what a group has of its own. Rule."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from moldau.config.group_options import GroupConfigOptions, value_in_group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +28,24 @@ class GroupLimits:
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     """The first one is for groups whose members do not mind."""
     consumer_migration_policy: str = "bidirectional"
+
+    def of_group(self, settings: Mapping[str, str]) -> GroupLimits:
+        """Those of a group that has set something itself; asked with every event."""
+        if not settings:
+            return self
+        return replace(
+            self,
+            consumer_session_timeout_ms=value_in_group(
+                GroupConfigOptions.consumer_session_timeout_ms,
+                settings,
+                self.consumer_session_timeout_ms,
+            ),
+            consumer_heartbeat_interval_ms=value_in_group(
+                GroupConfigOptions.consumer_heartbeat_interval_ms,
+                settings,
+                self.consumer_heartbeat_interval_ms,
+            ),
+        )
 
     @property
     def allows_upgrade(self) -> bool:

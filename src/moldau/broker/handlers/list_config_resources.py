@@ -1,0 +1,67 @@
+"""ListConfigResources, versions 0 and 1: what can be described and altered (KIP-1000, KIP-1142).
+
+Version 0, ListClientMetricsResources once, asks for client metrics only; v1 names the types it asks
+for, none meaning all. Topics and brokers are those that there are, groups those for which something
+is set: others have only what the brokers say.
+
+Differences from Kafka: there are no client metrics and no broker loggers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Final
+
+from moldau.broker.api import serves
+from moldau.broker.config_resources import BROKER, GROUP, TOPIC
+from moldau.broker.request_context import RequestContext
+from moldau.broker.slices import Slices, answered_class, encode_array
+from moldau.cluster.rules.metadata_image import MetadataImage
+from moldau.errors import ErrorCode
+from moldau.wire.apis import LIST_CONFIG_RESOURCES
+
+if TYPE_CHECKING:
+    from kio.schema.list_config_resources.v1 import ListConfigResourcesRequest
+
+API = serves(LIST_CONFIG_RESOURCES, droppable=("resource_type",))
+
+BROKER_LOGGER: Final = 8
+CLIENT_METRICS: Final = 16
+_KNOWN: Final = (
+    frozenset({CLIENT_METRICS}),
+    frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP}),
+)
+"""By version."""
+
+_RESOURCES_AT_ONCE = 500
+
+
+async def handle(request: ListConfigResourcesRequest, context: RequestContext) -> dict[str, object]:
+    known = _KNOWN[context.version]
+    wanted = frozenset(getattr(request, "resource_types", ())) or known
+    if not wanted <= known:
+        return {
+            "throttle_time": 0,
+            "error_code": ErrorCode.unsupported_version,
+            "config_resources": [],
+        }
+    resource_class = answered_class(API, context.version, "config_resources")
+    rows = _list(wanted, context.services.image)
+    slices = Slices(_RESOURCES_AT_ONCE)
+    return {
+        "throttle_time": 0,
+        "error_code": ErrorCode.none,
+        "config_resources": await encode_array(resource_class, rows, API, slices),
+    }
+
+
+def _list(wanted: Collection[int], image: MetadataImage) -> Iterator[dict[str, object]]:
+    names = {
+        TOPIC: sorted(image.topics),
+        BROKER: [str(broker_id) for broker_id in sorted(image.brokers)],
+        GROUP: sorted(image.group_configs),
+    }
+    for resource_type, of_type in names.items():
+        if resource_type in wanted:
+            for name in of_type:
+                yield {"resource_name": name, "resource_type": resource_type}

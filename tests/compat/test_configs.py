@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import kafka.admin
+import kafka.errors
 import pytest
 from aiokafka.admin.config_resource import ConfigResource as AioResource
 from aiokafka.admin.config_resource import ConfigResourceType as AioResourceType
@@ -25,7 +26,7 @@ from support import aiokafka_client, confluent_client, kafka_python_client
 from support.broker_process import BrokerProcess
 from support.requests import full_request
 from support.rows import Row
-from support.topics import Topics
+from support.topics import Topics, fresh_name
 from support.waiting import PATIENCE_SECONDS
 from support.wire_client import WireClient
 
@@ -34,6 +35,7 @@ TWO_DAYS_MS = str(48 * 3_600_000)
 
 TOPIC = ConfigResource.Type.TOPIC
 BROKER = ConfigResource.Type.BROKER
+GROUP = ConfigResource.Type.GROUP
 
 
 @pytest.fixture
@@ -324,6 +326,44 @@ def test_kafka_python_describes_and_changes(bootstrap: str, topic: str) -> None:
 
         wrong = kafka.admin.ConfigResource("TOPIC", topic, {"retention.ms": "x"})
         assert "InvalidConfig" in client.alter_configs([wrong])["topic"][topic]
+
+
+def test_a_group_has_settings_before_it_exists(admin: AdminClient) -> None:
+    name, group = "consumer.session.timeout.ms", fresh_name("group")
+    change(admin, GROUP, group, (name, AlterConfigOpType.SET, "60000"))
+    found = describe(admin, GROUP, group)
+    assert found[name].value == "60000"
+    assert found[name].source == ConfigSource.GROUP_CONFIG.value
+    assert "group.consumer.session.timeout.ms" in found[name].synonyms
+    assert found["consumer.heartbeat.interval.ms"].is_default
+    for key, value in ((name, "1"), (name, "soon"), ("retention.ms", "1")):
+        with pytest.raises(KafkaException) as refused:
+            change(admin, GROUP, group, (key, AlterConfigOpType.SET, value))
+        assert refused.value.args[0].code() == KafkaError.INVALID_CONFIG
+    change(admin, GROUP, group, (name, AlterConfigOpType.DELETE, None))
+    assert describe(admin, GROUP, group)[name].is_default
+
+
+def test_kafka_python_changes_and_lists_groups(bootstrap: str, topics: Topics) -> None:
+    name, group, topic = "consumer.heartbeat.interval.ms", fresh_name("group"), topics.create()
+    with kafka_python_client.admin_client(bootstrap) as client:
+        changed = kafka.admin.ConfigResource("GROUP", group, {name: "7000"})
+        assert client.alter_configs([changed], incremental=True) == {"group": {group: "OK"}}
+        found = client.describe_configs([kafka.admin.ConfigResource("GROUP", group)])
+        assert found["group"][group][name]["value"] == "7000"
+        listed = client.list_config_resources()
+        assert group in listed["group"]
+        assert topic in listed["topic"]
+        assert listed["broker"] == ["1"]
+        assert client.list_config_resources(["CLIENT_METRICS"]) == {}
+
+
+def test_kafka_python_asks_for_features(bootstrap: str) -> None:
+    with kafka_python_client.admin_client(bootstrap) as client:
+        assert client.describe_features()["group.version"]["finalized"] == (1, 1)
+        assert client.update_features({"group.version": 1}) == {"group.version": "OK"}
+        with pytest.raises(kafka.errors.FeatureUpdateFailedError, match="cannot be changed to 0"):
+            client.update_features({"group.version": ("SAFE_DOWNGRADE", 0)})
 
 
 def test_aiokafka_describes_and_changes(bootstrap: str, topic: str) -> None:

@@ -113,6 +113,19 @@ def test_settings_are_set_shown_and_unset(cli: Cli, topic: str) -> None:
     assert len(everything) > 20
 
 
+def test_settings_of_a_group_are_set_shown_and_unset(cli: Cli) -> None:
+    target, name = ("--group", "readers/of all"), "consumer.heartbeat.interval.ms"
+    cli("configs", "alter", *target, "--set", f"{name}=7000")
+    (entry,) = cli.json("configs", "describe", *target)
+    assert (entry["name"], entry["value"], entry["source"]) == (name, "7000", "DYNAMIC_GROUP")
+    cli("configs", "alter", *target, "--set", f"{name}=1", code=1)
+    assert "group.consumer.min.heartbeat.interval.ms" in cli.err
+    cli("configs", "alter", *target, "--unset", name)
+    assert cli.json("configs", "describe", *target) == []
+    cli("configs", "describe", *target, "--topic", "clicks", code=2)
+    assert "--group" in cli.err
+
+
 def test_wrong_settings_are_explained(cli: Cli, topic: str) -> None:
     cli("topics", "create", topic)
     cli("configs", "alter", "--topic", topic, "--set", "retention.ms=soon", code=1)

@@ -158,12 +158,12 @@ def _check_consumer_groups(options: BrokerOptions) -> Conflict | None:
             options.group_consumer_max_heartbeat_interval_ms,
         ),
     ):
-        name = f"group.consumer.{unit}"
+        name, least, most = (f"group.consumer.{word}{unit}" for word in ("", "min.", "max."))
         if not lowest <= value <= highest:
             return Conflict(
-                name=name,
-                message=f"{name}={value} is not within group.consumer.min.{unit}={lowest} and "
-                f"group.consumer.max.{unit}={highest}; change it or the bounds",
+                name=next((one for one in (name, least, most) if _is_set(options, one)), name),
+                message=f"{name}={value} is not within {least}={lowest} and {most}={highest}; "
+                "change it or the bounds",
             )
     session_ms, heartbeat_ms = (
         options.group_consumer_session_timeout_ms,
@@ -171,11 +171,14 @@ def _check_consumer_groups(options: BrokerOptions) -> Conflict | None:
     )
     if heartbeat_ms < session_ms:
         return None
+    heartbeat, session = (
+        "group.consumer.heartbeat.interval.ms",
+        "group.consumer.session.timeout.ms",
+    )
     return Conflict(
-        name="group.consumer.heartbeat.interval.ms",
-        message=f"group.consumer.heartbeat.interval.ms={heartbeat_ms} is not smaller than "
-        f"group.consumer.session.timeout.ms={session_ms}, so members would be lost between two "
-        "heartbeats; lower it",
+        name=heartbeat if _is_set(options, heartbeat) else session,
+        message=f"{heartbeat}={heartbeat_ms} is not smaller than {session}={session_ms}, so "
+        "members would be lost between two heartbeats; lower it",
     )
 
 

@@ -27,6 +27,7 @@ from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.errors import (
     ConfigurationError,
     InvalidConfigError,
+    KafkaError,
     NoAnswerError,
     OffsetOutOfRangeError,
     TopicExistsError,
@@ -38,6 +39,7 @@ T = TypeVar("T")
 
 CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS = 19, 20, 21
 DESCRIBE_CONFIGS, DESCRIBE_LOG_DIRS, CREATE_PARTITIONS, ALTER_CONFIGS = 32, 35, 37, 44
+LIST_CONFIG_RESOURCES = 74
 
 NOT_CONTROLLER, NOT_LEADER = 41, 6
 CLICKS = ConfigResource.topic("clicks")
@@ -248,6 +250,25 @@ def test_settings_are_changed_in_every_version(version: int) -> None:
     (resource,) = stage.brokers[0].asked(ALTER_CONFIGS)[0].resources
     rows = [(row.name, row.config_operation, row.value) for row in resource.configs]
     assert rows == [("retention.ms", 0, "x"), ("cleanup.policy", 1, None)]
+
+
+def test_what_has_settings_is_listed_by_type() -> None:
+    rows = [{"resource_name": "readers", "resource_type": kind} for kind in (32, 77)]
+    code = {"error_code": 0}
+    stage = scripted(
+        LIST_CONFIG_RESOURCES,
+        lambda request: {"throttle_time": 0, "config_resources": rows, **code},
+    )
+    wanted = [ResourceType.GROUP]
+    answer = administer(stage, lambda admin: admin.list_config_resources(wanted))
+    assert answer == (
+        ConfigResource.group("readers"),
+        ConfigResource(ResourceType.UNKNOWN, "readers"),  # a newer broker's
+    )
+    assert stage.brokers[0].asked(LIST_CONFIG_RESOURCES)[0].resource_types == (32,)
+    code["error_code"] = 35
+    with pytest.raises(KafkaError):
+        administer(stage, lambda admin: admin.list_config_resources(wanted))
 
 
 def listed(codes: Mapping[int, int] | None = None) -> Script:

@@ -53,6 +53,20 @@ from moldau.errors import ConfigurationError
             "group.min.session.timeout.ms=9 is larger than group.max.session.timeout.ms=8",
         ),
         (
+            "group.consumer.session.timeout.ms=9",
+            "group.consumer.session.timeout.ms=9 is not within "
+            "group.consumer.min.session.timeout.ms=45000 and "
+            "group.consumer.max.session.timeout.ms=60000; change it or the bounds",
+        ),
+        (
+            "group.consumer.max.heartbeat.interval.ms=4999",
+            "group.consumer.heartbeat.interval.ms=5000 is not within",
+        ),
+        (
+            "group.consumer.min.session.timeout.ms=5000\ngroup.consumer.session.timeout.ms=5000",
+            "group.consumer.heartbeat.interval.ms=5000 is not smaller than",
+        ),
+        (
             "log.cleaner.min.compaction.lag.ms=9\nlog.cleaner.max.compaction.lag.ms=8",
             "log.cleaner.min.compaction.lag.ms=9 is larger than",
         ),

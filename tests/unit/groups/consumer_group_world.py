@@ -126,7 +126,7 @@ class World:
             assert read is not None
             self.groups.apply(read)
         self.timers.clear()
-        for effect in self.groups.begin().effects:
+        for effect in self.groups.begin(self.image).effects:
             assert isinstance(effect, Arm)
             self.timers[effect.timer] = self.now_ms + effect.delay_ms
 

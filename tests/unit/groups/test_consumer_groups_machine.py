@@ -97,6 +97,27 @@ def test_a_silent_member_is_removed_and_a_beating_one_is_not() -> None:
     assert list(world.group.subscriptions) == ["b"]
 
 
+def test_settings_of_the_group_are_in_force_with_the_next_heartbeat_and_after_a_restart() -> None:
+    world = World()
+    plain = world.image
+    assert world.join("a").heartbeat_interval_ms == 5_000
+    settings = {"consumer.session.timeout.ms": "60000", "consumer.heartbeat.interval.ms": "15000"}
+    world.image = plain.with_group_configs({GROUP: settings, "others": {}})
+    assert world.beat("a", 1).heartbeat_interval_ms == 15_000
+    world.wait(59_999)
+    assert "a" in world.group.subscriptions
+    world.restart()
+    world.wait(59_999)
+    assert "a" in world.group.subscriptions
+    world.wait(1)
+    assert "a" not in world.group.subscriptions
+    world.join("b")
+    world.image = plain
+    assert world.beat("b", world.group.epoch).heartbeat_interval_ms == 5_000
+    world.wait(45_000)
+    assert "b" not in world.group.subscriptions
+
+
 def test_an_epoch_that_is_not_the_members_is_fenced_except_the_one_before() -> None:
     world = World()
     world.join("a")

@@ -1,4 +1,4 @@
-"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs: good ones, and those that are refused."""
+"""Configs described, altered and listed: what is answered, and what is refused."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from typing import Any
 import pytest
 
 from broker.handlers.handler_bench import HandlerBench, with_broker
-from moldau.broker.handlers import alter_configs, describe_configs, incremental_alter_configs
+from moldau.broker.handlers import (
+    alter_configs,
+    describe_configs,
+    incremental_alter_configs,
+    list_config_resources,
+)
 from moldau.errors import ErrorCode
 
-TOPIC, BROKER = 2, 4
+TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP = 2, 4, 8, 16, 32
 SET, DELETE, APPEND, SUBTRACT = range(4)
 
 
@@ -55,6 +60,9 @@ def test_a_broker_describes_itself_and_the_defaults_of_all() -> None:
         (TOPIC, "views", ErrorCode.unknown_topic_or_partition),
         (BROKER, "two", ErrorCode.invalid_request),
         (99, "clicks", ErrorCode.invalid_request),
+        (BROKER_LOGGER, "1", ErrorCode.invalid_request),
+        (CLIENT_METRICS, "all", ErrorCode.invalid_request),
+        (GROUP, "", ErrorCode.invalid_request),
     ],
 )
 @pytest.mark.parametrize("handler", [describe_configs, alter_configs, incremental_alter_configs])
@@ -132,5 +140,62 @@ def test_what_is_only_to_be_validated_is_not_set(handler: Any) -> None:
         answer = await bench.call(handler, resources=[wanted], validate_only=True)
         assert answer.responses[0].error_code is ErrorCode.none
         assert not bench.services.image.topics["clicks"].configs
+
+    with_broker(story)
+
+
+def test_a_group_is_described_and_altered_before_it_exists() -> None:
+    async def story(bench: HandlerBench) -> None:
+        session = "consumer.session.timeout.ms"
+
+        async def change(operation: int, value: str | None) -> Any:
+            row = {"name": session, "config_operation": operation, "value": value}
+            wanted = resource(GROUP, "readers", row)
+            answer = await bench.call(
+                incremental_alter_configs, resources=[wanted], validate_only=False
+            )
+            return answer.responses[0]
+
+        assert values_of(await describe(bench, GROUP, "readers"))[session] == "45000"
+        assert (await change(SET, "60000")).error_code is ErrorCode.none
+        (found,) = (await describe(bench, GROUP, "readers", session)).configs
+        assert (found.value, found.config_source) == ("60000", 8)
+        assert [(one.name, one.source) for one in found.synonyms] == [
+            (session, 8),
+            ("group.consumer.session.timeout.ms", 5),
+        ]
+        for operation, value in ((SET, "1"), (SET, "soon"), (APPEND, "50000")):
+            refused = await change(operation, value)
+            assert refused.error_code is ErrorCode.invalid_config
+            assert session in refused.error_message
+        assert bench.services.image.group_config("readers") == {session: "60000"}
+        answer = await bench.call(
+            alter_configs, resources=[resource(GROUP, "readers")], validate_only=False
+        )
+        assert answer.responses[0].error_code is ErrorCode.none
+        assert not bench.services.image.group_configs
+
+    with_broker(story)
+
+
+def test_what_has_configs_is_listed() -> None:
+    async def story(bench: HandlerBench) -> None:
+        await bench.services.admin.replace_group_configs(
+            "readers", {"consumer.heartbeat.interval.ms": "6000"}
+        )
+
+        async def listed(*types: int) -> list[tuple[int, str]]:
+            answer = await bench.call(list_config_resources, resource_types=types)
+            assert answer.error_code is ErrorCode.none
+            return [(row.resource_type, row.resource_name) for row in answer.config_resources]
+
+        every = [(TOPIC, "clicks"), (BROKER, "1"), (GROUP, "readers")]
+        assert await listed() == every
+        assert await listed(GROUP, BROKER) == every[1:]
+        assert await listed(BROKER_LOGGER, CLIENT_METRICS) == []
+        answer = await bench.call(list_config_resources, resource_types=(99,))
+        assert answer.error_code is ErrorCode.unsupported_version
+        answer = await bench.call(list_config_resources, version=0)
+        assert (answer.error_code, answer.config_resources) == (ErrorCode.none, ())
 
     with_broker(story)

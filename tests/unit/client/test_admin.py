@@ -259,6 +259,7 @@ def test_what_has_settings_is_listed_by_type() -> None:
         LIST_CONFIG_RESOURCES,
         lambda request: {"throttle_time": 0, "config_resources": rows, **code},
     )
+    one_version(stage, LIST_CONFIG_RESOURCES, 1)
     wanted = [ResourceType.GROUP]
     answer = administer(stage, lambda admin: admin.list_config_resources(wanted))
     assert answer == (

@@ -252,14 +252,16 @@ def test_settings_are_changed_in_every_version(version: int) -> None:
     assert rows == [("retention.ms", 0, "x"), ("cleanup.policy", 1, None)]
 
 
-def test_what_has_settings_is_listed_by_type() -> None:
+def resources_listed(code: int = 0) -> Stage:
     rows = [{"resource_name": "readers", "resource_type": kind} for kind in (32, 77)]
-    code = {"error_code": 0}
-    stage = scripted(
-        LIST_CONFIG_RESOURCES,
-        lambda request: {"throttle_time": 0, "config_resources": rows, **code},
-    )
+    answer = {"throttle_time": 0, "error_code": code, "config_resources": rows}
+    stage = scripted(LIST_CONFIG_RESOURCES, lambda request: answer)
     one_version(stage, LIST_CONFIG_RESOURCES, 1)
+    return stage
+
+
+def test_what_has_settings_is_listed_by_type() -> None:
+    stage = resources_listed()
     wanted = [ResourceType.GROUP]
     answer = administer(stage, lambda admin: admin.list_config_resources(wanted))
     assert answer == (
@@ -267,9 +269,11 @@ def test_what_has_settings_is_listed_by_type() -> None:
         ConfigResource(ResourceType.UNKNOWN, "readers"),  # a newer broker's
     )
     assert stage.brokers[0].asked(LIST_CONFIG_RESOURCES)[0].resource_types == (32,)
-    code["error_code"] = 35
+
+
+def test_a_list_of_what_has_settings_that_is_refused_is_an_error() -> None:
     with pytest.raises(KafkaError):
-        administer(stage, lambda admin: admin.list_config_resources(wanted))
+        administer(resources_listed(35), lambda admin: admin.list_config_resources())
 
 
 def listed(codes: Mapping[int, int] | None = None) -> Script:

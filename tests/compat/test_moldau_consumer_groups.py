@@ -18,7 +18,10 @@ from support.rows import numbered_rows
 from support.topics import Topics, fresh_name
 from support.waiting import PATIENCE_SECONDS, eventually
 
-BROKER_SETTINGS = {"group.consumer.heartbeat.interval.ms": "200"}
+BROKER_SETTINGS = {
+    "group.consumer.heartbeat.interval.ms": "200",
+    "group.consumer.min.heartbeat.interval.ms": "200",
+}
 
 CLASSIC: dict[str, Any] = {"heartbeat_interval_ms": 200}
 CONSUMER: dict[str, Any] = {"group_protocol": "consumer"}

@@ -187,7 +187,9 @@ def test_a_rebalance_waits_until_the_program_has_dealt_with_its_records(
     "options", [SHORT_SESSION, BY_CONSUMER_PROTOCOL], ids=["classic", "consumer"]
 )
 def test_a_member_that_dies_is_replaced_when_its_session_is_over(options: dict[str, Any]) -> None:
-    stage = ConsumerStage(group_consumer_session_timeout_ms="10000")
+    stage = ConsumerStage(
+        group_consumer_session_timeout_ms="10000", group_consumer_min_session_timeout_ms="10000"
+    )
 
     async def story() -> None:
         await stage.create_topic("t", 2)

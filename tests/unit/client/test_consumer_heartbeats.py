@@ -140,7 +140,9 @@ def test_a_short_interruption_costs_a_member_nothing() -> None:
 
 
 def test_a_member_that_the_group_gave_up_on_starts_over() -> None:
-    stage = stage_of_consumer_protocol(group_consumer_session_timeout_ms="10000")
+    stage = stage_of_consumer_protocol(
+        group_consumer_session_timeout_ms="10000", group_consumer_min_session_timeout_ms="10000"
+    )
 
     async def story() -> None:
         await stage.create_topic("t", 2)
@@ -161,7 +163,9 @@ def test_a_member_that_the_group_gave_up_on_starts_over() -> None:
 
 
 def test_a_commit_of_who_lost_its_place_is_refused_while_others_read_on() -> None:
-    stage = stage_of_consumer_protocol(group_consumer_session_timeout_ms="10000")
+    stage = stage_of_consumer_protocol(
+        group_consumer_session_timeout_ms="10000", group_consumer_min_session_timeout_ms="10000"
+    )
 
     async def story() -> None:
         await stage.create_topic("t")

@@ -27,7 +27,9 @@ either_protocol = pytest.mark.parametrize("options", MEMBERS, ids=["eager", "coo
 
 def stage_with_short_sessions() -> ConsumerStage:
     """By the consumer protocol the broker says how long sessions are."""
-    return ConsumerStage(group_consumer_session_timeout_ms="10000")
+    return ConsumerStage(
+        group_consumer_session_timeout_ms="10000", group_consumer_min_session_timeout_ms="10000"
+    )
 
 
 @either_protocol

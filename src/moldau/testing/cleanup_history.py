@@ -21,6 +21,7 @@ from moldau.errors import MoldauError
 from moldau.model import TopicPartition
 from moldau.records.batch_header import read_header
 from moldau.records.batch_reader import records_of
+from moldau.records.control_records import ControlType, find_control_type
 from moldau.testing.cluster_history import ClusterHistory, StoredBatch
 
 
@@ -156,22 +157,29 @@ class CleanupHistory:
 
 
 def read_records(batches: Sequence[StoredBatch]) -> list[KeyedRecord]:
-    """The records with keys, in order; control records and what is no record are left out."""
-    found: list[KeyedRecord] = []
+    """The records with keys, in order; control records, what is no record, and records of aborted
+    transactions are left out: compaction drops the last at once, on each replica in its time."""
+    found: dict[int, KeyedRecord] = {}
+    undecided: dict[int, list[int]] = {}  # offsets by producer id
     for batch in batches:
         header = read_header(batch.content)
-        if header.is_control:
-            continue
         try:
             for record in records_of(batch.content, header):
-                if record.key is not None:
+                if header.is_control:
+                    offsets = undecided.pop(header.producer_id, ())
+                    if find_control_type(record.key) is ControlType.ABORT:
+                        for offset in offsets:
+                            found.pop(offset, None)
+                elif record.key is not None:
                     value = None if record.value is None else bytes(record.value)
-                    found.append(
-                        KeyedRecord(record.offset, batch.leader_epoch, bytes(record.key), value)
+                    found[record.offset] = KeyedRecord(
+                        record.offset, batch.leader_epoch, bytes(record.key), value
                     )
+                    if header.is_transactional:
+                        undecided.setdefault(header.producer_id, []).append(record.offset)
         except MoldauError:
             continue
-    return found
+    return list(found.values())
 
 
 def one_by_one(batches: Sequence[StoredBatch]) -> list[StoredBatch]:

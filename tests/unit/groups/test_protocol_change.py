@@ -104,6 +104,10 @@ class Classic:
         return "cooperative-sticky" if self.cooperative else "range"
 
     def join(self) -> None:
+        self.ask_to_join()
+        self.look()
+
+    def ask_to_join(self) -> None:
         if not self.cooperative:
             self.owned = frozenset()
         owned = tuple(TopicPartition("clicks", one) for one in sorted(self.owned))
@@ -124,7 +128,6 @@ class Classic:
                 can_skip_assignment=True,
             )
         )
-        self.look()
 
     def look(self) -> None:
         """Take the answers that have come."""
@@ -272,6 +275,21 @@ def test_a_member_of_the_new_protocol_joins_a_classic_group_which_goes_on() -> N
         shares = [member.owned for member in (*old, new)]
         assert sorted(map(len, shares)) == [1, 1, 2]
         assert frozenset().union(*shares) == ALL
+
+
+def test_a_cooperative_member_in_a_rebalance_keeps_what_it_reads_while_the_group_changes() -> None:
+    world = MixedWorld()
+    first, second = (Classic(world, name, cooperative=True) for name in ("a", "b"))
+    settle(world, first)
+    assert first.owned == ALL
+    first.ask_to_join()  # it goes on reading, and has not asked for its assignment yet
+    second.join()
+    group = world.groups.find(GROUP)
+    assert isinstance(group, Group)
+    assert group.state is ClassicGroupState.PREPARING_REBALANCE
+    assert [one.assignment for one in group.members] == [b"", b""]
+    assert world.join("new").assigned == {}
+    assert world.group.assignment_of(first.member_id).assigned == {CLICKS: first.owned}
 
 
 def test_the_group_is_classic_again_when_the_last_member_of_the_new_protocol_has_gone() -> None:

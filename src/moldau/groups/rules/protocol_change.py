@@ -124,7 +124,7 @@ def _upgrade_records(group: Group, image: MetadataImage) -> list[ConsumerGroupRe
     taken: set[TopicPartition] = set()
     for member in group.members:
         member_id = member.member_id
-        own = [one for one in decode_assignment(member.assignment).partitions if one not in taken]
+        own = [one for one in _partitions_of(member) if one not in taken]
         taken.update(own)  # a leader of their own may have given some out twice
         assigned = partitions_by_id(own, image)
         wanted.append(MemberSubscriptionRecord(group_id, member_id, _subscription_of(member)))
@@ -138,6 +138,13 @@ def _upgrade_records(group: Group, image: MetadataImage) -> list[ConsumerGroupRe
         TargetEpochRecord(group_id, epoch),
         *held,
     ]
+
+
+def _partitions_of(member: Member) -> Iterable[TopicPartition]:
+    """What it was assigned last, and what it owned as it joined again: a cooperative member goes on
+    reading while a rebalance runs, also when that has taken its assignment back (CGR-1)."""
+    said = decode_subscription(member.protocols[0].metadata)
+    return (*decode_assignment(member.assignment).partitions, *said.owned_partitions)
 
 
 def _subscription_of(member: Member) -> ConsumerSubscription:

@@ -150,13 +150,16 @@ class TransactionVerifier:
 
     async def _run(self, lane: _Lane) -> None:
         """Send what waits, until nothing does."""
+        some: list[_Waiting] = []
         try:
             while lane.waiting:
                 some = _take_distinct(lane.waiting)
                 await self._send(lane, some)
         finally:
             lane.is_busy = False
-            for one in lane.waiting:  # only when this ends before its time
+            # Only when this ends before its time: a request that is never answered would hold up
+            # the end of the broker for ever.
+            for one in (*some, *lane.waiting):
                 one.answer.cancel()
             lane.waiting.clear()
 

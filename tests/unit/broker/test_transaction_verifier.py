@@ -193,3 +193,19 @@ def test_a_broker_that_does_not_answer_holds_up_nobody_for_ever() -> None:
         assert await stage.verifier.ask(a_question()) == {CLICKS: ErrorCode.none}
 
     run(story)
+
+
+def test_nobody_waits_for_a_question_that_ends_with_its_broker() -> None:
+    """Neither the one that is under way nor the one behind it."""
+
+    async def story() -> None:
+        stage = Stage(THERE)
+        stage.other.gate.clear()
+        asked = [asyncio.ensure_future(stage.verifier.ask(a_question())) for _ in range(2)]
+        while not stage.other.requests:
+            await asyncio.sleep(0)
+        stage.tasks[0].cancel()
+        await asyncio.wait(asked, timeout=5)
+        assert all(one.cancelled() for one in asked)
+
+    run(story)

@@ -128,8 +128,11 @@ def test_bootstrap_may_come_from_the_environment(
     [
         (["topics", "create", "x", "--config", "nonsense"], "key=value"),
         (["topics", "create", "x", "--partitions", "0"], "--partitions"),
-        (["configs", "describe"], "either --topic or --broker"),
-        (["configs", "describe", "--topic", "x", "--broker", "1"], "either --topic or --broker"),
+        (["configs", "describe"], "one of --topic, --broker and --group"),
+        (
+            ["configs", "describe", "--topic", "x", "--broker", "1"],
+            "one of --topic, --broker and --group",
+        ),
         (["configs", "describe", "--broker", "one"], "'one' is not a number"),
         (["configs", "alter", "--topic", "x"], "--set or --unset"),
         (["groups", "list", "--state", "asleep"], "'asleep' is none of Empty"),

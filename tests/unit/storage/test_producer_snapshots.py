@@ -28,7 +28,7 @@ def entries(draw):
     batches = draw(
         st.lists(
             st.builds(RememberedBatch, int32s, int64s, int32s, st.just(timestamp_ms)),
-            max_size=1,
+            max_size=5,
         )
     )
     return ProducerEntry(
@@ -41,7 +41,7 @@ def entries(draw):
     )
 
 
-@given(st.lists(entries(), max_size=5))
+@given(st.lists(entries(), max_size=5, unique_by=lambda entry: entry.producer_id))
 def test_what_is_written_is_read_back(written):
     assert decode_snapshot(encode_snapshot(written)) == written
 
@@ -53,11 +53,20 @@ def test_the_bytes_are_kafkas():
     assert encode_snapshot([entry]) == struct.pack(">hI", 1, crc32c(body)) + body
 
 
-def test_only_the_last_batch_is_kept():
+def test_every_remembered_batch_is_kept_and_the_last_one_is_what_kafka_reads():
     batches = tuple(RememberedBatch(i, 10 + i, 0, 1000 + i) for i in range(5))
     entry = ProducerEntry(1, 0, batches, 1004)
+    data = encode_snapshot([entry])
 
-    assert decode_snapshot(encode_snapshot([entry])) == [entry._replace(batches=batches[-1:])]
+    assert decode_snapshot(data) == [entry]
+    last = struct.pack(">qhiqiqiq", 1, 0, 4, 14, 0, 1004, -1, -1)
+    assert data.endswith(last), "of several rows of a producer Kafka keeps the last"
+
+
+def test_a_file_of_kafkas_has_the_last_batch_alone():
+    body = struct.pack(">i", 1) + struct.pack(">qhiqiqiq", 1, 2, 3, 40, 5, 6000, 7, -1)
+    entry = ProducerEntry(1, 2, (RememberedBatch(3, 40, 5, 6000),), 6000, 7)
+    assert decode_snapshot(struct.pack(">hI", 1, crc32c(body)) + body) == [entry]
 
 
 @given(st.data())

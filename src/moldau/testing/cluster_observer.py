@@ -46,6 +46,7 @@ class ClusterObserver:
         history: ClusterHistory,
         log: EventLog,
         find_log_end: Callable[[int, TopicPartition], int],
+        is_running: Callable[[int], bool],
     ) -> None:
         """`find_log_end` looks into the log of a broker, whether it runs or not."""
         self.states: dict[TopicPartition, ObservedState] = {}
@@ -62,6 +63,7 @@ class ClusterObserver:
         self._history = history
         self._log = log
         self._find_log_end = find_log_end
+        self._is_running = is_running
         self._now = history.now
         self._sizes: dict[TopicPartition, list[tuple[float, int]]] = {}  # of in-sync sets, by time
         history.on_promise = self.check_in_sync
@@ -176,7 +178,8 @@ class ClusterObserver:
             self.registered.discard(broker_id)
             return
         self.registered.add(broker_id)
-        if broker_id in self._lost:
+        # What registers while the machine is off was on its way before the loss.
+        if broker_id in self._lost and self._is_running(broker_id):
             self._lost.discard(broker_id)
             for partition, state in self.states.items():
                 has_all = broker_id in (*state.in_sync, *state.eligible)

@@ -190,7 +190,12 @@ class SimulatedCluster:
         count = random.choice((3, 3, 3, 4, 5))
         self.broker_ids = tuple(range(1, (brokers or count) + 1))
         self.history = ClusterHistory(self.world.loop.time)
-        self.observer = ClusterObserver(self.history, self.world.log, self._find_log_end)
+        self.observer = ClusterObserver(
+            self.history,
+            self.world.log,
+            self._find_log_end,
+            lambda broker_id: self.machines[broker_id].is_running,
+        )
         self._images = ClusterImages(self.history)
         self._watermarks = ClusterWatermarks(self.history)
         self.history.on_promise = self._look_at

@@ -36,6 +36,8 @@ class TaskSupervisor:
 
     async def close(self) -> None:
         """Cancel every task and wait until all have ended."""
+        if not self._tasks:
+            return
         await asyncio.sleep(0)  # one that has never begun could not clean up after itself
         tasks = tuple(self._tasks)
         for task in tasks:

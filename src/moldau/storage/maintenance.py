@@ -59,6 +59,7 @@ class Maintenance:
 
     async def run(self) -> None:
         """Until cancelled."""
+        is_discarded = False  # with its loop, on which nothing can be waited for any more
         try:
             await asyncio.gather(
                 *(self._serve_logs(directory, work) for directory, work in self._work.items()),
@@ -68,10 +69,14 @@ class Maintenance:
                 self._repeat(self._checkpoints.write_high_watermarks, _high_watermark_interval_ms),
                 self._repeat(self.expire_producers, _expiry_interval_ms),
             )
+        except GeneratorExit:
+            is_discarded = True
+            raise
         finally:
             for timer in self._timers:  # what is left over is removed by the next start
                 timer.cancel()
-            await self._tasks.close()
+            if not is_discarded:
+                await self._tasks.close()
 
     async def _repeat(
         self,

@@ -22,7 +22,7 @@ BENCHMARKS = sorted(
 
 def bench(*arguments: str, folder: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "bench", "--tiny", "--data-dir", str(folder), *arguments],
+        [sys.executable, "-m", "bench", "--quick", "--data-dir", str(folder), *arguments],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -31,7 +31,7 @@ def bench(*arguments: str, folder: Path) -> subprocess.Popen[str]:
 
 
 def test_every_benchmark_is_found() -> None:
-    with bench("--help", folder=ROOT) as process:
+    with bench("--list", folder=ROOT) as process:
         shown, _ = process.communicate()
     assert BENCHMARKS
     assert all(name in shown for name in BENCHMARKS)
@@ -55,11 +55,25 @@ def test_a_benchmark_runs_and_keeps_its_numbers(name: str, tmp_path: Path) -> No
     assert list(data.iterdir()) == []
 
 
+def test_a_row_is_measured_beside_others(tmp_path: Path) -> None:
+    data, numbers = tmp_path / "data", tmp_path / "numbers.json"
+    data.mkdir()
+    row = "requests/one-at-a-time"
+    with bench(row, "--against", "plain", "--json", str(numbers), folder=data) as process:
+        shown, errors = process.communicate()
+    assert process.returncode == 0, errors
+    (found,) = json.loads(numbers.read_text())["rows"]
+    assert found["row"] == row, found
+    assert "produce 100 B, one at a time" in shown
+    assert list(data.iterdir()) == []
+
+
 @pytest.mark.usefixtures("ctrl_c")
 def test_an_interrupted_benchmark_ends_its_broker_and_removes_its_data(tmp_path: Path) -> None:
-    with bench("latency", folder=tmp_path) as process:
+    with bench("latency", "--against", "plain", folder=tmp_path) as process:
         eventually(
-            lambda: any(tmp_path.glob("moldau-bench-*/meta.properties")), "a broker that started"
+            lambda: any(tmp_path.glob("moldau-bench-*/*/*/meta.properties")),
+            "a broker that started",
         )
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=PATIENCE_SECONDS)

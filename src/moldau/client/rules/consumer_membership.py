@@ -300,7 +300,7 @@ class ConsumerMembership:
         before = None if is_joining else self._told
         told = _Told(
             self._topics.names if before is None or self._topics.is_resolved else before.topics,
-            frozenset((self._ids[one], one.partition) for one in self._table.partitions),
+            frozenset() if is_joining else self._owned(),
         )
         settings = self._settings
         self._beat, self._told, self._is_beat_wanted = _Beat.SENT, told, False
@@ -317,6 +317,14 @@ class ConsumerMembership:
                 topics=None if before and before.topics == told.topics else told.topics,
                 owned=None if before and before.owned == told.owned else told.owned,
             )
+        )
+
+    def _owned(self) -> frozenset[tuple[UUID, int]]:
+        """What it has, and what it is about to take: a member that did not name these would say
+        that it has given them up, and take them all the same if the answer to that were lost."""
+        mine = {(self._ids[one], one.partition) for one in self._table.partitions}
+        return frozenset(mine).union(
+            (topic_id, index) for topic_id, some in self._assigned.items() for index in some
         )
 
     def _arm(self, beat: _Beat, seconds: float) -> None:

@@ -171,10 +171,20 @@ def test_a_topic_that_was_made_anew_is_another_one() -> None:
     story.fire(TimerKind.HEARTBEAT)
     story.answer(2, 0, topic_id=B)
     assert story.make_call() == (RebalanceEvent.REVOKED, {ZERO})
-    assert story.nod(2).owned == frozenset()
+    assert story.nod(2).owned == {(B, 0)}  # what it is about to take is its own already
     assert story.make_call() == (RebalanceEvent.ASSIGNED, {ZERO})
     story.fire(TimerKind.HEARTBEAT)
-    assert story.take_one(SendConsumerHeartbeat).owned == {(B, 0)}
+    assert story.take_one(SendConsumerHeartbeat).owned is None  # as it has said
+
+
+def test_who_is_about_to_take_partitions_does_not_say_that_it_has_given_them_up() -> None:
+    """The coordinator would give them away, and if its answer were lost there were two readers."""
+    story = MemberStory(commit_mode=CommitMode.MANUAL, listened_to=ALL_EVENTS)
+    story.begin(0, 1)  # the program has not heard of them yet
+    story.fire(TimerKind.HEARTBEAT)
+    story.fail(ErrorCode.coordinator_not_available)
+    story.fire(TimerKind.HEARTBEAT)  # everything is said again
+    assert story.take_one(SendConsumerHeartbeat).owned == {(A, 0), (A, 1)}
 
 
 @pytest.mark.parametrize("code", [FENCED, UNKNOWN])

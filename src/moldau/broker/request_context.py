@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from moldau.broker.services import Services
+from moldau.model import Principal
 from moldau.net.port import Connection
 from moldau.wire.headers import RequestHeader
 
@@ -19,3 +20,18 @@ class RequestContext(NamedTuple):
     @property
     def version(self) -> int:
         return self.header.api_version
+
+    @property
+    def principal(self) -> Principal:
+        """Who asks."""
+        return self.connection.principal
+
+    @property
+    def host(self) -> str:
+        """The address that the request comes from."""
+        return self.connection.peer_host
+
+    @property
+    def listener(self) -> str:
+        """The name of the listener that the client came in by."""
+        return self.connection.listener_name

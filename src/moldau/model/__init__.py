@@ -9,11 +9,14 @@ from moldau.model.identifiers import (
     TopicId,
     TopicPartition,
 )
+from moldau.model.principal import ANONYMOUS, Principal
 
 __all__ = (
+    "ANONYMOUS",
     "BrokerId",
     "LeaderEpoch",
     "Offset",
+    "Principal",
     "ProducerEpoch",
     "ProducerId",
     "TopicId",

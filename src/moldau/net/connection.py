@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from moldau.errors import InvariantViolation
+from moldau.model import ANONYMOUS
 from moldau.net.port import MOST_OWED_ANSWERS, Chunk, ConnectionLimits, FrameReceiver, Range
 
 _LENGTH = struct.Struct(">i")
@@ -84,6 +85,8 @@ class SocketConnection:
         "is_heard",
         "listener_name",
         "peer_host",
+        "principal",
+        "security_protocol",
         "seen_frames",
     )
 
@@ -101,6 +104,8 @@ class SocketConnection:
         self.id = identity
         self.peer_host = peer_host
         self.listener_name = listener_name
+        self.principal = ANONYMOUS
+        self.security_protocol = "PLAINTEXT"
         self.close_reason = ""
         self.frames = 0  # requests so far; the idle sweep compares it
         self.seen_frames = 0  # its value at the last sweep

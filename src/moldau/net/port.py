@@ -23,6 +23,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
+from moldau.model import Principal
+
 MOST_OWED_ANSWERS: Final = 32
 """A client with more requests in flight than this waits for its first answers. Each of them holds
 what its answer will say, and no records."""
@@ -48,6 +50,11 @@ Chunk = bytes | bytearray | memoryview | Range
 
 class Connection(Protocol):
     """The broker's end of one client connection."""
+
+    principal: Principal
+    """Who is at the other end: `ANONYMOUS` until somebody was recognised."""
+    security_protocol: str
+    """How the listener is secured: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL."""
 
     @property
     def id(self) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 
 from moldau.clock import Clock
 from moldau.errors import InvariantViolation
+from moldau.model import ANONYMOUS
 from moldau.net.port import MOST_OWED_ANSWERS, Chunk, ConnectionLimits, FrameReceiver, Range
 from moldau.testing.memory_pipe import Pipe, Signal
 
@@ -71,6 +72,8 @@ class MemoryConnection:
         self.id = identity
         self.peer_host = peer_host
         self.listener_name = listener_name
+        self.principal = ANONYMOUS
+        self.security_protocol = "PLAINTEXT"
         self.close_reason = ""
         self.frames = 0  # requests so far; the idle sweep compares it
         self.seen_frames = 0  # its value at the last sweep

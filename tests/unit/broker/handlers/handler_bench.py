@@ -16,12 +16,18 @@ from kio.index import load_request_schema, load_response_schema
 from broker.cluster_stage import Cluster, Machine, play
 from moldau.broker.handlers import create_topics
 from moldau.broker.request_context import RequestContext
+from moldau.model import ANONYMOUS
 from moldau.records.batch_builder import build_batch
 from moldau.wire.headers import RequestHeader
 from moldau.wire.messages import encode_response, parse_response
 from moldau.wire.shape import fit
 
-CONNECTION = SimpleNamespace(listener_name="PLAINTEXT", peer_host="10.0.0.1")
+CONNECTION = SimpleNamespace(
+    listener_name="PLAINTEXT",
+    security_protocol="PLAINTEXT",
+    peer_host="10.0.0.1",
+    principal=ANONYMOUS,
+)
 
 
 class HandlerBench:

@@ -1,0 +1,1 @@
+"""Who is at the other end of a connection: certificates, credentials, the exchanges of SASL."""

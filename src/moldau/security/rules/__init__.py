@@ -1,0 +1,1 @@
+"""Decisions about security: values in, values out."""

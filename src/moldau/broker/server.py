@@ -19,26 +19,23 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias, cast
+from typing import NamedTuple, TypeAlias
 
 from moldau.broker.adoption import adopt_topics, check_adoption, warn_of_unconfirmed
 from moldau.broker.broker_listeners import BrokerListeners
 from moldau.broker.control_plane import ControlPlane, connect_control_plane, random_uuid
+from moldau.broker.coordinators import Coordinators, connect_coordinators
 from moldau.broker.dispatch import DispatchTable
 from moldau.broker.duties import Duties
 from moldau.broker.encoded_topics import EncodedTopics
-from moldau.broker.features import TRANSACTION_VERSION
 from moldau.broker.fetch_sessions import FetchSessions
 from moldau.broker.handlers import HANDLERS
-from moldau.broker.marker_sender import MarkerSender
 from moldau.broker.membership import ClusterMembership
 from moldau.broker.partition_events import PartitionEvents
 from moldau.broker.ports import Ports
 from moldau.broker.purgatory import Purgatory
-from moldau.broker.replication import Replication, connect_replication, find_address
+from moldau.broker.replication import Replication, connect_replication
 from moldau.broker.services import Services
-from moldau.broker.topic_maker import TopicMaker
-from moldau.broker.transaction_verifier import TransactionVerifier
 from moldau.cluster.broker_registration import generate_broker_id
 from moldau.cluster.cluster_identity import ensure_layout
 from moldau.cluster.layout import CLUSTER_ID
@@ -49,28 +46,15 @@ from moldau.cluster.rules.metadata_image import (
     Endpoint,
     MetadataImage,
 )
-from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.current import CurrentBrokerOptions
 from moldau.config.listeners import Listener
 from moldau.coordination.port import Coordination
 from moldau.errors import StartupError
-from moldau.groups.coordinator import GroupCoordinator
-from moldau.groups.offsets_topic import offsets_topic_spec
 from moldau.model import BrokerId, TopicPartition
-from moldau.model.topic_names import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from moldau.net.peer import Peer, PeerAddress
 from moldau.replication.partitions import Partitions
-from moldau.shards.state_topic import StateTopic
 from moldau.storage.log_store import LogStore
 from moldau.tasks import TaskSupervisor, was_discarded
-from moldau.transactions.coordinator import TransactionCoordinator
-from moldau.transactions.transactions_topic import transactions_topic_spec
-
-if TYPE_CHECKING:
-    from kio.schema.add_partitions_to_txn.v5 import AddPartitionsToTxnRequest
-    from kio.schema.write_txn_markers.v2 import WriteTxnMarkersRequest
-    from kio.static.protocol import Payload
 
 _log = logging.getLogger(__name__)
 
@@ -103,8 +87,7 @@ class _Parts(NamedTuple):
     publisher: MetadataPublisher
     partitions: Partitions
     control: ControlPlane
-    groups: GroupCoordinator
-    transactions: TransactionCoordinator
+    coordinators: Coordinators
     replication: Replication
 
 
@@ -248,8 +231,6 @@ class BrokerServer:
             publisher=publisher,
         )
         stack.push_async_exit(_unless_discarded(control.to_controller.close))
-        groups = self._make_coordinator(broker_id, control.topic_maker, publisher, partitions)
-        stack.callback(groups.close)
         replication = connect_replication(
             ports,
             supervisor=self._supervisor,
@@ -262,13 +243,23 @@ class BrokerServer:
             partitions=partitions,
         )
         producer_ids = ProducerIdBlocks(coordination, broker_id, log_store.producer_ids)
-        transactions = self._make_transactions(
-            stack, broker_id, control.topic_maker, publisher, partitions, producer_ids
+        coordinators = connect_coordinators(
+            ports,
+            broker_id=broker_id,
+            options=self._options,
+            topic_maker=control.topic_maker,
+            publisher=publisher,
+            partitions=partitions,
+            producer_ids=producer_ids,
+            supervisor=self._supervisor,
+            duties=self._duties,
+            services=lambda: self.services,
         )
+        stack.push_async_exit(_unless_discarded(coordinators.close))
         events.connect(
             partitions,
-            groups,
-            transactions,
+            coordinators.groups,
+            coordinators.transactions,
             replication.isr_keeper,
             replication.damage_watch,
             replication.fetchers,
@@ -285,9 +276,9 @@ class BrokerServer:
             leadership=control.leadership,
             topic_maker=control.topic_maker,
             producer_ids=producer_ids,
-            groups=groups,
-            transaction_verifier=self._make_verifier(stack, broker_id, publisher),
-            transactions=transactions,
+            groups=coordinators.groups,
+            transaction_verifier=coordinators.transaction_verifier,
+            transactions=coordinators.transactions,
             purgatory=purgatory,
             leader_quota=replication.leader_quota,
             fetch_sessions=fetch_sessions,
@@ -295,7 +286,7 @@ class BrokerServer:
             apis=self._table.apis,
         )
         stack.push_async_exit(_unless_discarded(self._supervisor.close))
-        return _Parts(log_store, publisher, partitions, control, groups, transactions, replication)
+        return _Parts(log_store, publisher, partitions, control, coordinators, replication)
 
     def _note_idle(self, topic_partition: TopicPartition, replica: BrokerId, until: float) -> None:
         self.services.partitions.note_idle(topic_partition, replica, until)
@@ -331,117 +322,7 @@ class BrokerServer:
         duties.require("in-sync sets", parts.replication.isr_keeper.run())
         duties.keep("controller", parts.control.controller.run)
         duties.keep("maintenance", partial(log_store.maintain, partitions.high_watermarks))
-        duties.keep("expiry of offsets", parts.groups.run_expiry)
-        duties.keep("aborts of transactions", parts.transactions.run_aborts)
-        duties.keep("expiry of transactional ids", parts.transactions.run_expiry)
-
-    def _make_coordinator(
-        self,
-        broker_id: BrokerId,
-        maker: TopicMaker,
-        publisher: MetadataPublisher,
-        partitions: Partitions,
-    ) -> GroupCoordinator:
-        topic = self._state_topic(
-            GROUP_OFFSETS_TOPIC, offsets_topic_spec, maker, publisher, partitions
-        )
-        return GroupCoordinator(
-            broker_id=broker_id,
-            topic=topic,
-            image=lambda: publisher.image,
-            options=self._options,
-            clock=self._ports.clock,
-            workers=self._ports.workers,
-            duties=self._duties,
-            spawn=self._supervisor.spawn,
-            make_uuid=partial(random_uuid, self._ports.random),
-        )
-
-    def _make_verifier(
-        self, stack: AsyncExitStack, broker_id: BrokerId, publisher: MetadataPublisher
-    ) -> TransactionVerifier:
-        ports = self._ports
-
-        def connect(other: BrokerId) -> Peer:
-            def find() -> PeerAddress | None:
-                return find_address(publisher.image.brokers.get(other), self._options())
-
-            return Peer(ports.network, ports.clock, find, name=f"broker {other}")
-
-        verifier = TransactionVerifier(
-            broker_id,
-            image=lambda: publisher.image,
-            clock=ports.clock,
-            connect=connect,
-            ask_local=self._ask_own_coordinator,
-            spawn=self._supervisor.spawn,
-            timeout_ms=lambda: self._options().request_timeout_ms,
-        )
-        stack.push_async_exit(_unless_discarded(verifier.close))
-        return verifier
-
-    def _make_transactions(
-        self,
-        stack: AsyncExitStack,
-        broker_id: BrokerId,
-        maker: TopicMaker,
-        publisher: MetadataPublisher,
-        partitions: Partitions,
-        producer_ids: ProducerIdBlocks,
-    ) -> TransactionCoordinator:
-        sender = MarkerSender(
-            self._ports,
-            broker_id=broker_id,
-            image=lambda: publisher.image,
-            options=self._options,
-            write_here=self._write_markers,
-            spawn=self._supervisor.spawn,
-        )
-        stack.push_async_exit(_unless_discarded(sender.close))
-        coordinator = TransactionCoordinator(
-            broker_id=broker_id,
-            topic=self._state_topic(
-                TRANSACTION_STATE_TOPIC, transactions_topic_spec, maker, publisher, partitions
-            ),
-            options=self._options,
-            transaction_version=lambda: TRANSACTION_VERSION.last,
-            clock=self._ports.clock,
-            workers=self._ports.workers,
-            duties=self._duties,
-            next_producer_id=producer_ids.next_producer_id,
-            send=sender.send,
-        )
-        stack.callback(coordinator.close)
-        return coordinator
-
-    async def _ask_own_coordinator(self, request: Payload) -> Mapping[str, object]:
-        from moldau.broker.handlers import add_partitions_to_txn
-
-        return await add_partitions_to_txn.add(
-            cast("AddPartitionsToTxnRequest", request), self.services
-        )
-
-    async def _write_markers(self, request: WriteTxnMarkersRequest) -> Mapping[str, object]:
-        from moldau.broker.handlers import write_txn_markers
-
-        return await write_txn_markers.write(request, self.services)
-
-    def _state_topic(
-        self,
-        name: str,
-        spec: Callable[[BrokerOptions], TopicSpec],
-        maker: TopicMaker,
-        publisher: MetadataPublisher,
-        partitions: Partitions,
-    ) -> StateTopic:
-        return StateTopic(
-            name,
-            spec=lambda: spec(self._options()),
-            maker=maker,
-            image=lambda: publisher.image,
-            wait_until_applied=lambda: partitions.wait_until_applied(publisher.image.version),
-            spawn=self._supervisor.spawn,
-        )
+        parts.coordinators.run(duties)
 
     async def _listen(self, stack: AsyncExitStack) -> BrokerListeners:
         listeners = BrokerListeners(

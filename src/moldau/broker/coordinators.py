@@ -1,0 +1,191 @@
+"""The coordinators of one broker, made from its ports and rooms: groups and transactions.
+
+Each keeps its state in a topic of its own and asks other brokers where that is needed. Whoever asks
+the coordinator of this very broker calls its handler instead of the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+from moldau.broker.control_plane import random_uuid
+from moldau.broker.duties import Duties
+from moldau.broker.features import TRANSACTION_VERSION
+from moldau.broker.marker_sender import MarkerSender
+from moldau.broker.ports import Ports
+from moldau.broker.replication import find_address
+from moldau.broker.services import Services
+from moldau.broker.topic_maker import TopicMaker
+from moldau.broker.transaction_verifier import TransactionVerifier
+from moldau.cluster.metadata_publisher import MetadataPublisher
+from moldau.cluster.producer_id_blocks import ProducerIdBlocks
+from moldau.cluster.rules.topic_creation import TopicSpec
+from moldau.config.broker_options import BrokerOptions
+from moldau.groups.coordinator import GroupCoordinator
+from moldau.groups.offsets_topic import offsets_topic_spec
+from moldau.model import BrokerId
+from moldau.model.topic_names import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from moldau.net.peer import Peer, PeerAddress
+from moldau.replication.partitions import Partitions
+from moldau.shards.state_topic import StateTopic
+from moldau.tasks import TaskSupervisor
+from moldau.transactions.coordinator import TransactionCoordinator
+from moldau.transactions.transactions_topic import transactions_topic_spec
+
+if TYPE_CHECKING:
+    from kio.schema.add_partitions_to_txn.v5 import AddPartitionsToTxnRequest
+    from kio.schema.write_txn_markers.v2 import WriteTxnMarkersRequest
+    from kio.static.protocol import Payload
+
+
+class Coordinators(NamedTuple):
+    """What `connect_coordinators` makes."""
+
+    groups: GroupCoordinator
+    transactions: TransactionCoordinator
+    transaction_verifier: TransactionVerifier
+    marker_sender: MarkerSender
+
+    def run(self, duties: Duties) -> None:
+        duties.keep("expiry of offsets", self.groups.run_expiry)
+        duties.keep("aborts of transactions", self.transactions.run_aborts)
+        duties.keep("expiry of transactional ids", self.transactions.run_expiry)
+
+    async def close(self) -> None:
+        await self.transaction_verifier.close()
+        self.transactions.close()
+        await self.marker_sender.close()
+        self.groups.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Surroundings:
+    """What all of them are made from."""
+
+    ports: Ports
+    broker_id: BrokerId
+    options: Callable[[], BrokerOptions]
+    topic_maker: TopicMaker
+    publisher: MetadataPublisher
+    partitions: Partitions
+    supervisor: TaskSupervisor
+    duties: Duties
+    services: Callable[[], Services]
+
+    def state_topic(self, name: str, spec: Callable[[BrokerOptions], TopicSpec]) -> StateTopic:
+        publisher, partitions = self.publisher, self.partitions
+        return StateTopic(
+            name,
+            spec=lambda: spec(self.options()),
+            maker=self.topic_maker,
+            image=lambda: publisher.image,
+            wait_until_applied=lambda: partitions.wait_until_applied(publisher.image.version),
+            spawn=self.supervisor.spawn,
+        )
+
+    def connect(self, other: BrokerId) -> Peer:
+        def find() -> PeerAddress | None:
+            return find_address(self.publisher.image.brokers.get(other), self.options())
+
+        return Peer(self.ports.network, self.ports.clock, find, name=f"broker {other}")
+
+
+def connect_coordinators(
+    ports: Ports,
+    *,
+    broker_id: BrokerId,
+    options: Callable[[], BrokerOptions],
+    topic_maker: TopicMaker,
+    publisher: MetadataPublisher,
+    partitions: Partitions,
+    producer_ids: ProducerIdBlocks,
+    supervisor: TaskSupervisor,
+    duties: Duties,
+    services: Callable[[], Services],
+) -> Coordinators:
+    around = _Surroundings(
+        ports=ports,
+        broker_id=broker_id,
+        options=options,
+        topic_maker=topic_maker,
+        publisher=publisher,
+        partitions=partitions,
+        supervisor=supervisor,
+        duties=duties,
+        services=services,
+    )
+    sender = _make_marker_sender(around)
+    return Coordinators(
+        groups=_make_groups(around),
+        transactions=_make_transactions(around, producer_ids, sender),
+        transaction_verifier=_make_verifier(around),
+        marker_sender=sender,
+    )
+
+
+def _make_groups(around: _Surroundings) -> GroupCoordinator:
+    return GroupCoordinator(
+        broker_id=around.broker_id,
+        topic=around.state_topic(GROUP_OFFSETS_TOPIC, offsets_topic_spec),
+        image=lambda: around.publisher.image,
+        options=around.options,
+        clock=around.ports.clock,
+        workers=around.ports.workers,
+        duties=around.duties,
+        spawn=around.supervisor.spawn,
+        make_uuid=partial(random_uuid, around.ports.random),
+    )
+
+
+def _make_transactions(
+    around: _Surroundings, producer_ids: ProducerIdBlocks, sender: MarkerSender
+) -> TransactionCoordinator:
+    return TransactionCoordinator(
+        broker_id=around.broker_id,
+        topic=around.state_topic(TRANSACTION_STATE_TOPIC, transactions_topic_spec),
+        options=around.options,
+        transaction_version=lambda: TRANSACTION_VERSION.last,
+        clock=around.ports.clock,
+        workers=around.ports.workers,
+        duties=around.duties,
+        next_producer_id=producer_ids.next_producer_id,
+        send=sender.send,
+    )
+
+
+def _make_marker_sender(around: _Surroundings) -> MarkerSender:
+    async def write_here(request: WriteTxnMarkersRequest) -> Mapping[str, object]:
+        from moldau.broker.handlers import write_txn_markers
+
+        return await write_txn_markers.write(request, around.services())
+
+    return MarkerSender(
+        around.ports,
+        broker_id=around.broker_id,
+        image=lambda: around.publisher.image,
+        options=around.options,
+        write_here=write_here,
+        spawn=around.supervisor.spawn,
+    )
+
+
+def _make_verifier(around: _Surroundings) -> TransactionVerifier:
+    async def ask_here(request: Payload) -> Mapping[str, object]:
+        from moldau.broker.handlers import add_partitions_to_txn
+
+        return await add_partitions_to_txn.add(
+            cast("AddPartitionsToTxnRequest", request), around.services()
+        )
+
+    return TransactionVerifier(
+        around.broker_id,
+        image=lambda: around.publisher.image,
+        clock=around.ports.clock,
+        connect=around.connect,
+        ask_local=ask_here,
+        spawn=around.supervisor.spawn,
+        timeout_ms=lambda: around.options().request_timeout_ms,
+    )

@@ -18,6 +18,30 @@ from typing import Final, NamedTuple, TypeVar
 
 from moldau.errors import BatchTooLargeError, InvalidRecordError
 from moldau.records._record_walk import RecordWalk as RecordWalk
+from moldau.records._rows_pure import (
+    count_fitting as count_fitting,
+)
+from moldau.records._rows_pure import (
+    find_timestamps as find_timestamps,
+)
+from moldau.records._rows_pure import (
+    make_rows as make_rows,
+)
+from moldau.records._rows_pure import (
+    murmur2 as murmur2,
+)
+from moldau.records._rows_pure import (
+    partition_for_key as partition_for_key,
+)
+from moldau.records._rows_pure import (
+    require_row,
+)
+from moldau.records._rows_pure import (
+    row_size as row_size,
+)
+from moldau.records._rows_pure import (
+    split_by_key as split_by_key,
+)
 from moldau.records.batch_header import Buffer
 from moldau.records.columns import (
     MAX_PAYLOAD_BYTES,
@@ -26,7 +50,7 @@ from moldau.records.columns import (
     HeadersColumn,
     RecordColumns,
 )
-from moldau.records.record import RECORD_OVERHEAD_BYTES, Headers, Record, RecordRow
+from moldau.records.record import Headers, Record, RecordRow
 from moldau.records.record_faults import (
     ATTRIBUTES,
     CUT_SHORT,
@@ -346,7 +370,7 @@ def encode_records(rows: Iterable[RecordRow], base_timestamp: int) -> bytes:
 
 
 def _put_record(output: bytearray, index: int, row: RecordRow, base_timestamp: int) -> None:
-    _require_row(row)
+    require_row(row)
     timestamp_ms, key, value, headers = row[-4:]
     if not _INT64_MIN <= timestamp_ms <= _INT64_MAX:
         raise OverflowError(f"the timestamp {timestamp_ms} does not fit into 64 bits")
@@ -360,13 +384,6 @@ def _put_record(output: bytearray, index: int, row: RecordRow, base_timestamp: i
         raise BatchTooLargeError(f"record {index} has {len(body)} bytes")
     _put_varint(output, len(body))
     output += body
-
-
-def _require_row(row: RecordRow) -> None:
-    if not isinstance(row, tuple):
-        raise TypeError(f"a row is a tuple, not {type(row).__name__}")
-    if len(row) < 4:
-        raise ValueError("a row ends with timestamp, key, value and headers")
 
 
 def _put_headers(output: bytearray, headers: Headers) -> None:
@@ -398,122 +415,6 @@ def _put_varint(output: bytearray, value: int) -> None:
         output.append(raw & 0x7F | 0x80)
         raw >>= 7
     output.append(raw)
-
-
-# --- rows on their way into batches -----------------------------------------------------------
-
-_HEADER_OVERHEAD_BYTES = 10
-_MURMUR_SEED = 0x9747B28C
-_MURMUR_MULTIPLIER = 0x5BD1E995
-_UINT32_MASK = 0xFFFFFFFF
-
-
-def make_rows(
-    values: list[bytes | None],
-    keys: list[bytes | None] | None,
-    timestamp_ms: int,
-    headers: Headers,
-) -> list[RecordRow]:
-    """Rows of values, with keys beside them or None, that share a timestamp and headers."""
-    if not _INT64_MIN <= timestamp_ms <= _INT64_MAX:
-        raise OverflowError(f"the timestamp {timestamp_ms} does not fit into 64 bits")
-    if keys is None:
-        return [
-            (timestamp_ms, None, _as_payload(value, "value", index), headers)
-            for index, value in enumerate(values)
-        ]
-    if len(keys) != len(values):
-        raise ValueError(f"there are {len(values)} values and {len(keys)} keys")
-    return [
-        (timestamp_ms, _as_payload(key, "key", index), _as_payload(value, "value", index), headers)
-        for index, (key, value) in enumerate(zip(keys, values, strict=True))
-    ]
-
-
-def _as_payload(content: bytes | None, field: str, index: int) -> bytes | None:
-    """The bytes of a key or value, copied where the caller could still change them."""
-    if content is None or type(content) is bytes:
-        return content
-    if isinstance(content, bytes | bytearray | memoryview):
-        return bytes(content)
-    raise TypeError(f"{field} {index} is {type(content).__name__}, not bytes")
-
-
-def find_timestamps(rows: list[RecordRow]) -> tuple[int, int]:
-    """The timestamp of the first row and the highest one; there is at least one row."""
-    if not rows:
-        raise ValueError("there is no row")
-    timestamps = [_timestamp_of(row) for row in rows]
-    return timestamps[0], max(timestamps)
-
-
-def _timestamp_of(row: RecordRow) -> int:
-    _require_row(row)
-    timestamp_ms = row[-4]
-    if not _INT64_MIN <= timestamp_ms <= _INT64_MAX:
-        raise OverflowError(f"the timestamp {timestamp_ms} does not fit into 64 bits")
-    return timestamp_ms
-
-
-def row_size(row: RecordRow) -> int:
-    """About what a record takes in a batch, before compression."""
-    _require_row(row)
-    _, key, value, headers = row[-4:]
-    size = RECORD_OVERHEAD_BYTES
-    size += 0 if key is None else len(key)
-    size += 0 if value is None else len(value)
-    for name, content in headers:
-        size += _HEADER_OVERHEAD_BYTES + len(name.encode("utf-8", "surrogateescape"))
-        size += 0 if content is None else len(content)
-    return size
-
-
-def count_fitting(rows: list[RecordRow], start: int, limit_bytes: int) -> tuple[int, int]:
-    """How many rows from `start` on take at most so many bytes together, and what they take."""
-    total = 0
-    for index in range(start, len(rows)):
-        size = row_size(rows[index])
-        if total + size > limit_bytes:
-            return index - start, total
-        total += size
-    return max(len(rows) - start, 0), total
-
-
-def murmur2(data: bytes) -> int:
-    """The hash as Java shows it: a signed 32-bit number (`Utils.murmur2`)."""
-    length = len(data)
-    value = (_MURMUR_SEED ^ length) & _UINT32_MASK
-    word_count = length >> 2
-    for word in struct.unpack_from(f"<{word_count}I", data):
-        mixed = word * _MURMUR_MULTIPLIER & _UINT32_MASK
-        mixed = (mixed ^ mixed >> 24) * _MURMUR_MULTIPLIER & _UINT32_MASK
-        value = (value * _MURMUR_MULTIPLIER & _UINT32_MASK) ^ mixed
-    tail = data[word_count << 2 :]
-    if tail:
-        value = (value ^ int.from_bytes(tail, "little")) * _MURMUR_MULTIPLIER & _UINT32_MASK
-    value = (value ^ value >> 13) * _MURMUR_MULTIPLIER & _UINT32_MASK
-    value ^= value >> 15
-    return value - (1 << 32) if value > _INT32_MAX else value
-
-
-def partition_for_key(key: bytes, partition_count: int) -> int:
-    """Where every Java client puts this key."""
-    if partition_count <= 0:
-        raise ValueError(f"a topic cannot have {partition_count} partitions")
-    return (murmur2(key) & _INT32_MAX) % partition_count
-
-
-def split_by_key(rows: list[RecordRow], partition_count: int) -> list[list[RecordRow]]:
-    """The rows of each partition in order, and at the end of the list those without a key."""
-    if partition_count <= 0:
-        raise ValueError(f"a topic cannot have {partition_count} partitions")
-    parts: list[list[RecordRow]] = [[] for _ in range(partition_count + 1)]
-    for row in rows:
-        _require_row(row)
-        key = row[-3]
-        part = partition_count if key is None else partition_for_key(key, partition_count)
-        parts[part].append(row)
-    return parts
 
 
 # --- columns ----------------------------------------------------------------------------------

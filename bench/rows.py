@@ -23,6 +23,7 @@ from bench.loads import (
     Load,
 )
 from bench.throughput import size_name
+from bench.transaction_loads import RATE_OF_TRANSACTIONS, commit
 
 ONE = ("moldau", "kafka", "kafka-256m")
 THREE = ("moldau-3", "kafka-3", "kafka-3-256m")
@@ -266,6 +267,19 @@ ROWS: tuple[Row, ...] = (
             weight=2 if codec == "none" else 1,
         )
         for codec in ("none", "zstd")
+    ),
+    # Transactions
+    *(
+        Row(
+            name=f"transactions/{count}-records{suffix}",
+            title=f"{'3 replicas, ' if suffix else ''}confluent-kafka commits transactions of "
+            f"{count} records of 1 KiB, 4 partitions",
+            load=partial(commit, records=count),
+            figures=RATE_OF_TRANSACTIONS,
+            systems=systems,
+        )
+        for suffix, systems in (("", ONE), ("-replicated", THREE))
+        for count in (1, 100)
     ),
     # Life and death
     Row(

@@ -12,6 +12,7 @@ SECONDS ?= 300
 MUTANTS ?=
 VERSIONS ?= 4.0 4.1 4.2
 EXTRAS ?=
+RUN_TESTS ?= -m pytest
 
 .DEFAULT_GOAL := help
 .PHONY: help start demo interop spark-versions test check extras lint format bench bench-quick bench-baseline campaign mutants soak reference stubs clean
@@ -53,7 +54,7 @@ spark-versions: $(patsubst %,$(VENV)-spark-%/.ready,$(VERSIONS)) ## The Spark so
 	set -e; for version in $(VERSIONS); do $(VENV)-spark-$$version/bin/python -m pytest -n 0 $(SPARK_TESTS); done
 
 test: $(VENV)/.dev lint ## Install what the tests need, lint, and run every test
-	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	$(BIN)/python $(RUN_TESTS) -n $(JOBS) --dist worksteal
 
 extras: | $(BIN)/python ## The built wheel with each extra alone, and the README as a script, in clean environments
 	$(BIN)/python tests/extras $(EXTRAS)

@@ -58,8 +58,9 @@ class Member:
 
     @property
     def events(self) -> list[dict[str, Any]]:
-        lines = self._path.read_text().splitlines()
-        return [json.loads(line) for line in lines]
+        written = self._path.read_text().splitlines(keepends=True)
+        # The last line may be half there: the member writes while this reads, or was killed at it.
+        return [json.loads(line) for line in written if line.endswith("\n")]
 
     def wait_until_it_owns_something(self) -> None:
         eventually(

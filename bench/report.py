@@ -131,7 +131,7 @@ def render_goals(goals: Sequence[Goal]) -> str:
 def describe_machine() -> dict[str, Cell]:
     """Where the figures come from. The load tells whether the machine was quiet."""
     return {
-        "system": f"{platform.system()} {platform.release()}",
+        "system": f"{platform.system()} {'.'.join(platform.release().split('.')[:2])}",
         "machine": platform.machine(),
         "processor": _processor(),
         "cores": os.cpu_count(),

@@ -383,6 +383,36 @@ class FetchSessionTopicIdError(KafkaError):
     code = ErrorCode.fetch_session_topic_id_error
 
 
+class ShareSessionNotFoundError(KafkaError):
+    """The share session was closed, or its connection was."""
+
+    code = ErrorCode.share_session_not_found
+
+
+class InvalidShareSessionEpochError(KafkaError):
+    """The share session expects another epoch."""
+
+    code = ErrorCode.invalid_share_session_epoch
+
+
+class ShareSessionLimitReachedError(KafkaError):
+    """There are as many share sessions as `group.share.max.share.sessions` allows."""
+
+    code = ErrorCode.share_session_limit_reached
+
+
+class InvalidRecordStateError(KafkaError):
+    """The record is not acquired, or not by the member that acknowledges it."""
+
+    code = ErrorCode.invalid_record_state
+
+
+class FencedStateEpochError(KafkaError):
+    """The state of the share group was made anew since it was read."""
+
+    code = ErrorCode.fenced_state_epoch
+
+
 class StorageError(KafkaError):
     """The log directory failed and is offline."""
 

@@ -1,0 +1,494 @@
+"""The records of one partition that are on their way through one share group.
+
+They lie between the start offset (SPSO: everything before it is done) and the end offset (nothing
+from it on was ever acquired). Who fetches acquires what is Available, for a time; what becomes of
+it is said by an acknowledgement, or the time is over.
+
+A change that must survive a failover takes two steps: it begins, and is *pending* until it is
+stored; then it is completed, or taken back. What it does in between is nothing: nobody else
+gets the records, nobody can acknowledge them again. Locks are not stored. A machine: `now` is
+handed in, nothing is opened.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from moldau.errors import InvalidRecordStateError, InvalidRequestError, InvariantViolation
+from moldau.shares.rules.acknowledgements import AcknowledgedRange, AcknowledgeType
+from moldau.shares.rules.delivery_state import DeliveryState, StateBatch
+from moldau.shares.rules.offset_runs import Lot, OffsetRuns, Pending, Run
+
+_NEW = Lot(DeliveryState.AVAILABLE, 0)
+_NOTHING_THERE = Lot(DeliveryState.ARCHIVED, 0)
+
+
+class Limits(NamedTuple):
+    """What the group and the broker allow."""
+
+    max_record_locks: int = 2000
+    delivery_count_limit: int = 5
+    lock_seconds: float = 30.0
+
+
+class Wanted(NamedTuple):
+    """How much a member wants at once."""
+
+    max_records: int
+    batch_size: int  # how many records a range in the answer should have, about
+    is_exact: bool = False  # KIP-1206: not one more than `max_records`, though a batch has more
+
+
+class LogBatch(NamedTuple):
+    """A batch as it lies in the log."""
+
+    first_offset: int
+    last_offset: int
+    position: int
+    size_bytes: int
+    is_hidden: bool = False  # a marker, or of an aborted transaction: nothing to deliver
+
+
+class AcquiredRange(NamedTuple):
+    """Records that a member has from now on, with how often they were given to somebody."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+
+
+class Acquisition(NamedTuple):
+    """What a member got of the batches that it was offered."""
+
+    ranges: tuple[AcquiredRange, ...]
+    batches: tuple[LogBatch, ...]  # those with a record of the ranges
+    record_count: int
+    is_complete: bool  # no more records should be looked for
+    next_offset: int  # up to here the batches were looked at
+
+
+class DeadRange(NamedTuple):
+    """Records that come to an end without having been accepted."""
+
+    first: int
+    end: int
+    delivery_count: int
+    is_rejected: bool  # otherwise they were delivered too often
+
+
+class Change(NamedTuple):
+    """Something to be stored."""
+
+    id: int
+    ranges: tuple[tuple[int, int], ...]  # first and end offsets, in order
+    dead: tuple[DeadRange, ...] = ()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.ranges
+
+
+class PlannedWrite(NamedTuple):
+    """What the store has to hear for changes to survive."""
+
+    start_offset: int
+    delivery_complete_count: int
+    state_batches: tuple[StateBatch, ...]
+
+
+class InFlight:
+    """See the module. `start_offset` never goes back (SHR-2)."""
+
+    def __init__(self, start_offset: int, state_batches: Iterable[StateBatch] = ()) -> None:
+        self._runs = OffsetRuns(start_offset)
+        self._available_from = start_offset  # nothing before it is Available
+        self._last_change_id = 0
+        for first, last, state, count in sorted(state_batches):
+            if last < self._runs.end:
+                continue
+            if first > self._runs.end:
+                self._runs.append(first, _NEW)  # acquired once, perhaps, and never acknowledged
+            self._runs.append(last + 1, Lot(DeliveryState(state), count))
+        self._advance_start()
+
+    # Facts
+
+    @property
+    def start_offset(self) -> int:
+        return self._runs.start
+
+    @property
+    def end_offset(self) -> int:
+        return self._runs.end
+
+    @property
+    def runs(self) -> Iterator[Run]:
+        return iter(self._runs)
+
+    def find_available(self) -> int:
+        """The first offset to look for records at; the end offset when all are taken."""
+        for run in self._runs.between(self._available_from, self.end_offset):
+            if run.lot.is_available:
+                self._available_from = run.first
+                return run.first
+        self._available_from = self.end_offset
+        return self.end_offset
+
+    def has_room(self, limits: Limits) -> bool:
+        """Whether records may be acquired that nobody has had yet (SHR-6)."""
+        return self.end_offset - self.start_offset < limits.max_record_locks
+
+    def next_deadline(self) -> float:
+        """When the next lock is over; infinity when there is none."""
+        return min(
+            (run.lot.deadline for run in self._runs if run.lot.pending is None), default=math.inf
+        )
+
+    # Acquiring
+
+    def acquire(
+        self,
+        member: str,
+        offset: int,
+        batches: Iterable[LogBatch],
+        wanted: Wanted,
+        limits: Limits,
+        now: float,
+    ) -> Acquisition:
+        """Give a member what is Available in batches that begin at or after an offset, or hold it.
+
+        Looks at no more batches than it needs. Ends where an offset follows that is not Available.
+        """
+        lot = _Locking(member, now + limits.lock_seconds)
+        taken = _Taken(wanted)
+        used: list[LogBatch] = []
+        position, is_complete = offset, False
+        for batch in batches:
+            if batch.first_offset > position and not self._hide(
+                position, batch.first_offset, limits
+            ):
+                is_complete = True
+                break
+            first, end = max(position, batch.first_offset), batch.last_offset + 1
+            if batch.is_hidden:
+                is_complete = not self._hide(first, end, limits)
+            else:
+                before = taken.record_count
+                is_complete = self._take(first, end, lot, taken, limits)
+                if taken.record_count > before:
+                    used.append(batch)
+            position = max(position, end)
+            if is_complete or taken.is_enough or self._is_taken(position):
+                break
+        self._advance_start()
+        is_complete = is_complete or taken.is_enough
+        return Acquisition(
+            tuple(taken.ranges), tuple(used), taken.record_count, is_complete, position
+        )
+
+    def _is_taken(self, offset: int) -> bool:
+        found = self._runs.between(offset, offset + 1)
+        return bool(found) and not found[0].lot.is_available
+
+    def _hide(self, first: int, end: int, limits: Limits) -> bool:
+        """There is nothing to deliver in a range; False when it is out of reach for now."""
+        self._runs.change(first, end, lambda lot: _NOTHING_THERE if lot.is_available else lot)
+        if end > self.end_offset:
+            if not self.has_room(limits):
+                return False
+            self._runs.append(end, _NOTHING_THERE)
+        return True
+
+    def _take(self, first: int, end: int, lock: _Locking, taken: _Taken, limits: Limits) -> bool:
+        """Lock what is Available in one batch; True when nothing more should be taken."""
+        if end > self.end_offset:
+            if self.has_room(limits):
+                self._runs.append(self._end_of_new(first, end, taken, limits), _NEW)
+            elif first >= self.end_offset:
+                return True
+        for run in self._runs.between(first, end):
+            if not run.lot.is_available:
+                continue
+            most = _most_together(run, limits)
+            if most is not None and taken.record_count:
+                return True  # what has failed often goes alone
+            count = run.count if most is None else min(most, run.count)
+            if taken.wanted.is_exact:
+                count = min(count, taken.wanted.max_records - taken.record_count)
+            if count > 0:
+                self._lock(Run(run.first, run.first + count, run.lot), lock, taken)
+            if most is not None or count < run.count:
+                return True
+        return False
+
+    def _end_of_new(self, first: int, end: int, taken: _Taken, limits: Limits) -> int:
+        """Where the records end that may come in with a batch: a whole one, unless exactly so
+        many are wanted."""
+        if not taken.wanted.is_exact:
+            return end
+        room = limits.max_record_locks - (self.end_offset - self.start_offset)
+        left = taken.wanted.max_records - taken.record_count
+        return max(self.end_offset + 1, min(end, max(first, self.end_offset) + min(room, left)))
+
+    def _lock(self, run: Run, lock: _Locking, taken: _Taken) -> None:
+        locked = Lot(DeliveryState.ACQUIRED, run.lot.delivery_count + 1, lock.member, lock.deadline)
+        self._runs.change(run.first, run.end, lambda lot: locked)
+        taken.add(run.first, run.end, locked.delivery_count)
+
+    # What becomes of them
+
+    def acknowledge(
+        self, member: str, ranges: Sequence[AcknowledgedRange], limits: Limits, now: float
+    ) -> Change:
+        """All of it, or nothing: raises when a record is not the member's (SHR-4).
+
+        What is before the start offset is done already, whoever did it. A renewal counts at once
+        and is not stored.
+        """
+        for first, end, _ in ranges:
+            self._require_acquired(member, first, end)
+        change_id = self._next_change_id()
+        changed: list[tuple[int, int]] = []
+        dead: list[DeadRange] = []
+        deadline = now + limits.lock_seconds
+        for first, end, kind in ranges:
+            if kind is AcknowledgeType.RENEW:
+                self._runs.change(first, end, lambda lot: lot._replace(deadline=deadline))
+                continue
+            for run in self._runs.between(max(first, self.start_offset), end):
+                target = _target_of(kind, run.lot, limits)
+                changed.append((run.first, run.end))
+                if target.state is DeliveryState.ARCHIVED and kind is not AcknowledgeType.GAP:
+                    is_rejected = kind is AcknowledgeType.REJECT
+                    dead.append(DeadRange(run.first, run.end, target.delivery_count, is_rejected))
+                self._begin(run.first, run.end, change_id, target)
+        return Change(change_id, _joined(changed), tuple(dead))
+
+    def _require_acquired(self, member: str, first: int, end: int) -> None:
+        if end <= self.start_offset:
+            return
+        if end > self.end_offset:
+            if self.start_offset == self.end_offset:
+                raise InvalidRecordStateError(f"offsets {first} to {end - 1} are not acquired")
+            raise InvalidRequestError(
+                f"offsets {first} to {end - 1} are past the acquired records, which end before "
+                f"{self.end_offset}"
+            )
+        for run in self._runs.between(max(first, self.start_offset), end):
+            if run.lot.member != member or run.lot.pending is not None:
+                raise InvalidRecordStateError(
+                    f"offsets {run.first} to {run.end - 1} are not acquired by the member"
+                )
+
+    def release(self, member: str, limits: Limits, *, counts: bool) -> Change:
+        """The member has gone: what it had is for others.
+
+        With `counts`, the delivery is counted: the member may have gone because of a record.
+        Otherwise it never began, as in Kafka.
+        """
+
+        def target_of(lot: Lot) -> Lot:
+            if counts:
+                return _target_of(AcknowledgeType.RELEASE, lot, limits)
+            return Lot(DeliveryState.AVAILABLE, lot.delivery_count - 1)
+
+        def is_concerned(lot: Lot) -> bool:
+            return lot.member == member and lot.pending is None
+
+        return self._give_back(is_concerned, target_of)
+
+    def expire(self, now: float, limits: Limits) -> Change:
+        """Locks are over (SHR-5): records are Available again, or were delivered too often."""
+
+        def is_concerned(lot: Lot) -> bool:
+            return lot.deadline <= now and lot.pending is None
+
+        return self._give_back(
+            is_concerned, lambda lot: _target_of(AcknowledgeType.RELEASE, lot, limits)
+        )
+
+    def _give_back(
+        self, is_concerned: Callable[[Lot], bool], become: Callable[[Lot], Lot]
+    ) -> Change:
+        """What is Available is so at once: it was not stored otherwise. What comes to its end
+        does so when that is stored."""
+        change_id = self._next_change_id()
+        changed: list[tuple[int, int]] = []
+        dead: list[DeadRange] = []
+        for run in tuple(self._runs):
+            if not is_concerned(run.lot):
+                continue
+            target = become(run.lot)
+            changed.append((run.first, run.end))
+            if target.is_available:
+                self._set(run.first, run.end, target)
+            else:
+                dead.append(DeadRange(run.first, run.end, target.delivery_count, False))
+                self._begin(run.first, run.end, change_id, target)
+        return Change(change_id, _joined(changed), tuple(dead))
+
+    def _begin(self, first: int, end: int, change_id: int, target: Lot) -> None:
+        pending = Pending(change_id, target.state, target.delivery_count)
+        self._runs.change(first, end, lambda lot: lot._replace(pending=pending))
+
+    def complete(self, change: Change) -> None:
+        """It is stored."""
+        for first, end in change.ranges:
+            for run in self._runs.between(first, end):
+                pending = run.lot.pending
+                if pending is not None and pending.change_id == change.id:
+                    self._set(run.first, run.end, Lot(pending.state, pending.delivery_count))
+        self._advance_start()
+
+    def take_back(self, change: Change) -> None:
+        """It is not stored, as far as we know: the records are acquired as before."""
+        for first, end in change.ranges:
+            self._runs.change(
+                first,
+                end,
+                lambda lot: (
+                    lot._replace(pending=None)
+                    if lot.pending is not None and lot.pending.change_id == change.id
+                    else lot
+                ),
+            )
+
+    def _set(self, first: int, end: int, lot: Lot) -> None:
+        self._runs.change(first, end, lambda _: lot)
+        if lot.is_available:
+            self._available_from = min(self._available_from, first)
+
+    def _next_change_id(self) -> int:
+        self._last_change_id += 1
+        return self._last_change_id
+
+    # The start
+
+    def forget_before(self, log_start_offset: int) -> None:
+        """Records were deleted from the log; whoever has them may keep them."""
+        self._runs.drop_before(log_start_offset)
+        self._advance_start()
+
+    def _advance_start(self) -> None:
+        """Everything before the first record that is not done is done (SHR-2)."""
+        former = self._runs.start
+        done = former
+        for run in self._runs:
+            if not run.lot.is_final:
+                break
+            done = run.end
+        self._runs.drop_before(done)
+        if self._runs.start < former:
+            raise InvariantViolation(f"SHR-2: start offset {former} goes back")
+        self._available_from = max(self._available_from, self._runs.start)
+
+    # Storing
+
+    def plan_write(self, changes: Sequence[Change]) -> PlannedWrite:
+        """What to store for changes, as it will be when they are completed together.
+
+        Final records right behind the start offset are told by a higher start offset alone.
+        """
+        ids = frozenset(change.id for change in changes)
+        start = self.start_offset
+        complete_count = 0
+        is_at_start = True
+        for run in self._runs:
+            is_final = _stored(run.lot, ids).is_final
+            is_at_start = is_at_start and is_final
+            if is_at_start:
+                start = run.end
+            elif is_final:
+                complete_count += run.count
+        batches: list[StateBatch] = []
+        for first, end in _joined(part for change in changes for part in change.ranges):
+            for run in self._runs.between(max(first, start), end):
+                _add(batches, run.first, run.end, _stored(run.lot, ids))
+        return PlannedWrite(start, complete_count, tuple(batches))
+
+
+class _Locking(NamedTuple):
+    """Who gets records, and until when."""
+
+    member: str
+    deadline: float
+
+
+class _Taken:
+    """What a member has been given so far."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self.ranges: list[AcquiredRange] = []
+        self.record_count = 0
+
+    @property
+    def is_enough(self) -> bool:
+        return self.record_count >= self.wanted.max_records
+
+    def add(self, first: int, end: int, delivery_count: int) -> None:
+        self.record_count += end - first
+        if self.ranges:
+            before, last, count = self.ranges[-1]
+            is_small = last - before + 1 < self.wanted.batch_size
+            if last + 1 == first and count == delivery_count and is_small:
+                self.ranges[-1] = AcquiredRange(before, end - 1, count)
+                return
+        self.ranges.append(AcquiredRange(first, end - 1, delivery_count))
+
+
+def _most_together(run: Run, limits: Limits) -> int | None:
+    """How many records that have failed before are delivered together; None for any number.
+
+    In a batch that fails as a whole one record may be to blame. From half of the attempts on the
+    batch gets smaller, and the last attempt is made with one record alone (as Kafka does).
+    """
+    failures = run.lot.delivery_count
+    suspicious = max(2, math.ceil(limits.delivery_count_limit / 2))
+    if failures < suspicious:
+        return None
+    if failures >= limits.delivery_count_limit - 1:
+        return 1
+    return max(1, run.count >> (failures - suspicious + 1))
+
+
+def _target_of(kind: AcknowledgeType, lot: Lot, limits: Limits) -> Lot:
+    """What an acquired record becomes; one that was delivered often enough is not released
+    (SHR-5)."""
+    if kind is AcknowledgeType.ACCEPT:
+        return Lot(DeliveryState.ACKNOWLEDGED, lot.delivery_count)
+    if kind is AcknowledgeType.RELEASE and lot.delivery_count < limits.delivery_count_limit:
+        return Lot(DeliveryState.AVAILABLE, lot.delivery_count)
+    return Lot(DeliveryState.ARCHIVED, lot.delivery_count)
+
+
+def _stored(lot: Lot, completed: frozenset[int]) -> Lot:
+    """A record as it is stored. A lock is not: whoever loads the state finds it Available, and
+    the delivery that is going on is not counted."""
+    if lot.pending is not None and lot.pending.change_id in completed:
+        return Lot(lot.pending.state, lot.pending.delivery_count)
+    if lot.state is DeliveryState.ACQUIRED:
+        return Lot(DeliveryState.AVAILABLE, lot.delivery_count - 1)
+    return lot
+
+
+def _add(batches: list[StateBatch], first: int, end: int, lot: Lot) -> None:
+    if batches:
+        before, last, state, count = batches[-1]
+        if last + 1 == first and (state, count) == (lot.state, lot.delivery_count):
+            batches[-1] = StateBatch(before, end - 1, state, count)
+            return
+    batches.append(StateBatch(first, end - 1, lot.state, lot.delivery_count))
+
+
+def _joined(ranges: Iterable[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Ranges in order, without overlap."""
+    joined: list[tuple[int, int]] = []
+    for first, end in sorted(ranges):
+        if joined and first <= joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((first, end))
+    return tuple(joined)

@@ -214,12 +214,12 @@ class InFlight:
             most = _most_together(run, limits)
             if most is not None and taken.record_count:
                 return True  # what has failed often goes alone
-            count = run.count if most is None else min(most, run.count)
+            count = run.size if most is None else min(most, run.size)
             if taken.wanted.is_exact:
                 count = min(count, taken.wanted.max_records - taken.record_count)
             if count > 0:
                 self._lock(Run(run.first, run.first + count, run.lot), lock, taken)
-            if most is not None or count < run.count:
+            if most is not None or count < run.size:
                 return True
         return False
 
@@ -401,7 +401,7 @@ class InFlight:
             if is_at_start:
                 start = run.end
             elif is_final:
-                complete_count += run.count
+                complete_count += run.size
         batches: list[StateBatch] = []
         for first, end in _joined(part for change in changes for part in change.ranges):
             for run in self._runs.between(max(first, start), end):
@@ -451,7 +451,7 @@ def _most_together(run: Run, limits: Limits) -> int | None:
         return None
     if failures >= limits.delivery_count_limit - 1:
         return 1
-    return max(1, run.count >> (failures - suspicious + 1))
+    return max(1, run.size >> (failures - suspicious + 1))
 
 
 def _target_of(kind: AcknowledgeType, lot: Lot, limits: Limits) -> Lot:

@@ -54,7 +54,7 @@ class Run(NamedTuple):
     lot: Lot
 
     @property
-    def count(self) -> int:
+    def size(self) -> int:
         return self.end - self.first
 
 

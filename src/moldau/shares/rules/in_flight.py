@@ -19,7 +19,7 @@ from typing import NamedTuple
 from moldau.errors import InvalidRecordStateError, InvalidRequestError, InvariantViolation
 from moldau.shares.rules.acknowledgements import AcknowledgedRange, AcknowledgeType
 from moldau.shares.rules.delivery_state import DeliveryState, StateBatch
-from moldau.shares.rules.offset_runs import Lot, OffsetRuns, Pending, Run
+from moldau.shares.rules.offset_runs import Lot, OffsetRun, OffsetRuns, Pending
 
 _NEW = Lot(DeliveryState.AVAILABLE, 0)
 _NOTHING_THERE = Lot(DeliveryState.ARCHIVED, 0)
@@ -78,7 +78,7 @@ class DeadRange(NamedTuple):
     is_rejected: bool  # otherwise they were delivered too often
 
 
-class Change(NamedTuple):
+class DeliveryChange(NamedTuple):
     """Something to be stored."""
 
     id: int
@@ -124,7 +124,7 @@ class InFlight:
         return self._runs.end
 
     @property
-    def runs(self) -> Iterator[Run]:
+    def runs(self) -> Iterator[OffsetRun]:
         return iter(self._runs)
 
     def find_available(self) -> int:
@@ -218,7 +218,7 @@ class InFlight:
             if taken.wanted.is_exact:
                 count = min(count, taken.wanted.max_records - taken.record_count)
             if count > 0:
-                self._lock(Run(run.first, run.first + count, run.lot), lock, taken)
+                self._lock(OffsetRun(run.first, run.first + count, run.lot), lock, taken)
             if most is not None or count < run.size:
                 return True
         return False
@@ -232,7 +232,7 @@ class InFlight:
         left = taken.wanted.max_records - taken.record_count
         return max(self.end_offset + 1, min(end, max(first, self.end_offset) + min(room, left)))
 
-    def _lock(self, run: Run, lock: _Locking, taken: _Taken) -> None:
+    def _lock(self, run: OffsetRun, lock: _Locking, taken: _Taken) -> None:
         locked = Lot(DeliveryState.ACQUIRED, run.lot.delivery_count + 1, lock.member, lock.deadline)
         self._runs.change(run.first, run.end, lambda lot: locked)
         taken.add(run.first, run.end, locked.delivery_count)
@@ -241,7 +241,7 @@ class InFlight:
 
     def acknowledge(
         self, member: str, ranges: Sequence[AcknowledgedRange], limits: Limits, now: float
-    ) -> Change:
+    ) -> DeliveryChange:
         """All of it, or nothing: raises when a record is not the member's (SHR-4).
 
         What is before the start offset is done already, whoever did it. A renewal counts at once
@@ -264,7 +264,7 @@ class InFlight:
                     is_rejected = kind is AcknowledgeType.REJECT
                     dead.append(DeadRange(run.first, run.end, target.delivery_count, is_rejected))
                 self._begin(run.first, run.end, change_id, target)
-        return Change(change_id, _joined(changed), tuple(dead))
+        return DeliveryChange(change_id, _joined(changed), tuple(dead))
 
     def _require_acquired(self, member: str, first: int, end: int) -> None:
         if end <= self.start_offset:
@@ -282,7 +282,7 @@ class InFlight:
                     f"offsets {run.first} to {run.end - 1} are not acquired by the member"
                 )
 
-    def release(self, member: str, limits: Limits, *, counts: bool) -> Change:
+    def release(self, member: str, limits: Limits, *, counts: bool) -> DeliveryChange:
         """The member has gone: what it had is for others.
 
         With `counts`, the delivery is counted: the member may have gone because of a record.
@@ -299,7 +299,7 @@ class InFlight:
 
         return self._give_back(is_concerned, target_of)
 
-    def expire(self, now: float, limits: Limits) -> Change:
+    def expire(self, now: float, limits: Limits) -> DeliveryChange:
         """Locks are over (SHR-5): records are Available again, or were delivered too often."""
 
         def is_concerned(lot: Lot) -> bool:
@@ -311,7 +311,7 @@ class InFlight:
 
     def _give_back(
         self, is_concerned: Callable[[Lot], bool], become: Callable[[Lot], Lot]
-    ) -> Change:
+    ) -> DeliveryChange:
         """What is Available is so at once: it was not stored otherwise. What comes to its end
         does so when that is stored."""
         change_id = self._next_change_id()
@@ -327,13 +327,13 @@ class InFlight:
             else:
                 dead.append(DeadRange(run.first, run.end, target.delivery_count, False))
                 self._begin(run.first, run.end, change_id, target)
-        return Change(change_id, _joined(changed), tuple(dead))
+        return DeliveryChange(change_id, _joined(changed), tuple(dead))
 
     def _begin(self, first: int, end: int, change_id: int, target: Lot) -> None:
         pending = Pending(change_id, target.state, target.delivery_count)
         self._runs.change(first, end, lambda lot: lot._replace(pending=pending))
 
-    def complete(self, change: Change) -> None:
+    def complete(self, change: DeliveryChange) -> None:
         """It is stored."""
         for first, end in change.ranges:
             for run in self._runs.between(first, end):
@@ -342,7 +342,7 @@ class InFlight:
                     self._set(run.first, run.end, Lot(pending.state, pending.delivery_count))
         self._advance_start()
 
-    def take_back(self, change: Change) -> None:
+    def take_back(self, change: DeliveryChange) -> None:
         """It is not stored, as far as we know: the records are acquired as before."""
         for first, end in change.ranges:
             self._runs.change(
@@ -386,7 +386,7 @@ class InFlight:
 
     # Storing
 
-    def plan_write(self, changes: Sequence[Change]) -> PlannedWrite:
+    def plan_write(self, changes: Sequence[DeliveryChange]) -> PlannedWrite:
         """What to store for changes, as it will be when they are completed together.
 
         Final records right behind the start offset are told by a higher start offset alone.
@@ -439,7 +439,7 @@ class _Taken:
         self.ranges.append(AcquiredRange(first, end - 1, delivery_count))
 
 
-def _most_together(run: Run, limits: Limits) -> int | None:
+def _most_together(run: OffsetRun, limits: Limits) -> int | None:
     """How many records that have failed before are delivered together; None for any number.
 
     In a batch that fails as a whole one record may be to blame. From half of the attempts on the

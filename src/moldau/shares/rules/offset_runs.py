@@ -28,7 +28,7 @@ class Lot(NamedTuple):
     """What is known of a record.
 
     Invariants: only an Acquired one has a member and a deadline; only an Acquired one is pending,
-    and a pending one is not given to anybody, nor acknowledged a second time (SHR-3).
+    and a pending one is not given to anybody, nor acknowledged a second time.
     """
 
     state: DeliveryState
@@ -46,7 +46,7 @@ class Lot(NamedTuple):
         return self.state.is_final
 
 
-class Run(NamedTuple):
+class OffsetRun(NamedTuple):
     """Neighbouring offsets that are alike."""
 
     first: int
@@ -69,29 +69,29 @@ class OffsetRuns:
     def __init__(self, start: int) -> None:
         self.start = start
         self.end = start
-        self._runs: list[Run] = []
+        self._runs: list[OffsetRun] = []
 
     def __len__(self) -> int:
         """How many runs there are: what it costs to keep them."""
         return len(self._runs)
 
-    def __iter__(self) -> Iterator[Run]:
+    def __iter__(self) -> Iterator[OffsetRun]:
         return iter(self._runs)
 
-    def between(self, first: int, end: int) -> list[Run]:
+    def between(self, first: int, end: int) -> list[OffsetRun]:
         """The runs of a range, cut to it; a range that reaches out is cut, too."""
         found = []
         for run in self._runs[self._index_of(first) :]:
             if run.first >= end:
                 break
-            found.append(Run(max(run.first, first), min(run.end, end), run.lot))
+            found.append(OffsetRun(max(run.first, first), min(run.end, end), run.lot))
         return found
 
     def append(self, end: int, lot: Lot) -> None:
         """Go on up to an offset, with records of one lot."""
         if end <= self.end:
             raise InvariantViolation(f"SHR-1: runs up to {self.end} cannot go on to {end}")
-        self._runs.append(Run(self.end, end, lot))
+        self._runs.append(OffsetRun(self.end, end, lot))
         self.end = end
         self._join(len(self._runs) - 2, len(self._runs))
 
@@ -105,7 +105,7 @@ class OffsetRuns:
         from_index, to_index = self._index_of(first), self._index_of(end)
         for index in range(from_index, to_index):
             run = self._runs[index]
-            self._runs[index] = Run(run.first, run.end, become(run.lot))
+            self._runs[index] = OffsetRun(run.first, run.end, become(run.lot))
         self._join(from_index - 1, to_index + 1)
 
     def drop_before(self, offset: int) -> None:
@@ -128,15 +128,18 @@ class OffsetRuns:
         index = self._index_of(offset)
         if index < len(self._runs) and self._runs[index].first < offset:
             first, end, lot = self._runs[index]
-            self._runs[index : index + 1] = (Run(first, offset, lot), Run(offset, end, lot))
+            self._runs[index : index + 1] = (
+                OffsetRun(first, offset, lot),
+                OffsetRun(offset, end, lot),
+            )
 
     def _join(self, from_index: int, to_index: int) -> None:
         """Make one of neighbours that are alike, within these indexes."""
         from_index = max(0, from_index)
-        joined: list[Run] = []
+        joined: list[OffsetRun] = []
         for run in self._runs[from_index:to_index]:
             if joined and joined[-1].lot == run.lot:
-                joined[-1] = Run(joined[-1].first, run.end, run.lot)
+                joined[-1] = OffsetRun(joined[-1].first, run.end, run.lot)
             else:
                 joined.append(run)
         self._runs[from_index:to_index] = joined

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from moldau.errors import InvalidRecordStateError, InvalidRequestError
 from moldau.shares.rules.acknowledgements import AcknowledgedRange, AcknowledgeType
 from moldau.shares.rules.delivery_state import DeliveryState
-from moldau.shares.rules.in_flight import Change, InFlight, Limits, LogBatch, Wanted
+from moldau.shares.rules.in_flight import DeliveryChange, InFlight, Limits, LogBatch, Wanted
 
 LIMITS = Limits(max_record_locks=24, delivery_count_limit=4, lock_seconds=10)
 MEMBERS = st.sampled_from(("ann", "bob", "eve"))
@@ -64,7 +64,7 @@ class Machine(RuleBasedStateMachine):
         self.real = InFlight(5)
         self.model = Model(5)
         self.now = 0.0
-        self.changes: list[Change] = []
+        self.changes: list[DeliveryChange] = []
 
     # Acquiring
 
@@ -172,7 +172,7 @@ class Machine(RuleBasedStateMachine):
             return
         self._begin(change, concerned, kind)
 
-    def _begin(self, change: Change, concerned: list[int], kind: AcknowledgeType) -> None:
+    def _begin(self, change: DeliveryChange, concerned: list[int], kind: AcknowledgeType) -> None:
         changed = [at for begin, stop in change.ranges for at in range(begin, stop)]
         assert changed == concerned
         for at in concerned:
@@ -201,7 +201,7 @@ class Machine(RuleBasedStateMachine):
         held = [at for at, one in self.model.records.items() if one.member == member]
         self._give_back(change, held, counts=counts)
 
-    def _give_back(self, change: Change, held: list[int], *, counts: bool) -> None:
+    def _give_back(self, change: DeliveryChange, held: list[int], *, counts: bool) -> None:
         dead = {at for first, end, _, _ in change.dead for at in range(first, end)}
         for at in sorted(held):
             one = self.model.records[at]

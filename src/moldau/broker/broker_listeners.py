@@ -14,6 +14,7 @@ from moldau.broker.services import Services
 from moldau.config.current import CurrentBrokerOptions
 from moldau.config.listeners import Listener
 from moldau.errors import StartupError
+from moldau.metrics.request_figures import ConnectionFigures
 from moldau.net.port import Connection, Network, Server
 from moldau.tasks import TaskSupervisor
 
@@ -36,6 +37,7 @@ class BrokerListeners:
         self._supervisor = supervisor
         self._current = current
         self._early: list[RequestPump] | None = []  # connections before the broker is ready
+        self.figures: dict[str, ConnectionFigures] = {}  # by the listener's name
 
     async def listen(self, close_later: Callable[[Callable[[], Awaitable[None]]], object]) -> None:
         """Bind every listener; `close_later` is told how to close it, one after the other."""
@@ -69,7 +71,9 @@ class BrokerListeners:
             ) from error
 
     def _accept(self, connection: Connection) -> RequestPump:
-        pump = RequestPump(connection, self._table, self._services, self._supervisor)
+        figures = self.figures.setdefault(connection.listener_name, ConnectionFigures())
+        figures.accepted += 1
+        pump = RequestPump(connection, self._table, self._services, self._supervisor, figures)
         if self._early is not None:
             pump.hold()
             self._early.append(pump)

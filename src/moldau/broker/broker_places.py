@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from moldau.config.broker_options import BrokerOptions
+from moldau.config.declarations.metrics import split_address
 from moldau.config.listeners import Listener
 from moldau.errors import ConfigurationError
 
@@ -35,6 +36,7 @@ class BrokerPlace:
     folders: Sequence[str]
     listeners: Sequence[Listener]
     told_listeners: Sequence[Listener]
+    metrics_listener: str | None = None
 
     def settings(self) -> dict[str, str]:
         """As a broker is told of it."""
@@ -45,6 +47,8 @@ class BrokerPlace:
         }
         if self.told_listeners:
             own["advertised.listeners"] = ",".join(map(str, self.told_listeners))
+        if self.metrics_listener is not None:
+            own["metrics.listener"] = self.metrics_listener
         return own
 
 
@@ -56,6 +60,9 @@ def plan_places(options: BrokerOptions, count: int, first_id: int) -> list[Broke
             folders=[_folder_of(first, first_id, number) for first in options.log_dirs],
             listeners=_count_on(options.open_listeners, number),
             told_listeners=_count_on(options.told_listeners, number),
+            metrics_listener=None
+            if options.metrics_listener is None
+            else count_metrics_on(options.metrics_listener, number),
         )
         for number in range(count)
     ]
@@ -80,6 +87,18 @@ def _count_on(listeners: Iterable[Listener], number: int) -> list[Listener]:
                 f"number {number + 1}: begin with a lower port"
             )
     return moved
+
+
+def count_metrics_on(address: str, number: int) -> str:
+    """The address of the metrics of another broker; port 0 stays what it is."""
+    host, port = split_address(address)
+    moved = port + number if port else 0
+    if moved > _HIGHEST_PORT:
+        raise ConfigurationError(
+            f"there is no port {moved} for the metrics of broker number {number + 1}: begin with "
+            "a lower port"
+        )
+    return f"[{host}]:{moved}" if ":" in host else f"{host}:{moved}"
 
 
 def default_settings(given: Iterable[str], count: int) -> dict[str, str]:

@@ -26,6 +26,7 @@ from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.config.broker_options import BrokerOptions
 from moldau.groups.coordinator import GroupCoordinator
 from moldau.groups.offsets_topic import offsets_topic_spec
+from moldau.groups.rules.outcome import LogMessage
 from moldau.model import BrokerId
 from moldau.model.topic_names import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from moldau.net.peer import Peer, PeerAddress
@@ -74,6 +75,7 @@ class _Surroundings:
     supervisor: TaskSupervisor
     duties: Duties
     services: Callable[[], Services]
+    on_group_message: Callable[[LogMessage], None]
 
     def state_topic(self, name: str, spec: Callable[[BrokerOptions], TopicSpec]) -> StateTopic:
         publisher, partitions = self.publisher, self.partitions
@@ -105,6 +107,7 @@ def connect_coordinators(
     supervisor: TaskSupervisor,
     duties: Duties,
     services: Callable[[], Services],
+    on_group_message: Callable[[LogMessage], None],
 ) -> Coordinators:
     around = _Surroundings(
         ports=ports,
@@ -116,6 +119,7 @@ def connect_coordinators(
         supervisor=supervisor,
         duties=duties,
         services=services,
+        on_group_message=on_group_message,
     )
     sender = _make_marker_sender(around)
     return Coordinators(
@@ -137,6 +141,7 @@ def _make_groups(around: _Surroundings) -> GroupCoordinator:
         duties=around.duties,
         spawn=around.supervisor.spawn,
         make_uuid=partial(random_uuid, around.ports.random),
+        on_message=around.on_group_message,
     )
 
 

@@ -18,7 +18,8 @@ from moldau.broker.api import ServedApi
 from moldau.broker.owed_answers import LaterAnswer, OwedAnswer, OwedAnswers
 from moldau.broker.request_context import RequestContext
 from moldau.broker.services import Services
-from moldau.errors import MalformedFrameError
+from moldau.errors import ErrorCode, MalformedFrameError
+from moldau.metrics.request_figures import ApiFigures, ConnectionFigures
 from moldau.net.port import Chunk, Connection
 from moldau.tasks import TaskSupervisor
 from moldau.wire.apis import API_VERSIONS, LEAVE_GROUP, OFFSET_COMMIT, PRODUCE
@@ -80,8 +81,10 @@ class RequestPump:
     __slots__ = (
         "_client_is_gone",
         "_connection",
+        "_connections",
         "_held",
         "_is_held",
+        "_monotonic",
         "_owed",
         "_owed_tasks",
         "_services",
@@ -96,8 +99,11 @@ class RequestPump:
         table: DispatchTable,
         services: Services,
         supervisor: TaskSupervisor,
+        connections: ConnectionFigures,
     ) -> None:
         self._connection = connection
+        self._connections = connections
+        self._monotonic = services.clock.monotonic
         self._table = table
         self._services = services
         self._supervisor = supervisor
@@ -127,6 +133,7 @@ class RequestPump:
             self._held = frame
             return
         connection = self._connection
+        began = self._monotonic()
         try:
             header, position = read_request_header(frame)
             module = self._table.find(header)
@@ -140,7 +147,8 @@ class RequestPump:
             if self._owed and header.api_key != PRODUCE.key:
                 self._held = frame  # it may be about what was produced
                 return
-            context = RequestContext(header, connection, self._services)
+            figures = self._services.requests.of(header.api_key)
+            context = RequestContext(header, connection, self._services, figures)
             answer = _begin(module, frame, position, context)
         except MalformedFrameError as error:
             connection.close(f"malformed request: {error}")
@@ -151,26 +159,33 @@ class RequestPump:
             return
         if isinstance(answer, list) and not self._owed:
             connection.send(answer)
+            figures.durations.note(self._monotonic() - began)
         else:
-            self._take(module, answer)
+            self._take(module, answer, figures, began)
 
     def _take(
-        self, module: ModuleType, answer: list[Chunk] | Awaitable[Answer] | LaterAnswer | None
+        self,
+        module: ModuleType,
+        answer: list[Chunk] | Awaitable[Answer] | LaterAnswer | None,
+        figures: ApiFigures,
+        began: float,
     ) -> None:
         """An answer that does not leave at once."""
-        if answer is None:
-            self._connection.skip_answer()
-        elif isinstance(answer, list):
-            self._send(answer)
+        if answer is None or isinstance(answer, list):
+            figures.durations.note(self._monotonic() - began)
+            if answer is None:
+                self._connection.skip_answer()
+            else:
+                self._send(answer)
         elif isinstance(answer, LaterAnswer):
-            self._owe(module, answer)
+            self._owe(module, answer, figures, began)
         else:
             name = f"{module.API.name} of {self._connection.id}"
-            self._task = self._supervisor.spawn(name, self._finish(answer))
+            self._task = self._supervisor.spawn(name, self._finish(answer, figures, began))
             if self._client_is_gone:
                 self._end_task()
 
-    async def _finish(self, answer: Awaitable[Answer]) -> None:
+    async def _finish(self, answer: Awaitable[Answer], figures: ApiFigures, began: float) -> None:
         chunks: Answer = None
         try:
             chunks = await answer
@@ -185,6 +200,7 @@ class RequestPump:
         finally:
             if self._task is asyncio.current_task():
                 self._task = None
+        figures.durations.note(self._monotonic() - began)
         if chunks is None:
             self._connection.skip_answer()
         else:
@@ -197,12 +213,14 @@ class RequestPump:
         else:
             self._connection.send(chunks)
 
-    def _owe(self, module: ModuleType, answer: LaterAnswer) -> None:
+    def _owe(
+        self, module: ModuleType, answer: LaterAnswer, figures: ApiFigures, began: float
+    ) -> None:
         owed = self._owed
         if owed is None:
             owed = self._owed = OwedAnswers()
         name = f"{module.API.name} of {self._connection.id}"
-        work = self._finish_owed(owed, owed.owe(), answer.work)
+        work = self._finish_owed(owed, owed.owe(), answer.work, figures, began)
         task = self._supervisor.spawn(name, work)
         self._owed_tasks[task] = None
         if self._client_is_gone:
@@ -210,11 +228,17 @@ class RequestPump:
         self._connection.owe_answer()
 
     async def _finish_owed(
-        self, owed: OwedAnswers, place: OwedAnswer, work: Awaitable[Answer]
+        self,
+        owed: OwedAnswers,
+        place: OwedAnswer,
+        work: Awaitable[Answer],
+        figures: ApiFigures,
+        began: float,
     ) -> None:
         chunks: Answer = None
         try:
             chunks = await work
+            figures.durations.note(self._monotonic() - began)
         except Exception:  # noqa: BLE001 as above
             _log.exception("a request of %s failed", self._connection.id)
             self._connection.close("internal error")
@@ -232,6 +256,7 @@ class RequestPump:
         self._end_task()
 
     def on_closed(self) -> None:
+        self._connections.closed += 1
         self._held = None
         self._end_task()
 
@@ -270,16 +295,36 @@ def _answer(
     request = parse_request(header.api_key, version, frame, position)
     values = handler.handle(request, context)
     if isinstance(values, Mapping):
-        return _encode(handler.API, values, header, version)
-    return _encode_later(handler.API, values, header, version)
+        return _encode(handler.API, values, context, version)
+    return _encode_later(handler.API, values, context, version)
 
 
 async def _encode_later(
-    api: ServedApi, values: Awaitable[Values], header: RequestHeader, version: int
+    api: ServedApi, values: Awaitable[Values], context: RequestContext, version: int
 ) -> Answer:
-    return _encode(api, await values, header, version)
+    return _encode(api, await values, context, version)
 
 
-def _encode(api: ServedApi, values: Values, header: RequestHeader, version: int) -> list[Chunk]:
+def _encode(api: ServedApi, values: Values, context: RequestContext, version: int) -> list[Chunk]:
+    header = context.header
+    if context.figures is not None:
+        _count_errors(values, context.figures)
     body = encode_body(fit(response_class(api.key, version), values, api.droppable))
     return [response_prefix(api.key, version, header.correlation_id, len(body)) + body]
+
+
+_COUNTED_ELEMENTS = 100
+"""Of each list in an answer: to look through thousands for errors would cost more than to know."""
+
+
+def _count_errors(values: Values, figures: ApiFigures) -> None:
+    """Of the answer, and of what it lists: topics, partitions, groups."""
+    for name, value in values.items():
+        if name == "error_code":
+            if isinstance(value, ErrorCode) and value is not ErrorCode.none:
+                figures.count_error(value.value)
+        elif isinstance(value, list):
+            for one in value[:_COUNTED_ELEMENTS]:
+                if not isinstance(one, dict):
+                    break
+                _count_errors(one, figures)

@@ -59,6 +59,13 @@ class Purgatory:
         everybody = (waiters for kind in self._kinds for waiters in kind.values())
         return self._fetches + len({waiter for waiters in everybody for waiter in waiters})
 
+    def sizes(self) -> dict[str, int]:
+        """How many requests wait, by what they are."""
+        produces, deletions = (
+            len({waiter for waiters in kind.values() for waiter in waiters}) for kind in self._kinds
+        )
+        return {"Fetch": self._fetches, "Produce": produces, "DeleteRecords": deletions}
+
     # What happens
 
     def on_commit(self, topic_partition: TopicPartition, high_watermark: int) -> None:

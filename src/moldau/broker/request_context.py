@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from moldau.broker.services import Services
+from moldau.metrics.request_figures import ApiFigures
 from moldau.model import Principal
 from moldau.net.port import Connection
 from moldau.wire.headers import RequestHeader
@@ -16,6 +17,7 @@ class RequestContext(NamedTuple):
     header: RequestHeader
     connection: Connection
     services: Services
+    figures: ApiFigures | None = None
 
     @property
     def version(self) -> int:
@@ -35,3 +37,8 @@ class RequestContext(NamedTuple):
     def listener(self) -> str:
         """The name of the listener that the client came in by."""
         return self.connection.listener_name
+
+    def count_error(self, code: int) -> None:
+        """An answer by hand has an error in it; 0 is none."""
+        if code and self.figures is not None:
+            self.figures.count_error(code)

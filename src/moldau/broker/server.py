@@ -31,6 +31,7 @@ from moldau.broker.encoded_topics import EncodedTopics
 from moldau.broker.fetch_sessions import FetchSessions
 from moldau.broker.handlers import HANDLERS
 from moldau.broker.membership import ClusterMembership
+from moldau.broker.monitoring.composition import Monitoring
 from moldau.broker.partition_events import PartitionEvents
 from moldau.broker.ports import Ports
 from moldau.broker.purgatory import Purgatory
@@ -98,6 +99,7 @@ class BrokerServer:
         self._ports = ports
         self._current = CurrentBrokerOptions(static)
         self._closing = AsyncExitStack()
+        self.monitoring = Monitoring(ports, self._options)
         self._table = DispatchTable(HANDLERS)
         self._supervisor = TaskSupervisor(_report_failure)
         self._duties = Duties(self._supervisor, ports.clock, self._give_up)
@@ -140,6 +142,7 @@ class BrokerServer:
             self._failed.set()
 
     async def stop(self) -> None:
+        self.monitoring.begin_stop()
         if self._membership is not None:
             await self._membership.hand_over()
         await self._closing.aclose()
@@ -151,14 +154,19 @@ class BrokerServer:
     # Starting, phase by phase
 
     async def _start(self, stack: AsyncExitStack) -> None:
+        await self.monitoring.listen(stack)
         log_store = await self._open_log_store(stack)
+        await self.monitoring.open_history(Path(self._options().log_dirs[0]), stack)
         place = await self._find_place(stack, log_store)
         parts = self._put_together(stack, log_store, place)
         listeners = await self._listen(stack)
+        figures = listeners.figures
+        self.monitoring.connect(self.services, place.coordination, lambda: figures)
         membership = await self._join(place, parts)
         self._run(parts, membership)
         self._require_directory()  # it may have failed while nobody was there to hear of it
         listeners.answer()
+        self.monitoring.run(self._duties)
 
     async def _open_log_store(self, stack: AsyncExitStack) -> LogStore:
         ports = self._ports
@@ -170,6 +178,8 @@ class BrokerServer:
             options=self._options,
             failures=self,
             random=ports.random,
+            figures=self.monitoring.figures.storage,
+            history=self.monitoring.history,
         )
         await log_store.open()
 
@@ -220,6 +230,7 @@ class BrokerServer:
             workers=ports.unpacking_workers or ports.workers,
             observer=events,
             lease_end=lambda: coordination.lease_end,
+            traffics=self.monitoring.figures.traffics,
         )
         partitions.on_offline = self._give_up_offline
         partitions.on_return = self._return_late
@@ -254,6 +265,7 @@ class BrokerServer:
             supervisor=self._supervisor,
             duties=self._duties,
             services=lambda: self.services,
+            on_group_message=self.monitoring.on_group_message,
         )
         stack.push_async_exit(_unless_discarded(coordinators.close))
         events.connect(
@@ -283,6 +295,7 @@ class BrokerServer:
             leader_quota=replication.leader_quota,
             fetch_sessions=fetch_sessions,
             encoded_topics=EncodedTopics(),
+            requests=self.monitoring.figures.requests,
             apis=self._table.apis,
         )
         stack.push_async_exit(_unless_discarded(self._supervisor.close))

@@ -19,6 +19,7 @@ from moldau.cluster.producer_id_blocks import ProducerIdBlocks
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.config.broker_options import BrokerOptions
 from moldau.groups.coordinator import GroupCoordinator
+from moldau.metrics.request_figures import RequestFigures
 from moldau.model import BrokerId
 from moldau.replication.partitions import Partitions
 from moldau.replication.replication_quota import ReplicationQuota
@@ -49,6 +50,7 @@ class Services:
     leader_quota: ReplicationQuota
     fetch_sessions: FetchSessions
     encoded_topics: EncodedTopics
+    requests: RequestFigures
     apis: Callable[[], tuple[ServedApi, ...]]
 
     @property

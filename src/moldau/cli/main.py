@@ -84,6 +84,7 @@ COMMANDS: dict[str, Command | LazyGroup] = {
         },
     ),
     "elect": Command("moldau.cli.elect:elect"),
+    "doctor": Command("moldau.cli.doctor:doctor"),
     "produce": Command("moldau.cli.produce:produce"),
     "consume": Command("moldau.cli.consume:consume"),
     "log": LazyGroup(

@@ -58,6 +58,15 @@ def start(
             help="With an empty ZooKeeper: make topics of the logs that are in the data folder.",
         ),
     ] = False,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Serve /metrics (Prometheus), /healthz and /readyz there; a port alone means "
+            "this machine only. With --brokers the ports count on.",
+            show_default="none",
+        ),
+    ] = None,
     to_set: Annotated[
         list[str] | None,
         typer.Option(
@@ -67,8 +76,9 @@ def start(
 ) -> None:
     """Run a broker until it is told to stop (Ctrl-C or SIGTERM).
 
-    Flags come before --set, --set before the file. Prints one line, `listening on HOST:PORT`,
-    when requests are answered. Warnings go to standard error; MOLDAU_LOG=info shows more.
+    Flags come before --set, --set before the file. Prints a line, `listening on HOST:PORT`, when
+    requests are answered, and with --metrics a second one. Warnings go to standard error;
+    MOLDAU_LOG=info shows more.
 
     With --brokers, several processes share the work of one machine, without ZooKeeper: a cluster
     with one store, in the data folder of the first. A broker that dies is started again. A topic
@@ -99,6 +109,7 @@ def start(
         broker_id=broker_id,
         zookeeper=zookeeper,
         adopt_topics=adopt_topics,
+        metrics=metrics,
     )
     served = settings.get("coordination.socket")
     if served is None:  # else the supervisor has said it
@@ -119,3 +130,5 @@ def start(
 def _announce(broker: BrokerServer) -> None:
     """Scripts wait for this line, so it must not stay in a buffer; `echo` flushes."""
     typer.echo(f"listening on {broker.bootstrap}")
+    if broker.monitoring.url is not None:
+        typer.echo(f"metrics on {broker.monitoring.url}/metrics")

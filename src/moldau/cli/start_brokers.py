@@ -86,6 +86,8 @@ def _announce(brokers: Sequence[SupervisedBroker]) -> None:
     for broker in brokers:
         folders = ", ".join(broker.place.folders)
         typer.echo(f"{broker.name} at {broker.address}, process {broker.process_id}, in {folders}")
+        if broker.place.metrics_listener is not None:
+            typer.echo(f"  metrics on http://{broker.place.metrics_listener}/metrics")
 
 
 def _first_id(options: BrokerOptions, files: RealFiles) -> int:

@@ -18,6 +18,7 @@ def gather_settings(
     broker_id: int | None,
     zookeeper: str | None = None,
     adopt_topics: bool = False,
+    metrics: str | None = None,
 ) -> Static:
     """All settings with where each one stood; what nobody set is left to the defaults."""
     settings = Static({}) if config is None else load_properties(_read(config), config.name)
@@ -32,6 +33,8 @@ def gather_settings(
         settings |= given({"zookeeper.connect": zookeeper}, "--zookeeper")
     if adopt_topics:
         settings |= given({"adopt.topics.enable": "true"}, "--adopt-topics")
+    if metrics is not None:
+        settings |= given({"metrics.listener": metrics}, "--metrics")
     return settings
 
 

@@ -15,8 +15,9 @@ from moldau.config.declarations.cleaner import CleanerOptions
 from moldau.config.declarations.groups import GroupOptions
 from moldau.config.declarations.identity import IdentityOptions
 from moldau.config.declarations.logs import LogOptions
+from moldau.config.declarations.metrics import MetricOptions
 from moldau.config.declarations.network import NetworkOptions
-from moldau.config.declarations.quotas import MetricOptions, QuotaOptions
+from moldau.config.declarations.quotas import QuotaOptions
 from moldau.config.declarations.replication import ReplicationOptions
 from moldau.config.declarations.topic_defaults import TopicDefaultOptions
 from moldau.config.declarations.transactions import TransactionOptions

@@ -9,7 +9,7 @@ A shell, owned by the event loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, cast
 from uuid import UUID, uuid4
@@ -48,6 +48,7 @@ from moldau.groups.rules.events import (
 )
 from moldau.groups.rules.groups import AnyGroup, Groups
 from moldau.groups.rules.limits import GroupLimits
+from moldau.groups.rules.outcome import LogMessage
 from moldau.groups.rules.records import CommittedOffset, CoordinatorRecord, StoredRecord
 from moldau.groups.shard import GroupShard
 from moldau.model import BrokerId, TopicPartition
@@ -89,8 +90,10 @@ class GroupCoordinator:
         duties: ShardDuties,
         spawn: Callable[[str, Coroutine[Any, Any, None]], object],
         make_uuid: Callable[[], UUID] = uuid4,
+        on_message: Callable[[LogMessage], None] = lambda message: None,
     ) -> None:
         self.topic = topic
+        self._on_message = on_message
         self._image = image
         self._options = options
         self._clock = clock
@@ -130,6 +133,7 @@ class GroupCoordinator:
             clock=self._clock,
             image=self._image,
             commit_timeout_ms=lambda: self._options().offsets_commit_timeout_ms,
+            on_message=self._on_message,
         )
 
     def new_member_id(self, prefix: str) -> str:
@@ -243,6 +247,11 @@ class GroupCoordinator:
         for shard in self._leads:
             found += await wait_for_answer(shard.ask(Groups.listed))
         return found
+
+    def each_group(self) -> Iterator[AnyGroup]:
+        """The groups that are loaded here, as they are now; not to be changed."""
+        for shard in self._leads:
+            yield from shard.groups
 
     def delete_group(self, event: DeleteGroup) -> Eventually[CodeAnswer]:
         return cast("Eventually[CodeAnswer]", self._submit(event))

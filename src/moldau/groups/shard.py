@@ -18,7 +18,7 @@ from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import ErrorCode, KafkaError
 from moldau.groups.rules.answers import GroupAnswer, refusal_like
 from moldau.groups.rules.events import Abandon, AppendFailed, GroupEvent, GroupTimer, TimerFired
-from moldau.groups.rules.groups import NO_REQUEST, Groups
+from moldau.groups.rules.groups import NO_REQUEST, AnyGroup, Groups
 from moldau.groups.rules.limits import GroupLimits
 from moldau.groups.rules.outcome import Arm, Disarm, Effect, Follow, LogMessage, Outcome
 from moldau.groups.rules.records import CoordinatorRecord, StoredRecord, TransactionEnd
@@ -40,11 +40,13 @@ class GroupShard(StateShard[Groups, StoredRecord, CoordinatorRecord]):
         clock: Clock,
         image: Callable[[], MetadataImage],
         commit_timeout_ms: Callable[[], int],
+        on_message: Callable[[LogMessage], None] = lambda message: None,
     ) -> None:
         super().__init__(
             name, log, Groups(limits), clock=clock, commit_timeout_ms=commit_timeout_ms
         )
         self._image = image
+        self._on_message = on_message
         self._requests = itertools.count()
         self._waiting: dict[int, asyncio.Future[GroupAnswer]] = {}  # requests without an answer yet
         self._timers: dict[GroupTimer, Timer] = {}
@@ -118,6 +120,11 @@ class GroupShard(StateShard[Groups, StoredRecord, CoordinatorRecord]):
         return tuple(group.group_id for group in self._machine)
 
     @property
+    def groups(self) -> tuple[AnyGroup, ...]:
+        """Those that are loaded; none of a shard that is still being loaded."""
+        return tuple(self._machine) if self._is_loaded else ()
+
+    @property
     def waiting_count(self) -> int:
         """Requests that are parked here."""
         return len(self._waiting)
@@ -184,6 +191,7 @@ class GroupShard(StateShard[Groups, StoredRecord, CoordinatorRecord]):
                     armed.cancel()
             case LogMessage(group_id, message):
                 _log.info("group %s: %s", group_id, message)
+                self._on_message(effect)
 
     def _arm(self, timer: GroupTimer, delay_ms: int) -> None:
         armed = self._timers.pop(timer, None)

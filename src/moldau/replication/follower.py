@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from typing import NamedTuple
 
+from moldau.metrics.topic_traffic import TopicTraffic
 from moldau.model import LeaderEpoch, Offset, TopicPartition
 from moldau.replication.partition_listeners import PartitionListeners
 from moldau.replication.rules.replica_state import ReplicaState
@@ -30,10 +31,17 @@ class FollowPosition(NamedTuple):
 class Follower:
     """The log of one partition that this broker follows."""
 
-    def __init__(self, log: Log, state: ReplicaState, listeners: PartitionListeners) -> None:
+    def __init__(
+        self,
+        log: Log,
+        state: ReplicaState,
+        listeners: PartitionListeners,
+        traffic: TopicTraffic,
+    ) -> None:
         self._log = log
         self._state = state
         self._listeners = listeners
+        self._traffic = traffic
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -57,6 +65,7 @@ class Follower:
     def append(self, records: memoryview) -> None:
         """Append what the leader sent; it is checked batch by batch before (REP-5)."""
         self._log.append_replicated(records, newest_epoch=self._state.leader_epoch)
+        self._traffic.replication_bytes_in += len(records)
 
     def take_offsets(self, high_watermark: int, log_start_offset: int) -> None:
         """Take over what the leader says of the log, as far as it reaches here."""

@@ -19,6 +19,8 @@ from moldau.clock import Clock, Timer
 from moldau.cluster.rules.metadata_image import PartitionState
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import OffsetNotAvailableError, OffsetOutOfRangeError
+from moldau.metrics.history import EventKind
+from moldau.metrics.topic_traffic import TopicTraffic
 from moldau.model import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
 from moldau.records.batch_header import BatchHeader, read_header
 from moldau.records.control_records import EndTransactionMarker, build_marker_batch
@@ -48,6 +50,7 @@ class PartitionRead(NamedTuple):
     log_start_offset: Offset
     aborted_transactions: tuple[tuple[int, int], ...] | None  # (producer id, first offset)
     diverging_epoch: tuple[int, int] | None  # (epoch, end offset), KIP-595
+    end_offset: int = -1  # of the records, where there are any
 
 
 class FollowedRead(NamedTuple):
@@ -109,8 +112,10 @@ class Partition:
         broker_epoch_of: Callable[[BrokerId], int] = lambda broker: -1,
         known_high_watermark: int = 0,
         refused_epoch: int = -1,
+        traffic: TopicTraffic | None = None,
     ) -> None:
         self.log = log
+        self.traffic = traffic or TopicTraffic(log.topic_partition.topic)  # of the whole topic
         self.topic_partition: TopicPartition = log.topic_partition
         self.topic_id = topic_id
         self.truncating = asyncio.Lock()  # held until the checkpoints know of a truncation
@@ -137,7 +142,7 @@ class Partition:
             on_commit=observer.on_commit,
             on_change=observer.on_change,
         )
-        self.follower = Follower(log, self.state, self.listeners)
+        self.follower = Follower(log, self.state, self.listeners, self.traffic)
         self._joining: Timer | None = None  # ends the wait for a follower that comes into the set
         self._incoming = IncomingBatches(log.options, unpacker)
         log.on_start_moved = self.listeners.changed
@@ -323,6 +328,9 @@ class Partition:
         result = log.append(batch, header, leader_epoch=state.leader_epoch, now_ms=now_ms)
         if result.duplicate:
             return result
+        traffic = self.traffic
+        traffic.bytes_in += len(batch)
+        traffic.records_in += header.last_offset_delta + 1
         if state.has_followers:
             self._observer.on_replicable(self.topic_partition, len(batch))
             self._advance()
@@ -432,6 +440,7 @@ class Partition:
             log.log_start_offset,
             aborted,
             diverging,
+            -1 if read is None else read.end_offset,
         )
 
     def read_for_follower(
@@ -464,6 +473,7 @@ class Partition:
             log.log_start_offset,
             None,
             diverging,
+            -1 if read is None else read.end_offset,
         )
 
     def is_at_rest(self, wanted: FollowedRead) -> bool:
@@ -581,11 +591,18 @@ class Partition:
                 f"{high_watermark}"
             )
         if offset > log.log_start_offset:
-            _log.info(
-                "%s: records with offsets %d to %d are deleted: DeleteRecords asked for it",
-                self.topic_partition,
-                log.log_start_offset,
-                offset - 1,
+            message = (
+                f"records with offsets {log.log_start_offset} to {offset - 1} are deleted: "
+                "DeleteRecords asked for it"
+            )
+            _log.info("%s: %s", self.topic_partition, message)
+            log.directory.history.note(
+                EventKind.DELETION,
+                str(self.topic_partition),
+                message,
+                first_offset=log.log_start_offset,
+                end_offset=offset,
+                reason="DeleteRecords",
             )
         log.advance_start(Offset(offset))  # followers hear of it at once
         return log.log_start_offset

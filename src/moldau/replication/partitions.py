@@ -30,6 +30,7 @@ from moldau.errors import (
     StorageError,
     UnknownTopicError,
 )
+from moldau.metrics.topic_traffic import TopicTraffics
 from moldau.model import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
 from moldau.replication.kept_logs import KeptLogs, ServedState
 from moldau.replication.partition import Partition, PartitionObserver
@@ -62,8 +63,10 @@ class Partitions:
         workers: Workers,
         observer: PartitionObserver,
         lease_end: Callable[[], float] = lambda: math.inf,
+        traffics: TopicTraffics | None = None,
     ) -> None:
         self._log_store = log_store
+        self._traffics = traffics or TopicTraffics()
         self._broker_id = broker_id
         self._options = options
         self._clock = clock
@@ -437,6 +440,7 @@ class Partitions:
             broker_epoch_of=self.broker_epoch,
             known_high_watermark=self._log_store.checkpoints.take_high_watermark(topic_partition),
             refused_epoch=self._former_epochs.get(topic_partition, -1),
+            traffic=self._traffics.of(topic_partition.topic),
         )
         self._partitions[topic_partition] = partition
         self._offline.pop(topic_partition, None)
@@ -449,6 +453,11 @@ class Partitions:
             await self._log_store.delete_log(topic_partition)
         except StorageError as error:
             _log.error("cannot delete %s: %s", topic_partition, error)
+
+    @property
+    def offline_count(self) -> int:
+        """Replicas that belong here and cannot be served, since their disk failed."""
+        return len(self._offline)
 
     def is_offline(self, topic_partition: TopicPartition) -> bool:
         """Whether a replica belongs here and cannot be served, since its disk failed."""

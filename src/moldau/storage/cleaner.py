@@ -15,6 +15,7 @@ from moldau.clock import Clock
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import KafkaError, StorageError
+from moldau.metrics.history import EventKind
 from moldau.model import Offset, TopicPartition
 from moldau.storage.compaction_round import CompactionRound, DisturbedError, RoundTerms
 from moldau.storage.log import Log
@@ -114,6 +115,7 @@ class Cleaner:
 
     async def _clean(self, log: Log, found: _Survey) -> bool:
         before_bytes, before_count = log.size_bytes, len(log.segments)
+        figures, began = log.directory.figures, self._clock.monotonic()
         try:
             await CompactionRound(
                 log, found.segments, found.facts, found.cleanable, found.terms, self._round_terms()
@@ -126,17 +128,25 @@ class Cleaner:
         except KafkaError as error:
             _log.error("%s cannot be compacted: %s", log.topic_partition, error)
             self._uncleanable.add(log)
+            figures.uncleanable = len(self._uncleanable)
             return True
-        _log.info(
-            "%s: compacted from offset %d to %d, %d bytes in %d segments are left of %d in %d: %s",
-            log.topic_partition,
-            found.cleanable.first_dirty_offset,
-            log.cleaned_offset - 1,
-            log.size_bytes,
-            len(log.segments),
-            before_bytes,
-            before_count,
-            explain_cleaning(found.cleanable, found.terms),
+        figures.cleaner_runs += 1
+        figures.cleaner_seconds += self._clock.monotonic() - began
+        figures.cleaned_bytes_before += before_bytes
+        figures.cleaned_bytes_after += log.size_bytes
+        first_offset, end_offset = found.cleanable.first_dirty_offset, log.cleaned_offset
+        message = (
+            f"compacted from offset {first_offset} to {end_offset - 1}, {log.size_bytes} bytes in "
+            f"{len(log.segments)} segments are left of {before_bytes} in {before_count}: "
+            f"{explain_cleaning(found.cleanable, found.terms)}"
+        )
+        _log.info("%s: %s", log.topic_partition, message)
+        log.directory.history.note(
+            EventKind.COMPACTION,
+            str(log.topic_partition),
+            message,
+            first_offset=first_offset,
+            end_offset=end_offset,
         )
         return True
 

@@ -426,7 +426,7 @@ class Log:
             if count == len(self.segments):
                 self._roll(self.log_end_offset, self.log_end_offset, now_ms)
             if count:
-                report_deletions(self.topic_partition, self.segments, plan)
+                report_deletions(self.topic_partition, self.segments, plan, self.directory)
                 old = self._local.drop_oldest(count)
                 self.advance_start(self.segments[0].base_offset)
                 self._local.remove_files(old)

@@ -23,6 +23,8 @@ from typing import NamedTuple, Protocol, TypeAlias
 from moldau.clock import Clock
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import StorageError
+from moldau.metrics.history import History
+from moldau.metrics.storage_figures import StorageFigures
 from moldau.storage.files import SCARCITY, FailedSyncError, Files
 from moldau.storage.open_files import OpenFiles
 from moldau.storage.rules.file_names import LOSS_FILE
@@ -78,8 +80,12 @@ class LogDirectory:
         *,
         random: Random,
         on_failure: Callable[[Path, OSError], None] = _ignore_failure,
+        figures: StorageFigures | None = None,
+        history: History | None = None,
     ) -> None:
         self.folder = folder
+        self.figures = figures or StorageFigures()
+        self.history = history or History(clock.now_ms)
         self.files: Files = open_files.files
         self.open_files = open_files
         self.workers = workers

@@ -157,6 +157,7 @@ class LogFlush:
     async def _flush_once(self) -> None:
         local = self._local
         plan = self._plan()
+        began = local.directory.clock.monotonic()
         try:
             for segment in plan.segments:
                 segment.write_out_indexes()
@@ -166,6 +167,7 @@ class LogFlush:
             if local.is_closed and isinstance(error, FileNotFoundError):
                 return  # a deleted log takes its files along
             raise local.directory.judge(error) from error
+        local.directory.figures.flushes.note(local.directory.clock.monotonic() - began)
         self._apply(plan)
 
     def _take_back(self, plan: _FlushPlan) -> None:

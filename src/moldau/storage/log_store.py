@@ -21,12 +21,15 @@ from operator import attrgetter
 from pathlib import Path
 from random import Random
 from types import MappingProxyType
+from typing import NamedTuple
 from uuid import UUID
 
 from moldau.clock import Clock
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import StartupError, StorageError
+from moldau.metrics.history import History
+from moldau.metrics.storage_figures import StorageFigures
 from moldau.model import BrokerId, Offset, TopicId, TopicPartition
 from moldau.storage.checkpoints import Checkpoints
 from moldau.storage.directory_identity import DirectoryIdentities
@@ -59,6 +62,15 @@ _log = logging.getLogger(__name__)
 
 _CLOSED_AT_ONCE = 64
 """Logs that are flushed at the same time when the store closes; the workers do a few at a time."""
+
+
+class DirectoryCapacity(NamedTuple):
+    """The disk of one log directory; -1 where it does not tell."""
+
+    folder: Path
+    online: bool
+    total_bytes: int
+    usable_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +107,11 @@ class LogStore:
         failures: DirectoryFailures,
         random: Random | None = None,
         retention_policies: RetentionPolicies = kafka_policies,
+        figures: StorageFigures | None = None,
+        history: History | None = None,
     ) -> None:
+        self.figures = figures or StorageFigures()
+        self._history = history
         self._folders = folders
         self._files = files
         self._clock = clock
@@ -143,6 +159,8 @@ class LogStore:
             self._clock,
             random=self._random,
             on_failure=self._report_failure,
+            figures=self.figures,
+            history=self._history,
         )
         directory.retention_policies = self._retention_policies
         self._maintenance.watch(directory)
@@ -391,20 +409,21 @@ class LogStore:
         """The logs of one folder, also when it is offline."""
         return tuple(log for log in tuple(self._logs.values()) if log.directory.folder == folder)
 
+    def capacities(self) -> tuple[DirectoryCapacity, ...]:
+        """How much room there is. Asks the file system: run it in a worker."""
+        return tuple(_capacity_of(directory) for directory in tuple(self._directories))
+
     def describe(self) -> tuple[DirectoryReport, ...]:
         """All folders. Asks the file system for its capacity: run it in a worker."""
         return tuple(self._describe(directory) for directory in self._directories)
 
     def _describe(self, directory: LogDirectory) -> DirectoryReport:
-        total_bytes = usable_bytes = -1
-        if directory.failure is None:
-            with contextlib.suppress(OSError):
-                total_bytes, usable_bytes = directory.files.capacity_bytes(directory.folder)
+        capacity = _capacity_of(directory)
         return DirectoryReport(
             folder=directory.folder,
-            online=directory.failure is None,
-            total_bytes=total_bytes,
-            usable_bytes=usable_bytes,
+            online=capacity.online,
+            total_bytes=capacity.total_bytes,
+            usable_bytes=capacity.usable_bytes,
             sizes={log.topic_partition: log.size_bytes for log in self.logs_in(directory.folder)},
         )
 
@@ -488,3 +507,12 @@ class LogStore:
 
     def _new_id(self) -> UUID:
         return UUID(int=self._random.getrandbits(128), version=4)
+
+
+def _capacity_of(directory: LogDirectory) -> DirectoryCapacity:
+    total_bytes = usable_bytes = -1
+    is_online = directory.failure is None
+    if is_online:
+        with contextlib.suppress(OSError):
+            total_bytes, usable_bytes = directory.files.capacity_bytes(directory.folder)
+    return DirectoryCapacity(directory.folder, is_online, total_bytes, usable_bytes)

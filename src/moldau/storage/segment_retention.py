@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from moldau.config.topic_options import TopicOptions
+from moldau.metrics.history import EventKind, History
+from moldau.metrics.storage_figures import StorageFigures
 from moldau.model import TopicPartition
 from moldau.storage.files import Files
 from moldau.storage.rules.retention import (
@@ -49,8 +52,18 @@ def _facts_of(files: Files, segment: Segment) -> SegmentFacts:
     return SegmentFacts(segment.base_offset, segment.size_bytes, timestamp, modified_ms)
 
 
+class _Reports(Protocol):
+    """Where deletions are counted and remembered (`log_directory.LogDirectory`)."""
+
+    figures: StorageFigures
+    history: History
+
+
 def report_deletions(
-    topic_partition: TopicPartition, segments: Sequence[Segment], plan: Sequence[Deletion]
+    topic_partition: TopicPartition,
+    segments: Sequence[Segment],
+    plan: Sequence[Deletion],
+    reports: _Reports,
 ) -> None:
     """A line for each reason, however many segments go for it."""
     first = 0
@@ -58,13 +71,20 @@ def report_deletions(
         count = deletion.count
         going = segments[first : first + count]
         first += count
-        _log.info(
-            "%s: deleted offsets %d to %d, %d bytes in %d segment%s: %s",
-            topic_partition,
-            going[0].base_offset,
-            segments[first].base_offset - 1,
-            sum(segment.size_bytes for segment in going),
-            count,
-            "" if count == 1 else "s",
-            deletion.reason,
+        begin_offset, end_offset = going[0].base_offset, segments[first].base_offset
+        size_bytes = sum(segment.size_bytes for segment in going)
+        message = (
+            f"deleted offsets {begin_offset} to {end_offset - 1}, {size_bytes} bytes in {count} "
+            f"segment{'' if count == 1 else 's'}: {deletion.reason}"
+        )
+        _log.info("%s: %s", topic_partition, message)
+        reports.figures.deleted_segments += count
+        reports.figures.deleted_bytes += size_bytes
+        reports.history.note(
+            EventKind.DELETION,
+            str(topic_partition),
+            message,
+            first_offset=begin_offset,
+            end_offset=end_offset,
+            reason=deletion.reason,
         )

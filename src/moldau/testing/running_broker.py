@@ -35,6 +35,11 @@ class RunningBroker:
         """`host:port`, for `bootstrap.servers` and the like."""
         return self._broker.bootstrap
 
+    @property
+    def metrics_url(self) -> str | None:
+        """Where it serves its metrics, if `metrics.listener` is set."""
+        return self._broker.monitoring.url
+
 
 def refuse_unknown(config: Mapping[str, str]) -> None:
     """A typo in a test's options would only be warned of in a log that nobody reads."""

@@ -10,8 +10,9 @@ A shell, owned by the event loop.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -167,6 +168,12 @@ class TransactionCoordinator:
         return self._leads.require(transactional_id).ask(
             lambda transactions: transactions.find(transactional_id)
         )
+
+    def each_transaction(self) -> Iterator[TransactionMetadata]:
+        """Those that are loaded here, as they are now."""
+        for shard in self._leads:
+            with contextlib.suppress(KafkaError):  # it is being loaded
+                yield from shard.peek(lambda transactions: list(transactions))
 
     async def list_transactions(self) -> list[TransactionMetadata]:
         """Of this broker. Raises `KafkaError` while some of them are being loaded."""

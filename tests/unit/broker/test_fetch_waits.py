@@ -8,6 +8,7 @@ from moldau.broker.fetch_sessions import FetchSessions
 from moldau.broker.handlers import fetch
 from moldau.broker.purgatory import Purgatory
 from moldau.broker.request_context import RequestContext
+from moldau.metrics.topic_traffic import TopicTraffic
 from moldau.model import TopicPartition
 from moldau.replication.partition import PartitionRead
 from moldau.testing import ManualClock
@@ -32,6 +33,7 @@ class GrowingPartition:
 
     records: Records | None = None
     is_leader = True
+    traffic = TopicTraffic("clicks")
 
     def check_epoch(self, current_leader_epoch: int) -> None:
         pass

@@ -45,6 +45,7 @@ from moldau.errors import (
     KafkaError,
     UnknownTopicIdError,
 )
+from moldau.metrics.topic_traffic import TopicTraffic
 from moldau.model import BrokerId, TopicPartition
 from moldau.model.protocol_numbers import READ_COMMITTED
 from moldau.net.port import Chunk
@@ -88,6 +89,7 @@ class _Result(NamedTuple):
     error: KafkaError | None
     preferred_replica: int = -1
     is_at_rest: bool = False  # the same fetch finds nothing else until something happens
+    traffic: TopicTraffic | None = None  # where what is sent is counted
 
 
 def handle_frame(
@@ -97,6 +99,7 @@ def handle_frame(
     try:
         plan = _plan(request, context)
     except KafkaError as error:
+        context.count_error(error.code.value)
         return _encode(context, (), NO_SESSION, error.code.value)
     session = plan.session
     wanted = _asked_once(request) if session is None else session.in_turn()
@@ -107,7 +110,7 @@ def handle_frame(
         or not (request.topics if session is None else session.partitions)
         or _must_be_told(results, plan, request, context)
     ):
-        return _answer(plan, results, context)
+        return _answer(plan, results, context, is_consumer=request.replica_id < 0)
     if session is None:
         session = context.services.fetch_sessions.open_for_one(context.services.clock.now_ms())
         _begin_round(session, request, context, is_incremental=False)
@@ -132,7 +135,7 @@ async def _wait(
                 or left_ms <= 0
                 or _must_be_told(results, plan, request, context)
             ):
-                return _answer(plan, results, context)
+                return _answer(plan, results, context, is_consumer=request.replica_id < 0)
             await context.services.purgatory.wait_for_news(
                 session, request.min_bytes - size_bytes, left_ms, hears_commits=hears_commits
             )
@@ -167,7 +170,7 @@ def _must_be_told(
     """
     is_following = request.replica_id >= 0 and plan.is_incremental
     is_read_from = is_following and _is_read_from(context)
-    for wanted, read, _, preferred_replica, _ in results:
+    for wanted, read, _, preferred_replica, _, _ in results:
         if read is None or read.diverging_epoch is not None or preferred_replica >= 0:
             return True
         if is_following and (
@@ -325,7 +328,7 @@ def _read_for_consumer(
         is_choosing = services.options.replica_selector_class is not None
     end_offset = read.last_stable_offset if read_committed else read.high_watermark
     is_at_rest = partition_request.fetch_offset >= end_offset and not is_choosing
-    return _Result(wanted, read, None, is_at_rest=is_at_rest)
+    return _Result(wanted, read, None, -1, is_at_rest, partition.traffic)
 
 
 def _find_preferred(
@@ -370,7 +373,7 @@ def _read_for_follower(
     )
     if read.records is not None:
         services.leader_quota.record(partition, read.records.length, replica)
-    return _Result(wanted, read, None, is_at_rest=partition.is_at_rest(followed))
+    return _Result(wanted, read, None, -1, partition.is_at_rest(followed), partition.traffic)
 
 
 def _require_name(topic: TopicReference, context: RequestContext) -> str:
@@ -389,15 +392,18 @@ def _check_topic(partition: Partition, topic: TopicReference) -> None:
 # The answer
 
 
-def _answer(plan: _Plan, results: list[_Result], context: RequestContext) -> list[Chunk]:
+def _answer(
+    plan: _Plan, results: list[_Result], context: RequestContext, *, is_consumer: bool
+) -> list[Chunk]:
     topics: dict[TopicReference, list[FetchedPartition]] = {}
     session = plan.session
     leaders: CurrentLeaders | None = None  # made when there is an error, which is seldom
-    for wanted, read, error, preferred_replica, is_at_rest in results:
+    for wanted, read, error, preferred_replica, is_at_rest, traffic in results:
         index = wanted.request.partition
         if read is None:
             wanted.forget_told()
             code = 0 if error is None else error.code.value
+            context.count_error(code)
             leaders = leaders or CurrentLeaders(context)
             leader = leaders.find(wanted.topic, index, code)
             refused = FetchedPartition(index, code, current_leader=leader)
@@ -411,6 +417,8 @@ def _answer(plan: _Plan, results: list[_Result], context: RequestContext) -> lis
                 continue
             if read.records is not None:
                 wanted.session.serve_last(wanted)
+        if traffic is not None and read.records is not None:
+            _count(traffic, wanted, read, is_consumer=is_consumer)
         topics.setdefault(wanted.topic, []).append(
             FetchedPartition(
                 index,
@@ -431,6 +439,21 @@ def _answer(plan: _Plan, results: list[_Result], context: RequestContext) -> lis
     endpoints = () if leaders is None else leaders.endpoints
     session_id = NO_SESSION if session is None else session.id
     return _encode(context, answered, session_id, 0, endpoints)
+
+
+def _count(
+    traffic: TopicTraffic,
+    wanted: SessionPartition | AskedOnce,
+    read: PartitionRead,
+    *,
+    is_consumer: bool,
+) -> None:
+    size_bytes = 0 if read.records is None else read.records.length
+    if is_consumer:
+        traffic.bytes_out += size_bytes
+        traffic.records_out += max(0, read.end_offset - wanted.request.fetch_offset)
+    else:
+        traffic.replication_bytes_out += size_bytes
 
 
 def _rest(wanted: SessionPartition, context: RequestContext) -> None:

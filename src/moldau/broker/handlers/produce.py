@@ -269,6 +269,9 @@ def _answer(
     correlation_id = context.header.correlation_id
     if not has_errors:
         return [encode_produce_frame(context.version, correlation_id, topics)]
+    for _, _, partitions in topics:
+        for one in partitions:
+            context.count_error(one.error_code)
     leaders = CurrentLeaders(context)
     told = [
         (name, topic_id, [_with_leader(name or topic_id, one, leaders) for one in partitions])
@@ -291,6 +294,7 @@ def _close_on_error(topics: Topics, context: RequestContext) -> None:
     """A client that wants no answer learns of an error by losing its connection, as in Kafka."""
     for name, topic_id, partitions in topics:
         for partition in partitions:
+            context.count_error(partition.error_code)
             if partition.error_code:
                 context.connection.close(
                     f"produce with acks=0 to {name or topic_id}-{partition.partition} failed: "

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from moldau.broker.broker_places import OTHERS_FOLDER, PID_FILE
+from moldau.broker.broker_places import OTHERS_FOLDER, PID_FILE, count_metrics_on
 from moldau.cli.cluster.plan import ClusterPlan
 from moldau.coordination.zookeeper_server import (
     HOST,
@@ -62,6 +62,9 @@ class ZookeeperBroker(LocalBroker):
         command += ["--broker-id", str(self.id), "--listen", self.address]
         command += ["--data-dir", str(self._data_folder)]
         for setting in settings:
+            name, _, value = setting.partition("=")
+            if name == "metrics.listener":
+                setting = f"{name}={count_metrics_on(value, self.id - 1)}"
             command += ["--set", setting]
         self.process.launch(command)
 

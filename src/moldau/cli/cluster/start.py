@@ -55,6 +55,15 @@ def start(
             show_default="1, or as before",
         ),
     ] = None,
+    metrics: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Serve /metrics (Prometheus), /healthz and /readyz of the first broker there; "
+            "the others count on.",
+            show_default="none",
+        ),
+    ] = None,
     to_set: Annotated[
         list[str] | None,
         typer.Option(
@@ -93,6 +102,8 @@ def start(
     )
     cluster = open_cluster(data_dir, plan)
     settings = [*_replication_settings(plan), *(to_set or ())]
+    if metrics is not None:
+        settings.append(f"metrics.listener={metrics}")
     cluster.start(settings, note)
     typer.echo(f"listening on {cluster.bootstrap}")
     if cluster.zookeeper.nodes:

@@ -1,4 +1,4 @@
-"""Quotas and measurement. The quotas themselves belong to users and clients, not to the broker."""
+"""Quotas: how rates are measured. The quotas themselves belong to users and clients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,3 @@ class QuotaOptions(OptionSet, ignored=ignored.QUOTAS):
         "A Java class that decides on quotas. Moldau cannot load it, so a value stops the start.",
         importance=Importance.LOW,
     )
-
-
-class MetricOptions(OptionSet, ignored=ignored.METRICS):
-    """Kafka's settings of its own metrics."""

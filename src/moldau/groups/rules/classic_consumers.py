@@ -178,7 +178,7 @@ def _leave(group: ConsumerGroup, event: Leave, turn: GroupTurn) -> None:
             going[member_id] = None
         left.append(LeftMember(one.member_id, one.instance_id, error or ErrorCode.none))
     if going:
-        turn.outcome.log(group.group_id, f"{', '.join(going)} leave")
+        turn.outcome.log(group.group_id, f"{', '.join(going)} leave", is_rebalance=True)
         remove(group, going.keys(), turn)
     turn.answer(LeaveAnswer(members=tuple(left)))
 
@@ -201,13 +201,15 @@ def _find_leaving(
 def join_time_is_over(group: ConsumerGroup, member_id: str, turn: GroupTurn) -> None:
     if member_id in group.told_to_join and member_id in group.subscriptions:
         group.told_to_join.discard(member_id)
-        turn.outcome.log(group.group_id, f"{member_id} has not joined again in time")
+        message = f"{member_id} has not joined again in time"
+        turn.outcome.log(group.group_id, message, is_rebalance=True)
         remove(group, (member_id,), turn)
 
 
 def sync_time_is_over(group: ConsumerGroup, member_id: str, turn: GroupTurn) -> None:
     if member_id in group.subscriptions:
-        turn.outcome.log(group.group_id, f"{member_id} has not synced in time")
+        message = f"{member_id} has not synced in time"
+        turn.outcome.log(group.group_id, message, is_rebalance=True)
         remove(group, (member_id,), turn)
 
 

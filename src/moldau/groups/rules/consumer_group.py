@@ -125,6 +125,10 @@ class ConsumerGroup(WithOffsets):
         return ConsumerGroupState.RECONCILING
 
     @property
+    def member_count(self) -> int:
+        return len(self.subscriptions)
+
+    @property
     def is_vacant(self) -> bool:
         """Nothing would be lost with it. One that was logged ends by a record."""
         return False

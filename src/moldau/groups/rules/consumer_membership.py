@@ -286,6 +286,13 @@ class MemberStep:
         epoch = group.epoch + 1
         value = GroupEpoch(epoch, topics.metadata_hash)
         self._records.append(GroupEpochRecord(group.group_id, value))
+        if not wants_other:
+            reason = "the topics that it reads have changed"
+        elif self._event.member_id in group.subscriptions:
+            reason = f"member {self._event.member_id} wants other topics"
+        else:
+            reason = f"member {self._event.member_id} joins"
+        self._turn.outcome.log(group.group_id, f"epoch {epoch}: {reason}", is_rebalance=True)
         return epoch
 
     def _members_to_be(self) -> dict[str, ConsumerSubscription]:
@@ -390,22 +397,22 @@ def _leave(group: ConsumerGroup, event: ConsumerHeartbeat, turn: GroupTurn) -> N
         turn.outcome.records.append(MemberAssignmentRecord(group.group_id, member_id, current))
         turn.outcome.disarm(group.revocation_timer(member_id))
     else:
-        turn.outcome.log(group.group_id, f"member {member_id} leaves")
+        turn.outcome.log(group.group_id, f"member {member_id} leaves", is_rebalance=True)
         remove(group, (member_id,), turn)
     turn.answer(ConsumerHeartbeatAnswer(member_id=member_id, epoch=event.epoch))
 
 
 def session_is_over(group: ConsumerGroup, member_id: str, turn: GroupTurn) -> None:
     if member_id in group.subscriptions:
-        turn.outcome.log(group.group_id, f"member {member_id} has given no sign of life")
+        message = f"member {member_id} has given no sign of life"
+        turn.outcome.log(group.group_id, message, is_rebalance=True)
         remove(group, (member_id,), turn)
 
 
 def revocation_time_is_over(group: ConsumerGroup, member_id: str, turn: GroupTurn) -> None:
     if group.assignment_of(member_id).state is MemberState.UNREVOKED_PARTITIONS:
-        turn.outcome.log(
-            group.group_id, f"member {member_id} has not given partitions up within its time-out"
-        )
+        message = f"member {member_id} has not given partitions up within its time-out"
+        turn.outcome.log(group.group_id, message, is_rebalance=True)
         remove(group, (member_id,), turn)
 
 

@@ -87,6 +87,10 @@ class Group(WithOffsets):
         self.state = ClassicGroupState.DEAD
 
     @property
+    def member_count(self) -> int:
+        return len(self.members)
+
+    @property
     def is_vacant(self) -> bool:
         """Nothing would be lost with it."""
         return (
@@ -117,7 +121,9 @@ class Group(WithOffsets):
             return
         outcome = turn.outcome
         outcome.log(
-            self.group_id, f"preparing to rebalance from generation {self.generation}: {reason}"
+            self.group_id,
+            f"preparing to rebalance from generation {self.generation}: {reason}",
+            is_rebalance=True,
         )
         if self.state is ClassicGroupState.COMPLETING_REBALANCE:
             self._refuse_syncs(ErrorCode.rebalance_in_progress, outcome)

@@ -40,6 +40,7 @@ class LogMessage(NamedTuple):
 
     group_id: str
     message: str
+    is_rebalance: bool = False  # partitions may change hands for it
 
 
 class Follow(NamedTuple):
@@ -82,8 +83,8 @@ class Outcome:
     def follow(self, event: GroupEvent) -> None:
         self.effects.append(Follow(event))
 
-    def log(self, group_id: str, message: str) -> None:
-        self.effects.append(LogMessage(group_id, message))
+    def log(self, group_id: str, message: str, *, is_rebalance: bool = False) -> None:
+        self.effects.append(LogMessage(group_id, message, is_rebalance))
 
     @property
     def must_be_logged(self) -> bool:

@@ -12,6 +12,7 @@ from moldau.broker.handlers import fetch
 from moldau.broker.purgatory import Purgatory
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, NotLeaderError, OffsetOutOfRangeError
+from moldau.metrics.topic_traffic import TopicTraffic
 from moldau.model.protocol_numbers import CONSUMER
 from moldau.replication.partition import PartitionRead
 from moldau.testing import ManualClock
@@ -31,6 +32,7 @@ class FakePartition:
 
     is_leader = True
     topic_id = TOPIC_ID
+    traffic = TopicTraffic("clicks")
 
     def __init__(self) -> None:
         self.error: Exception | None = None

@@ -1,0 +1,1 @@
+"""What people and Prometheus see of a broker: metrics, health, history, clients' own figures."""

@@ -1,0 +1,156 @@
+"""Puts the parts together that watch a broker. Part of the composition root.
+
+What is counted is counted always: it costs next to nothing. What has to be looked at from time to
+time (the loop, groups, the store) is looked at while `metrics.listener` is set, and so is the
+history kept over restarts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+
+from moldau.broker.duties import Duties
+from moldau.broker.log_end_questions import LogEndQuestions
+from moldau.broker.monitoring.cluster_changes import ClusterChanges
+from moldau.broker.monitoring.collector import Sources
+from moldau.broker.monitoring.endpoint import MetricsEndpoint
+from moldau.broker.monitoring.group_lag import GroupLags
+from moldau.broker.monitoring.history_file import HistoryFile
+from moldau.broker.monitoring.loop_delay import watch_loop
+from moldau.broker.monitoring.store_probe import StoreProbe
+from moldau.broker.ports import Ports
+from moldau.broker.replication import find_address
+from moldau.broker.services import Services
+from moldau.config.broker_options import BrokerOptions
+from moldau.coordination.port import Coordination
+from moldau.groups.rules.outcome import LogMessage
+from moldau.metrics.broker_figures import BrokerFigures
+from moldau.metrics.history import EventKind, History
+from moldau.metrics.request_figures import ConnectionFigures
+from moldau.model import BrokerId
+from moldau.net.peer import Peer
+
+
+class Monitoring:
+    """One broker's. In this order: `listen`, `connect`, `run`; `hand_over` before it stops."""
+
+    def __init__(self, ports: Ports, options: Callable[[], BrokerOptions]) -> None:
+        self._ports = ports
+        self._options = options
+        self.figures = BrokerFigures()
+        self.history = History(ports.clock.now_ms)
+        self._endpoint: MetricsEndpoint | None = None
+        self._lags: GroupLags | None = None
+        self._probe: StoreProbe | None = None
+        self._file: HistoryFile | None = None
+
+    @property
+    def url(self) -> str | None:
+        """Where metrics are served, if they are."""
+        return None if self._endpoint is None else self._endpoint.url
+
+    def on_group_message(self, message: LogMessage) -> None:
+        """A group rebalances, or something happened to a member of it."""
+        self.figures.rebalances += message.is_rebalance
+        self.history.note(
+            EventKind.REBALANCE,
+            message.group_id,
+            message.message,
+            is_rebalance=message.is_rebalance,
+        )
+
+    async def listen(self, stack: AsyncExitStack) -> None:
+        """Serve the endpoint, if it is wanted, as the first thing that a broker does."""
+        address = self._options().metrics_listener
+        if address is None:
+            return
+        ports = self._ports
+        self._endpoint = MetricsEndpoint(
+            self.figures, self.history, clock=ports.clock, workers=ports.workers
+        )
+        await self._endpoint.listen(address)
+        stack.push_async_callback(self._endpoint.close)
+
+    async def open_history(self, folder: Path, stack: AsyncExitStack) -> None:
+        """The data folder is ours: take what a former life remembered."""
+        if self._endpoint is not None:
+            ports = self._ports
+            self._file = HistoryFile(
+                folder,
+                self.history,
+                files=ports.files,
+                clock=ports.clock,
+                workers=ports.workers,
+            )
+            await self._file.load()
+            stack.push_async_callback(self._file.write)
+
+    def connect(
+        self,
+        services: Services,
+        coordination: Coordination,
+        connections: Callable[[], Mapping[str, ConnectionFigures]],
+    ) -> None:
+        """The parts are put together; none of them runs yet."""
+        changes = ClusterChanges(services.broker_id, self.figures, self.history)
+        services.publisher.subscribe(changes.on_image)
+        if self._endpoint is None:
+            return
+        clock = self._ports.clock
+        self._probe = StoreProbe(coordination, clock)
+        probe = self._probe
+        self._lags = GroupLags(
+            broker_id=services.broker_id,
+            groups=services.groups.each_group,
+            partitions=services.partitions,
+            image=lambda: services.image,
+            ask_ends=LogEndQuestions(
+                partial(self._connect_to, services), f"broker-{services.broker_id}"
+            ).ask,
+            clock=clock,
+        )
+        self._endpoint.connect(
+            Sources(
+                services=services,
+                connections=connections,
+                lags=self._lags,
+                lease_end=lambda: coordination.lease_end,
+                coordination_seconds=lambda: probe.seconds,
+            )
+        )
+
+    def _connect_to(self, services: Services, other: BrokerId) -> Peer:
+        return Peer(
+            self._ports.network,
+            self._ports.clock,
+            lambda: find_address(services.image.brokers.get(other), self._options()),
+            name=f"broker {other}",
+        )
+
+    def run(self, duties: Duties) -> None:
+        """The broker answers from now on."""
+        endpoint, clock = self._endpoint, self._ports.clock
+        if endpoint is None:
+            return
+        endpoint.is_serving = True
+
+        def see(now: float) -> None:
+            endpoint.looked_at = now
+
+        duties.keep(
+            "watching of the loop", lambda: watch_loop(clock, self.figures.loop_delays, see)
+        )
+        if self._lags is not None:
+            duties.keep("lag of groups", self._lags.run)
+        if self._probe is not None:
+            duties.keep("probing of the coordination store", self._probe.run)
+        if self._file is not None:
+            duties.keep("keeping of the history", self._file.run)
+
+    def begin_stop(self) -> None:
+        """Whoever sends clients here hears that it is over."""
+        if self._endpoint is not None:
+            self._endpoint.is_stopping = True

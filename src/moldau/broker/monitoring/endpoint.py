@@ -1,0 +1,184 @@
+"""What is served on `metrics.listener`: /metrics, /healthz, /readyz, /history.
+
+It listens before the broker loads its logs, so that who watches it sees that it starts; until the
+parts are there, /metrics tells of the process alone. A shell, owned by the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final
+
+from moldau import __version__
+from moldau.broker.monitoring.collector import Sources, collect_broker, collect_process
+from moldau.broker.monitoring.health import Readiness, find_unready
+from moldau.broker.monitoring.process_figures import read_process
+from moldau.clock import Clock
+from moldau.config.declarations.metrics import split_address
+from moldau.errors import StartupError
+from moldau.metrics import catalogue
+from moldau.metrics.broker_figures import BrokerFigures
+from moldau.metrics.exposition import OPENMETRICS, TEXT, Exposition, wants_openmetrics
+from moldau.metrics.history import EventKind, History, encode_events
+from moldau.net.http_server import HttpAnswer, HttpRequest, HttpServer
+from moldau.workers import Workers
+
+_PLAIN: Final = "text/plain; charset=utf-8"
+_INDEX: Final = (
+    "/metrics   for Prometheus\n"
+    "/healthz   200 while the process is alive\n"
+    "/readyz    200 while it serves what it leads, else 503 and why\n"
+    "/history   what happened lately and why; ?kind=…&subject=…\n"
+)
+_PARTITIONS_PER_TURN = 1000
+
+
+class MetricsEndpoint:
+    """See the module. `listen` once, `connect` when the broker is put together."""
+
+    def __init__(
+        self, figures: BrokerFigures, history: History, *, clock: Clock, workers: Workers
+    ) -> None:
+        self._figures = figures
+        self._history = history
+        self._clock = clock
+        self._workers = workers
+        self._server = HttpServer(self._answer)
+        self._sources: Sources | None = None
+        self._gathering = asyncio.Lock()  # one at a time: who scrapes twice waits
+        self._scrape_seconds = 0.0
+        self.is_serving = False
+        self.is_stopping = False
+        self.looked_at = clock.monotonic()  # when the loop was last seen turning
+        self._paths: Mapping[str, Callable[[HttpRequest], Awaitable[HttpAnswer]]] = {
+            "/": self._index,
+            "/metrics": self._metrics,
+            "/healthz": self._health,
+            "/readyz": self._ready,
+            "/history": self._tell_history,
+        }
+
+    @property
+    def url(self) -> str:
+        host = f"[{self._server.host}]" if ":" in self._server.host else self._server.host
+        return f"http://{host}:{self._server.port}"
+
+    async def listen(self, address: str) -> None:
+        host, port = split_address(address)
+        try:
+            await self._server.listen(host, port)
+        except OSError as error:
+            in_use = error.errno == errno.EADDRINUSE
+            hint = "is another broker running there?" if in_use else "is it this machine's?"
+            raise StartupError(
+                f"cannot serve metrics on {address}: {error.strerror or error}; {hint} Choose "
+                "another address with --metrics or metrics.listener"
+            ) from error
+
+    async def close(self) -> None:
+        await self._server.close()
+
+    def connect(self, sources: Sources) -> None:
+        """The parts of the broker are there, though they do not run yet."""
+        self._sources = sources
+
+    # Answers
+
+    async def _answer(self, request: HttpRequest) -> HttpAnswer:
+        found = self._paths.get(request.path)
+        if found is None:
+            return HttpAnswer(f"there is no {request.path}\n\n{_INDEX}".encode(), _PLAIN, 404)
+        return await found(request)
+
+    async def _index(self, request: HttpRequest) -> HttpAnswer:
+        return HttpAnswer(_INDEX.encode(), _PLAIN)
+
+    async def _metrics(self, request: HttpRequest) -> HttpAnswer:
+        is_open = wants_openmetrics(request.headers.get("accept", ""))
+        async with self._gathering:
+            out = await self._gather()
+        pieces: list[bytes] = []
+        for piece in out.pieces(openmetrics=is_open):
+            pieces.append(piece.encode())
+            await asyncio.sleep(0)
+        return HttpAnswer(b"".join(pieces), OPENMETRICS if is_open else TEXT)
+
+    async def _gather(self) -> Exposition:
+        began = self._clock.monotonic()
+        out = Exposition()
+        sources = self._sources
+        broker_id = "" if sources is None else str(sources.services.broker_id)
+        cluster_id = "" if sources is None else sources.services.image.cluster_id
+        out.add(catalogue.BUILD, 1, __version__, broker_id, cluster_id)
+        if sources is not None:
+            await collect_broker(sources, self._figures, out)
+        out.add_histogram(catalogue.LOOP_DELAY, self._figures.loop_delays)
+        collect_process(await self._workers.run(read_process), out)
+        out.add(catalogue.SCRAPE_SECONDS, self._scrape_seconds)
+        out.add(catalogue.CLOCK, self._clock.now_ms() / 1000)
+        self._scrape_seconds = self._clock.monotonic() - began
+        return out
+
+    async def _health(self, request: HttpRequest) -> HttpAnswer:
+        silent_seconds = round(self._clock.monotonic() - self.looked_at, 3)
+        return _to_json({"status": "alive", "seconds_since_loop_was_seen": silent_seconds})
+
+    async def _ready(self, request: HttpRequest) -> HttpAnswer:
+        reasons = find_unready(await self._readiness())
+        if reasons:
+            return _to_json({"status": "not ready", "reasons": reasons}, 503)
+        failed = self._failed_directories()
+        return _to_json({"status": "ready", "failed_directories": failed})
+
+    async def _readiness(self) -> Readiness:
+        sources = self._sources
+        if sources is None or not self.is_serving:
+            return Readiness(is_serving=False, is_stopping=self.is_stopping)
+        services = sources.services
+        return Readiness(
+            is_serving=True,
+            is_stopping=self.is_stopping,
+            is_registered=services.broker_id in services.image.brokers,
+            holds_lease=self._clock.monotonic() < sources.lease_end(),
+            unopened=await _find_unopened(sources),
+        )
+
+    def _failed_directories(self) -> list[str]:
+        sources = self._sources
+        directories = () if sources is None else sources.services.log_store.directories
+        return [str(one.folder) for one in directories if one.failure is not None]
+
+    async def _tell_history(self, request: HttpRequest) -> HttpAnswer:
+        kinds = {kind.value: kind for kind in EventKind}
+        wanted = request.query.get("kind")
+        if wanted is not None and wanted not in kinds:
+            known = ", ".join(kinds)
+            return HttpAnswer(f"kind is one of {known}\n".encode(), _PLAIN, 400)
+        kind = None if wanted is None else kinds[wanted]
+        events = self._history.find(kind, request.query.get("subject"))
+        text = await self._workers.run(lambda: encode_events(events))
+        return HttpAnswer(text.encode())
+
+
+async def _find_unopened(sources: Sources) -> Sequence[str]:
+    """Partitions that the metadata says this broker leads, and that it does not lead yet."""
+    services = sources.services
+    unopened = []
+    count = 0
+    for name, topic in services.image.topics.items():
+        for number, state in enumerate(topic.partitions):
+            count += 1
+            if count % _PARTITIONS_PER_TURN == 0:
+                await asyncio.sleep(0)
+            if state.leader == services.broker_id:
+                here = services.partitions.find(name, number)
+                if here is None or not here.is_leader:
+                    unopened.append(f"{name}-{number}")
+    return unopened
+
+
+def _to_json(value: Mapping[str, object], status: int = 200) -> HttpAnswer:
+    return HttpAnswer(f"{json.dumps(value)}\n".encode(), status=status)

@@ -1,0 +1,116 @@
+"""How far the groups that this broker coordinates are behind, looked at every ten seconds.
+
+Ends of partitions that have a replica here are at hand; those of others are asked for, one request
+to each of their leaders. A shell; `metrics.lag_samples` knows how records become seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final, NamedTuple, TypeAlias
+
+from moldau.clock import Clock
+from moldau.cluster.log_recovery import Answers, Questions
+from moldau.cluster.rules.metadata_image import MetadataImage
+from moldau.groups.rules.groups import AnyGroup
+from moldau.metrics.lag_samples import EndSample, add_sample, seconds_behind
+from moldau.model import BrokerId, TopicPartition
+from moldau.model.protocol_numbers import NO_BROKER
+from moldau.replication.partitions import Partitions
+
+INTERVAL_SECONDS: Final = 10.0
+MOST_PAIRS: Final = 2000
+"""Of a group and a topic; the first ones in the order of their names have figures."""
+
+_OFFSETS_PER_TURN = 500
+
+GroupTopic: TypeAlias = tuple[str, str]
+AskEnds: TypeAlias = Callable[[Questions], Awaitable[Answers]]
+
+
+class Lag(NamedTuple):
+    """Of one group in one topic: all records to be read, and the age of the oldest of them."""
+
+    records: int
+    seconds: float
+
+
+class GroupLags:
+    """See the module. One task runs `run`."""
+
+    def __init__(
+        self,
+        *,
+        broker_id: BrokerId,
+        groups: Callable[[], Iterable[AnyGroup]],
+        partitions: Partitions,
+        image: Callable[[], MetadataImage],
+        ask_ends: AskEnds,
+        clock: Clock,
+    ) -> None:
+        self._broker_id = broker_id
+        self._groups = groups
+        self._partitions = partitions
+        self._image = image
+        self._ask_ends = ask_ends
+        self._clock = clock
+        self._samples: dict[TopicPartition, tuple[EndSample, ...]] = {}
+        self.lags: Mapping[GroupTopic, Lag] = {}  # as of the last look; replaced, never changed
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self.look()
+            await self._clock.sleep(INTERVAL_SECONDS)
+
+    async def look(self) -> None:
+        """Measure all groups now."""
+        committed = await self._gather_committed()
+        wanted = {one for offsets in committed.values() for one in offsets}
+        ends = await self._find_ends(wanted)
+        now = self._clock.monotonic()
+        self._samples = {
+            one: add_sample(self._samples.get(one, ()), EndSample(now, end))
+            for one, end in ends.items()
+        }
+        lags: dict[GroupTopic, Lag] = {}
+        for count, (pair, offsets) in enumerate(committed.items(), start=1):
+            known = [(one, offset) for one, offset in offsets.items() if one in ends]
+            if known:
+                records = sum(max(0, ends[one] - offset) for one, offset in known)
+                behind = (seconds_behind(self._samples[one], at, now) for one, at in known)
+                lags[pair] = Lag(records, max(behind))
+            if count % _OFFSETS_PER_TURN == 0:
+                await asyncio.sleep(0)
+        self.lags = lags
+
+    async def _gather_committed(self) -> dict[GroupTopic, dict[TopicPartition, int]]:
+        committed: dict[GroupTopic, dict[TopicPartition, int]] = {}
+        seen = 0
+        for group in sorted(self._groups(), key=lambda one: one.group_id):
+            for topic, partition, one in tuple(group.offsets):
+                pair = group.group_id, topic
+                if pair not in committed and len(committed) >= MOST_PAIRS:
+                    continue
+                committed.setdefault(pair, {})[TopicPartition(topic, partition)] = one.offset
+                seen += 1
+                if seen % _OFFSETS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+        return committed
+
+    async def _find_ends(self, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        ends: dict[TopicPartition, int] = {}
+        questions: dict[BrokerId, list[TopicPartition]] = {}
+        image = self._image()
+        for one in wanted:
+            here = self._partitions.find(*one)
+            state = image.find_partition(*one)
+            if here is not None and (here.is_leader or here.is_following):
+                ends[one] = here.high_watermark
+            elif state is not None and state.leader not in (NO_BROKER, self._broker_id):
+                questions.setdefault(state.leader, []).append(one)
+        if questions:
+            for one, told in (await self._ask_ends(questions)).items():
+                ends[one] = max(end.end_offset for end in told.values())
+        return ends

@@ -1,0 +1,93 @@
+"""`moldau doctor`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+
+if TYPE_CHECKING:
+    from moldau.client.admin import AsyncAdmin
+    from moldau.diagnosis.rules.findings import Finding
+    from moldau.diagnosis.rules.survey import ClusterSurvey
+
+_COLORS = {"critical": "red", "warning": "yellow", "info": "blue"}
+
+
+def doctor(
+    metrics: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="URL",
+            help="Where brokers serve their metrics; repeat for more.",
+            show_default="what the brokers' settings say",
+        ),
+    ] = None,
+    watch: Annotated[
+        float,
+        typer.Option(min=0, metavar="SECONDS", help="How long groups are watched for progress."),
+    ] = 5.0,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Look at a cluster as an experienced operator would, and say what to do.
+
+    Partitions and replicas, leaders, disks, clocks, addresses that clients cannot reach, groups
+    that do not move, transactions that hang, settings that lose records. Works with Apache Kafka,
+    too. Exits with 1 when something is critical.
+
+    \b
+    For example:
+    moldau doctor
+    moldau doctor --bootstrap kafka:9092 --json
+    """
+    from moldau.cli.output import note, print_document
+    from moldau.cli.session import with_admin
+    from moldau.diagnosis.cluster_look import find_all
+    from moldau.diagnosis.rules.findings import Severity
+
+    if not as_json:
+        note(f"looking at the cluster of {bootstrap} …")
+    survey = with_admin(bootstrap, lambda admin: _look(admin, metrics or (), watch))
+    findings = find_all(survey)
+    if as_json:
+        print_document(
+            {
+                "findings": [one.document() for one in findings],
+                "unchecked": list(survey.unchecked),
+                "brokers": len(survey.brokers),
+                "topics": len(survey.topics),
+                "groups": len(survey.groups),
+            }
+        )
+    else:
+        _print(findings, survey)
+    if any(one.severity is Severity.CRITICAL for one in findings):
+        raise typer.Exit(1)
+
+
+async def _look(admin: AsyncAdmin, urls: Sequence[str], seconds: float) -> ClusterSurvey:
+    from moldau.clock import SystemClock
+    from moldau.diagnosis.cluster_look import ClusterLook
+
+    look = ClusterLook(admin, clock=SystemClock(), metrics_urls=urls, group_seconds=seconds)
+    return await look.take()
+
+
+def _print(findings: Sequence[Finding], survey: ClusterSurvey) -> None:
+    for one in findings:
+        mark = typer.style(one.severity.label.upper(), fg=_COLORS[one.severity.label], bold=True)
+        typer.echo(f"{mark}  {one.subject}")
+        typer.echo(f"  {one.message}")
+        typer.echo(f"  do: {one.advice}\n")
+    for text in survey.unchecked:
+        typer.echo(f"not checked: {text}")
+    partitions = sum(len(topic.partitions) for topic in survey.topics.values())
+    seen = (
+        f"{len(survey.brokers)} brokers, {len(survey.topics)} topics, {partitions} partitions, "
+        f"{len(survey.groups)} groups"
+    )
+    typer.echo(f"{len(findings)} findings in {seen}" if findings else f"all is well: {seen}")

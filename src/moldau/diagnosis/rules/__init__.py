@@ -1,0 +1,1 @@
+"""What findings and explanations are drawn from: values in, values out."""

@@ -1,0 +1,1 @@
+"""Figures of a broker: counters, histograms, the history, and how they are written out."""

@@ -347,6 +347,24 @@ class TransactionCoordinatorFencedError(KafkaError):
     code = ErrorCode.transaction_coordinator_fenced
 
 
+class TopicAuthorizationError(KafkaError):
+    """The principal may not do this to the topic."""
+
+    code = ErrorCode.topic_authorization_failed
+
+
+class GroupAuthorizationError(KafkaError):
+    """The principal may not do this to the group."""
+
+    code = ErrorCode.group_authorization_failed
+
+
+class SecurityDisabledError(KafkaError):
+    """No authorizer is configured."""
+
+    code = ErrorCode.security_disabled
+
+
 class ClusterAuthorizationError(KafkaError):
     """The principal may not do this to the cluster."""
 

@@ -9,13 +9,24 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
+from moldau.broker.authorization import (
+    audit_change,
+    require_cluster,
+    require_group,
+    require_topic,
+)
+from moldau.broker.request_context import RequestContext
 from moldau.broker.services import Services
 from moldau.errors import ErrorCode, InvalidRequestError, KafkaError, UnknownTopicError
 from moldau.model import BrokerId
+from moldau.model.acls import AclOperation
 
 TOPIC: Final = 2
 BROKER: Final = 4
 GROUP: Final = 32
+
+
+_NAMES: Final = {TOPIC: "Topic", BROKER: "Broker", GROUP: "Group"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +65,18 @@ def require_resource(resource_type: int, resource_name: str, services: Services)
     )
 
 
+def authorize_resource(
+    context: RequestContext, operation: AclOperation, resource_type: int, resource_name: str
+) -> None:
+    """Configs of topics and groups are theirs, all others the cluster's."""
+    if resource_type == TOPIC:
+        require_topic(context, operation, resource_name)
+    elif resource_type == GROUP:
+        require_group(context, operation, resource_name)
+    else:
+        require_cluster(context, operation)
+
+
 class NamedResource(Protocol):
     """A resource as a request names it."""
 
@@ -67,14 +90,17 @@ class NamedResource(Protocol):
 async def alter_resource(
     wanted: NamedResource,
     alter: Callable[[AnyResource], Awaitable[object]],
-    services: Services,
+    context: RequestContext,
 ) -> dict[str, object]:
     """Change one resource of a request; the answer says how it went."""
     code, message = ErrorCode.none, None
+    named = wanted.resource_type, wanted.resource_name
     try:
-        await alter(require_resource(wanted.resource_type, wanted.resource_name, services))
+        authorize_resource(context, AclOperation.ALTER_CONFIGS, *named)
+        await alter(require_resource(*named, context.services))
     except KafkaError as error:
         code, message = error.code, str(error)
+    audit_change(context, _NAMES.get(named[0], f"type {named[0]}") + f":{named[1]}", code)
     return {
         "error_code": code,
         "error_message": message,

@@ -9,19 +9,21 @@ it belongs to the loop and gives it to others between slices.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NamedTuple
 
 from moldau.broker.api import ServedApi
-from moldau.broker.authorized_operations import TOPIC_OPERATIONS
 from moldau.broker.slices import Slices, answered_class, encode_array, encode_element
 from moldau.broker.topic_metadata import bare_topic_values, partition_values
 from moldau.cluster.rules.metadata_image import MetadataImage, TopicState
 from moldau.model import BrokerId
+from moldau.model.acls import OPERATIONS, AclResourceType, operation_bits
 
 WORDINGS_KEPT: Final = 4
 """The last ones that were asked for: clients of one fleet speak two or three. About 50 bytes for
 each partition and wording."""
+
+_ALL_OPERATIONS: Final = operation_bits(OPERATIONS[AclResourceType.TOPIC])
 
 PARTITIONS_AT_ONCE: Final = 200
 """Are encoded before others have the loop: two milliseconds."""
@@ -49,9 +51,20 @@ class EncodedTopics:
         self._wordings: dict[Wording, dict[str, _Encoded]] = {}  # the last asked at the end
 
     async def encode(
-        self, topics: Iterable[TopicState], image: MetadataImage, wording: Wording
+        self,
+        topics: Iterable[TopicState],
+        image: MetadataImage,
+        wording: Wording,
+        operations_of: Callable[[str], int] | None = None,
     ) -> list[bytes]:
-        """The elements of the answer for these topics of the image, which is the current one."""
+        """The elements of the answer for these topics of the image, which is the current one.
+
+        `operations_of` says what the asker may do with a topic, where that is not the same for
+        all; then nothing is kept.
+        """
+        if operations_of is not None:
+            encoder = _Encoder(image, wording)
+            return [await encoder.encode(topic, operations_of(topic.name)) for topic in topics]
         kept = self._kept_for(image, wording)
         encoder = _Encoder(image, wording)
         bodies = []
@@ -89,16 +102,14 @@ class _Encoder:
 
     def __init__(self, image: MetadataImage, wording: Wording) -> None:
         api, version, tells_operations = wording
-        self._operations = (
-            {"topic_authorized_operations": TOPIC_OPERATIONS} if tells_operations else {}
-        )
+        self._tells_operations = tells_operations
         self._alive = image.brokers
         self._api = api
         self._topic_class = answered_class(api, version, "topics")
         self._partition_class = answered_class(api, version, "topics", "partitions")
         self._slices = Slices(PARTITIONS_AT_ONCE)
 
-    async def encode(self, topic: TopicState) -> bytes:
+    async def encode(self, topic: TopicState, operations: int = _ALL_OPERATIONS) -> bytes:
         rows = (
             partition_values(number, state, self._alive)
             for number, state in enumerate(topic.partitions)
@@ -106,7 +117,7 @@ class _Encoder:
         partitions = await encode_array(self._partition_class, rows, self._api, self._slices)
         values = {
             **bare_topic_values(topic.name, topic.topic_id),
-            **self._operations,
+            **({"topic_authorized_operations": operations} if self._tells_operations else {}),
             "partitions": partitions,
         }
         return encode_element(self._topic_class, values, self._api)

@@ -19,7 +19,7 @@ from operator import attrgetter
 from typing import NamedTuple
 from uuid import UUID
 
-from moldau.model import BrokerId, TopicPartition
+from moldau.model import BrokerId, Principal, TopicPartition
 from moldau.replication.partition import PartitionRead
 from moldau.wire.fetch_frame import FetchPartition
 from moldau.wire.fetch_session import LAST_EPOCH, NO_SESSION
@@ -45,6 +45,8 @@ class Terms(NamedTuple):
     reads_followers: bool = True
     by_id: bool = True  # names topics so, from version 13 on
     selector: str | None = None
+    rights: tuple[Principal, str, int] | None = None
+    """Who reads, from where, and which version of the access control lists is in force."""
 
 
 class FetchWait:
@@ -71,6 +73,11 @@ class AskedOnce(NamedTuple):
     topic: TopicReference
     request: FetchPartition
 
+    @property
+    def is_allowed(self) -> bool:
+        """Whether access control has let it be read; that is asked for each request anew."""
+        return False
+
     def note_answer(self, read: PartitionRead) -> bool:
         return True
 
@@ -94,6 +101,7 @@ class SessionPartition:
         "_told_high_watermark",
         "_told_log_start",
         "has_news",
+        "is_allowed",
         "request",
         "session",
         "topic",
@@ -109,6 +117,7 @@ class SessionPartition:
         self.request = request
         self.turn = turn  # those with lower ones are served before
         self.has_news = True
+        self.is_allowed = False  # access control lets it be read, on the terms of the session
         self.watched_as: TopicPartition | None = None
         # -1: nothing yet; an error, which is told every time; or a divergence, whose reader goes
         # back and uses nothing else of the answer.
@@ -189,8 +198,7 @@ class FetchSession:
     ) -> list[SessionPartition]:
         """Take over what a request says; returns the partitions that are no longer wanted."""
         if terms != self.terms:
-            for partition in self.partitions.values():
-                self.mark(partition)
+            self.look_again()
             self.terms = terms
         for topic, request in wanted:
             self._want(topic, request)
@@ -228,6 +236,12 @@ class FetchSession:
         return self._next_turn
 
     # What happens
+
+    def look_again(self) -> None:
+        """Nothing that was found or allowed before counts any more."""
+        for partition in self.partitions.values():
+            partition.is_allowed = False
+            self.mark(partition)
 
     def mark(self, partition: SessionPartition) -> None:
         """Something happened to a partition."""

@@ -173,6 +173,16 @@ class FetchSessions:
                 partition.session.mark(partition)
                 partition.session.wake()
 
+    def on_access_change(self) -> None:
+        """Access control lists changed: who may read what has to be asked again."""
+        sessions = dict.fromkeys(self._sessions.values())
+        for watching in tuple(self._consumers.values()):
+            sessions.update(dict.fromkeys(partition.session for partition in watching))
+        for session in sessions:
+            if session.terms.replica_id < 0:
+                session.look_again()
+                session.wake()
+
 
 def _count(watching: Iterable[SessionPartition], size_bytes: int) -> None:
     for partition in watching:

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, TypeAlias
 
+from moldau.broker.access_control import connect_access_control
 from moldau.broker.adoption import adopt_topics, check_adoption, warn_of_unconfirmed
 from moldau.broker.broker_listeners import BrokerListeners
 from moldau.broker.control_plane import ControlPlane, connect_control_plane, random_uuid
@@ -37,6 +38,7 @@ from moldau.broker.ports import Ports
 from moldau.broker.purgatory import Purgatory
 from moldau.broker.replication import Replication, connect_replication
 from moldau.broker.services import Services
+from moldau.cluster.acl_nodes import ACL_PATHS
 from moldau.cluster.broker_registration import generate_broker_id
 from moldau.cluster.cluster_identity import ensure_layout
 from moldau.cluster.layout import CLUSTER_ID
@@ -201,7 +203,10 @@ class BrokerServer:
         if is_new:
             check_adoption(log_store.logs, options)
         make_uuid = partial(random_uuid, ports.random)
-        cluster_id = await ensure_layout(coordination, log_store.identities.cluster_id, make_uuid)
+        more_paths = ACL_PATHS if options.authorizer_class_name else ()
+        cluster_id = await ensure_layout(
+            coordination, log_store.identities.cluster_id, make_uuid, more_paths
+        )
         broker_id = await _choose_broker_id(options, log_store, coordination)
         await log_store.write_identity(broker_id, cluster_id)
         if is_new:
@@ -212,9 +217,15 @@ class BrokerServer:
         """Make the parts and introduce them to each other; none of them runs yet."""
         ports, coordination, broker_id = self._ports, place.coordination, place.broker_id
         publisher = MetadataPublisher(
-            coordination, ports.clock, place.cluster_id, on_failure=self._metadata_failed
+            coordination,
+            ports.clock,
+            place.cluster_id,
+            on_failure=self._metadata_failed,
+            follows_acls=bool(self._options().authorizer_class_name),
         )
         stack.push_async_exit(_unless_discarded(publisher.stop))
+        access = connect_access_control(self._options(), ports.clock, coordination, publisher)
+        stack.callback(access.close)
         purgatory = Purgatory(ports.clock)
         fetch_sessions = FetchSessions(
             lambda: self._options().max_incremental_fetch_session_cache_slots,
@@ -297,6 +308,9 @@ class BrokerServer:
             encoded_topics=EncodedTopics(),
             requests=self.monitoring.figures.requests,
             apis=self._table.apis,
+            authorizer=access.authorizer,
+            acls=access.acls,
+            audit=access.audit,
         )
         stack.push_async_exit(_unless_discarded(self._supervisor.close))
         return _Parts(log_store, publisher, partitions, control, coordinators, replication)
@@ -368,6 +382,8 @@ class BrokerServer:
     def _on_image(
         self, former: MetadataImage, image: MetadataImage, changed_topics: frozenset[str]
     ) -> None:
+        if image.acls is not former.acls:
+            self.services.fetch_sessions.on_access_change()
         broker_id = self.services.broker_id
         dynamic, default = image.broker_config(broker_id), image.broker_config(None)
         if (dynamic, default) != (former.broker_config(broker_id), former.broker_config(None)):

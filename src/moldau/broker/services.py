@@ -12,6 +12,7 @@ from moldau.broker.purgatory import Purgatory
 from moldau.broker.topic_maker import TopicMaker
 from moldau.broker.transaction_verifier import TransactionVerifier
 from moldau.clock import Clock
+from moldau.cluster.acl_writer import AclWriter
 from moldau.cluster.cluster_admin import ClusterAdmin
 from moldau.cluster.leadership_admin import LeadershipAdmin
 from moldau.cluster.metadata_publisher import MetadataPublisher
@@ -23,6 +24,8 @@ from moldau.metrics.request_figures import RequestFigures
 from moldau.model import BrokerId
 from moldau.replication.partitions import Partitions
 from moldau.replication.replication_quota import ReplicationQuota
+from moldau.security.audit import AuditLog
+from moldau.security.authorizer import Authorizer
 from moldau.storage.log_store import LogStore
 from moldau.transactions.coordinator import TransactionCoordinator
 from moldau.workers import Workers
@@ -52,6 +55,10 @@ class Services:
     encoded_topics: EncodedTopics
     requests: RequestFigures
     apis: Callable[[], tuple[ServedApi, ...]]
+    authorizer: Authorizer | None
+    """None where everybody may do everything."""
+    acls: AclWriter
+    audit: AuditLog
 
     @property
     def options(self) -> BrokerOptions:

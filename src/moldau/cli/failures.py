@@ -9,6 +9,7 @@ from moldau.errors import (
     InvariantViolation,
     MoldauError,
     NoAnswerError,
+    SecurityDisabledError,
     TopicExistsError,
     UnknownTopicError,
 )
@@ -22,6 +23,7 @@ _REMEDIES: tuple[tuple[type[MoldauError], str], ...] = (
     (UnknownTopicError, "`moldau topics list` shows what is there"),
     (TopicExistsError, "--if-not-exists takes it as it is"),
     (GroupNotFoundError, "`moldau groups list` shows what is there"),
+    (SecurityDisabledError, "then only the listed may do what their entries say"),
     (GroupNotEmptyError, "stop its members, then try again"),
 )
 

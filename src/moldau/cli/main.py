@@ -74,6 +74,14 @@ COMMANDS: dict[str, Command | LazyGroup] = {
             "abort": Command("moldau.cli.transactions.abort:abort"),
         },
     ),
+    "acls": LazyGroup(
+        "List, add and remove who may do what.",
+        {
+            "list": Command("moldau.cli.acls.list:list_acls"),
+            "add": Command("moldau.cli.acls.add:add"),
+            "remove": Command("moldau.cli.acls.remove:remove"),
+        },
+    ),
     "reassign": LazyGroup(
         "Move partitions to other brokers, as a plan says.",
         {

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Self
 
+from moldau.client.admin_acls import AclAdmin
 from moldau.client.admin_configs import ConfigAdmin
 from moldau.client.admin_groups import GroupAdmin
 from moldau.client.admin_logs import LogAdmin
@@ -28,7 +29,9 @@ from moldau.model import TopicPartition
 from moldau.net.port import Network
 
 
-class AsyncAdmin(TopicAdmin, ConfigAdmin, LogAdmin, PlacementAdmin, GroupAdmin, TransactionAdmin):
+class AsyncAdmin(
+    TopicAdmin, ConfigAdmin, LogAdmin, PlacementAdmin, GroupAdmin, TransactionAdmin, AclAdmin
+):
     """Administers one cluster; used by the tasks of one loop. `async with` closes it.
 
     Options are Kafka's, with underscores for dots: `default_api_timeout_ms=5000`.

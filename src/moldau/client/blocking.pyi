@@ -5,6 +5,7 @@ Written by `make stubs`.
 
 from collections.abc import Collection, Mapping, Sequence
 
+from moldau.client.admin_acls import EVERYTHING
 from moldau.client.admin_configs import Described
 from moldau.client.admin_part import DEFAULT_TIMEOUT_MS
 from moldau.client.admin_values import (
@@ -33,6 +34,7 @@ from moldau.client.transaction_values import (
 )
 from moldau.errors import KafkaError
 from moldau.model import TopicPartition
+from moldau.model.acls import AclBinding, AclFilter
 
 class Admin(BlockingFace):
     """Administers one cluster. Safe from any thread; `with` closes it, and so does `close`.
@@ -237,3 +239,14 @@ class Admin(BlockingFace):
         coordinator_epoch: int,
     ) -> None:
         """End what is open of a producer in one partition, in the place of its coordinator."""
+
+    def describe_acls(self, wanted: AclFilter = EVERYTHING) -> tuple[AclBinding, ...]:
+        """The bindings that a filter means; all of them without one."""
+
+    def create_acls(self, bindings: Sequence[AclBinding]) -> Mapping[AclBinding, KafkaError | None]:
+        """Add bindings; one that is there already stays."""
+
+    def delete_acls(
+        self, filters: Sequence[AclFilter]
+    ) -> Mapping[AclFilter, tuple[AclBinding, ...] | KafkaError]:
+        """Take out the bindings that filters mean; each filter with those that it found."""

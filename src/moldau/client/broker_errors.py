@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
 from moldau import errors
+from moldau.client.rules.denials import explain_denial
 from moldau.errors import KafkaError
+
+_DENIALS: Final = frozenset(
+    {
+        ErrorCode.topic_authorization_failed,
+        ErrorCode.group_authorization_failed,
+        ErrorCode.cluster_authorization_failed,
+        ErrorCode.transactional_id_authorization_failed,
+    }
+)
 
 
 @cache
@@ -28,8 +39,9 @@ def _is_for(found: type[KafkaError], code: ErrorCode) -> bool:
 def error_for(code: ErrorCode, message: str | None, subject: str = "") -> KafkaError:
     """An exception for an answer's code, its message saying what it is about."""
     words = message or _words_for(code)
-    told = not subject or subject in words
-    return error_class(code)(words if told else f"{subject}: {words}")
+    if subject and subject not in words:
+        words = f"{subject}: {words}"
+    return error_class(code)(explain_denial(words) if code in _DENIALS else words)
 
 
 def find_error(code: ErrorCode, message: str | None, subject: str) -> KafkaError | None:

@@ -6,7 +6,7 @@ Every broker does this when it starts, before anything else; only the first one 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from uuid import UUID, uuid4
 
 from moldau.cluster import layout
@@ -28,14 +28,18 @@ async def ensure_layout(
     coordination: Coordination,
     cluster_id: str | None = None,
     make_uuid: Callable[[], UUID] | None = None,
+    more_paths: Sequence[str] = (),
 ) -> str:
     """Make what is missing of the classic layout, in one transaction; returns the cluster's id.
+    `more_paths` are for what not every broker has: access control lists.
 
     A new cluster gets `cluster_id`, or a random one. A data folder keeps the id of its cluster.
     Serving it in another cluster would mix two sets of offsets, so an id that differs from the
     cluster's stops the start.
     """
-    while await _make_missing(coordination, cluster_id or format_uuid(new_topic_id(make_uuid))):
+    while await _make_missing(
+        coordination, cluster_id or format_uuid(new_topic_id(make_uuid)), more_paths
+    ):
         pass  # once more: another broker may have started at the same time
     node = await coordination.get(layout.CLUSTER_ID)
     try:
@@ -77,9 +81,11 @@ async def require_same_cluster(coordination: Coordination, cluster_id: str) -> N
         )
 
 
-async def _make_missing(coordination: Coordination, cluster_id: str) -> bool:
+async def _make_missing(
+    coordination: Coordination, cluster_id: str, more_paths: Sequence[str]
+) -> bool:
     """Returns False when nothing was missing."""
-    leaves = (*layout.PERSISTENT_PATHS, layout.CLUSTER_ID)
+    leaves = (*layout.PERSISTENT_PATHS, *more_paths, layout.CLUSTER_ID)
     paths = list(dict.fromkeys(path for leaf in leaves for path in _path_and_parents(leaf)))
     nodes = await coordination.get_many(paths)
     missing = [path for path, node in zip(paths, nodes, strict=True) if node is None]

@@ -4,7 +4,8 @@ Changes come on two ways. A change that this broker wrote itself is applied at o
 that wrote it, in the step in which the write returned: so images follow in the order of the writes.
 A change that somebody else wrote is heard of by one of five watches, whatever the number of topics:
 the topics, the living brokers, the controller, and the two folders of notifications that say whose
-configs and which partitions changed. Only what changed is read again.
+configs and which partitions changed; with an authorizer two more, that say which access control
+lists did. Only what changed is read again.
 
 Everything runs on one loop; one task at a time reads again. Its reading may be overtaken by a
 change applied meanwhile; then it is thrown away and read anew, so an image never goes back.
@@ -20,7 +21,7 @@ from enum import IntEnum, auto
 from typing import TypeVar
 
 from moldau.clock import Clock
-from moldau.cluster import layout
+from moldau.cluster import acl_nodes, layout
 from moldau.cluster.change_notifications import ChangeNotifications
 from moldau.cluster.metadata_reader import MetadataReader, TopicsRead
 from moldau.cluster.rules.metadata_image import (
@@ -41,6 +42,7 @@ from moldau.coordination.port import (
 )
 from moldau.errors import InvariantViolation, MoldauError
 from moldau.model import BrokerId, LeaderEpoch, TopicId, TopicPartition
+from moldau.model.acls import AclEntry, ResourcePattern
 from moldau.tasks import TaskSupervisor
 
 _log = logging.getLogger(__name__)
@@ -65,6 +67,7 @@ class _Source(IntEnum):
     TOPICS = auto()
     CONFIGS = auto()
     PARTITIONS = auto()
+    ACLS = auto()
 
 
 class MetadataPublisher:
@@ -76,6 +79,8 @@ class MetadataPublisher:
         clock: Clock,
         cluster_id: str,
         on_failure: Callable[[str, BaseException], None] | None = None,
+        *,
+        follows_acls: bool = False,
     ) -> None:
         self._coordination = coordination
         self.clock = clock
@@ -86,6 +91,21 @@ class MetadataPublisher:
         self._partition_changes = ChangeNotifications(
             coordination, clock, layout.ISR_CHANGES, layout.decode_isr_change
         )
+        self._acl_changes = (
+            (
+                ChangeNotifications(
+                    coordination, clock, acl_nodes.LITERAL_CHANGES, acl_nodes.decode_literal_change
+                ),
+                ChangeNotifications(
+                    coordination,
+                    clock,
+                    acl_nodes.EXTENDED_CHANGES,
+                    acl_nodes.decode_extended_change,
+                ),
+            )
+            if follows_acls
+            else ()
+        )
         self._image = MetadataImage(cluster_id=cluster_id)
         self._subscribers: list[Subscriber] = []
         self._watches: list[Watch] = []
@@ -94,6 +114,8 @@ class MetadataPublisher:
         self._overtaken: set[str] = set()  # paths that changed here since their reading began
         self._untold: set[TopicPartition] = set()  # that were notified of, and are not read yet
         self._untold_configs: dict[layout.ConfigEntity, None] = {}  # likewise
+        self._untold_acls: set[ResourcePattern] = set()  # likewise
+        self._has_missed_acls = False
         self._has_missed = False  # notifications, and has not read everything since
         self._reading_topics = asyncio.Lock()
         self._is_held = False  # since the session was lost: nobody knows whose store is read next
@@ -120,14 +142,20 @@ class MetadataPublisher:
         self._refreshing = True
         self._watch()
         try:
-            await self._config_changes.skip_to_end()
-            await self._partition_changes.skip_to_end()
+            await self._skip_old_changes()
             image = await self._reader.read_image(self._image.cluster_id)
+            if self._acl_changes:
+                patterns = await self._reader.list_acl_patterns()
+                image = image.with_acls(await self._reader.read_acls(patterns))
             self._publish(image, frozenset(image.topics))
         finally:
             self._refreshing = False
         self._maybe_refresh()
         return image
+
+    async def _skip_old_changes(self) -> None:
+        for folder in (self._config_changes, self._partition_changes, *self._acl_changes):
+            await folder.skip_to_end()
 
     @property
     def is_held(self) -> bool:
@@ -144,8 +172,7 @@ class MetadataPublisher:
         What a session reads when it begins is what the store holds. So a state that is older than
         the one known here is no late news: the store was set back, and what it says counts (DEL-2).
         """
-        await self._config_changes.skip_to_end()
-        await self._partition_changes.skip_to_end()
+        await self._skip_old_changes()
         await self.read_again(is_new_session=True)
         self._is_held = False
         self._maybe_refresh()
@@ -161,6 +188,8 @@ class MetadataPublisher:
             await self._refresh_broker_config(broker_id)
         group_ids = await self._reader.read_configured_groups()
         await self._refresh_group_configs({*group_ids, *self._image.group_configs})
+        if self._acl_changes:
+            await self._read_all_acls()
         known = {*self._image.topics, *self._image.deleting, *self._image.unreadable}
         async with self._reading_topics:
             await self._read_until_settled({*names, *known}, is_new_session=is_new_session)
@@ -201,6 +230,10 @@ class MetadataPublisher:
     def apply_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
         self._overtaken.add(layout.group_config_path(group_id))
         self._publish_group_configs({group_id: configs})
+
+    def apply_acls(self, changed: Mapping[ResourcePattern, frozenset[AclEntry]]) -> None:
+        self._overtaken.update(map(acl_nodes.acl_path, changed))
+        self._publish_acls(changed)
 
     def apply_broker(self, broker: BrokerState) -> None:
         self._overtaken.add(layout.BROKER_IDS)
@@ -248,6 +281,16 @@ class MetadataPublisher:
         if changed:
             self._publish(self._image.with_group_configs(changed))
 
+    def _publish_acls(self, acls: Mapping[ResourcePattern, frozenset[AclEntry]]) -> None:
+        known = self._image.acls
+        changed = {
+            pattern: entries
+            for pattern, entries in acls.items()
+            if entries != known.get(pattern, frozenset())
+        }
+        if changed:
+            self._publish(self._image.with_acls(changed))
+
     def _publish_brokers(self, brokers: Mapping[BrokerId, BrokerState]) -> None:
         if brokers != self._image.brokers:
             self._publish(self._image.with_brokers(brokers.values()))
@@ -276,6 +319,12 @@ class MetadataPublisher:
                 layout.CONTROLLER, lambda: self._mark(_Source.CONTROLLER)
             ),
         ]
+
+        if self._acl_changes:
+            self._watches += [
+                watch_children(folder, lambda: self._mark(_Source.ACLS))
+                for folder in (acl_nodes.LITERAL_CHANGES, acl_nodes.EXTENDED_CHANGES)
+            ]
 
     def _mark(self, source: _Source) -> None:
         self._dirty.add(source)
@@ -320,6 +369,8 @@ class MetadataPublisher:
                 await self._refresh_configs()
             case _Source.PARTITIONS:
                 await self._refresh_partitions()
+            case _Source.ACLS:
+                await self._refresh_acls()
 
     async def _refresh_topic_list(self) -> None:
         names = frozenset(await self._coordination.children(layout.TOPICS))
@@ -387,6 +438,33 @@ class MetadataPublisher:
         await self._refresh_group_configs(groups)
         for change in changes:
             self._untold_configs.pop(change, None)
+
+    async def _refresh_acls(self) -> None:
+        for folder in self._acl_changes:
+            new = await folder.read_new()
+            self._untold_acls.update(new.found)
+            self._has_missed_acls |= not new.is_complete
+        if self._has_missed_acls:
+            await self._read_all_acls()
+            self._has_missed_acls = False
+        changed = frozenset(self._untold_acls)
+        await self._read_acls(changed)
+        self._untold_acls -= changed
+
+    async def _read_all_acls(self) -> None:
+        patterns = await self._reader.list_acl_patterns()
+        await self._read_acls({*patterns, *self._image.acls})
+
+    async def _read_acls(self, patterns: Collection[ResourcePattern]) -> None:
+        """All in one round; those that were overtaken meanwhile in another."""
+        pending = {acl_nodes.acl_path(pattern): pattern for pattern in sorted(patterns)}
+        while pending:
+            self._overtaken.difference_update(pending)
+            read = await self._reader.read_acls(tuple(pending.values()))
+            pending = {path: one for path, one in pending.items() if path in self._overtaken}
+            for pattern in pending.values():
+                read.pop(pattern, None)
+            self._publish_acls(read)
 
     async def refresh_brokers(self) -> None:
         """Read who lives again now, for somebody who misses a broker that has just come."""

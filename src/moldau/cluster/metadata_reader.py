@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from moldau.cluster import layout
+from moldau.cluster import acl_nodes, layout
 from moldau.cluster.admin_nodes import find_topic_to_delete
 from moldau.cluster.rules.metadata_image import (
     BrokerState,
@@ -28,6 +28,7 @@ from moldau.config.suspension import UNKNOWN_BROKER_SETTINGS, UNKNOWN_TOPIC_SETT
 from moldau.coordination.port import Coordination, Node
 from moldau.errors import MalformedNodeError
 from moldau.model import BrokerId, LeaderEpoch, TopicId
+from moldau.model.acls import AclEntry, ResourcePattern
 from moldau.model.protocol_numbers import NO_BROKER
 
 _log = logging.getLogger(__name__)
@@ -242,6 +243,28 @@ class MetadataReader:
                     error,
                 )
         return configs
+
+    async def list_acl_patterns(self) -> list[ResourcePattern]:
+        """The patterns that access control lists are kept for."""
+        found = []
+        for pattern_type, root in acl_nodes.STORES.items():
+            for label in await self._coordination.children(root):
+                kind = acl_nodes.find_acl_type(label)
+                if kind is not None:
+                    names = await self._coordination.children(f"{root}/{label}")
+                    found += [acl_nodes.read_pattern(kind, one, pattern_type) for one in names]
+        return found
+
+    async def read_acls(
+        self, patterns: Sequence[ResourcePattern]
+    ) -> dict[ResourcePattern, frozenset[AclEntry]]:
+        """In one round; no entries where there is no node."""
+        paths = [acl_nodes.acl_path(pattern) for pattern in patterns]
+        nodes = await self._coordination.get_many(paths) if paths else ()
+        return {
+            pattern: frozenset() if node is None else acl_nodes.decode_acls(path, node.data)
+            for pattern, path, node in zip(patterns, paths, nodes, strict=True)
+        }
 
 
 def _is_same(one: Node, other: Node) -> bool:

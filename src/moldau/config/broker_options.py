@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from moldau.config.broker_checks import find_conflict
+from moldau.config.declarations.authorization import AuthorizationOptions
 from moldau.config.declarations.cleaner import CleanerOptions
 from moldau.config.declarations.groups import GroupOptions
 from moldau.config.declarations.identity import IdentityOptions
@@ -32,6 +33,7 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 THEMES: tuple[tuple[str, type[OptionSet]], ...] = (
     ("Identity and cluster", IdentityOptions),
     ("Network", NetworkOptions),
+    ("Access control", AuthorizationOptions),
     ("Topics", TopicDefaultOptions),
     ("Logs", LogOptions),
     ("Compaction", CleanerOptions),
@@ -47,6 +49,7 @@ THEMES: tuple[tuple[str, type[OptionSet]], ...] = (
 class BrokerOptions(
     IdentityOptions,
     NetworkOptions,
+    AuthorizationOptions,
     TopicDefaultOptions,
     LogOptions,
     CleanerOptions,

@@ -31,10 +31,6 @@ _NOT_AUTHENTICATED: Final = (
     "asks clients to say who they are, and Moldau serves everybody who can connect: keep others "
     "off the port, and remove the line"
 )
-_NOT_AUTHORIZED: Final = (
-    "asks for access control, and Moldau lets everybody who can connect read, write and delete: "
-    "keep others off the port, and remove the line"
-)
 _NO_PLUGIN: Final = (
     "names a class of Java that limits what clients may do, and Moldau cannot load it: remove the "
     "line if they may do all of it"
@@ -49,7 +45,6 @@ _ZOOKEEPER_NOT_ENCRYPTED: Final = (
 )
 
 _PATTERNS: Final[tuple[tuple[str, str], ...]] = (
-    ("authorizer.class.name", _NOT_AUTHORIZED),
     ("ssl.keystore.*", _NOT_ENCRYPTED),
     ("ssl.truststore.*", _NOT_ENCRYPTED),
     ("ssl.client.auth", _NOT_AUTHENTICATED),

@@ -81,6 +81,7 @@ class Waiting:
         self.room = Purgatory(clock)
         self.sessions = FetchSessions(lambda: 0, lambda: 1)
         services = SimpleNamespace(
+            authorizer=None,
             clock=clock,
             fetch_sessions=self.sessions,
             image=SimpleNamespace(topics_by_id=dict[UUID, object]()),

@@ -107,6 +107,7 @@ class Leader:
         partitions = SimpleNamespace(require_leader=self._require, require_replica=self._require)
         known = SimpleNamespace(name=TOPIC.name, find_partition=self.states.get)
         self.services = SimpleNamespace(
+            authorizer=None,
             clock=self.clock,
             fetch_sessions=self.sessions,
             image=SimpleNamespace(topics_by_id={TOPIC.topic_id: known}, brokers={}),

@@ -19,10 +19,6 @@ def refusal(text: str) -> str:
 @pytest.mark.parametrize(
     ("line", "missing"),
     [
-        (
-            "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            "asks for access control",
-        ),
         ("ssl.keystore.location=/etc/kafka/keystore.jks", "asks for TLS"),
         ("ssl.truststore.certificates=-----BEGIN", "asks for TLS"),
         ("ssl.client.auth=required", "asks clients to say who they are"),
@@ -48,8 +44,6 @@ def test_a_line_that_protects_and_is_not_served_stops_the_start(line: str, missi
     [
         "ssl.client.auth=none",
         "remote.log.storage.system.enable=false",
-        "authorizer.class.name=",
-        "super.users=User:admin",
         "ssl.protocol=TLSv1.3",
         "password.encoder.secret=x",
     ],
@@ -61,7 +55,7 @@ def test_a_line_that_protects_nothing_does_not(line: str) -> None:
 
 
 def test_every_such_line_is_named_at_once() -> None:
-    said = refusal("authorizer.class.name=a.B\nssl.keystore.location=/k\n" + THREE_VOTERS)
+    said = refusal("create.topic.policy.class.name=a.B\nssl.keystore.location=/k\n" + THREE_VOTERS)
     assert [line.split(":")[0] for line in said.splitlines()] == [
         "server.properties line 1",
         "server.properties line 2",

@@ -11,10 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import require_group, require_transactional_id
 from moldau.broker.request_context import RequestContext
 from moldau.broker.transaction_requests import error_for
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import TopicPartition
+from moldau.model.acls import AclOperation
 from moldau.wire.apis import ADD_OFFSETS_TO_TXN
 
 if TYPE_CHECKING:
@@ -37,6 +39,8 @@ async def _add(request: AddOffsetsToTxnRequest, context: RequestContext) -> Erro
 
     if not request.transactional_id:
         return ErrorCode.invalid_request
+    require_transactional_id(context, AclOperation.WRITE, request.transactional_id)
+    require_group(context, AclOperation.READ, request.group_id)
     services = context.services
     topic = services.groups.topic
     await topic.ensure()

@@ -7,6 +7,9 @@ producer, and by v5 add it in the producer's place.
 
 All partitions of a request are added, or none: when one is unknown, the others are
 OPERATION_NOT_ATTEMPTED, as in Kafka.
+
+With an authorizer a producer needs WRITE of its transactional id and of each topic, a broker
+CLUSTER_ACTION.
 """
 
 from __future__ import annotations
@@ -16,11 +19,13 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import may_cluster, may_topic, may_transactional_id
 from moldau.broker.request_context import RequestContext
 from moldau.broker.services import Services
 from moldau.broker.transaction_requests import error_for
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import TopicPartition
+from moldau.model.acls import AclOperation
 from moldau.shards.state_shard import wait_for_answer
 from moldau.wire.apis import ADD_PARTITIONS_TO_TXN
 
@@ -39,18 +44,49 @@ Errors = Mapping[TopicPartition, ErrorCode]
 
 async def handle(request: AddPartitionsToTxnRequest, context: RequestContext) -> dict[str, object]:
     if context.version >= _FIRST_WITH_SEVERAL:
+        if not may_cluster(context, AclOperation.CLUSTER_ACTION):
+            return _refuse_broker()
         return await add(request, context.services)
     old: Any = request
-    errors = await _add_one(
+    partitions = _partitions_of(old.v3_and_below_topics)
+    denied = _find_denied(old.v3_and_below_transactional_id, partitions, context)
+    errors = denied or await _add_one(
         old.v3_and_below_transactional_id,
         old.v3_and_below_producer_id,
         old.v3_and_below_producer_epoch,
-        _partitions_of(old.v3_and_below_topics),
+        partitions,
         0,
         context.services,
     )
     told = {one: error_for(error, context.version) for one, error in errors.items()}
     return {"throttle_time": 0, "results_by_topic_v3_and_below": _topics(told)}
+
+
+def _refuse_broker() -> dict[str, object]:
+    return {
+        "throttle_time": 0,
+        "error_code": ErrorCode.cluster_authorization_failed,
+        "results_by_transaction": [],
+    }
+
+
+def _find_denied(
+    transactional_id: str, partitions: frozenset[TopicPartition], context: RequestContext
+) -> Errors:
+    """Codes for all partitions, or nothing where the producer may write to each of them."""
+    if context.services.authorizer is None:
+        return {}
+    if not may_transactional_id(context, AclOperation.WRITE, transactional_id):
+        return dict.fromkeys(partitions, ErrorCode.transactional_id_authorization_failed)
+    topics = {one.topic for one in partitions}
+    denied = {one for one in topics if not may_topic(context, AclOperation.WRITE, one)}
+    if not denied:
+        return {}
+    refused, not_attempted = (
+        ErrorCode.topic_authorization_failed,
+        ErrorCode.operation_not_attempted,
+    )
+    return {one: refused if one.topic in denied else not_attempted for one in partitions}
 
 
 async def add(request: AddPartitionsToTxnRequest, services: Services) -> dict[str, object]:

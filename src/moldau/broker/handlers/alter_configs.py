@@ -49,7 +49,7 @@ async def _replace(
                 resource.broker_id, configs, validate_only=validate_only
             )
 
-    return await alter_resource(wanted, replace, context.services)
+    return await alter_resource(wanted, replace, context)
 
 
 def _configs_of(wanted: AlterConfigsResource) -> dict[str, str]:

@@ -14,10 +14,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import audit_change, require_cluster
 from moldau.broker.request_context import RequestContext
 from moldau.cluster.elections import Outcomes
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import TopicPartition
+from moldau.model.acls import AclOperation
 from moldau.wire.apis import ALTER_PARTITION_REASSIGNMENTS
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ API = serves(
     ALTER_PARTITION_REASSIGNMENTS,
     droppable=("allow_replication_factor_change",),
 )
+
+_TOLD = 20  # partitions in a line of the audit log
 
 
 async def handle(
@@ -41,12 +45,14 @@ async def handle(
     error: KafkaError | None = None
     outcomes: Outcomes = {}
     try:
+        require_cluster(context, AclOperation.ALTER)
         outcomes = await context.services.leadership.alter_reassignments(
             targets, may_change_factor=may_change_factor
         )
         await context.services.wait_until_applied()
     except KafkaError as refused:
         error = refused
+    audit_change(context, ", ".join(map(str, list(targets)[:_TOLD])), error)
     return {
         "throttle_time": 0,
         "allow_replication_factor_change": may_change_factor,

@@ -9,13 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
-from moldau.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
+from moldau.broker.authorization import may_group, may_topic
+from moldau.broker.authorized_operations import NOT_ASKED, group_operations
 from moldau.broker.group_requests import respond
 from moldau.broker.request_context import RequestContext
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import DescribedConsumer, DescribedConsumerGroup
 from moldau.groups.rules.assigned_partitions import AssignedPartitions
+from moldau.model.acls import AclOperation
 from moldau.shards.state_shard import Eventually, wait_for_answer
 from moldau.wire.apis import CONSUMER_GROUP_DESCRIBE
 
@@ -31,24 +33,28 @@ _CONSUMER_MEMBER = 1
 async def handle(
     request: ConsumerGroupDescribeRequest, context: RequestContext
 ) -> dict[str, object]:
-    operations = GROUP_OPERATIONS if request.include_authorized_operations else NOT_ASKED
+    is_asked = request.include_authorized_operations
     return {
         "throttle_time": 0,
         "groups": [
-            await wait_for_answer(_describe(group_id, operations, context))
+            await wait_for_answer(_describe(group_id, is_asked, context))
             for group_id in request.group_ids
         ],
     }
 
 
 def _describe(
-    group_id: str, operations: int, context: RequestContext
+    group_id: str, tells_operations: bool, context: RequestContext
 ) -> Eventually[dict[str, object]]:
     services = context.services
 
     def shape(found: DescribedConsumerGroup | None) -> dict[str, object]:
         if found is None:
             return refuse(ErrorCode.group_id_not_found, f"there is no consumer group {group_id!r}")
+        if not _may_see_topics(found, context):
+            message = "the group reads topics that the principal may not describe"
+            return refuse(ErrorCode.topic_authorization_failed, message)
+        operations = group_operations(context, group_id) if tells_operations else NOT_ASKED
         return {**_shape(found, services.image), "authorized_operations": operations}
 
     def refuse(error: ErrorCode, message: str | None = None) -> dict[str, object]:
@@ -65,7 +71,26 @@ def _describe(
 
     if not group_id:
         return refuse(ErrorCode.invalid_group_id)
+    if not may_group(context, AclOperation.DESCRIBE, group_id):
+        return refuse(ErrorCode.group_authorization_failed)
     return respond(lambda: services.groups.describe_consumer_group(group_id), shape, refuse)
+
+
+def _may_see_topics(group: DescribedConsumerGroup, context: RequestContext) -> bool:
+    """Whether the client may know of all topics that members read or will; Kafka tells all of a
+    group or nothing."""
+    if context.services.authorizer is None:
+        return True
+    by_id = context.services.image.topics_by_id
+    ids = {
+        topic_id
+        for member in group.members
+        for partitions in (member.assigned, member.target)
+        for topic_id in partitions
+    }
+    named = {topic for member in group.members for topic in member.topics}
+    names = named | {by_id[topic_id].name for topic_id in ids if topic_id in by_id}
+    return all(may_topic(context, AclOperation.DESCRIBE, name) for name in sorted(names))
 
 
 def _shape(group: DescribedConsumerGroup, image: MetadataImage) -> dict[str, object]:

@@ -13,12 +13,14 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import may_group, may_topic
 from moldau.broker.group_requests import respond
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import ConsumerHeartbeatAnswer
 from moldau.groups.rules.assigned_partitions import AssignedPartitions, partitions_of
 from moldau.groups.rules.events import JOINING_EPOCH, ConsumerHeartbeat
+from moldau.model.acls import AclOperation
 from moldau.shards.state_shard import Eventually
 from moldau.wire.apis import CONSUMER_GROUP_HEARTBEAT
 from moldau.wire.shape import millis
@@ -44,12 +46,26 @@ def handle(
                 message="group.coordinator.rebalance.protocols of this broker has no `consumer`",
             )
         )
+    denied = _find_denial(request, context)
+    if denied is not None:
+        return _shape(ConsumerHeartbeatAnswer(error=denied))
     event = _event_of(request, context)
     return respond(
         lambda: services.groups.consumer_heartbeat(event),
         _shape,
         lambda error: _shape(ConsumerHeartbeatAnswer(error=error)),
     )
+
+
+def _find_denial(
+    request: ConsumerGroupHeartbeatRequest, context: RequestContext
+) -> ErrorCode | None:
+    if not may_group(context, AclOperation.READ, request.group_id):
+        return ErrorCode.group_authorization_failed
+    for topic in request.subscribed_topic_names or ():
+        if not may_topic(context, AclOperation.DESCRIBE, topic):
+            return ErrorCode.topic_authorization_failed
+    return None
 
 
 def _event_of(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -> ConsumerHeartbeat:

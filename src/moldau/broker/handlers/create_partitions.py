@@ -10,8 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import audit_change, require_topic
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, KafkaError
+from moldau.model.acls import AclOperation
 from moldau.wire.apis import CREATE_PARTITIONS
 
 if TYPE_CHECKING:
@@ -33,10 +35,18 @@ async def _grow(
     assignments = None
     if topic.assignments is not None:
         assignments = [row.broker_ids for row in topic.assignments]
+    error: KafkaError | None = None
     try:
+        require_topic(context, AclOperation.ALTER, topic.name)
         await context.services.admin.create_partitions(
             topic.name, topic.count, assignments, validate_only=validate_only
         )
-    except KafkaError as error:
-        return {"name": topic.name, "error_code": error.code, "error_message": str(error)}
-    return {"name": topic.name, "error_code": ErrorCode.none, "error_message": None}
+    except KafkaError as refused:
+        error = refused
+    if not validate_only:
+        audit_change(context, f"Topic:{topic.name}", error)
+    return {
+        "name": topic.name,
+        "error_code": ErrorCode.none if error is None else error.code,
+        "error_message": None if error is None else str(error),
+    }

@@ -5,6 +5,10 @@ Makes topics and answers when their partitions can be written to.
 v4 -1 for the default number of partitions and replicas; v5 flexible, answers with the effective
 configs; v6 may be throttled; v7 topic ids.
 
+With an authorizer it takes CREATE, of the topic or of the cluster; CLUSTER_ACTION is as good, since
+a broker that asks for a topic has let its client have it. Who may not DESCRIBE_CONFIGS of the topic
+is not told them.
+
 Every topic of a request succeeds or fails on its own. A name that stands in the request twice is
 INVALID_REQUEST, as in Kafka.
 """
@@ -15,11 +19,19 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import audit_change, may_create_topic, may_see, refusal
 from moldau.broker.request_context import RequestContext
 from moldau.cluster.rules.metadata_image import TopicState
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.config.describe import describe_topic
-from moldau.errors import ErrorCode, InvalidReplicaAssignmentError, InvalidRequestError, KafkaError
+from moldau.errors import (
+    ErrorCode,
+    InvalidReplicaAssignmentError,
+    InvalidRequestError,
+    KafkaError,
+    TopicAuthorizationError,
+)
+from moldau.model.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from moldau.wire.apis import CREATE_TOPICS
 
 if TYPE_CHECKING:
@@ -28,7 +40,13 @@ if TYPE_CHECKING:
 
 API = serves(
     CREATE_TOPICS,
-    droppable=("topic_id", "num_partitions", "replication_factor", "configs"),
+    droppable=(
+        "topic_id",
+        "num_partitions",
+        "replication_factor",
+        "configs",
+        "topic_config_error_code",
+    ),
 )
 
 
@@ -50,11 +68,24 @@ async def _create(
     topic: CreatableTopic, validate_only: bool, context: RequestContext
 ) -> dict[str, object]:
     try:
+        _authorize(topic.name, context)
         spec = _spec_of(topic)
         made = await context.services.admin.create_topic(spec, validate_only=validate_only)
     except KafkaError as error:
+        audit_change(context, f"Topic:{topic.name}", error)
         return _refuse(topic.name, error)
+    if not validate_only:
+        audit_change(context, f"Topic:{topic.name}")
     return _confirm(made, context)
+
+
+def _authorize(name: str, context: RequestContext) -> None:
+    action = AclOperation.CLUSTER_ACTION
+    if may_see(context, AclResourceType.CLUSTER, CLUSTER_NAME, action):
+        return
+    if not may_create_topic(context, name):
+        message = refusal(context, AclOperation.CREATE, AclResourceType.TOPIC, name)
+        raise TopicAuthorizationError(message)
 
 
 def _spec_of(topic: CreatableTopic) -> TopicSpec:
@@ -81,6 +112,20 @@ def _refuse(name: str, error: KafkaError) -> dict[str, object]:
 
 
 def _confirm(topic: TopicState, context: RequestContext) -> dict[str, object]:
+    sees_configs = may_see(
+        context, AclResourceType.TOPIC, topic.name, AclOperation.DESCRIBE_CONFIGS
+    )
+    if not sees_configs:
+        return {
+            "name": topic.name,
+            "topic_id": topic.topic_id,
+            "error_code": ErrorCode.none,
+            "error_message": None,
+            "topic_config_error_code": ErrorCode.topic_authorization_failed.value,
+            "num_partitions": -1,
+            "replication_factor": -1,
+            "configs": [],
+        }
     described = describe_topic(topic.configs, context.services.options)
     return {
         "name": topic.name,

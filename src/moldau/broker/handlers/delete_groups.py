@@ -8,11 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import audit_change, may_group
 from moldau.broker.group_requests import respond
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import CodeAnswer
 from moldau.groups.rules.events import DeleteGroup
+from moldau.model.acls import AclOperation
 from moldau.shards.state_shard import Eventually, wait_for_answer
 from moldau.wire.apis import DELETE_GROUPS
 
@@ -26,11 +28,14 @@ async def handle(request: DeleteGroupsRequest, context: RequestContext) -> dict[
     results = []
     for group_id in dict.fromkeys(request.groups_names):
         error = await wait_for_answer(_delete(group_id, context))
+        audit_change(context, f"Group:{group_id}", error)
         results.append({"group_id": group_id, "error_code": error})
     return {"throttle_time": 0, "results": results}
 
 
 def _delete(group_id: str, context: RequestContext) -> Eventually[ErrorCode]:
+    if not may_group(context, AclOperation.DELETE, group_id):
+        return ErrorCode.group_authorization_failed
     groups = context.services.groups
     event = DeleteGroup(group_id=group_id)
     return respond(lambda: groups.delete_group(event), _error_of, lambda error: error)

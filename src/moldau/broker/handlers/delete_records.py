@@ -11,8 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import audit_change, require_topic
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, KafkaError
+from moldau.model.acls import AclOperation
 from moldau.replication.partition import Partition
 from moldau.wire.apis import DELETE_RECORDS
 
@@ -53,9 +55,13 @@ class _Begun(NamedTuple):
 def _begin(topic: str, row: DeleteRecordsPartition, context: RequestContext) -> _Begun:
     index = row.partition_index
     try:
+        require_topic(context, AclOperation.DELETE, topic)
         partition = context.services.partitions.require_leader(topic, index)
-        return _Begun(index, partition, partition.delete_records(row.offset))
+        begun = _Begun(index, partition, partition.delete_records(row.offset))
+        audit_change(context, f"Topic:{topic}-{index} up to {row.offset}")
+        return begun
     except KafkaError as error:
+        audit_change(context, f"Topic:{topic}-{index}", error)
         return _Begun(index, None, -1, error.code)
 
 

@@ -2,6 +2,9 @@
 
 Deletes topics by name or by id; the files go after `file.delete.delay.ms`.
 
+With an authorizer it takes DELETE of the topic. Who names it by its id and may not DESCRIBE it is
+not told its name.
+
 v2 throttle after the answer; v3 TOPIC_DELETION_DISABLED; v4 flexible; v5 error messages; v6 topic
 ids.
 """
@@ -12,6 +15,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import audit_change, may_see, require_topic
 from moldau.broker.request_context import RequestContext
 from moldau.errors import (
     ErrorCode,
@@ -20,6 +24,7 @@ from moldau.errors import (
     TopicDeletionDisabledError,
     UnknownTopicIdError,
 )
+from moldau.model.acls import AclOperation, AclResourceType
 from moldau.wire.apis import DELETE_TOPICS
 
 if TYPE_CHECKING:
@@ -46,6 +51,7 @@ async def _delete(
 ) -> dict[str, object]:
     services = context.services
     error: KafkaError | None = None
+    told = name
     try:
         if not services.options.delete_topic_enable:
             raise TopicDeletionDisabledError("delete.topic.enable is false on this broker")
@@ -54,14 +60,18 @@ async def _delete(
             if topic is None:
                 raise UnknownTopicIdError(f"there is no topic with id {topic_id}")
             name = topic.name
+            told = name if may_see(context, AclResourceType.TOPIC, name) else None
         elif topic_id is not None:
             raise InvalidRequestError("a topic is deleted by its name or by its id, not by both")
+        require_topic(context, AclOperation.DELETE, name)
         await services.admin.delete_topic(name)
     except KafkaError as refused:
         error = refused
+    audit_change(context, f"Topic:{name or topic_id}", error)
+    is_hidden = told is None and name is not None
     return {
-        "name": name,
+        "name": told,
         "topic_id": topic_id,
         "error_code": ErrorCode.none if error is None else error.code,
-        "error_message": None if error is None else str(error),
+        "error_message": None if error is None or is_hidden else str(error),
     }

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
-from moldau.broker.authorized_operations import CLUSTER_OPERATIONS, NOT_ASKED
+from moldau.broker.authorized_operations import NOT_ASKED, cluster_operations
 from moldau.broker.request_context import RequestContext
 from moldau.broker.topic_metadata import reachable_endpoints
 from moldau.errors import ErrorCode
@@ -42,7 +42,7 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> dict[str
         "endpoint_type": _BROKERS,
         "cluster_id": image.cluster_id,
         "controller_id": image.controller_id,
-        "cluster_authorized_operations": CLUSTER_OPERATIONS
+        "cluster_authorized_operations": cluster_operations(context)
         if request.include_cluster_authorized_operations
         else NOT_ASKED,
         "brokers": [

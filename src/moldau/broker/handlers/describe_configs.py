@@ -18,6 +18,7 @@ from moldau.broker.config_resources import (
     AnyResource,
     GroupResource,
     TopicResource,
+    authorize_resource,
     require_resource,
 )
 from moldau.broker.request_context import RequestContext
@@ -31,6 +32,7 @@ from moldau.config.describe import (
     describe_topic,
 )
 from moldau.errors import ErrorCode, KafkaError
+from moldau.model.acls import AclOperation
 from moldau.wire.apis import DESCRIBE_CONFIGS
 
 if TYPE_CHECKING:
@@ -47,7 +49,7 @@ _RESOURCES_AT_ONCE = 5
 async def handle(request: DescribeConfigsRequest, context: RequestContext) -> dict[str, object]:
     documented = getattr(request, "include_documentation", False)
     results = (
-        _describe(wanted, request.include_synonyms, documented, context.services)
+        _describe(wanted, request.include_synonyms, documented, context)
         for wanted in request.resources
     )
     result_class = answered_class(API, context.version, "results")
@@ -59,11 +61,14 @@ async def handle(request: DescribeConfigsRequest, context: RequestContext) -> di
 
 
 def _describe(
-    wanted: DescribeConfigsResource, synonyms: bool, documented: bool, services: Services
+    wanted: DescribeConfigsResource, synonyms: bool, documented: bool, context: RequestContext
 ) -> dict[str, object]:
+    services = context.services
+    named = wanted.resource_type, wanted.resource_name
     base = {"resource_type": wanted.resource_type, "resource_name": wanted.resource_name}
     try:
-        resource = require_resource(wanted.resource_type, wanted.resource_name, services)
+        authorize_resource(context, AclOperation.DESCRIBE_CONFIGS, *named)
+        resource = require_resource(*named, services)
     except KafkaError as error:
         return {**base, "error_code": error.code, "error_message": str(error), "configs": []}
     names = wanted.configuration_keys

@@ -9,13 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
-from moldau.broker.authorized_operations import GROUP_OPERATIONS, NOT_ASKED
+from moldau.broker.authorization import may_group
+from moldau.broker.authorized_operations import NOT_ASKED, group_operations
 from moldau.broker.group_requests import respond
 from moldau.broker.request_context import RequestContext
 from moldau.broker.slices import Slices, answered_class, encode_element
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import DescribedGroup, DescribedMember
 from moldau.groups.rules.group_states import ClassicGroupState
+from moldau.model.acls import AclOperation
 from moldau.shards.state_shard import Eventually, wait_for_answer
 from moldau.wire.apis import DESCRIBE_GROUPS
 from moldau.wire.shape import EncodedArray
@@ -36,11 +38,11 @@ _GROUPS_AT_ONCE = 50
 
 async def handle(request: DescribeGroupsRequest, context: RequestContext) -> dict[str, object]:
     is_asked = getattr(request, "include_authorized_operations", False)  # from version 3 on
-    operations = GROUP_OPERATIONS if is_asked else NOT_ASKED
     group_class = answered_class(API, context.version, "groups")
     slices = Slices(_GROUPS_AT_ONCE)
     groups = []
     for group_id in request.groups:
+        operations = group_operations(context, group_id) if is_asked else NOT_ASKED
         described = await wait_for_answer(_describe(group_id, operations, context))
         groups.append(encode_element(group_class, described, API))
         await slices.piece_done()
@@ -69,6 +71,8 @@ def _describe(
         state = ClassicGroupState.DEAD.value if is_dead else ""
         return {**values, "error_code": error, "error_message": message, "group_state": state}
 
+    if not may_group(context, AclOperation.DESCRIBE, group_id):
+        return refuse(ErrorCode.group_authorization_failed)
     return respond(lambda: groups.describe_group(group_id), shape, refuse)
 
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import may_cluster
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
+from moldau.model.acls import AclOperation
 from moldau.storage.log_store import DirectoryReport
 from moldau.wire.apis import DESCRIBE_LOG_DIRS
 
@@ -31,6 +33,11 @@ Wanted = set[tuple[str, int]] | None
 
 
 async def handle(request: DescribeLogDirsRequest, context: RequestContext) -> dict[str, object]:
+    if not may_cluster(context, AclOperation.DESCRIBE):
+        refused: dict[str, object] = {"throttle_time": 0, "results": []}
+        if context.version >= _FIRST_WITH_ERROR:
+            refused["error_code"] = ErrorCode.cluster_authorization_failed
+        return refused
     wanted: Wanted = None
     if request.topics is not None:
         wanted = {(topic.topic, index) for topic in request.topics for index in topic.partitions}

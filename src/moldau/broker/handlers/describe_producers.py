@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import require_topic
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, KafkaError
+from moldau.model.acls import AclOperation
 from moldau.wire.apis import DESCRIBE_PRODUCERS
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ def handle(request: DescribeProducersRequest, context: RequestContext) -> dict[s
 
 def _describe(topic: str, index: int, context: RequestContext) -> dict[str, object]:
     try:
+        require_topic(context, AclOperation.READ, topic)
         partition = context.services.partitions.require_leader(topic, index)
     except KafkaError as error:
         return {

@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
-from moldau.broker.authorized_operations import TOPIC_OPERATIONS
+from moldau.broker.authorization import may_topic, visible_topics
+from moldau.broker.authorized_operations import topic_operations
 from moldau.broker.request_context import RequestContext
 from moldau.broker.slices import Slices, answered_class, encode_array
 from moldau.broker.topic_metadata import bare_topic_values, partition_values
 from moldau.cluster.rules.metadata_image import MetadataImage, TopicState
 from moldau.errors import ErrorCode
+from moldau.model.acls import AclOperation
 from moldau.model.topic_names import find_name_fault
 from moldau.wire.apis import DESCRIBE_TOPIC_PARTITIONS
 
@@ -40,8 +42,12 @@ async def handle(
     left = max(1, min(request.response_partition_limit, most))
     slices = Slices(_PARTITIONS_AT_ONCE)
     topics: list[dict[str, object]] = []
-    for name in sorted({topic.name for topic in request.topics} or image.topics):
+    named = {topic.name for topic in request.topics}
+    for name in sorted(named or visible_topics(context, image.topics)):
         if name < first_name:
+            continue
+        if named and not may_topic(context, AclOperation.DESCRIBE, name):
+            topics.append(bare_topic_values(name, None, ErrorCode.topic_authorization_failed))
             continue
         begin = max(0, first_partition) if name == first_name else 0
         if left == 0:
@@ -51,7 +57,7 @@ async def handle(
             topics.append(_missing(name))
             continue
         numbers = range(len(topic.partitions))[begin : begin + left]
-        topics.append(await _describe(topic, numbers, image, slices))
+        topics.append(await _describe(topic, numbers, image, slices, context))
         left -= len(numbers)
         if numbers and numbers.stop < len(topic.partitions):
             return _page(topics, (name, numbers.stop))
@@ -59,14 +65,18 @@ async def handle(
 
 
 async def _describe(
-    topic: TopicState, numbers: range, image: MetadataImage, slices: Slices
+    topic: TopicState,
+    numbers: range,
+    image: MetadataImage,
+    slices: Slices,
+    context: RequestContext,
 ) -> dict[str, object]:
     partition_class = answered_class(API, API.last, "topics", "partitions")
     rows = _partition_rows(topic, numbers, image)
     return {
         **bare_topic_values(topic.name, topic.topic_id),
         "partitions": await encode_array(partition_class, rows, API, slices),
-        "topic_authorized_operations": TOPIC_OPERATIONS,
+        "topic_authorized_operations": topic_operations(context, topic.name),
     }
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import may_see, may_transactional_id
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, KafkaError
+from moldau.model.acls import AclOperation, AclResourceType
 from moldau.shards.state_shard import wait_for_answer
 from moldau.wire.apis import DESCRIBE_TRANSACTIONS
 
@@ -28,6 +30,8 @@ async def handle(
 async def _describe(transactional_id: str, context: RequestContext) -> dict[str, object]:
     if not transactional_id:
         return _refuse(transactional_id, ErrorCode.invalid_request)
+    if not may_transactional_id(context, AclOperation.DESCRIBE, transactional_id):
+        return _refuse(transactional_id, ErrorCode.transactional_id_authorization_failed)
     try:
         asked = context.services.transactions.describe(transactional_id)
         found = await wait_for_answer(asked)
@@ -35,13 +39,15 @@ async def _describe(transactional_id: str, context: RequestContext) -> dict[str,
         return _refuse(transactional_id, error.code)
     if found is None:
         return _refuse(transactional_id, ErrorCode.transactional_id_not_found)
-    return _values(found)
+    return _values(found, context)
 
 
-def _values(found: TransactionMetadata) -> dict[str, object]:
+def _values(found: TransactionMetadata, context: RequestContext) -> dict[str, object]:
+    """Without the topics that the client may not know of."""
     topics: dict[str, list[int]] = {}
     for topic, partition in sorted(found.partitions):
-        topics.setdefault(topic, []).append(partition)
+        if may_see(context, AclResourceType.TOPIC, topic):
+            topics.setdefault(topic, []).append(partition)
     return {
         "error_code": ErrorCode.none,
         "transactional_id": found.transactional_id,

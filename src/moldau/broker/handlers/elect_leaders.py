@@ -15,10 +15,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import audit_change, require_cluster
 from moldau.broker.request_context import RequestContext
 from moldau.cluster.elections import Outcomes
 from moldau.errors import ErrorCode, InvalidRequestError, KafkaError
 from moldau.model import TopicPartition
+from moldau.model.acls import AclOperation
 from moldau.wire.apis import ELECT_LEADERS
 
 if TYPE_CHECKING:
@@ -29,6 +31,7 @@ API = serves(ELECT_LEADERS, droppable=("error_code",))
 _PREFERRED = 0
 _UNCLEAN = 1
 _FIRST_WITH_ERROR = 1
+_TOLD = 20  # partitions in a line of the audit log
 
 
 async def handle(request: ElectLeadersRequest, context: RequestContext) -> dict[str, object]:
@@ -37,6 +40,7 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> dict[
     error: KafkaError | None = None
     outcomes: Outcomes = {}
     try:
+        require_cluster(context, AclOperation.ALTER)
         if election_type not in (_PREFERRED, _UNCLEAN):
             raise InvalidRequestError(f"there is no election of type {election_type}")
         outcomes = await context.services.leadership.elect_leaders(
@@ -47,11 +51,16 @@ async def handle(request: ElectLeadersRequest, context: RequestContext) -> dict[
         error = refused
         if context.version < _FIRST_WITH_ERROR:
             outcomes = dict.fromkeys(wanted or (), refused)
+    audit_change(context, "all partitions" if wanted is None else _subject(wanted), error)
     return {
         "throttle_time": 0,
         "error_code": ErrorCode.none if error is None else error.code,
         "replica_election_results": list(_results(outcomes)),
     }
+
+
+def _subject(wanted: list[TopicPartition]) -> str:
+    return ", ".join(map(str, wanted[:_TOLD]))
 
 
 def _wanted_partitions(request: ElectLeadersRequest) -> list[TopicPartition] | None:

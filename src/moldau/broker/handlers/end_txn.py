@@ -10,9 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import require_transactional_id
 from moldau.broker.request_context import RequestContext
 from moldau.broker.transaction_requests import error_for
 from moldau.errors import ErrorCode, KafkaError
+from moldau.model.acls import AclOperation
 from moldau.wire.apis import END_TXN
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ async def handle(request: EndTxnRequest, context: RequestContext) -> dict[str, o
     )
     try:
         if request.transactional_id:
+            require_transactional_id(context, AclOperation.WRITE, request.transactional_id)
             answer = await context.services.transactions.end_transaction(event)
         else:
             answer = TransactionAnswer(ErrorCode.invalid_request)

@@ -17,6 +17,10 @@ v4 isolation level; v5 log start offset; v7 fetch sessions (KIP-227); v9
 leader epochs; v11 rack; v12 flexible, detects divergence; v13 topic ids; v15 replica state in a
 tag; v16 tells the new leader; v17, v18 fields of followers.
 
+With an authorizer a consumer needs READ of each topic, a follower CLUSTER_ACTION. A session
+remembers what was allowed until its client, or an access control list, is another one; readers that
+wait are looked at again when a list changes.
+
 Differences from Kafka: an answer ends on a batch boundary where Kafka may cut the last batch
 short, so nothing is sent that the client would throw away. A follower that is asked for an offset
 behind its end answers OFFSET_NOT_AVAILABLE, where Kafka says OFFSET_OUT_OF_RANGE: it may be late or
@@ -29,6 +33,7 @@ from collections.abc import Awaitable, Iterator, Sequence
 from typing import NamedTuple, cast
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import may_cluster, require_topic
 from moldau.broker.current_leaders import CurrentLeaders
 from moldau.broker.fetch_session import (
     AskedOnce,
@@ -40,13 +45,15 @@ from moldau.broker.fetch_session import (
 )
 from moldau.broker.request_context import RequestContext
 from moldau.errors import (
+    ErrorCode,
     FetchSessionNotFoundError,
     FetchSessionTopicIdError,
     KafkaError,
     UnknownTopicIdError,
 )
 from moldau.metrics.topic_traffic import TopicTraffic
-from moldau.model import BrokerId, TopicPartition
+from moldau.model import BrokerId, Principal, TopicPartition
+from moldau.model.acls import AclOperation
 from moldau.model.protocol_numbers import READ_COMMITTED
 from moldau.net.port import Chunk
 from moldau.replication.partition import FollowedRead, Partition, PartitionRead
@@ -96,6 +103,8 @@ def handle_frame(
     frame: memoryview, position: int, context: RequestContext
 ) -> list[Chunk] | Awaitable[list[Chunk]]:
     request = parse_fetch_request(context.version, frame, position)
+    if request.replica_id >= 0 and not may_cluster(context, AclOperation.CLUSTER_ACTION):
+        return _refuse_follower(request, context)
     try:
         plan = _plan(request, context)
     except KafkaError as error:
@@ -219,6 +228,7 @@ def _begin_round(
             context.version >= _FIRST_WITH_RACK,
             context.version >= _FIRST_BY_ID,
             services.options.replica_selector_class,
+            _rights(context),
         ),
         _wanted(request),
         _forgotten(request) if is_incremental else (),
@@ -226,6 +236,13 @@ def _begin_round(
     )
     if gone:
         services.fetch_sessions.unwatch(gone)
+
+
+def _rights(context: RequestContext) -> tuple[Principal, str, int] | None:
+    authorizer = context.services.authorizer
+    if authorizer is None:
+        return None
+    return context.principal, context.host, authorizer.version
 
 
 def _asked_once(request: FetchRequest) -> Sequence[AskedOnce]:
@@ -305,6 +322,10 @@ def _read_for_consumer(
 ) -> _Result:
     partition_request, services = wanted.request, context.services
     name = _require_name(wanted.topic, context)
+    if services.authorizer is not None and not wanted.is_allowed:
+        require_topic(context, AclOperation.READ, name)
+        if isinstance(wanted, SessionPartition):
+            wanted.is_allowed = True
     partitions = services.partitions
     read_committed = request.isolation_level == READ_COMMITTED
     is_choosing = False  # whom to read from: other brokers may come that are nearer
@@ -454,6 +475,20 @@ def _count(
         traffic.records_out += max(0, read.end_offset - wanted.request.fetch_offset)
     else:
         traffic.replication_bytes_out += size_bytes
+
+
+def _refuse_follower(request: FetchRequest, context: RequestContext) -> list[Chunk]:
+    """Before anything else: a follower's fetch moves what is committed."""
+    code = ErrorCode.topic_authorization_failed.value
+    refused = [
+        (
+            topic.name,
+            topic.topic_id,
+            [FetchedPartition(one.partition, code) for one in topic.partitions],
+        )
+        for topic in request.topics
+    ]
+    return _encode(context, refused, NO_SESSION, 0)
 
 
 def _rest(wanted: SessionPartition, context: RequestContext) -> None:

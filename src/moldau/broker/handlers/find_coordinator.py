@@ -17,9 +17,11 @@ import logging
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import may_group, may_transactional_id
 from moldau.broker.request_context import RequestContext
 from moldau.broker.topic_metadata import reachable_endpoints
 from moldau.errors import ErrorCode, KafkaError
+from moldau.model.acls import AclOperation
 from moldau.shards.state_topic import StateTopic
 from moldau.wire.apis import FIND_COORDINATOR
 
@@ -47,8 +49,9 @@ async def handle(request: FindCoordinatorRequest, context: RequestContext) -> di
     if key_type in (_GROUP, _TRANSACTION):
         services = context.services
         topic = services.groups.topic if key_type == _GROUP else services.transactions.topic
-        failure = await _make_topic(topic)
-        found = [failure or _find(key, topic, context) for key in keys]
+        denied = {key: denial for key in keys if (denial := _find_denial(key, key_type, context))}
+        failure = None if len(denied) == len(set(keys)) else await _make_topic(topic)
+        found = [denied.get(key) or failure or _find(key, topic, context) for key in keys]
     else:
         what = _NAMES.get(key_type, f"coordinators of type {key_type}")
         message = f"{what} are not served by this version of Moldau"
@@ -60,6 +63,19 @@ async def handle(request: FindCoordinatorRequest, context: RequestContext) -> di
         "throttle_time": 0,
         "coordinators": [{"key": key, **one} for key, one in zip(keys, found, strict=True)],
     }
+
+
+def _find_denial(key: str, key_type: int, context: RequestContext) -> dict[str, object] | None:
+    """What a client is told that may not know of the group or the transactional id."""
+    if key_type == _GROUP:
+        if may_group(context, AclOperation.DESCRIBE, key):
+            return None
+        code = ErrorCode.group_authorization_failed
+    elif may_transactional_id(context, AclOperation.DESCRIBE, key):
+        return None
+    else:
+        code = ErrorCode.transactional_id_authorization_failed
+    return _refuse(code, f"{context.principal} may not describe {key!r}")
 
 
 async def _make_topic(topic: StateTopic) -> dict[str, object] | None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import may_group
 from moldau.broker.group_requests import respond
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import CodeAnswer
 from moldau.groups.rules.events import Heartbeat
+from moldau.model.acls import AclOperation
 from moldau.shards.state_shard import Eventually
 from moldau.wire.apis import HEARTBEAT
 
@@ -25,6 +27,8 @@ API = serves(HEARTBEAT, droppable=("throttle_time",))
 def handle(request: HeartbeatRequest, context: RequestContext) -> Eventually[dict[str, object]]:
     if not request.group_id:
         return _refuse(ErrorCode.invalid_group_id)
+    if not may_group(context, AclOperation.READ, request.group_id):
+        return _refuse(ErrorCode.group_authorization_failed)
     groups = context.services.groups
     event = Heartbeat(
         group_id=request.group_id,

@@ -51,7 +51,7 @@ async def _alter(
                 resource.broker_id, changes, validate_only=validate_only
             )
 
-    return await alter_resource(wanted, alter, context.services)
+    return await alter_resource(wanted, alter, context)
 
 
 def _change_of(config: AlterableConfig) -> ConfigChange:

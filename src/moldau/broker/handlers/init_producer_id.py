@@ -17,8 +17,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import may_transactional_id, may_write_somewhere
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, KafkaError
+from moldau.model.acls import AclOperation
 from moldau.model.protocol_numbers import NO_PRODUCER_EPOCH, NO_PRODUCER_ID
 from moldau.wire.apis import INIT_PRODUCER_ID
 from moldau.wire.shape import millis
@@ -37,6 +39,8 @@ _FIRST_WITH_FENCED = 4
 async def handle(request: InitProducerIdRequest, context: RequestContext) -> dict[str, object]:
     if request.transactional_id is not None:
         return await _init_transactional(request, context)
+    if not may_write_somewhere(context):
+        return _values(ErrorCode.cluster_authorization_failed)
     # A producer without transactions that asks again simply gets a new identity, as in Kafka:
     # an epoch bump would need state that outlives the broker.
     producer_id = await context.services.producer_ids.next_producer_id()
@@ -65,6 +69,9 @@ def _find_fault(request: InitProducerIdRequest, context: RequestContext) -> Erro
     keeps = getattr(request, "keep_prepared_txn", False)
     if not request.transactional_id or (keeps and not two_phases):
         return ErrorCode.invalid_request
+    needed = [AclOperation.WRITE, *([AclOperation.TWO_PHASE_COMMIT] if two_phases else [])]
+    if not all(may_transactional_id(context, one, request.transactional_id) for one in needed):
+        return ErrorCode.transactional_id_authorization_failed
     if two_phases and not options.transaction_two_phase_commit_enable:
         return ErrorCode.transactional_id_authorization_failed
     timeout_ms = millis(request.transaction_timeout)

@@ -15,11 +15,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import may_group
 from moldau.broker.group_requests import respond
 from moldau.broker.request_context import RequestContext
+from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import JoinAnswer
 from moldau.groups.rules.events import Join
 from moldau.groups.rules.members import GroupProtocol
+from moldau.model.acls import AclOperation
 from moldau.shards.state_shard import Eventually
 from moldau.wire.apis import JOIN_GROUP
 from moldau.wire.shape import millis
@@ -39,12 +42,15 @@ _FIRST_WITH_SKIPPED_ASSIGNMENT = 9
 
 
 def handle(request: JoinGroupRequest, context: RequestContext) -> Eventually[dict[str, object]]:
+    def refuse(error: ErrorCode) -> dict[str, object]:
+        return _shape(JoinAnswer(error=error, member_id=request.member_id), context.version)
+
+    if not may_group(context, AclOperation.READ, request.group_id):
+        return refuse(ErrorCode.group_authorization_failed)
     groups = context.services.groups
     event = _event_of(request, context)
     return respond(
-        lambda: groups.join(event),
-        lambda answer: _shape(answer, context.version),
-        lambda error: _shape(JoinAnswer(error=error, member_id=event.member_id), context.version),
+        lambda: groups.join(event), lambda answer: _shape(answer, context.version), refuse
     )
 
 

@@ -12,11 +12,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import may_group
 from moldau.broker.group_requests import respond
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import LeaveAnswer
 from moldau.groups.rules.events import Leave, LeavingMember
+from moldau.model.acls import AclOperation
 from moldau.shards.state_shard import Eventually
 from moldau.wire.apis import LEAVE_GROUP
 
@@ -39,6 +41,8 @@ def handle(request: LeaveGroupRequest, context: RequestContext) -> Eventually[di
 
     if not request.group_id:
         return refuse(ErrorCode.invalid_group_id)
+    if not may_group(context, AclOperation.READ, request.group_id):
+        return refuse(ErrorCode.group_authorization_failed)
     groups = context.services.groups
     event = Leave(group_id=request.group_id, members=_members_of(request, version))
     return respond(lambda: groups.leave(event), shape, refuse)

@@ -13,11 +13,13 @@ from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Final
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import may_cluster
 from moldau.broker.config_resources import BROKER, GROUP, TOPIC
 from moldau.broker.request_context import RequestContext
 from moldau.broker.slices import Slices, answered_class, encode_array
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import ErrorCode
+from moldau.model.acls import AclOperation
 from moldau.wire.apis import LIST_CONFIG_RESOURCES
 
 if TYPE_CHECKING:
@@ -37,6 +39,12 @@ _RESOURCES_AT_ONCE = 500
 
 
 async def handle(request: ListConfigResourcesRequest, context: RequestContext) -> dict[str, object]:
+    if not may_cluster(context, AclOperation.DESCRIBE_CONFIGS):
+        return {
+            "throttle_time": 0,
+            "error_code": ErrorCode.cluster_authorization_failed,
+            "config_resources": [],
+        }
     known = _KNOWN[context.version]
     wanted = frozenset(getattr(request, "resource_types", ())) or known
     if not wanted <= known:

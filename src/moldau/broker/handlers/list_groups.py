@@ -2,6 +2,8 @@
 
 v1 throttle time; v2 the same; v3 flexible; v4 states, and a filter for them (KIP-518); v5 types,
 and a filter for them (KIP-848). Filters do not mind upper and lower case.
+
+With an authorizer who may not DESCRIBE the cluster sees the groups that he may DESCRIBE.
 """
 
 from __future__ import annotations
@@ -10,10 +12,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import may_see
 from moldau.broker.request_context import RequestContext
 from moldau.broker.slices import Slices, answered_class, encode_array
 from moldau.errors import ErrorCode, KafkaError
 from moldau.groups.rules.answers import ListedGroup
+from moldau.model.acls import CLUSTER_NAME, AclResourceType
 from moldau.wire.apis import LIST_GROUPS
 
 if TYPE_CHECKING:
@@ -35,10 +39,12 @@ async def handle(request: ListGroupsRequest, context: RequestContext) -> dict[st
         return {"throttle_time": 0, "error_code": error.code, "groups": []}
     states = _folded(getattr(request, "states_filter", ()))
     types = _folded(getattr(request, "types_filter", ()))
+    sees_all = may_see(context, AclResourceType.CLUSTER, CLUSTER_NAME)
     groups = (
         _shape(group)
         for group in listed
-        if (not states or group.state.value.casefold() in states)
+        if (sees_all or may_see(context, AclResourceType.GROUP, group.group_id))
+        and (not states or group.state.value.casefold() in states)
         and (not types or group.type.value in types)
     )
     group_class = answered_class(API, context.version, "groups")

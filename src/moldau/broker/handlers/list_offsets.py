@@ -18,8 +18,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import may_see, require_topic
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, KafkaError, OffsetNotAvailableError
+from moldau.model.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from moldau.model.protocol_numbers import LATEST_TIMESTAMP
 from moldau.replication.offset_lookup import FoundOffset
 from moldau.replication.partitions import Partitions
@@ -69,6 +71,8 @@ async def _find(
 ) -> dict[str, object]:
     index = wanted.partition_index
     try:
+        if not (reader.for_replica and _is_broker(context)):
+            require_topic(context, AclOperation.DESCRIBE, topic)
         found = await _find_offset(topic, wanted, reader, context.services.partitions)
     except OffsetNotAvailableError as error:
         is_old = context.version < _FIRST_WITH_NOT_AVAILABLE
@@ -83,6 +87,12 @@ async def _find(
         "offset": found.offset,
         "leader_epoch": found.leader_epoch,
     }
+
+
+def _is_broker(context: RequestContext) -> bool:
+    """A controller asks brokers where their logs end."""
+    action = AclOperation.CLUSTER_ACTION
+    return may_see(context, AclResourceType.CLUSTER, CLUSTER_NAME, action)
 
 
 async def _find_offset(

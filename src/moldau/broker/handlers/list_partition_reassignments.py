@@ -10,10 +10,12 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import require_cluster
 from moldau.broker.request_context import RequestContext
 from moldau.cluster.rules.metadata_image import PartitionState
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import TopicPartition
+from moldau.model.acls import AclOperation
 from moldau.wire.apis import LIST_PARTITION_REASSIGNMENTS
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ def handle(
     error: KafkaError | None = None
     moving: Mapping[TopicPartition, PartitionState] = {}
     try:
+        require_cluster(context, AclOperation.DESCRIBE)
         moving = context.services.leadership.list_reassignments(wanted)
     except KafkaError as refused:
         error = refused

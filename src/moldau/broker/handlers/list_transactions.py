@@ -11,8 +11,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import may_see
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, KafkaError
+from moldau.model.acls import AclResourceType
 from moldau.shards.regular_expressions import compile_regular_expression
 from moldau.wire.apis import LIST_TRANSACTIONS
 
@@ -36,7 +38,13 @@ async def handle(request: ListTransactionsRequest, context: RequestContext) -> d
         found = await context.services.transactions.list_transactions()
     except KafkaError as error:
         return _values(error.code, unknown, [])
-    return _values(ErrorCode.none, unknown, [one for one in found if is_wanted(one)])
+    listed = [
+        one
+        for one in found
+        if is_wanted(one)
+        and may_see(context, AclResourceType.TRANSACTIONAL_ID, one.transactional_id)
+    ]
+    return _values(ErrorCode.none, unknown, listed)
 
 
 def _filter_of(

@@ -9,10 +9,12 @@ GROUP_ID_NOT_FOUND; v10 topic ids.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 from uuid import UUID
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import may_group, may_topic
 from moldau.broker.group_requests import respond
 from moldau.broker.request_context import RequestContext
 from moldau.cluster.rules.metadata_image import TopicState
@@ -20,6 +22,7 @@ from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import PartitionsAnswer
 from moldau.groups.rules.events import CommitOffsets
 from moldau.groups.rules.records import CommittedOffset
+from moldau.model.acls import AclOperation
 from moldau.model.protocol_numbers import NO_TIMESTAMP
 from moldau.shards.state_shard import Eventually
 from moldau.wire.apis import OFFSET_COMMIT
@@ -57,11 +60,15 @@ class _Commit:
     def _add_topic(self, topic: OffsetCommitRequestTopic, context: RequestContext) -> None:
         key: UUID | str | None = getattr(topic, "topic_id" if self._uses_ids else "name")
         state = _find_topic(key, context)
+        name = key if isinstance(key, str) else None if state is None else state.name
+        is_denied = name is not None and not may_topic(context, AclOperation.READ, name)
         codes: list[tuple[int, ErrorCode | None]] = []
         self.topics.append((key, codes))
         for wanted in topic.partitions:
             number = wanted.partition_index
-            if state is None and self._uses_ids:
+            if is_denied:
+                codes.append((number, ErrorCode.topic_authorization_failed))
+            elif state is None and self._uses_ids:
                 codes.append((number, ErrorCode.unknown_topic_id))
             elif state is None or state.find_partition(number) is None:
                 codes.append((number, ErrorCode.unknown_topic_or_partition))
@@ -86,6 +93,13 @@ class _Commit:
                 return code
             return next(decided) if answer.error is ErrorCode.none else answer.error
 
+        return self._values(code_of)
+
+    def refuse(self, error: ErrorCode) -> dict[str, object]:
+        """The same for every partition."""
+        return self._values(lambda _: error)
+
+    def _values(self, code_of: Callable[[ErrorCode | None], ErrorCode]) -> dict[str, object]:
         return {
             "throttle_time": 0,
             "topics": [
@@ -103,6 +117,8 @@ class _Commit:
 
 def handle(request: OffsetCommitRequest, context: RequestContext) -> Eventually[dict[str, object]]:
     commit = _Commit(request, context)
+    if not may_group(context, AclOperation.READ, request.group_id):
+        return commit.refuse(ErrorCode.group_authorization_failed)
     if not commit.offsets:
         return commit.shape(PartitionsAnswer())
     groups = context.services.groups

@@ -8,11 +8,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import may_group, may_topic
 from moldau.broker.group_requests import respond
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import PartitionsAnswer
 from moldau.groups.rules.events import DeleteOffsets
+from moldau.model.acls import AclOperation
 from moldau.shards.state_shard import Eventually
 from moldau.wire.apis import OFFSET_DELETE
 
@@ -25,16 +27,29 @@ API = serves(OFFSET_DELETE)
 def handle(request: OffsetDeleteRequest, context: RequestContext) -> Eventually[dict[str, object]]:
     if not request.group_id:
         return _refuse(ErrorCode.invalid_group_id)
+    if not may_group(context, AclOperation.DELETE, request.group_id):
+        return _refuse(ErrorCode.group_authorization_failed)
+    denied = _denied_topics(request, context)
     groups = context.services.groups
-    wanted = _known_partitions(request, context)
+    wanted = [key for key in _known_partitions(request, context) if key[0] not in denied]
     event = DeleteOffsets(group_id=request.group_id, partitions=tuple(wanted))
 
     def shape(answer: PartitionsAnswer) -> dict[str, object]:
         if answer.error is not ErrorCode.none:
             return _refuse(answer.error)
-        return _shape(request, dict(zip(wanted, answer.errors, strict=True)))
+        return _shape(request, dict(zip(wanted, answer.errors, strict=True)), denied)
 
     return respond(lambda: groups.delete_offsets(event), shape, _refuse)
+
+
+def _denied_topics(request: OffsetDeleteRequest, context: RequestContext) -> frozenset[str]:
+    if context.services.authorizer is None:
+        return frozenset()
+    return frozenset(
+        topic.name
+        for topic in request.topics
+        if not may_topic(context, AclOperation.READ, topic.name)
+    )
 
 
 def _known_partitions(
@@ -55,9 +70,15 @@ def _refuse(error: ErrorCode) -> dict[str, object]:
 
 
 def _shape(
-    request: OffsetDeleteRequest, errors: dict[tuple[str, int], ErrorCode]
+    request: OffsetDeleteRequest,
+    errors: dict[tuple[str, int], ErrorCode],
+    denied: frozenset[str],
 ) -> dict[str, object]:
-    unknown = ErrorCode.unknown_topic_or_partition
+    def error_of(topic: str, partition: int) -> ErrorCode:
+        if topic in denied:
+            return ErrorCode.topic_authorization_failed
+        return errors.get((topic, partition), ErrorCode.unknown_topic_or_partition)
+
     return {
         "error_code": ErrorCode.none,
         "throttle_time": 0,
@@ -67,7 +88,7 @@ def _shape(
                 "partitions": [
                     {
                         "partition_index": wanted.partition_index,
-                        "error_code": errors.get((topic.name, wanted.partition_index), unknown),
+                        "error_code": error_of(topic.name, wanted.partition_index),
                     }
                     for wanted in topic.partitions
                 ],

@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from uuid import UUID
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import may_group, may_see, may_topic
 from moldau.broker.group_requests import respond
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
 from moldau.groups.coordinator import FoundOffsets
 from moldau.groups.rules.records import CommittedOffset
+from moldau.model.acls import AclOperation, AclResourceType
 from moldau.model.protocol_numbers import NO_LEADER_EPOCH, NO_OFFSET
 from moldau.shards.state_shard import Eventually, wait_for_answer
 from moldau.wire.apis import OFFSET_FETCH
@@ -109,12 +111,13 @@ def _fetch(
     context: RequestContext,
 ) -> Eventually[dict[str, object]]:
     wanted = None if topics is None else [_wanted_topic(topic, context) for topic in topics]
-    names = None if wanted is None else _by_name(wanted)
+    denied = _denied_topics(wanted or (), context)
+    names = None if wanted is None else _by_name(wanted, denied)
     groups = context.services.groups
 
     def shape(found: FoundOffsets) -> dict[str, object]:
         listed = _all_topics(found, context) if wanted is None else wanted
-        answers = [_shape_topic(topic, found, context.version) for topic in listed]
+        answers = [_shape_topic(topic, found, denied, context.version) for topic in listed]
         return {"group_id": group_id, "topics": answers, "error_code": ErrorCode.none}
 
     def refuse(error: ErrorCode) -> dict[str, object]:
@@ -123,6 +126,8 @@ def _fetch(
             answers = [_refuse_topic(topic, error, context.version) for topic in wanted or ()]
         return {"group_id": group_id, "topics": answers, "error_code": error}
 
+    if not may_group(context, AclOperation.DESCRIBE, group_id):
+        return refuse(ErrorCode.group_authorization_failed)
     return respond(
         lambda: groups.fetch_offsets(group_id, names, member, require_stable=require_stable),
         shape,
@@ -140,16 +145,30 @@ def _wanted_topic(topic: OffsetFetchRequestTopics, context: RequestContext) -> _
     return _WantedTopic(topic_id, None if state is None else state.name, partitions)
 
 
-def _by_name(wanted: Sequence[_WantedTopic]) -> dict[str, list[int]]:
+def _denied_topics(wanted: Sequence[_WantedTopic], context: RequestContext) -> frozenset[str]:
+    if context.services.authorizer is None:
+        return frozenset()
+    return frozenset(
+        topic.name
+        for topic in wanted
+        if topic.name is not None and not may_topic(context, AclOperation.DESCRIBE, topic.name)
+    )
+
+
+def _by_name(wanted: Sequence[_WantedTopic], denied: frozenset[str]) -> dict[str, list[int]]:
     """A topic may stand in a request twice."""
     names: dict[str, list[int]] = {}
     for topic in wanted:
-        if topic.name is not None:
+        if topic.name is not None and topic.name not in denied:
             names.setdefault(topic.name, []).extend(topic.partitions)
     return names
 
 
 def _all_topics(found: FoundOffsets, context: RequestContext) -> list[_WantedTopic]:
+    """Without those that the client may not know of."""
+    if context.services.authorizer is not None:
+        topic = AclResourceType.TOPIC
+        found = {name: some for name, some in found.items() if may_see(context, topic, name)}
     if context.version < _FIRST_WITH_TOPIC_IDS:
         return [_WantedTopic(name, name, tuple(offsets)) for name, offsets in found.items()]
     topics = context.services.image.topics
@@ -160,9 +179,13 @@ def _all_topics(found: FoundOffsets, context: RequestContext) -> list[_WantedTop
     ]
 
 
-def _shape_topic(topic: _WantedTopic, found: FoundOffsets, version: int) -> dict[str, object]:
+def _shape_topic(
+    topic: _WantedTopic, found: FoundOffsets, denied: frozenset[str], version: int
+) -> dict[str, object]:
     if topic.name is None:
         return _refuse_topic(topic, ErrorCode.unknown_topic_id, version)
+    if topic.name in denied:
+        return _refuse_topic(topic, ErrorCode.topic_authorization_failed, version)
     offsets = found[topic.name]
     return _topic_values(
         topic,

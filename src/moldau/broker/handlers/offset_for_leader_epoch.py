@@ -4,6 +4,8 @@ Where a leader epoch ended in this log: followers truncate to it, consumers noti
 records they have read were lost (KIP-320).
 
 v3 names the replica that asks; v4 is flexible.
+
+With an authorizer a follower needs CLUSTER_ACTION, a consumer DESCRIBE of each topic.
 """
 
 from __future__ import annotations
@@ -11,8 +13,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import may_see, require_topic
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, KafkaError
+from moldau.model.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from moldau.wire.apis import OFFSET_FOR_LEADER_EPOCH
 
 if TYPE_CHECKING:
@@ -23,12 +27,17 @@ API = serves(OFFSET_FOR_LEADER_EPOCH)
 
 
 def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) -> dict[str, object]:
+    action = AclOperation.CLUSTER_ACTION
+    is_broker = may_see(context, AclResourceType.CLUSTER, CLUSTER_NAME, action)
     return {
         "throttle_time": 0,
         "topics": [
             {
                 "topic": topic.topic,
-                "partitions": [_find(topic.topic, wanted, context) for wanted in topic.partitions],
+                "partitions": [
+                    _find(topic.topic, wanted, context, is_broker=is_broker)
+                    for wanted in topic.partitions
+                ],
             }
             for topic in request.topics
         ],
@@ -36,9 +45,11 @@ def handle(request: OffsetForLeaderEpochRequest, context: RequestContext) -> dic
 
 
 def _find(
-    topic: str, wanted: OffsetForLeaderPartition, context: RequestContext
+    topic: str, wanted: OffsetForLeaderPartition, context: RequestContext, *, is_broker: bool
 ) -> dict[str, object]:
     try:
+        if not is_broker:
+            require_topic(context, AclOperation.DESCRIBE, topic)
         partition = context.services.partitions.require_leader(topic, wanted.partition)
         partition.check_epoch(wanted.current_leader_epoch)
     except KafkaError as error:

@@ -21,6 +21,8 @@ confirmed it (`broker.transaction_verifier`), all of a request's together; from 
 coordinator adds the partition to the transaction with that, from v11 on a producer can be told
 TRANSACTION_ABORTABLE.
 
+With an authorizer a client needs WRITE of each topic, and of the transactional id if it has one.
+
 Differences from Kafka: the topics in which the broker keeps its own state take no records from
 clients, whoever they are.
 """
@@ -34,6 +36,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import require_topic, require_transactional_id
 from moldau.broker.commit_waits import Uncommitted, wait_until_committed
 from moldau.broker.current_leaders import CurrentLeaders
 from moldau.broker.owed_answers import LaterAnswer
@@ -48,6 +51,7 @@ from moldau.errors import (
     UnknownTopicIdError,
     UnsupportedCompressionError,
 )
+from moldau.model.acls import AclOperation
 from moldau.model.topic_names import INTERNAL_TOPICS
 from moldau.net.port import Chunk
 from moldau.records.batch_header import ATTRIBUTES_AT, CODEC_MASK, HEADER_BYTES, TRANSACTIONAL_FLAG
@@ -60,6 +64,7 @@ from moldau.wire.apis import PRODUCE
 from moldau.wire.produce_frame import (
     ProducedPartition,
     ProduceRequest,
+    ProduceTopic,
     encode_produce_frame,
     parse_produce_request,
 )
@@ -109,10 +114,7 @@ def handle_frame(
         for index, records in topic.partitions:
             place = len(answers)
             try:
-                name = topic.name
-                name = _require_name(topic.topic_id, context) if name is None else name
-                if name in INTERNAL_TOPICS:
-                    raise InvalidTopicError(f"topic {name!r} is written by the broker alone")
+                name = _require_name(topic, transactional_id, context)
                 partition = context.services.partitions.require_leader(name, index)
                 if topic.name is None and partition.topic_id != topic.topic_id:
                     raise UnknownTopicIdError(f"{name!r} is about to be opened as another topic")
@@ -146,11 +148,23 @@ def handle_frame(
     return rest if unfinished else LaterAnswer(rest)
 
 
-def _require_name(topic_id: UUID | None, context: RequestContext) -> str:
-    topic = None if topic_id is None else context.services.image.topics_by_id.get(topic_id)
-    if topic is None:
-        raise UnknownTopicIdError(f"there is no topic with id {topic_id}")
-    return topic.name
+def _require_name(
+    topic: ProduceTopic, transactional_id: str | None, context: RequestContext
+) -> str:
+    """The name of a topic that the client may write to."""
+    services, name, topic_id = context.services, topic.name, topic.topic_id
+    if name is None:
+        found = None if topic_id is None else services.image.topics_by_id.get(topic_id)
+        if found is None:
+            raise UnknownTopicIdError(f"there is no topic with id {topic_id}")
+        name = found.name
+    if services.authorizer is not None:
+        if transactional_id is not None:
+            require_transactional_id(context, AclOperation.WRITE, transactional_id)
+        require_topic(context, AclOperation.WRITE, name)
+    if name in INTERNAL_TOPICS:
+        raise InvalidTopicError(f"topic {name!r} is written by the broker alone")
+    return name
 
 
 def _require_batch(records: memoryview | None, request: ProduceRequest, version: int) -> memoryview:

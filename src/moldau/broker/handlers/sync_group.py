@@ -11,11 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import may_group
 from moldau.broker.group_requests import respond
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import SyncAnswer
 from moldau.groups.rules.events import Sync
+from moldau.model.acls import AclOperation
 from moldau.shards.state_shard import Eventually
 from moldau.wire.apis import SYNC_GROUP
 
@@ -34,6 +36,8 @@ def handle(request: SyncGroupRequest, context: RequestContext) -> Eventually[dic
     fault = _find_fault(request, context.version)
     if fault is not None:
         return _refuse(fault)
+    if not may_group(context, AclOperation.READ, request.group_id):
+        return _refuse(ErrorCode.group_authorization_failed)
     groups = context.services.groups
     event = _event_of(request)
     return respond(lambda: groups.sync(event), _shape, _refuse)

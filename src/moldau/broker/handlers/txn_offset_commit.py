@@ -11,9 +11,11 @@ can be told TRANSACTION_ABORTABLE; v5 the group's partition is added to the tran
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import may_group, may_topic, may_transactional_id
 from moldau.broker.request_context import RequestContext
 from moldau.broker.transaction_verifier import Question, find_refusal
 from moldau.errors import (
@@ -25,6 +27,7 @@ from moldau.errors import (
 from moldau.groups.rules.answers import PartitionsAnswer
 from moldau.groups.rules.events import CommitTransactionOffsets
 from moldau.groups.rules.records import CommittedOffset
+from moldau.model.acls import AclOperation
 from moldau.shards.state_shard import wait_for_answer
 from moldau.storage.rules.transaction_verification import MUST_BE_OPEN, NOT_REQUIRED
 from moldau.wire.apis import TXN_OFFSET_COMMIT
@@ -54,11 +57,14 @@ class _Commit:
         self.offsets: list[tuple[str, int, CommittedOffset]] = []
         for topic in request.topics:
             state = topics.get(topic.name)
+            is_denied = not may_topic(context, AclOperation.READ, topic.name)
             codes: list[tuple[int, ErrorCode | None]] = []
             self._codes.append((topic.name, codes))
             for wanted in topic.partitions:
                 number = wanted.partition_index
-                if state is None or state.find_partition(number) is None:
+                if is_denied:
+                    codes.append((number, ErrorCode.topic_authorization_failed))
+                elif state is None or state.find_partition(number) is None:
                     codes.append((number, ErrorCode.unknown_topic_or_partition))
                 else:
                     codes.append((number, None))
@@ -83,6 +89,13 @@ class _Commit:
                 return ErrorCode.coordinator_not_available  # as Kafka: old clients fail on it
             return code
 
+        return self._values(code_of)
+
+    def refuse(self, error: ErrorCode) -> dict[str, object]:
+        """The same for every partition."""
+        return self._values(lambda _: error)
+
+    def _values(self, code_of: Callable[[ErrorCode | None], ErrorCode]) -> dict[str, object]:
         return {
             "throttle_time": 0,
             "topics": [
@@ -100,6 +113,10 @@ class _Commit:
 
 async def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> dict[str, object]:
     commit = _Commit(request, context)
+    if not may_transactional_id(context, AclOperation.WRITE, request.transactional_id):
+        return commit.refuse(ErrorCode.transactional_id_authorization_failed)
+    if not may_group(context, AclOperation.READ, request.group_id):
+        return commit.refuse(ErrorCode.group_authorization_failed)
     if not commit.offsets:
         return commit.shape(PartitionsAnswer())
     try:

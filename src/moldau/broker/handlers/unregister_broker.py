@@ -10,9 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import find_cluster_refusal
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
 from moldau.model import BrokerId
+from moldau.model.acls import AclOperation
 from moldau.wire.apis import UNREGISTER_BROKER
 
 if TYPE_CHECKING:
@@ -23,6 +25,9 @@ API = serves(UNREGISTER_BROKER)
 
 def handle(request: UnregisterBrokerRequest, context: RequestContext) -> dict[str, object]:
     broker_id = BrokerId(request.broker_id)
+    denied = find_cluster_refusal(context, AclOperation.ALTER)
+    if denied is not None:
+        return {"throttle_time": 0, "error_code": denied.code, "error_message": str(denied)}
     if broker_id in context.services.image.brokers:
         code = ErrorCode.invalid_request
         message = f"broker {broker_id} is alive: stop it, and its registration ends by itself"

@@ -12,9 +12,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import find_cluster_refusal
 from moldau.broker.features import find_update_fault
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
+from moldau.model.acls import AclOperation
 from moldau.wire.apis import UPDATE_FEATURES
 
 if TYPE_CHECKING:
@@ -26,6 +28,14 @@ _FIRST_WITH_ONE_ERROR = 2
 
 
 def handle(request: UpdateFeaturesRequest, context: RequestContext) -> dict[str, object]:
+    denied = find_cluster_refusal(context, AclOperation.ALTER)
+    if denied is not None:
+        return {
+            "throttle_time": 0,
+            "error_code": denied.code,
+            "error_message": str(denied),
+            "results": [],
+        }
     faults = {
         update.feature: find_update_fault(update.feature, update.max_version_level)
         for update in request.feature_updates

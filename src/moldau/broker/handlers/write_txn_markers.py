@@ -13,14 +13,17 @@ v1 flexible; v2 the transaction version of each marker, by which those with a bu
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import may_cluster, may_see
 from moldau.broker.commit_waits import Uncommitted, wait_until_committed
 from moldau.broker.request_context import RequestContext
 from moldau.broker.services import Services
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model import TopicPartition
+from moldau.model.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
 from moldau.records.control_records import ControlType, EndTransactionMarker
 from moldau.replication.partition import Partition
@@ -42,6 +45,11 @@ class _Written(NamedTuple):
 
 
 async def handle(request: WriteTxnMarkersRequest, context: RequestContext) -> dict[str, object]:
+    # ALTER is for administrators who end transactions that hang (KIP-664).
+    may_alter = may_see(context, AclResourceType.CLUSTER, CLUSTER_NAME, AclOperation.ALTER)
+    if not may_alter and not may_cluster(context, AclOperation.CLUSTER_ACTION):
+        refused = ErrorCode.cluster_authorization_failed
+        return _answer(request, lambda number, topic_partition: refused)
     return await write(request, context.services)
 
 
@@ -59,6 +67,12 @@ async def write(request: WriteTxnMarkersRequest, services: Services) -> dict[str
                 except KafkaError as error:
                     codes[place] = error.code
     await _finish(written, codes, deadline, services)
+    return _answer(request, lambda number, topic_partition: codes[number, topic_partition])
+
+
+def _answer(
+    request: WriteTxnMarkersRequest, code_of: Callable[[int, TopicPartition], ErrorCode]
+) -> dict[str, object]:
     return {
         "markers": [
             {
@@ -69,7 +83,7 @@ async def write(request: WriteTxnMarkersRequest, services: Services) -> dict[str
                         "partitions": [
                             {
                                 "partition_index": index,
-                                "error_code": codes[number, TopicPartition(topic.name, index)],
+                                "error_code": code_of(number, TopicPartition(topic.name, index)),
                             }
                             for index in topic.partition_indexes
                         ],

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from uuid import UUID
 
 from moldau.model import BrokerId, LeaderEpoch, TopicId, TopicPartition
+from moldau.model.acls import NO_ACLS, AclEntry, Acls, ResourcePattern
 from moldau.model.protocol_numbers import NO_BROKER
 
 NO_NODE = -1
@@ -153,6 +154,8 @@ class MetadataImage:
     default_broker_config: Mapping[str, str] = field(default_factory=dict)
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """By group id, of those that have set something; the groups need not exist."""
+    acls: Acls = field(default_factory=lambda: NO_ACLS)
+    """Of brokers with an authorizer. The same object as long as none of them changes."""
     version: int = 0  # grows by one with each image
 
     def find_partition(self, topic: str, partition: int) -> PartitionState | None:
@@ -238,6 +241,12 @@ class MetadataImage:
         configs = {**self.group_configs, **changed}
         configs = {group_id: dict(config) for group_id, config in configs.items() if config}
         return replace(self, group_configs=configs, version=self.version + 1)
+
+    def with_acls(self, changed: Mapping[ResourcePattern, frozenset[AclEntry]]) -> MetadataImage:
+        """Replace the entries of some patterns; one without entries is gone."""
+        acls = {**self.acls, **changed}
+        kept = {pattern: entries for pattern, entries in acls.items() if entries}
+        return replace(self, acls=kept, version=self.version + 1)
 
 
 def _latest(deleted: Mapping[TopicId, None]) -> Mapping[TopicId, None]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine
+from copy import copy
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,7 @@ from kio.index import load_request_schema, load_response_schema
 from broker.cluster_stage import Cluster, Machine, play
 from moldau.broker.handlers import create_topics
 from moldau.broker.request_context import RequestContext
-from moldau.model import ANONYMOUS
+from moldau.model import ANONYMOUS, Principal
 from moldau.records.batch_builder import build_batch
 from moldau.wire.headers import RequestHeader
 from moldau.wire.messages import encode_response, parse_response
@@ -36,6 +37,14 @@ class HandlerBench:
     def __init__(self, cluster: Cluster, machine: Machine) -> None:
         self.cluster = cluster
         self.services = machine.services
+        self.connection = CONNECTION
+
+    def as_user(self, name: str, host: str = "10.0.0.1") -> HandlerBench:
+        """The same broker for another client."""
+        other = copy(self)
+        changed = {"principal": Principal("User", name), "peer_host": host}
+        other.connection = SimpleNamespace(**{**vars(CONNECTION), **changed})
+        return other
 
     async def call(self, handler: ModuleType, version: int | None = None, **values: object) -> Any:
         """Call a handler in the newest version that it serves, unless another one is named."""
@@ -43,7 +52,7 @@ class HandlerBench:
         version = api.last if version is None else version
         request = fit(load_request_schema(api.key, version), values)
         header = RequestHeader(api.key, version, 9, "test")
-        context = RequestContext(header, CONNECTION, self.services)
+        context = RequestContext(header, self.connection, self.services)
         answer = handler.handle(request, context)
         if inspect.isawaitable(answer):
             answer = await self.cluster.during(answer)
@@ -69,7 +78,7 @@ class HandlerBench:
         partition.append_as_leader(memoryview(build_batch(rows)), 1)
 
 
-def with_broker(story: Callable[[HandlerBench], Coroutine[Any, Any, None]]) -> None:
+def with_broker(story: Callable[[HandlerBench], Coroutine[Any, Any, None]], **config: str) -> None:
     """Run a story with a broker of its own, on which the topic `clicks` has two partitions."""
 
     async def run(cluster: Cluster) -> None:
@@ -78,4 +87,11 @@ def with_broker(story: Callable[[HandlerBench], Coroutine[Any, Any, None]]) -> N
         await bench.create("clicks", 2)
         await story(bench)
 
-    play(run)
+    play(run, **config)
+
+
+WITH_AUTHORIZER = {
+    "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super_users": "User:ANONYMOUS;User:root",
+}
+"""Options for `with_broker`: the broker itself, and the bench, may do everything."""

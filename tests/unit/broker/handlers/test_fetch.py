@@ -82,6 +82,7 @@ class Stage:
         )
         topic = SimpleNamespace(name="clicks", topic_id=TOPIC_ID, id=TOPIC_ID)
         services = SimpleNamespace(
+            authorizer=None,
             clock=self.clock,
             fetch_sessions=self.sessions,
             image=SimpleNamespace(topics={}, topics_by_id={TOPIC_ID: topic}, brokers={}),

@@ -71,6 +71,7 @@ class Stage:
         topics = [(topic, [(0, batch)])]
         frame = b"".join(map(bytes, encode_produce_request(version, acks, 1_000, topics)))
         services = SimpleNamespace(
+            authorizer=None,
             clock=self.clock,
             purgatory=self.room,
             partitions=SimpleNamespace(require_leader=self._require_leader),

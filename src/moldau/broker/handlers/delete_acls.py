@@ -1,0 +1,76 @@
+"""DeleteAcls, versions 1 to 3: takes the bindings that filters mean out of the lists.
+
+v1 pattern types; v2 flexible; v3 users as resources. The answer names what was taken out for each
+filter, when that is stored. It takes ALTER of the cluster.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.broker.acl_requests import authorize_acls, read_filter
+from moldau.broker.api import serves
+from moldau.broker.authorization import audit_change
+from moldau.broker.request_context import RequestContext
+from moldau.errors import ErrorCode, KafkaError
+from moldau.model.acls import AclBinding, AclOperation
+from moldau.wire.apis import DELETE_ACLS
+
+if TYPE_CHECKING:
+    from kio.schema.delete_acls.v3 import DeleteAclsRequest
+
+API = serves(DELETE_ACLS)
+
+
+async def handle(request: DeleteAclsRequest, context: RequestContext) -> dict[str, object]:
+    acls = context.services.acls
+    found: list[list[AclBinding] | KafkaError] = []
+    try:
+        authorize_acls(context, AclOperation.ALTER)
+    except KafkaError as error:
+        found += [error] * len(request.filters)
+    else:
+        for row in request.filters:
+            try:
+                found.append(acls.find(read_filter(row)))
+            except KafkaError as error:
+                found.append(error)
+    matched = dict.fromkeys(
+        binding for some in found if not isinstance(some, KafkaError) for binding in some
+    )
+    outcome = await acls.remove(matched) if matched else {}
+    for binding, failure in outcome.items():
+        audit_change(context, str(binding), failure)
+    return {
+        "throttle_time": 0,
+        "filter_results": [
+            {**_error_values(some), "matching_acls": []}
+            if isinstance(some, KafkaError)
+            else {
+                **_error_values(None),
+                "matching_acls": [_values(binding, outcome[binding]) for binding in some],
+            }
+            for some in found
+        ],
+    }
+
+
+def _error_values(error: KafkaError | None) -> dict[str, object]:
+    return {
+        "error_code": ErrorCode.none if error is None else error.code,
+        "error_message": None if error is None else str(error),
+    }
+
+
+def _values(binding: AclBinding, error: KafkaError | None) -> dict[str, object]:
+    pattern, entry = binding
+    return {
+        **_error_values(error),
+        "resource_type": pattern.type.value,
+        "resource_name": pattern.name,
+        "pattern_type": pattern.pattern_type.value,
+        "principal": entry.principal,
+        "host": entry.host,
+        "operation": entry.operation.value,
+        "permission_type": entry.permission.value,
+    }

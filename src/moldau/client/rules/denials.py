@@ -1,0 +1,37 @@
+"""Says how what a broker refused can be granted. A rule: values in, values out.
+
+A Moldau broker tells who lacks what wherever the protocol has room for a message; then the command
+that grants it is known. Elsewhere, and with other brokers, only what it is about.
+"""
+
+from __future__ import annotations
+
+import re
+from shlex import quote
+from typing import Final
+
+_LACKS: Final = re.compile(
+    r"(?P<who>.+) lacks (?P<operation>[A-Za-z]+) on (?P<type>[A-Za-z]+):(?P<name>.*)", re.DOTALL
+)
+
+_OPTIONS: Final = {
+    "Topic": "--topic",
+    "Group": "--group",
+    "Cluster": "--cluster",
+    "TransactionalId": "--transactional-id",
+}
+
+
+def explain_denial(words: str) -> str:
+    """The message of a denial with what an administrator can do about it."""
+    found = _LACKS.search(words)
+    if found is None or found["type"] not in _OPTIONS:
+        return f"{words}; an administrator grants it with `moldau acls add`"
+    resource = _OPTIONS[found["type"]]
+    if found["type"] != "Cluster":
+        resource += f" {quote(found['name'])}"
+    who = found["who"].rpartition(": ")[2] or found["who"]
+    return (
+        f"{words}; an administrator grants it with `moldau acls add --allow-principal "
+        f"{quote(who)} --operation {found['operation'].lower()} {resource}`"
+    )

@@ -102,25 +102,29 @@ def expect_bytes(codec: Codec, data: Buffer) -> int:
             return _expect_zstd(data)
 
 
-def decompress(codec: Codec, data: Buffer, limit_bytes: int) -> Buffer:
+def decompress(
+    codec: Codec, data: Buffer, limit_bytes: int, expected_bytes: int | None = None
+) -> Buffer:
     """Unfold the records of a batch, or refuse when there are more than `limit_bytes`.
 
     Never holds more than `limit_bytes` of output, and mostly one buffer of just the right size.
+    Whoever knows more than the batch says of itself names what to expect: a buffer that is too
+    small is filled in vain.
     """
     match codec:
         case Codec.NONE:
             return _pass_through(data, limit_bytes)
         case Codec.GZIP:
-            expected = _expect_gzip(data)
+            expected = expected_bytes or _expect_gzip(data)
             return _decompress_bounded(cramjam.gzip.decompress_into, data, expected, limit_bytes)
         case Codec.SNAPPY:
             return _decompress_snappy_blocks(list(snappy_blocks(data)), limit_bytes)
         case Codec.LZ4:
             _require_kafka_frame(memoryview(data))
-            expected = _guess(data)
+            expected = expected_bytes or _guess(data)
             return _decompress_bounded(cramjam.lz4.decompress_into, data, expected, limit_bytes)
         case Codec.ZSTD:
-            expected = _expect_zstd(data)
+            expected = expected_bytes or _expect_zstd(data)
             return _decompress_bounded(cramjam.zstd.decompress_into, data, expected, limit_bytes)
 
 

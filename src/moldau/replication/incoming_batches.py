@@ -14,9 +14,10 @@ from typing import NamedTuple
 from moldau.config.topic_options import TopicOptions
 from moldau.records.batch_header import BatchHeader, read_header
 from moldau.records.compression import Codec
-from moldau.replication.unpacking import Unpacker
+from moldau.replication.unpacking import SMALL_BYTES, Unpacker
 from moldau.storage.rules.append_checks import (
     AppendLimits,
+    InspectedBatch,
     can_stream,
     check_batch,
     check_records_if_quick,
@@ -26,6 +27,7 @@ from moldau.storage.rules.append_checks import (
     inspect_batch,
     stream_records,
     wanted_codec,
+    with_margin,
 )
 
 
@@ -39,10 +41,14 @@ class CheckedBatch(NamedTuple):
 class IncomingBatches:
     """See the module."""
 
-    __slots__ = ("_compression_type", "_limits", "_options", "_unpacker")
+    __slots__ = ("_compression_type", "_limits", "_options", "_unpacker", "_usual_ratio")
 
     def __init__(self, options: TopicOptions, unpacker: Unpacker) -> None:
         self._unpacker = unpacker
+        # What each byte of the last compressed batch unfolded to; the next one is expected to be
+        # like it. A batch that lies about itself is looked at in a worker, and
+        # the one behind it, which puts this right again.
+        self._usual_ratio = 0.0
         self.update_options(options)
 
     def update_options(self, options: TopicOptions) -> None:
@@ -58,8 +64,14 @@ class IncomingBatches:
         header = check_batch(records, limits, now_ms) if usual is None else usual
         if self._compression_type != "producer" and self._new_codec(header) is not None:
             return None
-        is_checked = usual is not None or check_records_if_quick(records, header, limits)
-        return header if is_checked else None
+        if usual is not None:
+            return header
+        found = check_records_if_quick(records, header, limits, self._usual_ratio)
+        if found is None:
+            return None
+        if found.unpacked_bytes:
+            self._usual_ratio = found.unpacked_bytes / len(records)
+        return header
 
     async def check_in_worker(self, records: memoryview, now_ms: int) -> CheckedBatch:
         """As `check`, with the look inside and any recompression in a worker."""
@@ -68,21 +80,22 @@ class IncomingBatches:
         codec = self._new_codec(header)
         level = None if codec is None else _level_of(codec, self._options)
 
-        def look_inside(unpacked_bytes: int) -> memoryview | bytearray:
+        def look_inside(unpacked_bytes: int) -> InspectedBatch:
             return inspect_batch(
                 records, header, limits, codec=codec, level=level, unpacked_bytes=unpacked_bytes
             )
 
-        def walk() -> memoryview | bytearray:
-            stream_records(records, header, limits)
-            return records
+        def walk() -> InspectedBatch:
+            return InspectedBatch(records, stream_records(records, header, limits))
 
-        batch = await self._unpacker.unpack(
+        usual_ratio = min(self._usual_ratio, SMALL_BYTES / len(records))
+        batch, unpacked_bytes = await self._unpacker.unpack(
             look_inside,
-            expected_bytes=expect_unpacked(records, header),
+            expected_bytes=with_margin(expect_unpacked(records, header, usual_ratio)),
             limit_bytes=limits.decompressed_max_bytes,
             stream=walk if codec is None and can_stream(records, header) else None,
         )
+        self._usual_ratio = unpacked_bytes / len(records)
         if batch is records:
             return CheckedBatch(records, header)
         check_size(len(batch), limits)

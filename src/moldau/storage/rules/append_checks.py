@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from moldau.errors import (
     BatchTooLargeError,
@@ -69,7 +70,7 @@ and a few hundred hostile bytes cannot make the broker allocate gigabytes.
 """
 
 QUICK_BATCH_BYTES = 64 * 1024
-QUICK_UNPACKED_BYTES = 512 * 1024
+QUICK_UNPACKED_BYTES = 1100 * 1024
 """Gzip, the slowest codec, unpacks this much in about a millisecond."""
 QUICK_RECORDS = 10_000
 
@@ -151,6 +152,14 @@ def check_records(buffer: Buffer, header: BatchHeader, limits: AppendLimits) -> 
         _check_payload(payload, header, limits)
 
 
+class InspectedBatch(NamedTuple):
+    """A batch as it is to be appended."""
+
+    data: memoryview | bytearray
+    unpacked_bytes: int
+    """What its records took while they were looked at; 0 where nobody looked."""
+
+
 def inspect_batch(
     buffer: memoryview,
     header: BatchHeader,
@@ -159,17 +168,18 @@ def inspect_batch(
     codec: Codec | None,
     level: int | None,
     unpacked_bytes: int,
-) -> memoryview | bytearray:
+) -> InspectedBatch:
     """Check the records inside; return the batch to append, under another codec if one is given.
 
     Unpacks once, and at most `unpacked_bytes`. Slow: run it in a worker.
     """
     if codec is None and not limits.inspect_records:
-        return buffer
-    payload = _unpack(buffer, header, unpacked_bytes)
+        return InspectedBatch(buffer, 0)
+    payload = _unpack(buffer, header, unpacked_bytes, expected_bytes=unpacked_bytes)
     if limits.inspect_records:
         _check_payload(payload, header, limits)
-    return buffer if codec is None else _pack(buffer, header, payload, codec, level, None)
+    batch = buffer if codec is None else _pack(buffer, header, payload, codec, level, None)
+    return InspectedBatch(batch, len(payload))
 
 
 def can_stream(buffer: Buffer, header: BatchHeader) -> bool:
@@ -178,18 +188,21 @@ def can_stream(buffer: Buffer, header: BatchHeader) -> bool:
     return bool(codec) and can_unfold(Codec(codec), memoryview(buffer)[HEADER_BYTES:])
 
 
-def stream_records(buffer: Buffer, header: BatchHeader, limits: AppendLimits) -> None:
-    """Do as `check_records`, of a batch that `can_stream`, holding one piece of it at a time.
+def stream_records(buffer: Buffer, header: BatchHeader, limits: AppendLimits) -> int:
+    """Do as `check_records`, of a batch that `can_stream`, holding one piece of it at a time; what
+    it unfolded to.
 
     Of several bad records the first one is named. Slow: run it in a worker.
     """
     if not limits.inspect_records:
-        return
+        return 0
     payload = memoryview(buffer)[HEADER_BYTES:]
     walk = RecordWalk(header.record_count, limits.compacted)
     codec = Codec(header.attributes & CODEC_MASK)
     fault = None
+    unpacked_bytes = 0
     for piece in unfold(codec, payload, limits.decompressed_max_bytes):
+        unpacked_bytes += len(piece)
         fault = walk.feed(piece)
         if fault is not None:
             break
@@ -197,33 +210,53 @@ def stream_records(buffer: Buffer, header: BatchHeader, limits: AppendLimits) ->
     if fault is not None:
         errors = ((fault.index, fault.reason),)
         raise InvalidRecordError(summarize(errors), errors)
+    return unpacked_bytes
 
 
-def expect_unpacked(buffer: Buffer, header: BatchHeader) -> int:
-    """What the records will most likely take when they are unpacked; nothing if they are."""
-    codec = header.attributes & CODEC_MASK
-    return expect_bytes(Codec(codec), memoryview(buffer)[HEADER_BYTES:]) if codec else 0
+def expect_unpacked(buffer: Buffer, header: BatchHeader, usual_ratio: float = 0.0) -> int:
+    """What the records will most likely take when they are unpacked; nothing if they are.
+
+    LZ4 never says it and zstd not always: what batches before it unfolded to, for each of their
+    bytes, is the better guess then.
+    """
+    codec = Codec(header.attributes & CODEC_MASK)
+    if codec is Codec.NONE:
+        return 0
+    expected = expect_bytes(codec, memoryview(buffer)[HEADER_BYTES:])
+    if codec in (Codec.LZ4, Codec.ZSTD):
+        return max(expected, int(len(buffer) * usual_ratio))
+    return expected
 
 
-def check_records_if_quick(buffer: Buffer, header: BatchHeader, limits: AppendLimits) -> bool:
-    """Do as `check_records`, or return False when that is work for a worker.
+def check_records_if_quick(
+    buffer: memoryview, header: BatchHeader, limits: AppendLimits, usual_ratio: float = 0.0
+) -> InspectedBatch | None:
+    """Do as `check_records`, or return None when that is work for a worker.
 
     Size alone does not tell: a kilobyte may unpack to megabytes. So the batch is unpacked up to a
     bound that costs about a millisecond.
     """
     if not limits.inspect_records:
-        return True
+        return InspectedBatch(buffer, 0)
     if needs_worker(header, len(buffer)):
-        return False
-    is_packed = header.attributes & CODEC_MASK
-    if is_packed and expect_unpacked(buffer, header) > QUICK_UNPACKED_BYTES:
-        return False
+        return None
+    if not header.attributes & CODEC_MASK:
+        _check_payload(buffer[HEADER_BYTES:], header, limits)
+        return InspectedBatch(buffer, 0)
+    expected_bytes = expect_unpacked(buffer, header, usual_ratio)
+    if expected_bytes > QUICK_UNPACKED_BYTES:
+        return None
     try:
-        payload = _unpack(buffer, header, QUICK_UNPACKED_BYTES)
+        payload = _unpack(buffer, header, QUICK_UNPACKED_BYTES, with_margin(expected_bytes))
     except DecompressionLimitError:
-        return False
+        return None
     _check_payload(payload, header, limits)
-    return True
+    return InspectedBatch(buffer, len(payload))
+
+
+def with_margin(expected_bytes: int) -> int:
+    """Room for what is about as large as expected."""
+    return expected_bytes + expected_bytes // 8
 
 
 def needs_worker(header: BatchHeader, size_bytes: int) -> bool:
@@ -388,8 +421,10 @@ def _check_payload(payload: Buffer, header: BatchHeader, limits: AppendLimits) -
         raise InvalidRecordError(summarize(errors), errors)
 
 
-def _unpack(buffer: Buffer, header: BatchHeader, limit_bytes: int) -> Buffer:
+def _unpack(
+    buffer: Buffer, header: BatchHeader, limit_bytes: int, expected_bytes: int | None = None
+) -> Buffer:
     """What is too much is MESSAGE_TOO_LARGE, on which producers split the batch."""
     payload = memoryview(buffer)[HEADER_BYTES:]
     codec = header.attributes & CODEC_MASK
-    return decompress(Codec(codec), payload, limit_bytes) if codec else payload
+    return decompress(Codec(codec), payload, limit_bytes, expected_bytes) if codec else payload

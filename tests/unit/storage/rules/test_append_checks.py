@@ -37,6 +37,7 @@ from moldau.storage.rules.append_checks import (
     check_records_if_quick,
     check_size,
     check_usual_batch,
+    expect_unpacked,
     needs_worker,
     rewrite_batch,
     set_log_append_time,
@@ -332,6 +333,18 @@ def test_a_batch_that_unpacks_to_more_than_the_bound_is_too_large(codec):
     check_records(memoryview(batch), header, replace(LIMITS, decompressed_max_bytes=5000))
     with pytest.raises(BatchTooLargeError):
         check_records(memoryview(batch), header, replace(LIMITS, decompressed_max_bytes=4096))
+
+
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_what_a_batch_does_not_say_of_itself_is_guessed_by_the_last_one(codec):
+    batch = a_batch(b"\x00" * 300_000, codec=codec)
+    header = check(batch)
+    found = check_records_if_quick(memoryview(batch), header, LIMITS)
+    ratio = found.unpacked_bytes / len(batch)
+
+    assert 300_000 <= found.unpacked_bytes < 300_100
+    assert expect_unpacked(batch, header, ratio) >= 300_000
+    assert expect_unpacked(a_batch(), check(a_batch()), ratio) == 0  # it is not compressed
 
 
 def test_a_small_batch_that_unpacks_to_much_is_left_to_a_worker():

@@ -13,8 +13,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -210,8 +210,11 @@ class _Kafka(Running):
                 "log.dirs": data,
                 "offsets.topic.replication.factor": self.system.nodes,
                 "transaction.state.log.replication.factor": self.system.nodes,
+                "share.coordinator.state.topic.replication.factor": self.system.nodes,
+                "share.coordinator.state.topic.min.isr": 1,
                 "group.initial.rebalance.delay.ms": 0,
                 "log.segment.delete.delay.ms": 1000,
+                **self.system.settings,
             }
             lines = "".join(f"{name}={value}\n" for name, value in settings.items())
             self._properties(node).write_text(lines, encoding="utf-8")
@@ -354,6 +357,8 @@ class System:
     replicas: int = 0
     """Of a topic; 0: one on each node."""
     heap: str = ""
+    settings: Mapping[str, object] = field(default_factory=dict)
+    """Of Kafka: what differs from its defaults."""
     find_obstacle: Callable[[], str | None] = lambda: None
 
     def start(self, folder: Path) -> Running:

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from moldau.client.blocking import Admin
     from moldau.client.blocking_consumer import Consumer, SimpleConsumer
     from moldau.client.blocking_producer import Producer
+    from moldau.client.blocking_queue import Queue
     from moldau.client.consumer import AsyncConsumer
     from moldau.client.group_values import ConsumerGroupMetadata, GroupOffset
     from moldau.client.producer import AsyncProducer
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
         RecordMetadata,
         RecordRange,
     )
+    from moldau.client.queue import AsyncQueue
+    from moldau.client.queue_jobs import AsyncJob, AsyncJobBatch, Job, JobBatch
     from moldau.client.read_table import read_batches, read_table
     from moldau.client.rules.consumer_record import ConsumerRecord
     from moldau.client.simple_consumer import AsyncSimpleConsumer
@@ -32,18 +35,24 @@ __all__ = (
     "Admin",
     "AsyncAdmin",
     "AsyncConsumer",
+    "AsyncJob",
+    "AsyncJobBatch",
     "AsyncProducer",
+    "AsyncQueue",
     "AsyncSimpleConsumer",
     "Consumer",
     "ConsumerGroupMetadata",
     "ConsumerRecord",
     "GroupOffset",
     "Interceptor",
+    "Job",
+    "JobBatch",
     "NewRecord",
     "NewTopic",
     "OutgoingRecord",
     "PreparedTransaction",
     "Producer",
+    "Queue",
     "Record",
     "RecordMetadata",
     "RecordRange",
@@ -58,18 +67,24 @@ _HOMES = {
     "Admin": "moldau.client.blocking",
     "AsyncAdmin": "moldau.client.admin",
     "AsyncConsumer": "moldau.client.consumer",
+    "AsyncJob": "moldau.client.queue_jobs",
+    "AsyncJobBatch": "moldau.client.queue_jobs",
     "AsyncProducer": "moldau.client.producer",
+    "AsyncQueue": "moldau.client.queue",
     "AsyncSimpleConsumer": "moldau.client.simple_consumer",
     "Consumer": "moldau.client.blocking_consumer",
     "ConsumerGroupMetadata": "moldau.client.group_values",
     "ConsumerRecord": "moldau.client.rules.consumer_record",
     "GroupOffset": "moldau.client.group_values",
     "Interceptor": "moldau.client.producer_values",
+    "Job": "moldau.client.queue_jobs",
+    "JobBatch": "moldau.client.queue_jobs",
     "NewRecord": "moldau.records.record",
     "NewTopic": "moldau.client.admin_values",
     "OutgoingRecord": "moldau.client.producer_values",
     "PreparedTransaction": "moldau.client.transaction_values",
     "Producer": "moldau.client.blocking_producer",
+    "Queue": "moldau.client.blocking_queue",
     "Record": "moldau.records.record",
     "RecordMetadata": "moldau.client.producer_values",
     "RecordRange": "moldau.client.producer_values",

@@ -613,6 +613,15 @@ class CommitFailedError(ClientError):
     records again. Offsets were not committed."""
 
 
+class AcknowledgementError(ClientError):
+    """What became of a record of a queue did not reach the broker: its lock was over, or the
+    partition has another leader. The record may be delivered again."""
+
+
+class QueueEmptyError(ClientError, TimeoutError):
+    """No record of a queue came within the time that was given."""
+
+
 class OperationTimeoutError(ClientError):
     """The cluster did not do what was asked for within the time that was given."""
 

@@ -69,6 +69,31 @@ def consume(
             show_default="none",
         ),
     ] = None,
+    group_protocol: Annotated[
+        str | None,
+        typer.Option(
+            metavar="classic|consumer",
+            help="With --group: how the group agrees on who reads what; consumer is KIP-848.",
+            show_default="classic",
+        ),
+    ] = None,
+    queue: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GROUP",
+            help="Take records as jobs of this share group: each goes to one of its takers, and "
+            "is accepted when it is printed.",
+            show_default="none",
+        ),
+    ] = None,
+    release: Annotated[
+        bool,
+        typer.Option(
+            "--release",
+            help="With --queue: give the records back when the command ends, instead of accepting "
+            "them; each delivery counts.",
+        ),
+    ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
     """Print the records of a topic: new ones, or from any place on."""
@@ -80,6 +105,34 @@ def consume(
     from moldau.cli.record_format import parse_format
     from moldau.cli.session import garbage_collected_rarely
 
+    if release and queue is None:
+        raise typer.BadParameter("only what is taken from a queue can be released: add --queue")
+    if queue is not None:
+        _refuse_beside_queue(
+            {
+                "--group": group is not None,
+                "--group-protocol": group_protocol is not None,
+                "--partition": bool(partition),
+                "--offset": offset is not None,
+                "--timestamp": timestamp is not None,
+                "--from-beginning": from_beginning,
+                "--until-end": until_end,
+            }
+        )
+        _consume_queue(
+            bootstrap,
+            topic,
+            queue,
+            form="json" if as_json else form,
+            max_messages=max_messages,
+            timeout_ms=timeout_ms,
+            release=release,
+        )
+        return
+    if group_protocol not in (None, "classic", "consumer"):
+        raise typer.BadParameter("is classic or consumer", param_hint="--group-protocol")
+    if group_protocol is not None and group is None:
+        raise typer.BadParameter("needs --group", param_hint="--group-protocol")
     if group is not None and (partition or offset is not None or timestamp is not None):
         raise typer.BadParameter(
             "a group has its own partitions and offsets: leave out --partition, --offset and "
@@ -89,6 +142,7 @@ def consume(
     consumption = Consumption(
         topic=topic,
         group_id=group,
+        group_protocol=group_protocol or "classic",
         partitions=tuple(partition or ()),
         start=choose_start(offset, timestamp, from_beginning),
         formatter=parse_format("json" if as_json else form),
@@ -99,3 +153,42 @@ def consume(
     )
     with warnings_shown(), garbage_collected_rarely():
         asyncio.run(consume_records(bootstrap, consumption))
+
+
+def _refuse_beside_queue(given: dict[str, bool]) -> None:
+    for name, is_given in given.items():
+        if is_given:
+            raise typer.BadParameter(
+                "a queue has its own place in the topic: leave it out; where a new share group "
+                "begins is its config share.auto.offset.reset (`moldau configs alter --group`)",
+                param_hint=name,
+            )
+
+
+def _consume_queue(
+    bootstrap: str,
+    topic: str,
+    group: str,
+    *,
+    form: str,
+    max_messages: int | None,
+    timeout_ms: int | None,
+    release: bool,
+) -> None:
+    import asyncio
+
+    from moldau.cli.consume_queue import QueueConsumption, consume_queue
+    from moldau.cli.log_lines import warnings_shown
+    from moldau.cli.record_format import parse_format
+
+    consumption = QueueConsumption(
+        topic=topic,
+        group_id=group,
+        formatter=parse_format(form),
+        as_json=form == "json",
+        max_records=max_messages,
+        idle_seconds=None if timeout_ms is None else timeout_ms / 1000,
+        releases=release,
+    )
+    with warnings_shown():
+        asyncio.run(consume_queue(bootstrap, consumption))

@@ -49,6 +49,7 @@ class Consumption:
     formatter: Formatter
     start: Start  # of a group: where it has not read before
     group_id: str | None = None
+    group_protocol: str = "classic"
     partitions: tuple[int, ...] = ()  # none: all of them
     max_records: int | None = None
     idle_seconds: float | None = None
@@ -83,6 +84,7 @@ def _make_consumer(bootstrap: str, consumption: Consumption) -> AsyncConsumer:
         bootstrap,
         group=consumption.group_id,
         commit=None if consumption.group_id is None else "after",
+        group_protocol=consumption.group_protocol,
         client_id=CLIENT_ID,
         allow_auto_create_topics=False,
         # Without a group the command knows where to read, and an offset that is gone is an error.
@@ -126,7 +128,7 @@ async def _with_ranges(
     return OffsetOutOfRangeError(f"{error} ({ranges})")
 
 
-class _Output:
+class RecordOutput:
     """stdout. A pipe or a terminal may keep a writer waiting, so that a thread writes to those: the
     consumer goes on meanwhile, as a member of its group, and hears of Ctrl-C.
 
@@ -204,7 +206,7 @@ class Printing:
         self._consumption = consumption
         self._ends = ends
         self._left = consumption.max_records
-        self._output = _Output()
+        self._output = RecordOutput()
         self._count = self._size_bytes = 0
         has_end = consumption.until_end or consumption.max_records is not None
         # Where the records are seen, they are progress enough.

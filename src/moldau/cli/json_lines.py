@@ -4,8 +4,8 @@
      "partition": 0, "timestamp_ms": 1700000000000}
 
 Only the value has to be there. Bytes that are no UTF-8 text stand under `…_base64` instead. A key
-or value that is not a text is sent as JSON. `topic` and `offset` are where the record came from,
-and have no say in where it goes.
+or value that is not a text is sent as JSON. `topic`, `offset` and `delivery_count` tell how the
+record came, and have no say in where it goes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _encode_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encod
 _FIELDS = frozenset(
     {
         *("key", "key_base64", "value", "value_base64"),
-        *("headers", "partition", "timestamp_ms", "topic", "offset"),
+        *("headers", "partition", "timestamp_ms", "topic", "offset", "delivery_count"),
     }
 )
 

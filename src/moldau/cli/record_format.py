@@ -59,7 +59,7 @@ def _show_hex(record: ConsumerRecord) -> bytes:
     return f"{_hex(record.key)}\t{_hex(record.value)}\n".encode()
 
 
-def show_json(record: ConsumerRecord) -> bytes:
+def show_json(record: ConsumerRecord, **more: object) -> bytes:
     """One object on one line. Bytes that are no UTF-8 text stand under `…_base64` instead."""
     document = {
         "topic": record.topic,
@@ -69,6 +69,7 @@ def show_json(record: ConsumerRecord) -> bytes:
         **bytes_to_document("key", record.key),
         **bytes_to_document("value", record.value),
         "headers": headers_to_document(record.headers),
+        **more,
     }
     return _encode_json(document).encode() + b"\n"
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from moldau.config.broker_options import THEMES, BrokerOptions
 from moldau.config.client_consumer_options import ConsumerOptions
 from moldau.config.client_options import AdminOptions, ClientOptions, ProducerOptions
+from moldau.config.client_queue_options import QueueOptions
 from moldau.config.group_options import GroupConfigOptions
 from moldau.config.kinds import MAX_DOUBLE, MAX_INT, MAX_LONG, OptionType
 from moldau.config.option import (
@@ -75,6 +76,7 @@ _CODE = re.compile(r"__\w+|\*|NAME://host:port|[a-z]+(?:\.[a-z0-9]+)+")
 CLIENTS: tuple[tuple[str, type[ClientOptions]], ...] = (
     ("Producers", ProducerOptions),
     ("Consumers", ConsumerOptions),
+    ("Queues", QueueOptions),
     ("Administrators", AdminOptions),
 )
 """The sections of the page about clients, in its order."""

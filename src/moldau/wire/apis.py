@@ -139,10 +139,10 @@ LIST_CONFIG_RESOURCES: Final = _api(74, "ListConfigResources", 0, served=(0, 1),
 DESCRIBE_TOPIC_PARTITIONS: Final = _api(
     75, "DescribeTopicPartitions", 0, served=(0, 0), spoken=(0, 0)
 )
-_api(76, "ShareGroupHeartbeat", 0)
+SHARE_GROUP_HEARTBEAT: Final = _api(76, "ShareGroupHeartbeat", 0, spoken=(1, 1))
 _api(77, "ShareGroupDescribe", 0)
-_api(78, "ShareFetch", 0)
-_api(79, "ShareAcknowledge", 0)
+SHARE_FETCH: Final = _api(78, "ShareFetch", 0, spoken=(1, 2))
+SHARE_ACKNOWLEDGE: Final = _api(79, "ShareAcknowledge", 0, spoken=(1, 2))
 _api(80, "AddRaftVoter", 0)
 _api(81, "RemoveRaftVoter", 0)
 _api(82, "UpdateRaftVoter", 0)

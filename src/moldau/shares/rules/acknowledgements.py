@@ -6,21 +6,11 @@ A rule: values in, values out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import IntEnum
 from itertools import groupby
 from typing import NamedTuple
 
 from moldau.errors import InvalidRequestError
-
-
-class AcknowledgeType(IntEnum):
-    """Kafka's numbers."""
-
-    GAP = 0  # there is no record at the offset
-    ACCEPT = 1  # it is done
-    RELEASE = 2  # somebody else should try
-    REJECT = 3  # nobody should try again
-    RENEW = 4  # it takes longer (KIP-1222)
+from moldau.model.acknowledge_types import AcknowledgeType as AcknowledgeType  # exported
 
 
 class AcknowledgementBatch(NamedTuple):

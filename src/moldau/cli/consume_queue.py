@@ -1,0 +1,95 @@
+"""Takes and prints for `moldau consume --queue` until one of its reasons to stop comes true.
+
+A record is accepted when it is printed, and the command ends when the broker knows that. What was
+taken and could not be printed is released, and so is everything with `--release`: at the end, or it
+would come again at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from moldau.cli.consume_run import RecordOutput
+from moldau.cli.output import note
+from moldau.cli.progress import Progress
+from moldau.cli.record_format import Formatter, show_json
+from moldau.cli.session import CLIENT_ID
+from moldau.client.queue import AsyncQueue
+from moldau.client.queue_jobs import AsyncJob
+
+_TAKE_RECORDS = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueConsumption:
+    """What to print of which share group's records."""
+
+    topic: str
+    group_id: str
+    formatter: Formatter
+    as_json: bool  # with the delivery count, which other formats have no place for
+    max_records: int | None = None
+    idle_seconds: float | None = None
+    releases: bool = False
+
+
+async def consume_queue(bootstrap: str, consumption: QueueConsumption) -> None:
+    """Print until it is time to stop; then tell the broker all, and leave the group."""
+    async with AsyncQueue(
+        bootstrap,
+        group=consumption.group_id,
+        topic=consumption.topic,
+        client_id=CLIENT_ID,
+        max_poll_records=min(consumption.max_records or _TAKE_RECORDS, _TAKE_RECORDS),
+    ) as queue:
+        if sys.stderr.isatty():
+            note(f"taking records of {consumption.topic} for share group {consumption.group_id}")
+        await _Taking(queue, consumption).run()
+
+
+class _Taking:
+    def __init__(self, queue: AsyncQueue, consumption: QueueConsumption) -> None:
+        self._queue = queue
+        self._consumption = consumption
+        self._output = RecordOutput()
+        self._count = self._size_bytes = 0
+        has_end = consumption.max_records is not None
+        self._progress = None if sys.stdout.isatty() else Progress(has_end=has_end)
+
+    async def run(self) -> None:
+        try:
+            await self._take_all()
+        finally:
+            if self._progress is not None:
+                self._progress.clear()
+
+    async def _take_all(self) -> None:
+        """With `--release` jobs are left to the end of the queue, which releases them."""
+        consumption = self._consumption
+        while consumption.max_records is None or self._count < consumption.max_records:
+            limit = _TAKE_RECORDS
+            if consumption.max_records is not None:
+                limit = min(limit, consumption.max_records - self._count)
+            jobs = await self._queue.take_batch(limit, consumption.idle_seconds)
+            if not jobs:
+                return
+            await self._print(jobs)
+            for job in jobs:
+                if consumption.releases:
+                    job.keep()
+                else:
+                    await job.accept()
+
+    async def _print(self, jobs: Sequence[AsyncJob]) -> None:
+        if self._consumption.as_json:
+            lines = [show_json(job.record, delivery_count=job.delivery_count) for job in jobs]
+            text = b"".join(lines)
+        else:
+            text = self._consumption.formatter([job.record for job in jobs])
+        await self._output.write(text)
+        self._count += len(jobs)
+        self._size_bytes += len(text)
+        if self._progress is not None:
+            self._progress.show(self._count, self._size_bytes)

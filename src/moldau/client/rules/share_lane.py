@@ -1,0 +1,342 @@
+"""What goes between a queue's client and one broker: records in, acknowledgements out. A rule.
+
+One request is under way at a time, as a share session wants it. Acknowledgements that come up
+meanwhile wait for the next one: they travel with a request for records if there is one, else alone.
+
+    QUIET --something to ask or to tell--> ASKING --answer--> QUIET
+      ^                                      | failure
+      +---------- a pause is over ------- PAUSING
+    QUIET --closed, all told--> CLOSING --answer or failure--> CLOSED
+
+A broker takes or refuses what a request acknowledges of a partition as a whole: a single lock that
+has run out fails the others. So what is refused is sent again in two halves, until the records are
+found whose locks are gone. What was under way when a session or a connection was lost is sent again
+in the next session, as long as the locks may hold.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
+from typing import Final, NamedTuple
+
+from moldau.client.rules.acquired_records import AcquiredRecord, RecordStage
+from moldau.client.rules.queue_instructions import (
+    AcknowledgedRanges,
+    AcquireMode,
+    FinishAcknowledgement,
+    QueueTimerKind,
+    QueueTurn,
+    SendShareAcknowledge,
+    SendShareFetch,
+    SharePartitionAnswer,
+    TopicIdPartition,
+)
+from moldau.client.rules.share_acknowledgements import to_ranges
+from moldau.client.rules.share_session import CLOSING_EPOCH, ClientShareSession
+from moldau.errors import AcknowledgementError, ClientError, ErrorCode, InvariantViolation
+from moldau.model.acknowledge_types import AcknowledgeType
+
+
+class LaneStage(Enum):
+    """What a lane waits for."""
+
+    QUIET = "something to ask or to tell"
+    ASKING = "the answer to a request"
+    PAUSING = "the end of a pause, after a failure"
+    CLOSING = "the answer to the last request"
+    CLOSED = "nothing"
+
+
+LANE_MOVES: Final[dict[LaneStage, frozenset[LaneStage]]] = {
+    LaneStage.QUIET: frozenset({LaneStage.ASKING, LaneStage.CLOSING, LaneStage.CLOSED}),
+    LaneStage.ASKING: frozenset({LaneStage.QUIET, LaneStage.PAUSING}),
+    LaneStage.PAUSING: frozenset({LaneStage.QUIET}),
+    LaneStage.CLOSING: frozenset({LaneStage.CLOSED}),
+    LaneStage.CLOSED: frozenset(),
+}
+
+
+class _Said(NamedTuple):
+    """One thing to tell of one offset; without a record it is a gap, or one that was unreadable."""
+
+    offset: int
+    kind: AcknowledgeType
+    record: AcquiredRecord | None
+
+
+_Parcel = list[_Said]
+"""What one request tells of one partition."""
+
+
+class FetchTerms(NamedTuple):
+    """How records are asked for."""
+
+    max_wait_ms: int
+    max_records: int
+    mode: AcquireMode
+
+
+class ShareLane:
+    """Between the client and one broker."""
+
+    def __init__(self, turn: QueueTurn, broker_id: int) -> None:
+        self.broker_id = broker_id
+        self.stage = LaneStage.QUIET
+        self.session = ClientShareSession()
+        self.held: set[AcquiredRecord] = set()  # locked by this broker, and not told of yet
+        self.can_renew = False  # as far as is known
+        self.is_fetching = False  # the request under way asks for records
+        self._turn = turn
+        self._waiting: defaultdict[TopicIdPartition, _Parcel] = defaultdict(list)
+        self._halves: defaultdict[TopicIdPartition, deque[_Parcel]] = defaultdict(deque)
+        self._under_way: Mapping[TopicIdPartition, _Parcel] = {}
+        self.is_awaited = False  # somebody waits to hear that what waits was told
+        self._attempt = 0
+        self._pause_count = 0
+
+    def _move(self, stage: LaneStage) -> None:
+        if stage not in LANE_MOVES[self.stage]:
+            raise InvariantViolation(f"a lane cannot move from {self.stage} to {stage}")
+        self.stage = stage
+
+    @property
+    def has_to_tell(self) -> bool:
+        return bool(self._waiting or self._halves)
+
+    # What is to be told
+
+    def hold(self, records: Iterable[AcquiredRecord]) -> None:
+        self.held.update(records)
+
+    def tell(self, record: AcquiredRecord, kind: AcknowledgeType) -> None:
+        self.is_awaited = self.is_awaited or record.is_watched
+        self._waiting[record.partition].append(_Said(record.record.offset, kind, record))
+
+    def tell_offsets(
+        self, partition: TopicIdPartition, offsets: Iterable[int], kind: AcknowledgeType
+    ) -> None:
+        said = [_Said(offset, kind, None) for offset in offsets]
+        if said:
+            self._waiting[partition] += said
+
+    # Requests
+
+    def fetch(self, wanted: frozenset[TopicIdPartition], terms: FetchTerms) -> None:
+        """Ask for records of these partitions; tells what there is to tell."""
+        step = self.session.ask(wanted)
+        # A session is opened by a request that acknowledges nothing.
+        told = self._pack(with_renewals=False) if step.epoch else {}
+        self.is_fetching = True
+        self._move(LaneStage.ASKING)
+        self._turn.instruct(
+            SendShareFetch(
+                broker_id=self.broker_id,
+                session_epoch=step.epoch,
+                added=step.added,
+                forgotten=step.forgotten,
+                acknowledged=told,
+                max_wait_ms=terms.max_wait_ms,
+                max_records=terms.max_records,
+                mode=terms.mode,
+                sent_at=self._turn.now,
+            )
+        )
+
+    def acknowledge(self) -> None:
+        """Tell what there is to tell, alone."""
+        epoch = self.session.ask_nothing()
+        told = self._pack(with_renewals=True)
+        kinds = {one.kind for parcel in self._under_way.values() for one in parcel}
+        self._move(LaneStage.ASKING)
+        self._turn.instruct(
+            SendShareAcknowledge(
+                broker_id=self.broker_id,
+                session_epoch=epoch,
+                acknowledged=told,
+                has_renewals=AcknowledgeType.RENEW in kinds,
+                sent_at=self._turn.now,
+            )
+        )
+
+    def close(self) -> None:
+        """End the session: the broker releases what it has locked and was not told of."""
+        if not self.session.is_open:
+            self.fail_everything("its session with the broker was lost")
+            self._move(LaneStage.CLOSED)
+            return
+        self.session.ask_nothing()
+        self._move(LaneStage.CLOSING)
+        self._turn.instruct(
+            SendShareAcknowledge(
+                broker_id=self.broker_id,
+                session_epoch=CLOSING_EPOCH,
+                acknowledged={},
+                has_renewals=False,
+                sent_at=self._turn.now,
+            )
+        )
+
+    @property
+    def goes_alone(self) -> bool:
+        """Whether what is to be told should not travel with a request for records: a broker takes
+        no renewals with those, and may keep them until there are records."""
+        return self.is_awaited or any(
+            one.kind is AcknowledgeType.RENEW for parcel in self._waiting.values() for one in parcel
+        )
+
+    def _pack(self, *, with_renewals: bool) -> AcknowledgedRanges:
+        """Everything that waits; of what was refused, one half at a time."""
+        self.is_awaited = False
+        parcels: dict[TopicIdPartition, _Parcel] = {}
+        kept: dict[TopicIdPartition, _Parcel] = {}
+        for partition, said in self._waiting.items():
+            finished = {one.offset for one in said if one.kind is not AcknowledgeType.RENEW}
+            now: _Parcel = []
+            for one in said:
+                if one.kind is not AcknowledgeType.RENEW:
+                    now.append(one)
+                elif one.offset in finished:  # it needs no lock any more
+                    self._end_renewal(one.record, None)
+                elif with_renewals:
+                    now.append(one)
+                else:
+                    kept.setdefault(partition, []).append(one)
+            if now:
+                parcels[partition] = now
+        self._waiting = defaultdict(list, kept)
+        for partition, halves in list(self._halves.items()):
+            if partition in parcels:
+                self._waiting[partition] += parcels[partition]
+            parcels[partition] = halves.popleft()
+            if not halves:
+                del self._halves[partition]
+        self._under_way = parcels
+        return {
+            partition: to_ranges((one.offset, one.kind) for one in parcel)
+            for partition, parcel in parcels.items()
+        }
+
+    # Answers
+
+    def answered(
+        self, answers: Sequence[SharePartitionAnswer], lock_seconds: float, sent_at: float
+    ) -> None:
+        """The request was heard; each partition has a word of its own on acknowledgements."""
+        self._attempt = 0
+        under_way = self._end_request()
+        self.session.answered()
+        failures = {row.partition: row.acknowledge_failure for row in answers}
+        for partition, parcel in under_way.items():
+            failure = failures.get(partition)
+            if failure is None:
+                self._succeed(parcel, sent_at + lock_seconds)
+            elif failure.code is ErrorCode.invalid_record_state and len(parcel) > 1:
+                self._halve(partition, parcel)
+            else:
+                self._fail(parcel, failure)
+        self._rest(LaneStage.QUIET)
+
+    def failed(self, failure: Exception, *, may_ask_again: bool) -> None:
+        """The request failed as a whole, and nobody knows what the broker has of the session;
+        `may_ask_again` at once, without a pause."""
+        under_way = self._end_request()
+        self.session.lose()
+        self._try_again(under_way, failure)
+        if self.stage is LaneStage.ASKING and not may_ask_again:
+            self._rest(LaneStage.PAUSING)
+            self._pause_count += 1
+            seconds = self._turn.backoff_seconds(self._attempt)
+            self._turn.arm(QueueTimerKind.BROKER, (self.broker_id, self._pause_count), seconds)
+            self._attempt += 1
+        else:
+            self._rest(LaneStage.QUIET)
+
+    def on_pause_over(self, pause_count: int) -> None:
+        if self.stage is LaneStage.PAUSING and pause_count == self._pause_count:
+            self._move(LaneStage.QUIET)
+
+    def _end_request(self) -> Mapping[TopicIdPartition, _Parcel]:
+        under_way, self._under_way = self._under_way, {}
+        self.is_fetching = False
+        return under_way
+
+    def _rest(self, stage: LaneStage) -> None:
+        if self.stage is LaneStage.CLOSING:
+            self._move(LaneStage.CLOSED)
+            self.fail_everything("its session with the broker is over")
+        else:
+            self._move(stage)
+
+    def _try_again(self, under_way: Mapping[TopicIdPartition, _Parcel], failure: Exception) -> None:
+        for partition, parcel in under_way.items():
+            over = [one for one in parcel if self._has_run_out(one)]
+            self._fail(over, failure)
+            self._waiting[partition] += [one for one in parcel if not self._has_run_out(one)]
+            if not self._waiting[partition]:
+                del self._waiting[partition]
+
+    def _has_run_out(self, said: _Said) -> bool:
+        return said.record is None or said.record.deadline <= self._turn.now
+
+    def _halve(self, partition: TopicIdPartition, parcel: _Parcel) -> None:
+        middle = len(parcel) // 2
+        self._halves[partition] += (parcel[:middle], parcel[middle:])
+
+    # Ends
+
+    def _succeed(self, parcel: _Parcel, deadline: float) -> None:
+        for _, kind, record in parcel:
+            if record is None:
+                continue
+            if kind is AcknowledgeType.RENEW:
+                record.deadline = deadline
+                self._end_renewal(record, None)
+            elif record.stage is RecordStage.FINISHED:
+                record.move(RecordStage.OVER)
+                self.held.discard(record)
+                if record.is_watched:
+                    self._turn.instruct(FinishAcknowledgement(record, False, None))
+
+    def _fail(self, parcel: Iterable[_Said], failure: Exception) -> None:
+        for _, kind, record in parcel:
+            if record is None:
+                continue
+            reason = AcknowledgementError(f"{record.describe()}: {_describe_loss(str(failure))}")
+            reason.__cause__ = failure
+            if kind is AcknowledgeType.RENEW:
+                self._end_renewal(record, reason)
+            self._lose(record, reason)
+
+    def _lose(self, record: AcquiredRecord, reason: AcknowledgementError) -> None:
+        was_finished = record.stage is RecordStage.FINISHED
+        if record.stage in (RecordStage.OVER, RecordStage.LOST):
+            return
+        record.failure = reason
+        record.move(RecordStage.LOST)
+        self.held.discard(record)
+        if was_finished:
+            self._turn.instruct(FinishAcknowledgement(record, False, reason))
+
+    def _end_renewal(self, record: AcquiredRecord | None, reason: Exception | None) -> None:
+        if record is not None and record.is_renewing:
+            record.is_renewing = False
+            self._turn.instruct(FinishAcknowledgement(record, True, reason))
+
+    def fail_everything(self, why: str) -> None:
+        """Nothing can be told to this broker any more."""
+        reason = ClientError(why)
+        waiting = [one for parcel in self._waiting.values() for one in parcel]
+        waiting += [one for some in self._halves.values() for parcel in some for one in parcel]
+        self._waiting.clear()
+        self._halves.clear()
+        self._fail(waiting, reason)
+        self._fail([_Said(-1, AcknowledgeType.RELEASE, one) for one in self.held], reason)
+
+
+def _describe_loss(why: str) -> str:
+    return (
+        f"the broker does not know what became of it ({why}); the record may be delivered again, "
+        "to anybody: what is done with it should bear being done twice"
+    )

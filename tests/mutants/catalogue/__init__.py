@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from mutants.catalogue import (
+    access_control,
     clients,
     cluster,
     connections,
@@ -35,6 +36,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *partition_transactions.MUTANTS,
     *transactions.MUTANTS,
     *served_store.MUTANTS,
+    *access_control.MUTANTS,
 )
 
 

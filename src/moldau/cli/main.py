@@ -93,6 +93,15 @@ COMMANDS: dict[str, Command | LazyGroup] = {
     ),
     "elect": Command("moldau.cli.elect:elect"),
     "doctor": Command("moldau.cli.doctor:doctor"),
+    "explain": LazyGroup(
+        "Say why things are as they are.",
+        {
+            "record": Command("moldau.cli.explain.record:record"),
+            "partition": Command("moldau.cli.explain.partition:partition"),
+            "group": Command("moldau.cli.explain.group:group"),
+            "topic": Command("moldau.cli.explain.topic:topic"),
+        },
+    ),
     "produce": Command("moldau.cli.produce:produce"),
     "consume": Command("moldau.cli.consume:consume"),
     "log": LazyGroup(

@@ -67,7 +67,7 @@ async def fetch_range(
         stall_seconds = client.settings.timeout_seconds
     while position < end_offset:
         try:
-            answer = await _fetch(client, partition, position, settings)
+            answer = await fetch_answer(client, partition, position, settings)
         except OffsetOutOfRangeError as error:
             if not settings.skip_deleted:
                 raise
@@ -106,7 +106,7 @@ def _choose(
     return batches
 
 
-async def _fetch(
+async def fetch_answer(
     client: ClusterClient, partition: TopicPartition, position: int, settings: RangeSettings
 ) -> AnsweredPartition:
     """One answer, from whoever leads the partition by then; raises the partition's error."""

@@ -20,13 +20,13 @@ from moldau.client.admin_values import (
     Reassignment,
     TopicMetadata,
 )
-from moldau.client.group_values import GroupDescription, GroupOffset
 from moldau.client.transaction_values import (
     UNDECIDED_OR_COMPLETING,
     HangingTransaction,
     TransactionDescription,
 )
 from moldau.clock import Clock
+from moldau.diagnosis.group_look import look_at_groups
 from moldau.diagnosis.metrics_ports import ReadMetrics, ports_of, read_ports
 from moldau.diagnosis.rules.broker_checks import check_brokers
 from moldau.diagnosis.rules.findings import Finding, in_order
@@ -35,7 +35,6 @@ from moldau.diagnosis.rules.partition_checks import check_partitions
 from moldau.diagnosis.rules.survey import (
     BrokerSurvey,
     ClusterSurvey,
-    GroupLook,
     GroupSurvey,
 )
 from moldau.errors import KafkaError, MoldauError
@@ -216,9 +215,9 @@ class ClusterLook:
         names = listed[:MOST_GROUPS]
         if not names:
             return ()
-        first = await self._look_at(names)
+        first = await look_at_groups(self._admin, names)
         await self._clock.sleep(self._group_seconds)
-        second = await self._look_at(names)
+        second = await look_at_groups(self._admin, names)
         return [
             GroupSurvey(
                 group_id=name, first=first[name], second=second[name], seconds=self._group_seconds
@@ -226,40 +225,6 @@ class ClusterLook:
             for name in names
             if name in first and name in second
         ]
-
-    async def _look_at(self, names: Sequence[str]) -> Mapping[str, GroupLook]:
-        described = await self._admin.describe_groups(names)
-        committed: dict[str, Mapping[TopicPartition, int]] = {}
-        for name in names:
-            with contextlib.suppress(KafkaError):
-                offsets = await self._admin.list_group_offsets(name)
-                committed[name] = {
-                    one: found.offset
-                    for one, found in offsets.items()
-                    if isinstance(found, GroupOffset)
-                }
-        wanted = {one for offsets in committed.values() for one in offsets}
-        listed = await self._admin.list_offsets(dict.fromkeys(wanted, OffsetSpec.LATEST.value))
-        ends = {one: end.offset for one, end in listed.items() if isinstance(end, ListedOffset)}
-        return {
-            name: _group_look(found, committed.get(name, {}), ends)
-            for name, found in described.items()
-            if not isinstance(found, KafkaError)
-        }
-
-
-def _group_look(
-    group: GroupDescription,
-    committed: Mapping[TopicPartition, int],
-    ends: Mapping[TopicPartition, int],
-) -> GroupLook:
-    return GroupLook(
-        state=group.state,
-        members=frozenset(member.member_id for member in group.members),
-        idle_members=sum(not member.assignment for member in group.members),
-        committed=committed,
-        ends={one: ends[one] for one in committed if one in ends},
-    )
 
 
 def _partitions_of(topics: Mapping[str, TopicMetadata]) -> list[TopicPartition]:

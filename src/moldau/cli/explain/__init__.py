@@ -1,0 +1,1 @@
+"""`moldau explain`: why things are as they are."""

@@ -1,0 +1,251 @@
+"""Each finding of `moldau doctor`, from plain values; and silence about a cluster that is well."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+import pytest
+
+from moldau.client.admin_values import LogDirDescription
+from moldau.client.group_values import GroupState
+from moldau.client.rules.addresses import Address
+from moldau.client.rules.cluster_metadata import Broker, PartitionMetadata, TopicMetadata
+from moldau.client.transaction_values import (
+    ActiveProducer,
+    HangingTransaction,
+    TransactionDescription,
+)
+from moldau.diagnosis.cluster_look import find_all
+from moldau.diagnosis.rules.findings import Severity, in_order
+from moldau.diagnosis.rules.metrics_text import read_metrics
+from moldau.diagnosis.rules.survey import (
+    BrokerSurvey,
+    ClusterSurvey,
+    GroupLook,
+    GroupSurvey,
+)
+from moldau.errors import StorageError
+from moldau.model import TopicPartition
+
+NOW_MS = 1_700_000_000_000
+T0 = TopicPartition("t", 0)
+
+
+def broker(number: int, **changes: object) -> BrokerSurvey:
+    address = Address(f"host{number}", 9092)
+    return replace(
+        BrokerSurvey(broker=Broker(id=number, address=address, rack=None)),
+        **changes,
+    )
+
+
+def topic(
+    *partitions: tuple[int, tuple[int, ...], tuple[int, ...]], name: str = "t"
+) -> Mapping[str, TopicMetadata]:
+    """Leader, replicas, in sync of each partition."""
+    rows = tuple(
+        PartitionMetadata(
+            index=index,
+            leader_id=leader,
+            leader_epoch=0,
+            replicas=replicas,
+            in_sync_replicas=in_sync,
+            offline_replicas=(),
+        )
+        for index, (leader, replicas, in_sync) in enumerate(partitions)
+    )
+    return {
+        name: TopicMetadata(
+            name=name, topic_id=None, is_internal=False, partitions=rows, error=None
+        )
+    }
+
+
+WELL = ClusterSurvey(
+    now_ms=NOW_MS,
+    controller_id=1,
+    brokers={number: broker(number) for number in (1, 2, 3)},
+    topics=topic((1, (1, 2, 3), (1, 2, 3)), (2, (2, 3, 1), (2, 3, 1))),
+    topic_configs={"t": {"min.insync.replicas": "2", "unclean.leader.election.enable": "false"}},
+)
+
+
+def checks_of(survey: ClusterSurvey) -> list[str]:
+    return [finding.check for finding in find_all(survey)]
+
+
+def with_broker(**changes: object) -> ClusterSurvey:
+    return replace(WELL, brokers={**WELL.brokers, 1: broker(1, **changes)})
+
+
+def with_configs(**changes: str) -> ClusterSurvey:
+    named = {name.replace("_", "."): value for name, value in changes.items()}
+    return replace(WELL, topic_configs={"t": {**WELL.topic_configs["t"], **named}})
+
+
+def test_a_cluster_that_is_well_has_no_findings() -> None:
+    assert find_all(WELL) == []
+
+
+@pytest.mark.parametrize(
+    ("survey", "check"),
+    [
+        (replace(WELL, controller_id=-1), "no-controller"),
+        (replace(WELL, topics=topic((-1, (1, 2, 3), (1,)))), "offline-partitions"),
+        (replace(WELL, topics=topic((1, (1, 2, 3), (1,)))), "under-min-isr"),
+        (replace(WELL, topics=topic((1, (1, 2, 3), (1, 2)))), "under-replicated"),
+        (replace(WELL, topics=topic((2, (1, 2, 3), (1, 2, 3)))), "preferred-leaders"),
+        (replace(WELL, topics=topic(*[(1, (1, 2, 3), (1, 2, 3))] * 30)), "skewed-leaders"),
+        (replace(WELL, topics=topic((1, (1,), (1,)))), "single-replica"),
+        (with_configs(min_insync_replicas="1"), "min-isr-one"),
+        (with_configs(min_insync_replicas="3"), "min-isr-all"),
+        (with_configs(unclean_leader_election_enable="true"), "unclean-elections"),
+        (replace(WELL, max_timestamps={T0: NOW_MS + 3_600_000}), "future-timestamps"),
+        (
+            with_broker(configs={"leader.replication.throttled.rate": "1000"}),
+            "throttle-left",
+        ),
+        (with_broker(unreachable="connection refused"), "advertised-listener"),
+        (
+            with_broker(broker=Broker(id=1, address=Address("127.0.0.1", 9092), rack=None)),
+            "advertised-loopback",
+        ),
+        (with_broker(broker=Broker(id=1, address=Address("host1", 9092), rack="a")), "racks"),
+        (with_broker(log_dirs=(StorageError("offline"),)), "failed-disk"),
+        (
+            with_broker(
+                log_dirs=(
+                    LogDirDescription(path="/d", total_bytes=100, usable_bytes=4, replicas=()),
+                )
+            ),
+            "disk-space",
+        ),
+        (with_broker(clock_ahead_seconds=-2.0), "clock-skew"),
+        (with_broker(metrics={"process_open_fds": 90, "process_max_fds": 100}), "file-limit"),
+        (
+            with_broker(metrics={"moldau_coordination_latency_seconds": 0.3}),
+            "slow-coordination",
+        ),
+        (
+            with_broker(
+                metrics={
+                    "moldau_loop_delay_seconds_count": 1000,
+                    'moldau_loop_delay_seconds_bucket{le="0.131072"}': 900,
+                }
+            ),
+            "busy-loop",
+        ),
+        (
+            replace(
+                WELL,
+                brokers={
+                    number: broker(number, metrics={"moldau_controller_active": 1})
+                    for number in (1, 2)
+                },
+            ),
+            "controllers",
+        ),
+        (
+            replace(
+                WELL,
+                hanging=(
+                    HangingTransaction(
+                        partition=T0,
+                        producer=ActiveProducer(
+                            producer_id=7,
+                            producer_epoch=0,
+                            last_sequence=0,
+                            last_timestamp_ms=0,
+                            coordinator_epoch=None,
+                            transaction_start_offset=5,
+                        ),
+                        transactional_id=None,
+                    ),
+                ),
+            ),
+            "hanging-transaction",
+        ),
+        (
+            replace(
+                WELL,
+                open_transactions=(
+                    TransactionDescription(
+                        transactional_id="x",
+                        coordinator_id=1,
+                        state="Ongoing",
+                        producer_id=7,
+                        producer_epoch=0,
+                        timeout_ms=60_000,
+                        started_ms=NOW_MS - 3_600_000,
+                        partitions=frozenset({T0}),
+                    ),
+                ),
+            ),
+            "long-transaction",
+        ),
+    ],
+)
+def test_each_fault_is_found_and_nothing_else(survey: ClusterSurvey, check: str) -> None:
+    assert checks_of(survey) == [check]
+
+
+def group(first: GroupLook, second: GroupLook) -> ClusterSurvey:
+    return replace(
+        WELL, groups=(GroupSurvey(group_id="g", first=first, second=second, seconds=5.0),)
+    )
+
+
+READING = GroupLook(
+    state=GroupState.STABLE, members=frozenset({"m"}), committed={T0: 10}, ends={T0: 20}
+)
+
+
+@pytest.mark.parametrize(
+    ("second", "check"),
+    [
+        (READING, "stuck-group"),
+        (replace(READING, committed={T0: 15}, ends={T0: 40}), "growing-lag"),
+        (replace(READING, committed={T0: 20}, idle_members=1), "idle-members"),
+    ],
+)
+def test_groups_that_do_not_do_well(second: GroupLook, check: str) -> None:
+    assert checks_of(group(READING, second)) == [check]
+
+
+def test_a_group_that_catches_up_or_is_empty_is_well() -> None:
+    assert checks_of(group(READING, replace(READING, committed={T0: 18}))) == []
+    empty = replace(READING, state=GroupState.EMPTY, members=frozenset())
+    assert checks_of(group(empty, empty)) == []
+
+
+def test_a_rebalance_that_goes_on_is_found_one_that_ends_is_not() -> None:
+    busy = replace(READING, state=GroupState.PREPARING_REBALANCE, committed={T0: 20})
+    assert checks_of(group(busy, busy)) == ["rebalancing"]
+    assert checks_of(group(busy, replace(busy, state=GroupState.STABLE))) == []
+
+
+def test_the_worst_comes_first() -> None:
+    survey = replace(with_configs(min_insync_replicas="1"), controller_id=-1)
+    found = find_all(survey)
+    assert [one.severity for one in found] == [Severity.CRITICAL, Severity.WARNING]
+    assert in_order(reversed(found)) == found
+    assert all(one.message and one.advice for one in found)
+
+
+def test_metrics_are_summed_up_over_labels_but_not_over_bounds() -> None:
+    text = (
+        "# HELP a_total x\n"
+        'a_total{t="1"} 2\n'
+        'a_total{t="}\\" ,"} 3\n'
+        'b_bucket{le="0.5"} 1\n'
+        'b_bucket{le="+Inf"} 4\n'
+        "c 1.5\n"
+        "nonsense\n"
+    )
+    assert read_metrics(text) == {
+        "a_total": 5.0,
+        'b_bucket{le="0.5"}': 1.0,
+        'b_bucket{le="+Inf"}': 4.0,
+        "c": 1.5,
+    }

@@ -1136,3 +1136,103 @@ def test_connections_are_kept_for_ever_where_the_idle_time_is_off(perform: Perfo
         assert await is_served(channel)
 
     perform(story)
+
+
+# Muted connections
+
+
+def test_a_muted_connection_hands_over_nothing_and_answers_as_ever(perform: Perform) -> None:
+    async def story(stage: Stage) -> None:
+        await stage.listen()
+        channel, receiver = await stage.connect_and_accept()
+        await channel.send([*framed(b"1"), *framed(b"2"), *framed(b"3")])
+        await receiver.wait_for_frames(1)
+        receiver.connection.mute()
+        receiver.answer(b"to 1")
+        assert await channel.receive() == b"to 1"
+        await channel.send(framed(b"4"))
+        await wait_until_idle()
+        assert receiver.frames == [b"1"]
+        receiver.connection.unmute()
+        for number in (b"2", b"3", b"4"):
+            await receiver.wait_for_frames(int(number))
+            receiver.answer(b"to " + number)
+            assert await channel.receive() == b"to " + number
+        receiver.connection.unmute()  # which it is
+
+    perform(story)
+
+
+def test_what_is_owed_leaves_a_muted_connection(perform: Perform) -> None:
+    async def story(stage: Stage) -> None:
+        await stage.listen()
+        channel, receiver = await stage.connect_and_accept()
+        await channel.send([*framed(b"1"), *framed(b"2")])
+        await receiver.wait_for_frames(1)
+        receiver.connection.mute()
+        receiver.owe()
+        await wait_until_idle()
+        assert receiver.frames == [b"1"]
+        receiver.connection.send_owed(framed(b"to 1"))
+        assert await channel.receive() == b"to 1"
+        assert receiver.frames == [b"1"]
+        receiver.connection.unmute()
+        await receiver.wait_for_frames(2)
+        receiver.answer(b"to 2")
+        assert await channel.receive() == b"to 2"
+
+    perform(story)
+
+
+def test_a_client_that_fills_the_buffer_of_a_muted_connection_loses_nothing(
+    perform: Perform,
+) -> None:
+    frames = [bytes([number]) * 50_000 for number in range(20)]
+
+    async def story(stage: Stage) -> None:
+        stage.answer = echo
+        await stage.listen()
+        channel, receiver = await stage.connect_and_accept()
+        receiver.connection.mute()
+        sending = asyncio.create_task(channel.send([c for f in frames for c in framed(f)]))
+        await wait_until_idle()
+        assert not receiver.frames
+        receiver.connection.unmute()
+        assert [await channel.receive() for _ in frames] == frames
+        await sending
+
+    perform(story)
+
+
+def test_frames_of_a_client_that_has_gone_come_when_it_is_unmuted(perform: Perform) -> None:
+    async def story(stage: Stage) -> None:
+        await stage.listen()
+        channel, receiver = await stage.connect_and_accept()
+        await channel.send(framed(b"1"))
+        await receiver.wait_for_frames(1)
+        receiver.connection.mute()
+        receiver.skip()
+        await channel.send(framed(b"2"))
+        await channel.close()
+        await wait_until_idle()
+        assert receiver.frames == [b"1"]
+        assert not receiver.closed
+        receiver.connection.unmute()
+        await receiver.wait_for_frames(2)
+        receiver.skip()
+        await receiver.wait_until_closed()
+        receiver.connection.unmute()  # a timer that comes too late
+
+    perform(story)
+
+
+def test_a_muted_connection_can_be_closed(perform: Perform) -> None:
+    async def story(stage: Stage) -> None:
+        await stage.listen()
+        _, receiver = await stage.connect_and_accept()
+        receiver.connection.mute()
+        receiver.connection.close("enough")
+        await receiver.wait_until_closed()
+        receiver.connection.unmute()
+
+    perform(story)

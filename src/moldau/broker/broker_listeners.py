@@ -74,10 +74,21 @@ class BrokerListeners:
         figures = self.figures.setdefault(connection.listener_name, ConnectionFigures())
         figures.accepted += 1
         pump = RequestPump(connection, self._table, self._services, self._supervisor, figures)
+        if self._services.quotas.is_enabled:
+            self._maybe_turn_away(connection)
         if self._early is not None:
             pump.hold()
             self._early.append(pump)
         return pump
+
+    def _maybe_turn_away(self, connection: Connection) -> None:
+        """An address that opens connections too fast: as in Kafka, one too many is not read from,
+        and closed when another may come (KIP-612)."""
+        seconds = self._services.quotas.admit_connection(connection.peer_host)
+        if seconds > 0:
+            connection.mute()
+            reason = "connection_creation_rate of its address is exceeded"
+            self._services.clock.call_later(seconds, lambda: connection.close(reason))
 
     def answer(self) -> None:
         """The broker is ready: answer what came while it was starting, and all that comes."""

@@ -1,4 +1,5 @@
-"""Which thing a config request is about: a topic, this broker, all brokers, or a group.
+"""Which thing a config request is about: a topic, this broker, all brokers, a group, or the loggers
+of this broker.
 
 Shared by DescribeConfigs, AlterConfigs and IncrementalAlterConfigs.
 """
@@ -23,6 +24,7 @@ from moldau.model.acls import AclOperation
 
 TOPIC: Final = 2
 BROKER: Final = 4
+BROKER_LOGGER: Final = 8
 GROUP: Final = 32
 
 
@@ -44,7 +46,12 @@ class GroupResource:
     group_id: str  # of a group that need not exist
 
 
-AnyResource: TypeAlias = TopicResource | BrokerResource | GroupResource
+@dataclass(frozen=True, slots=True)
+class LoggerResource:
+    """The loggers of this broker."""
+
+
+AnyResource: TypeAlias = TopicResource | BrokerResource | GroupResource | LoggerResource
 
 
 def require_resource(resource_type: int, resource_name: str, services: Services) -> AnyResource:
@@ -59,9 +66,13 @@ def require_resource(resource_type: int, resource_name: str, services: Services)
         if not resource_name:
             raise InvalidRequestError("name a group: there are no configs of all groups")
         return GroupResource(resource_name)
+    if resource_type == BROKER_LOGGER:
+        if _broker_id(resource_name, services) is None:
+            raise InvalidRequestError("name a broker: loggers are each broker's own")
+        return LoggerResource()
     raise InvalidRequestError(
         f"configs of resource type {resource_type} are not kept here, only those of topics (2), "
-        "brokers (4) and groups (32)"
+        "brokers (4), loggers of brokers (8) and groups (32)"
     )
 
 

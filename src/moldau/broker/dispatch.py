@@ -16,8 +16,10 @@ from typing import Any, Final, Protocol, cast
 
 from moldau.broker.api import ServedApi
 from moldau.broker.owed_answers import LaterAnswer, OwedAnswer, OwedAnswers
+from moldau.broker.request_charge import MeasuredWork, RequestCharge, open_charge
 from moldau.broker.request_context import RequestContext
 from moldau.broker.services import Services
+from moldau.clock import Timer
 from moldau.errors import ErrorCode, MalformedFrameError
 from moldau.metrics.request_figures import ApiFigures, ConnectionFigures
 from moldau.net.port import Chunk, Connection
@@ -91,6 +93,7 @@ class RequestPump:
         "_supervisor",
         "_table",
         "_task",
+        "_unmuting",
     )
 
     def __init__(
@@ -113,6 +116,7 @@ class RequestPump:
         self._held: memoryview | None = None  # one at most: no second frame before an answer
         self._owed: OwedAnswers | None = None  # made when there is something for the first time
         self._owed_tasks: dict[asyncio.Task[None], None] = {}  # of what is owed
+        self._unmuting: Timer | None = None  # the client has to wait for a quota's sake
 
     def hold(self) -> None:
         """Keep the first request until `release`: the broker is still starting."""
@@ -147,8 +151,14 @@ class RequestPump:
             if self._owed and header.api_key != PRODUCE.key:
                 self._held = frame  # it may be about what was produced
                 return
-            figures = self._services.requests.of(header.api_key)
-            context = RequestContext(header, connection, self._services, figures)
+            services = self._services
+            figures = services.requests.of(header.api_key)
+            charge = (
+                open_charge(header, len(frame), connection, services)
+                if services.quotas.is_enabled
+                else None
+            )
+            context = RequestContext(header, connection, services, figures, charge)
             answer = _begin(module, frame, position, context)
         except MalformedFrameError as error:
             connection.close(f"malformed request: {error}")
@@ -157,11 +167,48 @@ class RequestPump:
             _log.exception("a request of %s failed", connection.id)
             connection.close("internal error")
             return
-        if isinstance(answer, list) and not self._owed:
+        if charge is not None:
+            self._take_charged(module, answer, charge, figures, began)
+        elif isinstance(answer, list) and not self._owed:
             connection.send(answer)
             figures.durations.note(self._monotonic() - began)
         else:
             self._take(module, answer, figures, began)
+
+    def _take_charged(
+        self,
+        module: ModuleType,
+        answer: list[Chunk] | Awaitable[Answer] | LaterAnswer | None,
+        charge: RequestCharge,
+        figures: ApiFigures,
+        began: float,
+    ) -> None:
+        """An answer to a client that may have a quota, and then has to wait when it exceeds it."""
+        if answer is None or isinstance(answer, list):
+            self._maybe_mute(charge)
+            self._take(module, answer, figures, began)
+            charge.end()
+        elif isinstance(answer, LaterAnswer):
+            self._maybe_mute(charge)  # for what was produced
+            later = LaterAnswer(self._settle_later(answer.work, charge))
+            self._take(module, later, figures, began)
+        else:
+            self._take(module, self._settle_later(answer, charge), figures, began)
+
+    async def _settle_later(self, work: Awaitable[Answer], charge: RequestCharge) -> Answer:
+        answer = await MeasuredWork(work, charge)
+        self._maybe_mute(charge)
+        return answer
+
+    def _maybe_mute(self, charge: RequestCharge) -> None:
+        """What was answered last counts: it knows of everything that is owed."""
+        if charge.throttle_ms:
+            if self._unmuting is not None:
+                self._unmuting.cancel()
+            self._connection.mute()
+            self._unmuting = self._services.clock.call_later(
+                charge.throttle_ms / 1000, self._connection.unmute
+            )
 
     def _take(
         self,
@@ -258,6 +305,8 @@ class RequestPump:
     def on_closed(self) -> None:
         self._connections.closed += 1
         self._held = None
+        if self._unmuting is not None:
+            self._unmuting.cancel()
         self._end_task()
 
     def _end_task(self) -> None:
@@ -309,6 +358,8 @@ def _encode(api: ServedApi, values: Values, context: RequestContext, version: in
     header = context.header
     if context.figures is not None:
         _count_errors(values, context.figures)
+    if context.charge is not None:
+        values = context.charge.settled(values)
     body = encode_body(fit(response_class(api.key, version), values, api.droppable))
     return [response_prefix(api.key, version, header.correlation_id, len(body)) + body]
 

@@ -120,6 +120,12 @@ def find_address(broker: BrokerState | None, options: BrokerOptions) -> PeerAddr
     return None if endpoint is None else PeerAddress(endpoint.host, endpoint.port)
 
 
+def is_for_brokers(listener: str, broker: BrokerState | None, options: BrokerOptions) -> bool:
+    """Whether other brokers reach this broker by the listener of this name."""
+    endpoint = None if broker is None else _inter_broker_endpoint(broker, options)
+    return endpoint is not None and endpoint.listener_name == listener
+
+
 def _inter_broker_endpoint(broker: BrokerState, options: BrokerOptions) -> Endpoint | None:
     name = options.inter_broker_listener_name
     if name:

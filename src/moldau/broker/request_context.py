@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from moldau.broker.services import Services
 from moldau.metrics.request_figures import ApiFigures
 from moldau.model import Principal
 from moldau.net.port import Connection
 from moldau.wire.headers import RequestHeader
+
+if TYPE_CHECKING:
+    from moldau.broker.request_charge import RequestCharge
 
 
 class RequestContext(NamedTuple):
@@ -18,6 +21,7 @@ class RequestContext(NamedTuple):
     connection: Connection
     services: Services
     figures: ApiFigures | None = None
+    charge: RequestCharge | None = None  # None while there are no quotas
 
     @property
     def version(self) -> int:

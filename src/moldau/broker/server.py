@@ -36,6 +36,7 @@ from moldau.broker.monitoring.composition import Monitoring
 from moldau.broker.partition_events import PartitionEvents
 from moldau.broker.ports import Ports
 from moldau.broker.purgatory import Purgatory
+from moldau.broker.quotas import connect_quotas
 from moldau.broker.replication import Replication, connect_replication
 from moldau.broker.services import Services
 from moldau.cluster.acl_nodes import ACL_PATHS
@@ -304,6 +305,7 @@ class BrokerServer:
             transactions=coordinators.transactions,
             purgatory=purgatory,
             leader_quota=replication.leader_quota,
+            quotas=connect_quotas(ports.clock, self._options, publisher),
             fetch_sessions=fetch_sessions,
             encoded_topics=EncodedTopics(),
             requests=self.monitoring.figures.requests,

@@ -22,6 +22,7 @@ from moldau.config.broker_options import BrokerOptions
 from moldau.groups.coordinator import GroupCoordinator
 from moldau.metrics.request_figures import RequestFigures
 from moldau.model import BrokerId
+from moldau.quotas.client_quotas import ClientQuotas
 from moldau.replication.partitions import Partitions
 from moldau.replication.replication_quota import ReplicationQuota
 from moldau.security.audit import AuditLog
@@ -51,6 +52,7 @@ class Services:
     transactions: TransactionCoordinator
     purgatory: Purgatory
     leader_quota: ReplicationQuota
+    quotas: ClientQuotas
     fetch_sessions: FetchSessions
     encoded_topics: EncodedTopics
     requests: RequestFigures

@@ -56,6 +56,14 @@ COMMANDS: dict[str, Command | LazyGroup] = {
             "alter": Command("moldau.cli.configs.alter:alter"),
         },
     ),
+    "quotas": LazyGroup(
+        "Describe, set and remove quotas of users, client ids and addresses.",
+        {
+            "describe": Command("moldau.cli.quotas.describe:describe"),
+            "set": Command("moldau.cli.quotas.set:set_quotas"),
+            "remove": Command("moldau.cli.quotas.remove:remove"),
+        },
+    ),
     "groups": LazyGroup(
         "List, describe, reset and delete consumer groups.",
         {

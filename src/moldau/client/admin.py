@@ -16,6 +16,7 @@ from moldau.client.admin_configs import ConfigAdmin
 from moldau.client.admin_groups import GroupAdmin
 from moldau.client.admin_logs import LogAdmin
 from moldau.client.admin_placement import PlacementAdmin
+from moldau.client.admin_quotas import QuotaAdmin
 from moldau.client.admin_topics import TopicAdmin
 from moldau.client.admin_transactions import TransactionAdmin
 from moldau.client.admin_values import ClusterDescription
@@ -30,7 +31,14 @@ from moldau.net.port import Network
 
 
 class AsyncAdmin(
-    TopicAdmin, ConfigAdmin, LogAdmin, PlacementAdmin, GroupAdmin, TransactionAdmin, AclAdmin
+    TopicAdmin,
+    ConfigAdmin,
+    LogAdmin,
+    PlacementAdmin,
+    GroupAdmin,
+    TransactionAdmin,
+    AclAdmin,
+    QuotaAdmin,
 ):
     """Administers one cluster; used by the tasks of one loop. `async with` closes it.
 

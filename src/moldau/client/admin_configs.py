@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from kio.schema.list_config_resources.v1.response import ListConfigResourcesResponse
 
 ANY_BROKER = None
+_OF_A_BROKER = (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
 _DESCRIBE_DROPPABLE = frozenset({"include_documentation"})
 
 Described = Mapping[ConfigResource, tuple[ConfigEntry, ...] | KafkaError]
@@ -153,7 +154,7 @@ def _by_broker(resources: Iterable[ConfigResource]) -> Mapping[int | None, list[
 
 
 def _broker_for(resource: ConfigResource) -> int | None:
-    if resource.type is not ResourceType.BROKER or not resource.name:
+    if resource.type not in _OF_A_BROKER or not resource.name:
         return ANY_BROKER
     if not resource.name.isdecimal():
         raise ConfigurationError(f"{resource.name!r} is not a broker id; one is a number")

@@ -57,6 +57,7 @@ from moldau.errors import (
     UnknownTopicError,
 )
 from moldau.model import BrokerId, TopicId
+from moldau.quotas.rules.entities import QuotaEntity
 
 T = TypeVar("T")
 
@@ -179,6 +180,13 @@ class ClusterAdmin:
             return await self._retrying(
                 None, lambda: self._configs.replace_group(group_id, configs, validate_only)
             )
+
+    async def alter_quotas(
+        self, entity: QuotaEntity, changes: Mapping[str, float | None]
+    ) -> Mapping[str, float]:
+        """Set quotas of an entity, and remove those whose new limit is None; all that it has."""
+        with kafka_errors():
+            return await self._retrying(None, lambda: self._configs.alter_quotas(entity, changes))
 
     async def _plan_topic_anew(self, spec: TopicSpec, term: Term) -> TopicState:
         """As `_plan_topic`; before too few brokers are blamed, they are counted again: the news of

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from moldau.cluster import layout
+from moldau.cluster import layout, quota_nodes
 from moldau.cluster.layout import ConfigEntity
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.config_changes import FindListDefault, apply_config_changes
@@ -30,6 +30,7 @@ from moldau.coordination.port import (
 )
 from moldau.errors import MalformedNodeError, UnknownTopicError
 from moldau.model import BrokerId
+from moldau.quotas.rules.entities import QuotaEntity
 
 _log = logging.getLogger(__name__)
 
@@ -152,6 +153,42 @@ class ConfigWriter:
                 await self._coordination.transact((*operations, announced))
                 self._publisher.apply_group_configs(group_id, configs)
             return configs
+
+    async def alter_quotas(
+        self, entity: QuotaEntity, changes: Mapping[str, float | None]
+    ) -> Mapping[str, float]:
+        """Set quotas of an entity, and remove those whose new limit is None."""
+        async with self._writing:
+            path = quota_nodes.quota_path(entity)
+            node = await self._coordination.get(path)
+            config: Mapping[str, str] = {}
+            known = self._publisher.image.quotas.get(entity, {})
+            if node is not None:
+                try:
+                    config = layout.decode_config(path, node.data)
+                    known = quota_nodes.decode_quotas(entity, node.data)
+                except MalformedNodeError as error:
+                    _log.error("it is written anew, with the quotas that are known: %s", error)
+            quotas = {
+                name: limit for name, limit in {**known, **changes}.items() if limit is not None
+            }
+            data = layout.encode_config(quota_nodes.with_quotas(config, quotas))
+            if node is None:
+                parents = await self._missing_parents(entity)
+                operations: list[Operation] = [Create(path=one, data=b"") for one in parents]
+                operations.append(Create(path=path, data=data))
+            else:
+                operations = [SetData(path=path, data=data, version=node.version)]
+            kind, _, name = quota_nodes.entity_path(entity).partition("/")
+            announced = _announcement(ConfigEntity(kind, name))
+            await self._coordination.transact((*operations, announced))
+            self._publisher.apply_quotas(entity, quotas)
+            return quotas
+
+    async def _missing_parents(self, entity: QuotaEntity) -> list[str]:
+        paths = quota_nodes.parents(entity)
+        nodes = await self._coordination.get_many(paths) if paths else ()
+        return [path for path, node in zip(paths, nodes, strict=True) if node is None]
 
     async def _plan(
         self, path: str, known: Mapping[str, str], change: ChangeConfigs, check: CheckConfigs

@@ -45,6 +45,9 @@ TOPICS = "/brokers/topics"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 GROUP_CONFIGS = "/config/groups"
+USER_CONFIGS = "/config/users"
+CLIENT_CONFIGS = "/config/clients"
+IP_CONFIGS = "/config/ips"
 CONFIG_CHANGES = "/config/changes"
 CONFIG_CHANGE_PREFIX = "/config/changes/config_change_"
 ISR_CHANGES = "/isr_change_notification"
@@ -66,8 +69,9 @@ PERSISTENT_PATHS = (
     TOPIC_CONFIGS,
     BROKER_CONFIGS,
     GROUP_CONFIGS,
-    "/config/clients",
-    "/config/users",
+    CLIENT_CONFIGS,
+    USER_CONFIGS,
+    IP_CONFIGS,
     DELETE_TOPICS,
     DELETED_TOPICS,
     ISR_CHANGES,

@@ -21,7 +21,7 @@ from enum import IntEnum, auto
 from typing import TypeVar
 
 from moldau.clock import Clock
-from moldau.cluster import acl_nodes, layout
+from moldau.cluster import acl_nodes, layout, quota_nodes
 from moldau.cluster.change_notifications import ChangeNotifications
 from moldau.cluster.metadata_reader import MetadataReader, TopicsRead
 from moldau.cluster.rules.metadata_image import (
@@ -43,6 +43,7 @@ from moldau.coordination.port import (
 from moldau.errors import InvariantViolation, MoldauError
 from moldau.model import BrokerId, LeaderEpoch, TopicId, TopicPartition
 from moldau.model.acls import AclEntry, ResourcePattern
+from moldau.quotas.rules.entities import QuotaEntity
 from moldau.tasks import TaskSupervisor
 
 _log = logging.getLogger(__name__)
@@ -190,6 +191,7 @@ class MetadataPublisher:
         await self._refresh_group_configs({*group_ids, *self._image.group_configs})
         if self._acl_changes:
             await self._read_all_acls()
+        await self._refresh_quotas({*await self._reader.read_quota_entities(), *self._image.quotas})
         known = {*self._image.topics, *self._image.deleting, *self._image.unreadable}
         async with self._reading_topics:
             await self._read_until_settled({*names, *known}, is_new_session=is_new_session)
@@ -234,6 +236,10 @@ class MetadataPublisher:
     def apply_acls(self, changed: Mapping[ResourcePattern, frozenset[AclEntry]]) -> None:
         self._overtaken.update(map(acl_nodes.acl_path, changed))
         self._publish_acls(changed)
+
+    def apply_quotas(self, entity: QuotaEntity, limits: Mapping[str, float]) -> None:
+        self._overtaken.add(quota_nodes.quota_path(entity))
+        self._publish_quotas({entity: limits})
 
     def apply_broker(self, broker: BrokerState) -> None:
         self._overtaken.add(layout.BROKER_IDS)
@@ -290,6 +296,12 @@ class MetadataPublisher:
         }
         if changed:
             self._publish(self._image.with_acls(changed))
+
+    def _publish_quotas(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
+        known = self._image.quotas
+        changed = {one: limits for one, limits in quotas.items() if limits != known.get(one, {})}
+        if changed:
+            self._publish(self._image.with_quotas(changed))
 
     def _publish_brokers(self, brokers: Mapping[BrokerId, BrokerState]) -> None:
         if brokers != self._image.brokers:
@@ -419,6 +431,7 @@ class MetadataPublisher:
         topics: set[str] = set()
         brokers: dict[BrokerId | None, None] = {}
         groups: set[str] = set()
+        entities: set[QuotaEntity] = set()
         new = await self._config_changes.read_new()
         self._untold_configs.update(dict.fromkeys(new.found))
         await self._read_what_was_missed(new.is_complete)
@@ -432,10 +445,13 @@ class MetadataPublisher:
                 brokers[BrokerId(int(name))] = None
             elif kind == "groups":
                 groups.add(layout.decode_group_name(name))
+            elif entity := quota_nodes.find_entity(f"{kind}/{name}"):
+                entities.add(entity)
         await self.refresh_topics(topics)
         for broker_id in brokers:
             await self._refresh_broker_config(broker_id)
         await self._refresh_group_configs(groups)
+        await self._refresh_quotas(entities)
         for change in changes:
             self._untold_configs.pop(change, None)
 
@@ -536,6 +552,17 @@ class MetadataPublisher:
             for group_id in pending.values():
                 read.pop(group_id, None)
             self._publish_group_configs(read)
+
+    async def _refresh_quotas(self, entities: Collection[QuotaEntity]) -> None:
+        """All in one round; those that were overtaken meanwhile in another."""
+        pending = {quota_nodes.quota_path(entity): entity for entity in entities}
+        while pending:
+            self._overtaken.difference_update(pending)
+            read = await self._reader.read_quotas([pending[path] for path in sorted(pending)])
+            pending = {path: one for path, one in pending.items() if path in self._overtaken}
+            for entity in pending.values():
+                read.pop(entity, None)
+            self._publish_quotas(read)
 
     async def _read_settled(self, path: str, read: Callable[[], Awaitable[T]]) -> T:
         """Read until nothing was applied to the path while it was read."""

@@ -10,12 +10,13 @@ topic must not keep the others from being served.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from moldau.cluster import acl_nodes, layout
+from moldau.cluster import acl_nodes, layout, quota_nodes
 from moldau.cluster.admin_nodes import find_topic_to_delete
 from moldau.cluster.rules.metadata_image import (
     BrokerState,
@@ -30,6 +31,7 @@ from moldau.errors import MalformedNodeError
 from moldau.model import BrokerId, LeaderEpoch, TopicId
 from moldau.model.acls import AclEntry, ResourcePattern
 from moldau.model.protocol_numbers import NO_BROKER
+from moldau.quotas.rules.entities import QuotaEntity
 
 _log = logging.getLogger(__name__)
 
@@ -68,6 +70,7 @@ class MetadataReader:
         )
         group_ids = await self.read_configured_groups()
         image = image.with_group_configs(await self.read_group_configs(group_ids))
+        image = image.with_quotas(await self.read_quotas(await self.read_quota_entities()))
         brokers = await self.read_brokers()
         image = image.with_brokers(brokers).with_topics(
             read.topics, deleting=read.deleting, deleted=deleted
@@ -265,6 +268,40 @@ class MetadataReader:
             pattern: frozenset() if node is None else acl_nodes.decode_acls(path, node.data)
             for pattern, path, node in zip(patterns, paths, nodes, strict=True)
         }
+
+    async def read_quota_entities(self) -> list[QuotaEntity]:
+        """All that have a node, with quotas or without."""
+        children = self._coordination.children
+        users = await children(layout.USER_CONFIGS)
+        paths = [f"users/{user}" for user in users]
+        paths += [f"clients/{client}" for client in await children(layout.CLIENT_CONFIGS)]
+        paths += [f"ips/{ip}" for ip in await children(layout.IP_CONFIGS)]
+        of_users = await asyncio.gather(
+            *(children(f"{layout.USER_CONFIGS}/{user}/clients") for user in users)
+        )
+        for user, clients in zip(users, of_users, strict=True):
+            paths += [f"users/{user}/clients/{client}" for client in clients]
+        found = map(quota_nodes.find_entity, paths)
+        return [entity for entity in found if entity is not None]
+
+    async def read_quotas(
+        self, entities: Sequence[QuotaEntity]
+    ) -> dict[QuotaEntity, dict[str, float]]:
+        """In one round; those whose nodes are damaged are left out."""
+        paths = [quota_nodes.quota_path(entity) for entity in entities]
+        nodes = await self._coordination.get_many(paths) if paths else ()
+        quotas: dict[QuotaEntity, dict[str, float]] = {}
+        for entity, node in zip(entities, nodes, strict=True):
+            try:
+                quotas[entity] = {} if node is None else quota_nodes.decode_quotas(entity, node.data)
+            except MalformedNodeError as error:
+                _log.error(
+                    "quotas of %s cannot be read, those known before stay in force. Mend them with "
+                    "`moldau quotas set`: %s",
+                    entity,
+                    error,
+                )
+        return quotas
 
 
 def _is_same(one: Node, other: Node) -> bool:

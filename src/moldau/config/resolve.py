@@ -31,6 +31,7 @@ class OptionSource(IntEnum):
     DYNAMIC_DEFAULT_BROKER = 3
     STATIC_BROKER = 4
     DEFAULT = 5
+    BROKER_LOGGER_CONFIG = 6
     GROUP_CONFIG = 8
 
 

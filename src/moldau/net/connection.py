@@ -49,6 +49,7 @@ BYTES_PER_TURN: Final = 4 << 20
 _MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)  # Linux: one TCP segment for header and records
 _MAX_GATHER: Final = 64
 _PEER_IS_GONE: Final = (errno.EPIPE, errno.ECONNRESET)
+_NONE_WHILE_MUTED: Final = -1
 _BYTES_TYPES: Final = (bytes, bytearray, memoryview)
 
 _InMemory = bytes | bytearray | memoryview
@@ -66,6 +67,7 @@ class SocketConnection:
         "_ended",
         "_limits",
         "_loop",
+        "_most_owed",
         "_on_gone",
         "_output",
         "_output_bytes",
@@ -124,6 +126,8 @@ class SocketConnection:
         self._end = 0
         self._busy = False  # a frame is with the receiver, its view is in use
         self._owed = 0  # answers to frames that were given back without one
+        # The next frame waits while so many are owed; while muted it waits in any case.
+        self._most_owed = MOST_OWED_ANSWERS
         self._process_is_due = False  # in the next turn of the loop
         self._processing = False  # guards against re-entry when `send` is called inside `on_frame`
         self._output: deque[Chunk] = deque()
@@ -135,7 +139,7 @@ class SocketConnection:
 
     @property
     def is_busy(self) -> bool:
-        return self._busy or self._owed > 0
+        return self._busy or self._owed > 0 or self._most_owed == _NONE_WHILE_MUTED
 
     def begin(self, receiver: FrameReceiver) -> None:
         self._receiver = receiver
@@ -209,7 +213,7 @@ class SocketConnection:
         receiver = self._receiver
         if self._processing or receiver is None:
             return
-        if self._owed >= MOST_OWED_ANSWERS:
+        if self._owed >= self._most_owed:
             self._go_on()
             return
         self._processing = True
@@ -229,7 +233,7 @@ class SocketConnection:
                 self._busy = True
                 self.frames += 1
                 receiver.on_frame(self._view[start + 4 : frame_end])
-                if self._start == self._end or self._owed >= MOST_OWED_ANSWERS:
+                if self._start == self._end or self._owed >= self._most_owed:
                     break
         finally:
             self._processing = False
@@ -243,8 +247,8 @@ class SocketConnection:
             self._flush()
         if self._busy or self._closed or self._output_bytes >= OUTPUT_PAUSE_BYTES:
             return
-        if self._owed >= MOST_OWED_ANSWERS:
-            return  # whatever comes next, comes with an answer that is owed
+        if self._owed >= self._most_owed:
+            return  # whatever comes next, comes with an answer that is owed, or when unmuted
         if was_paused:
             # All went out at once. The buffer may hold further frames, for which no event will
             # come; the other connections get their turn before them.
@@ -451,6 +455,17 @@ class SocketConnection:
         self._loop.remove_writer(self._descriptor)
         if not self._busy:
             self._process()
+
+    # Waiting
+
+    def mute(self) -> None:
+        self._most_owed = _NONE_WHILE_MUTED
+
+    def unmute(self) -> None:
+        if self._most_owed == _NONE_WHILE_MUTED:
+            self._most_owed = MOST_OWED_ANSWERS
+            if not self._closed and not self._busy:
+                self._process()
 
     # The end
 

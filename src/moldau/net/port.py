@@ -16,6 +16,7 @@ Rules that every implementation keeps, and the broker relies on:
 5. Answers that are owed leave in the order in which the receiver gives them to `send_owed`: that of
    their frames. No frame comes while `MOST_OWED_ANSWERS` are owed, and no answer to another frame
    may be sent before them.
+6. No frame comes while the connection is muted; answers leave as ever.
 """
 
 from __future__ import annotations
@@ -86,6 +87,14 @@ class Connection(Protocol):
 
     def send_owed(self, chunks: Sequence[Chunk]) -> None:
         """The answer to the oldest frame whose answer is owed; no chunks where it has none."""
+        ...
+
+    def mute(self) -> None:
+        """Hand over no further frame until `unmute`; the current one is answered as ever."""
+        ...
+
+    def unmute(self) -> None:
+        """Go on. Does nothing when it is not muted, or closed."""
         ...
 
     def close(self, reason: str) -> None:

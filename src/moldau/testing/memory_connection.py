@@ -86,6 +86,7 @@ class MemoryConnection:
         self._receiver: FrameReceiver | None = None
         self._frame: bytearray | None = None  # with the receiver, until it answers
         self._owed = 0  # answers to frames that were given back without one
+        self._is_muted = False
         self._advancing = False  # guards against re-entry when `send` is called inside `on_frame`
         self._outgoing: deque[memoryview | Range] = deque()
         self._is_client_gone = False  # and the receiver was told
@@ -93,7 +94,7 @@ class MemoryConnection:
 
     @property
     def is_busy(self) -> bool:
-        return self._frame is not None or self._owed > 0
+        return self._frame is not None or self._owed > 0 or self._is_muted
 
     @property
     def is_heard(self) -> bool:
@@ -138,6 +139,15 @@ class MemoryConnection:
         self._queue(chunks)
         self._advance()
 
+    def mute(self) -> None:
+        self._is_muted = True
+
+    def unmute(self) -> None:
+        if self._is_muted:
+            self._is_muted = False
+            if not self._closed:
+                self._advance()
+
     def _answered(self) -> None:
         if self._frame is None:
             raise InvariantViolation(f"NET-1: connection {self.id}: an answer without a request")
@@ -165,7 +175,7 @@ class MemoryConnection:
     def _find_frame(self) -> bytearray | None:
         if self._closed or self._frame is not None or self._outgoing:
             return None
-        if self._owed >= MOST_OWED_ANSWERS:
+        if self._is_muted or self._owed >= MOST_OWED_ANSWERS:
             return None
         try:
             return self._reader.take_frame(self._limits.socket_request_max_bytes)

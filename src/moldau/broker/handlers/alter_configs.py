@@ -11,7 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
-from moldau.broker.config_resources import AnyResource, GroupResource, TopicResource, alter_resource
+from moldau.broker.config_resources import (
+    AnyResource,
+    GroupResource,
+    LoggerResource,
+    TopicResource,
+    alter_resource,
+)
 from moldau.broker.request_context import RequestContext
 from moldau.errors import InvalidRequestError
 from moldau.wire.apis import ALTER_CONFIGS
@@ -44,6 +50,8 @@ async def _replace(
             await admin.replace_group_configs(
                 resource.group_id, configs, validate_only=validate_only
             )
+        elif isinstance(resource, LoggerResource):
+            raise InvalidRequestError("levels of loggers are altered one by one (API 44)")
         else:
             await admin.replace_broker_configs(
                 resource.broker_id, configs, validate_only=validate_only

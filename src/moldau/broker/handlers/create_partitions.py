@@ -7,10 +7,12 @@ v1 throttle after the answer; v2 flexible; v3 may be throttled.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
 from moldau.broker.authorization import audit_change, require_topic
+from moldau.broker.request_charge import RequestCharge
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model.acls import AclOperation
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
     from kio.schema.create_partitions.v3.request import CreatePartitionsTopic
 
 API = serves(CREATE_PARTITIONS)
+
+_FIRST_REFUSED = 3
+"""The first version whose clients are told to come again later, by controller_mutation_rate."""
 
 
 async def handle(request: CreatePartitionsRequest, context: RequestContext) -> dict[str, object]:
@@ -38,6 +43,8 @@ async def _grow(
     error: KafkaError | None = None
     try:
         require_topic(context, AclOperation.ALTER, topic.name)
+        if context.charge is not None and not validate_only:
+            await _charge(topic, assignments, context.charge, context)
         await context.services.admin.create_partitions(
             topic.name, topic.count, assignments, validate_only=validate_only
         )
@@ -50,3 +57,19 @@ async def _grow(
         "error_code": ErrorCode.none if error is None else error.code,
         "error_message": None if error is None else str(error),
     }
+
+
+async def _charge(
+    topic: CreatePartitionsTopic,
+    assignments: Sequence[Sequence[int]] | None,
+    charge: RequestCharge,
+    context: RequestContext,
+) -> None:
+    """Every new partition is a change; one that would not be made costs nothing."""
+    services = context.services
+    grown = await services.admin.create_partitions(
+        topic.name, topic.count, assignments, validate_only=True
+    )
+    known = services.image.topics.get(topic.name)
+    added = len(grown.partitions) - (0 if known is None else len(known.partitions))
+    charge.mutate(added, is_strict=context.version >= _FIRST_REFUSED)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
 from moldau.broker.authorization import audit_change, may_create_topic, may_see, refusal
+from moldau.broker.request_charge import RequestCharge
 from moldau.broker.request_context import RequestContext
 from moldau.cluster.rules.metadata_image import TopicState
 from moldau.cluster.rules.topic_creation import TopicSpec
@@ -50,6 +51,10 @@ API = serves(
 )
 
 
+_FIRST_REFUSED = 6
+"""The first version whose clients are told to come again later, by controller_mutation_rate."""
+
+
 async def handle(request: CreateTopicsRequest, context: RequestContext) -> dict[str, object]:
     times = Counter(topic.name for topic in request.topics)
     answers: list[dict[str, object]] = []
@@ -70,6 +75,8 @@ async def _create(
     try:
         _authorize(topic.name, context)
         spec = _spec_of(topic)
+        if context.charge is not None and not validate_only:
+            await _charge(spec, context.charge, context)
         made = await context.services.admin.create_topic(spec, validate_only=validate_only)
     except KafkaError as error:
         audit_change(context, f"Topic:{topic.name}", error)
@@ -86,6 +93,13 @@ def _authorize(name: str, context: RequestContext) -> None:
     if not may_create_topic(context, name):
         message = refusal(context, AclOperation.CREATE, AclResourceType.TOPIC, name)
         raise TopicAuthorizationError(message)
+
+
+async def _charge(spec: TopicSpec, charge: RequestCharge, context: RequestContext) -> None:
+    """Every partition is a change; one that would not be made costs nothing."""
+    planned = await context.services.admin.create_topic(spec, validate_only=True)
+    is_strict = context.version >= _FIRST_REFUSED
+    charge.mutate(len(planned.partitions), is_strict=is_strict)
 
 
 def _spec_of(topic: CreatableTopic) -> TopicSpec:

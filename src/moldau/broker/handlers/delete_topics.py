@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 API = serves(DELETE_TOPICS, droppable=("topic_id", "error_message"))
 
 _FIRST_WITH_IDS = 6
+_FIRST_REFUSED = 5
+"""The first version whose clients are told to come again later, by controller_mutation_rate."""
 
 
 async def handle(request: DeleteTopicsRequest, context: RequestContext) -> dict[str, object]:
@@ -64,6 +66,9 @@ async def _delete(
         elif topic_id is not None:
             raise InvalidRequestError("a topic is deleted by its name or by its id, not by both")
         require_topic(context, AclOperation.DELETE, name)
+        if context.charge is not None and (known := services.image.topics.get(name)):
+            is_strict = context.version >= _FIRST_REFUSED
+            context.charge.mutate(len(known.partitions), is_strict=is_strict)
         await services.admin.delete_topic(name)
     except KafkaError as refused:
         error = refused

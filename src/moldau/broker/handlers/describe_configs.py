@@ -2,10 +2,11 @@
 
 Every option of a topic, of this broker or of a group: effective value, where it came from, what it
 would fall back to, type and documentation. All of it derives from the declarations in `config`.
+And the levels of this broker's loggers.
 
 v2 throttle after the answer; v3 type and documentation; v4 flexible.
 
-Differences from Kafka: broker loggers and client metrics have no configs here.
+Differences from Kafka: client metrics have no configs here.
 """
 
 from __future__ import annotations
@@ -17,10 +18,12 @@ from moldau.broker.api import serves
 from moldau.broker.config_resources import (
     AnyResource,
     GroupResource,
+    LoggerResource,
     TopicResource,
     authorize_resource,
     require_resource,
 )
+from moldau.broker.loggers import list_levels
 from moldau.broker.request_context import RequestContext
 from moldau.broker.services import Services
 from moldau.broker.slices import Slices, answered_class, encode_array
@@ -31,6 +34,8 @@ from moldau.config.describe import (
     describe_group_configs,
     describe_topic,
 )
+from moldau.config.kinds import OptionType
+from moldau.config.resolve import OptionSource
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model.acls import AclOperation
 from moldau.wire.apis import DESCRIBE_CONFIGS
@@ -90,9 +95,25 @@ def _options_of(resource: AnyResource, services: Services) -> Sequence[Described
     if isinstance(resource, GroupResource):
         settings = services.image.group_config(resource.group_id)
         return describe_group_configs(settings, services.options)
+    if isinstance(resource, LoggerResource):
+        return [_describe_level(name, level) for name, level in list_levels().items()]
     if resource.broker_id is None:
         return describe_broker_defaults(services.image.default_broker_config)
     return describe_broker(services.options)
+
+
+def _describe_level(name: str, level: str) -> DescribedOption:
+    return DescribedOption(
+        name=name,
+        value=level,
+        is_default=False,
+        source=OptionSource.BROKER_LOGGER_CONFIG,
+        read_only=False,
+        sensitive=False,
+        type=OptionType.STRING,
+        documentation="",
+        synonyms=(),
+    )
 
 
 def _option_values(option: DescribedOption, synonyms: bool, documented: bool) -> dict[str, object]:

@@ -43,6 +43,7 @@ from moldau.broker.fetch_session import (
     Terms,
     TopicReference,
 )
+from moldau.broker.request_charge import RequestCharge
 from moldau.broker.request_context import RequestContext
 from moldau.errors import (
     ErrorCode,
@@ -111,6 +112,10 @@ def handle_frame(
         context.count_error(error.code.value)
         return _encode(context, (), NO_SESSION, error.code.value)
     session = plan.session
+    if context.charge is not None and request.replica_id < 0:
+        if not context.charge.may_fetch():
+            return _answer_nothing(plan, context)
+        request = _within_quota(request, context.charge)
     wanted = _asked_once(request) if session is None else session.in_turn()
     results, size_bytes = _read(wanted, request, context, is_first=True)
     if (
@@ -124,6 +129,24 @@ def handle_frame(
         session = context.services.fetch_sessions.open_for_one(context.services.clock.now_ms())
         _begin_round(session, request, context, is_incremental=False)
     return _wait(session, plan.is_incremental, request, context)
+
+
+def _within_quota(request: FetchRequest, charge: RequestCharge) -> FetchRequest:
+    allowed_bytes = charge.allowed_fetch_bytes()
+    return request._replace(
+        min_bytes=min(request.min_bytes, allowed_bytes),
+        max_bytes=min(request.max_bytes, allowed_bytes),
+    )
+
+
+def _answer_nothing(plan: _Plan, context: RequestContext) -> list[Chunk]:
+    """A client that has to wait: what it was told last stays so, and a session that it has just
+    asked for it asks for again."""
+    session = plan.session
+    if session is None or plan.is_incremental:
+        return _encode(context, (), NO_SESSION if session is None else session.id, 0)
+    context.services.fetch_sessions.close(session.id)
+    return _encode(context, (), NO_SESSION, 0)
 
 
 async def _wait(
@@ -418,6 +441,10 @@ def _answer(
 ) -> list[Chunk]:
     topics: dict[TopicReference, list[FetchedPartition]] = {}
     session = plan.session
+    if context.charge is not None:
+        context.charge.fetch(
+            sum(one.read.records.length for one in results if one.read and one.read.records)
+        )
     leaders: CurrentLeaders | None = None  # made when there is an error, which is seldom
     for wanted, read, error, preferred_replica, is_at_rest, traffic in results:
         index = wanted.request.partition
@@ -506,7 +533,8 @@ def _encode(
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[Chunk]:
     _, version, correlation_id, _ = context.header
+    throttle_ms = 0 if context.charge is None else context.charge.settle()
     chunks, _ = encode_fetch_frame(
-        version, correlation_id, topics, 0, error_code, session_id, node_endpoints
+        version, correlation_id, topics, throttle_ms, error_code, session_id, node_endpoints
     )
     return cast(list[Chunk], chunks)

@@ -1,7 +1,7 @@
 """IncrementalAlterConfigs, versions 0 and 1 (KIP-339).
 
 Sets, unsets, appends to and subtracts from single options of a topic, a broker or a group, and
-leaves the others alone.
+leaves the others alone; sets and unsets the levels of this broker's loggers (KIP-412).
 
 v1 is flexible.
 """
@@ -11,7 +11,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
-from moldau.broker.config_resources import AnyResource, GroupResource, TopicResource, alter_resource
+from moldau.broker.config_resources import (
+    AnyResource,
+    GroupResource,
+    LoggerResource,
+    TopicResource,
+    alter_resource,
+)
+from moldau.broker.loggers import change_levels
 from moldau.broker.request_context import RequestContext
 from moldau.config.operations import ConfigChange, ConfigOperation
 from moldau.errors import InvalidRequestError
@@ -46,6 +53,8 @@ async def _alter(
             await admin.alter_topic_configs(resource.name, changes, validate_only=validate_only)
         elif isinstance(resource, GroupResource):
             await admin.alter_group_configs(resource.group_id, changes, validate_only=validate_only)
+        elif isinstance(resource, LoggerResource):
+            change_levels(changes, validate_only=validate_only)
         else:
             await admin.alter_broker_configs(
                 resource.broker_id, changes, validate_only=validate_only

@@ -1,10 +1,10 @@
 """ListConfigResources, versions 0 and 1: what can be described and altered (KIP-1000, KIP-1142).
 
 Version 0, ListClientMetricsResources once, asks for client metrics only; v1 names the types it asks
-for, none meaning all. Topics and brokers are those that there are, groups those for which something
-is set: others have only what the brokers say.
+for, none meaning all. Topics and brokers, each of which has loggers, are those that there are,
+groups those for which something is set: others have only what the brokers say.
 
-Differences from Kafka: there are no client metrics and no broker loggers.
+Differences from Kafka: there are no client metrics.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from moldau.broker.api import serves
 from moldau.broker.authorization import may_cluster
-from moldau.broker.config_resources import BROKER, GROUP, TOPIC
+from moldau.broker.config_resources import BROKER, BROKER_LOGGER, GROUP, TOPIC
 from moldau.broker.request_context import RequestContext
 from moldau.broker.slices import Slices, answered_class, encode_array
 from moldau.cluster.rules.metadata_image import MetadataImage
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 API = serves(LIST_CONFIG_RESOURCES, droppable=("resource_type",))
 
-BROKER_LOGGER: Final = 8
 CLIENT_METRICS: Final = 16
 _KNOWN: Final = (
     frozenset({CLIENT_METRICS}),
@@ -64,9 +63,11 @@ async def handle(request: ListConfigResourcesRequest, context: RequestContext) -
 
 
 def _list(wanted: Collection[int], image: MetadataImage) -> Iterator[dict[str, object]]:
+    brokers = [str(broker_id) for broker_id in sorted(image.brokers)]
     names = {
         TOPIC: sorted(image.topics),
-        BROKER: [str(broker_id) for broker_id in sorted(image.brokers)],
+        BROKER: brokers,
+        BROKER_LOGGER: brokers,
         GROUP: sorted(image.group_configs),
     }
     for resource_type, of_type in names.items():

@@ -277,12 +277,13 @@ def _refuse(index: int, error: KafkaError) -> ProducedPartition:
 def _answer(
     acks: int, topics: Topics, context: RequestContext, *, has_errors: bool
 ) -> list[Chunk] | None:
+    throttle_ms = 0 if context.charge is None else context.charge.settle()
     if acks == 0:
         _close_on_error(topics, context)
         return None
     correlation_id = context.header.correlation_id
     if not has_errors:
-        return [encode_produce_frame(context.version, correlation_id, topics)]
+        return [encode_produce_frame(context.version, correlation_id, topics, throttle_ms)]
     for _, _, partitions in topics:
         for one in partitions:
             context.count_error(one.error_code)
@@ -292,7 +293,7 @@ def _answer(
         for name, topic_id, partitions in topics
     ]
     endpoints = leaders.endpoints
-    return [encode_produce_frame(context.version, correlation_id, told, node_endpoints=endpoints)]
+    return [encode_produce_frame(context.version, correlation_id, told, throttle_ms, endpoints)]
 
 
 def _with_leader(

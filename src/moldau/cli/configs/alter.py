@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from moldau.cli.configs.target import Broker, Group, Topic, require_target
+from moldau.cli.configs.target import Broker, Group, Loggers, Topic, require_target
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_settings
 
 
@@ -14,6 +14,7 @@ def alter(
     topic: Topic = None,
     broker: Broker = None,
     group: Group = None,
+    loggers: Loggers = None,
     to_set: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Set this; repeat for more."),
@@ -31,7 +32,7 @@ def alter(
     from moldau.client.admin_values import ConfigChange, ConfigOperation
     from moldau.config.unknown import find_unknown
 
-    resource = require_target(topic, broker, group)
+    resource = require_target(topic, broker, group, loggers)
     settings = parse_settings(to_set or (), "--set")
     removed = to_unset or []
     if not settings and not removed:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moldau.cli.configs.target import Broker, Group, Topic, require_target
+from moldau.cli.configs.target import Broker, Group, Loggers, Topic, require_target
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ def describe(
     topic: Topic = None,
     broker: Broker = None,
     group: Group = None,
+    loggers: Loggers = None,
     show_all: Annotated[bool, typer.Option("--all", help="Show defaults, too.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
@@ -26,7 +27,7 @@ def describe(
     from moldau.cli.session import with_admin
     from moldau.errors import KafkaError
 
-    resource = require_target(topic, broker, group)
+    resource = require_target(topic, broker, group, loggers)
     answer = with_admin(bootstrap, lambda admin: admin.describe_configs([resource]))[resource]
     if isinstance(answer, KafkaError):
         raise answer

@@ -1,4 +1,4 @@
-"""Which topic, broker or group the `moldau configs` commands are about."""
+"""Which topic, broker, group or broker's loggers the `moldau configs` commands are about."""
 
 from __future__ import annotations
 
@@ -30,18 +30,35 @@ Group = Annotated[
         show_default=False,
     ),
 ]
+Loggers = Annotated[
+    str | None,
+    typer.Option(
+        "--loggers",
+        metavar="ID",
+        help="The levels of a broker's loggers, by its number; they last until it stops.",
+        show_default=False,
+    ),
+]
 
 
-def require_target(topic: str | None, broker: str | None, group: str | None) -> ConfigResource:
+def require_target(
+    topic: str | None, broker: str | None, group: str | None, loggers: str | None = None
+) -> ConfigResource:
     """Exactly one of them has to be given."""
     from moldau.client.admin_values import ConfigResource, ResourceType
 
-    if sum(one is not None for one in (topic, broker, group)) != 1:
-        raise typer.BadParameter("name one of --topic, --broker and --group", param_hint="--topic")
+    if sum(one is not None for one in (topic, broker, group, loggers)) != 1:
+        raise typer.BadParameter(
+            "name one of --topic, --broker, --group and --loggers", param_hint="--topic"
+        )
     if topic is not None:
         return ConfigResource.topic(topic)
     if group is not None:
         return ConfigResource.group(group)
+    if loggers is not None:
+        if not loggers.isdecimal():
+            raise typer.BadParameter(f"{loggers!r} is not a number", param_hint="--loggers")
+        return ConfigResource(ResourceType.BROKER_LOGGER, loggers)
     if broker == "default":
         return ConfigResource(ResourceType.BROKER, "")
     if broker is None or not broker.isdecimal():

@@ -15,6 +15,7 @@ from uuid import UUID
 from moldau.model import BrokerId, LeaderEpoch, TopicId, TopicPartition
 from moldau.model.acls import NO_ACLS, AclEntry, Acls, ResourcePattern
 from moldau.model.protocol_numbers import NO_BROKER
+from moldau.quotas.rules.entities import NO_QUOTAS, QuotaEntity, Quotas
 
 NO_NODE = -1
 """The version of a partition state that was not written yet."""
@@ -156,6 +157,7 @@ class MetadataImage:
     """By group id, of those that have set something; the groups need not exist."""
     acls: Acls = field(default_factory=lambda: NO_ACLS)
     """Of brokers with an authorizer. The same object as long as none of them changes."""
+    quotas: Quotas = field(default_factory=lambda: NO_QUOTAS)  # of users, clients and addresses
     version: int = 0  # grows by one with each image
 
     def find_partition(self, topic: str, partition: int) -> PartitionState | None:
@@ -247,6 +249,12 @@ class MetadataImage:
         acls = {**self.acls, **changed}
         kept = {pattern: entries for pattern, entries in acls.items() if entries}
         return replace(self, acls=kept, version=self.version + 1)
+
+    def with_quotas(self, changed: Mapping[QuotaEntity, Mapping[str, float]]) -> MetadataImage:
+        """Replace the quotas of some entities."""
+        quotas = {**self.quotas, **changed}
+        quotas = {entity: dict(limits) for entity, limits in quotas.items() if limits}
+        return replace(self, quotas=quotas, version=self.version + 1)
 
 
 def _latest(deleted: Mapping[TopicId, None]) -> Mapping[TopicId, None]:

@@ -147,9 +147,7 @@ TRANSACTIONS: Final = (
 
 QUOTAS: Final = (
     _row("quota.window.num", INT, 11, at_least(1),
-         "How many samples of rates are kept in memory for client quotas.", LOW),
-    _row("quota.window.size.seconds", INT, 1, at_least(1),
-         "How many seconds one sample of rates covers for client quotas.", LOW),
+         "How many samples of rates are kept in memory for client quotas. Moldau keeps none.", LOW),
     _row("replication.quota.window.num", INT, 11, at_least(1),
          "How many samples of rates are kept in memory for replication quotas.", LOW),
     _row("replication.quota.window.size.seconds", INT, 1, at_least(1),
@@ -158,12 +156,6 @@ QUOTAS: Final = (
          "How many samples of rates are kept in memory for moves between data directories.", LOW),
     _row("alter.log.dirs.replication.quota.window.size.seconds", INT, 1, at_least(1),
          "How many seconds one sample of rates covers for moves between data directories.", LOW),
-    _row("controller.quota.window.num", INT, 11, at_least(1),
-         "How many samples of rates are kept in memory for quotas on the creation and deletion of "
-         "topics.", LOW),
-    _row("controller.quota.window.size.seconds", INT, 1, at_least(1),
-         "How many seconds one sample of rates covers for quotas on the creation and deletion of "
-         "topics.", LOW),
 )
 
 METRICS: Final = (

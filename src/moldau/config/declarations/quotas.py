@@ -3,15 +3,39 @@
 from __future__ import annotations
 
 from moldau.config.declarations import ignored
-from moldau.config.kinds import CLASS
-from moldau.config.option import Importance, OptionSet, optional
-
-_WINDOW_NUMBER = "How many samples of rates are kept in memory for {}."
-_WINDOW_SIZE = "How many seconds one sample of rates covers for {}."
+from moldau.config.kinds import CLASS, INT, at_least
+from moldau.config.option import Importance, OptionSet, option, optional
 
 
 class QuotaOptions(OptionSet, ignored=ignored.QUOTAS):
-    """The windows over which rates are measured."""
+    """How much of a quota may be used at once."""
+
+    quota_window_size_seconds = option(
+        "quota.window.size.seconds",
+        INT,
+        1,
+        "How many seconds' worth of a client quota may be used at once by a client that was idle. "
+        "In Kafka, how many seconds one sample of rates covers.",
+        at_least(1),
+        importance=Importance.LOW,
+    )
+    controller_quota_window_num = option(
+        "controller.quota.window.num",
+        INT,
+        11,
+        "With controller.quota.window.size.seconds: how many of these windows' worth of a quota "
+        "on the creation and deletion of topics may be used at once.",
+        at_least(1),
+        importance=Importance.LOW,
+    )
+    controller_quota_window_size_seconds = option(
+        "controller.quota.window.size.seconds",
+        INT,
+        1,
+        "The window of controller.quota.window.num, in seconds.",
+        at_least(1),
+        importance=Importance.LOW,
+    )
 
     client_quota_callback_class = optional(
         "client.quota.callback.class",

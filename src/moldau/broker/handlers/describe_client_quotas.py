@@ -1,0 +1,64 @@
+"""DescribeClientQuotas, versions 0 and 1 (KIP-546).
+
+The quotas of the entities that a filter matches; `quotas.rules.filters` says which.
+
+v1 is flexible.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.broker.api import serves
+from moldau.broker.request_context import RequestContext
+from moldau.broker.slices import Slices, answered_class, encode_array
+from moldau.errors import ErrorCode, KafkaError
+from moldau.quotas.rules.entities import Default, QuotaEntity
+from moldau.quotas.rules.filters import Condition, find_matching
+from moldau.wire.apis import DESCRIBE_CLIENT_QUOTAS
+
+if TYPE_CHECKING:
+    from kio.schema.describe_client_quotas.v1 import DescribeClientQuotasRequest
+
+API = serves(DESCRIBE_CLIENT_QUOTAS)
+
+_ENTITIES_AT_ONCE = 500
+
+
+async def handle(
+    request: DescribeClientQuotasRequest, context: RequestContext
+) -> dict[str, object]:
+    conditions = [
+        Condition(one.entity_type, one.match_type, one.match) for one in request.components
+    ]
+    try:
+        found = find_matching(context.services.image.quotas, conditions, strict=request.strict)
+    except KafkaError as error:
+        return {
+            "throttle_time": 0,
+            "error_code": error.code,
+            "error_message": str(error),
+            "entries": None,
+        }
+    rows = (
+        {
+            "entity": entity_values(entity),
+            "values": [{"key": name, "value": limit} for name, limit in limits.items()],
+        }
+        for entity, limits in found.items()
+    )
+    entry_class = answered_class(API, context.version, "entries")
+    return {
+        "throttle_time": 0,
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "entries": await encode_array(entry_class, rows, API, Slices(_ENTITIES_AT_ONCE)),
+    }
+
+
+def entity_values(entity: QuotaEntity) -> list[dict[str, object]]:
+    """An entity in the words of the protocol."""
+    return [
+        {"entity_type": kind, "entity_name": None if isinstance(name, Default) else name}
+        for kind, name in entity.parts.items()
+    ]

@@ -1,0 +1,204 @@
+"""What one request costs its client, and how long the client has to wait for it (KIP-124, KIP-219).
+
+Made for a request only while there are quotas. Bytes that are produced are charged when they have
+come, bytes that are fetched when they are about to leave, changes of topics before they are made,
+and the loop's time when the answer is known. The answer leaves at once and says how long the client
+has to wait (`throttle_time_ms`); for so long the connection is muted, so that a client which does
+not heed it waits, too. Nobody else does.
+
+Differences from Kafka: fetched bytes may put an account into debt, and the answer that does so is
+sent; only while there is a debt are fetches answered with nothing. Kafka never sends what exceeds
+the quota and reads it again later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Generator, Mapping
+from typing import Any, Final, TypeVar
+
+from moldau.broker.replication import is_for_brokers
+from moldau.broker.services import Services
+from moldau.errors import ThrottlingQuotaExceededError
+from moldau.model import BrokerId
+from moldau.net.port import Connection
+from moldau.quotas.client_quotas import ClientQuotas
+from moldau.quotas.rules.entities import QuotaKind
+from moldau.quotas.rules.quota_table import Account
+from moldau.wire.apis import PRODUCE
+from moldau.wire.headers import RequestHeader
+
+T = TypeVar("T")
+
+FETCH_SECONDS: Final = 0.25
+"""An answer to a fetch carries at most this much of a second's quota, so that a client with a small
+quota is not kept waiting for long by a single large answer."""
+
+MOST_SECONDS_FOR_TIME: Final = 1.0
+"""A client that used too much time waits no longer than this at once, as in Kafka."""
+
+_PERCENT: Final = 100.0
+_BROKER_PREFIX: Final = "broker-"
+_FETCHER_SUFFIX: Final = "-fetcher"
+_UNLIMITED_BYTES: Final = (1 << 31) - 1
+
+
+class RequestCharge:
+    """The bill of one request."""
+
+    __slots__ = ("_account", "_began", "_client_id", "_quotas", "_used", "_user", "throttle_ms")
+
+    def __init__(self, quotas: ClientQuotas, user: str, client_id: str) -> None:
+        self._quotas = quotas
+        self._user = user
+        self._client_id = client_id
+        self._account: Account | None = None  # for whose sake the client waits the longest
+        self._began: float | None = quotas.clock.monotonic()  # None while the request waits
+        self._used = 0.0  # seconds of the loop before `_began` that are not charged yet
+        self.throttle_ms = 0  # how long the client has to wait; known when the request is settled
+
+    def produce(self, size_bytes: int) -> None:
+        """The request brings records: all of its bytes count, as in Kafka."""
+        applied = self._quotas.find(QuotaKind.PRODUCE, self._user, self._client_id)
+        if applied is not None:
+            self._wait(applied.account, self._quotas.charge(applied, size_bytes))
+
+    def allowed_fetch_bytes(self) -> int:
+        """How much an answer may carry at most, but for its first batch."""
+        applied = self._quotas.find(QuotaKind.FETCH, self._user, self._client_id)
+        if applied is None:
+            return _UNLIMITED_BYTES
+        return max(1, min(_UNLIMITED_BYTES, round(applied.limit * FETCH_SECONDS)))
+
+    def may_fetch(self) -> bool:
+        """Whether anything may leave; otherwise the answer is to be empty, and the client waits."""
+        applied = self._quotas.find(QuotaKind.FETCH, self._user, self._client_id)
+        if applied is not None:
+            self._wait(applied.account, self._quotas.seconds_of_debt(applied))
+        return not self.throttle_ms
+
+    def fetch(self, size_bytes: int) -> None:
+        """Records are about to leave."""
+        applied = self._quotas.find(QuotaKind.FETCH, self._user, self._client_id)
+        if applied is not None:
+            self._wait(applied.account, self._quotas.charge(applied, size_bytes))
+
+    def mutate(self, count: int, *, is_strict: bool) -> None:
+        """So many partitions are made or deleted. Raises when a strict client has to wait first."""
+        applied = self._quotas.find(QuotaKind.MUTATION, self._user, self._client_id)
+        if applied is None:
+            return
+        owed_seconds = self._quotas.seconds_of_debt(applied)
+        if is_strict and owed_seconds > 0:
+            self._wait(applied.account, owed_seconds)
+            raise ThrottlingQuotaExceededError(
+                f"controller_mutation_rate is exceeded; try again in {self.throttle_ms} ms"
+            )
+        owed_seconds = self._quotas.charge(applied, count)
+        if not is_strict:
+            self._wait(applied.account, owed_seconds)
+
+    def settle(self) -> int:
+        """Charge the time that was used; how long the client has to wait, in milliseconds."""
+        applied = self._quotas.find(QuotaKind.REQUEST, self._user, self._client_id)
+        if applied is not None:
+            seconds = self._quotas.charge(applied, self._take_used() * _PERCENT)
+            self._wait(applied.account, min(seconds, MOST_SECONDS_FOR_TIME))
+        if self._account is not None and self.throttle_ms:
+            self._quotas.note_throttled(self._account, self.throttle_ms)
+            self._account = None
+        return self.throttle_ms
+
+    def settled(self, values: Mapping[str, object]) -> Mapping[str, object]:
+        """The answer of a request, with the time that its client has to wait."""
+        throttle_ms = self.settle()
+        if throttle_ms and "throttle_time" in values:
+            return {**values, "throttle_time": throttle_ms}
+        return values
+
+    def end(self) -> None:
+        """The answer is on its way; what it took since it was settled is charged, too."""
+        applied = self._quotas.find(QuotaKind.REQUEST, self._user, self._client_id)
+        if applied is not None:
+            self._quotas.charge(applied, self._take_used() * _PERCENT)
+
+    def pause(self) -> None:
+        """The request waits, and costs nothing meanwhile."""
+        if self._began is not None:
+            self._used += self._quotas.clock.monotonic() - self._began
+            self._began = None
+
+    def go_on(self) -> None:
+        self._began = self._quotas.clock.monotonic()
+
+    def _take_used(self) -> float:
+        if self._began is not None:
+            self.pause()
+            self.go_on()
+        used, self._used = self._used, 0.0
+        return used
+
+    def _wait(self, account: Account, seconds: float) -> None:
+        throttle_ms = _milliseconds(seconds)
+        if throttle_ms > self.throttle_ms:
+            self.throttle_ms, self._account = throttle_ms, account
+
+
+def open_charge(
+    header: RequestHeader, size_bytes: int, connection: Connection, services: Services
+) -> RequestCharge | None:
+    """The bill of a request that has come; None for one of another broker."""
+    client_id = header.client_id or ""
+    if client_id.startswith(_BROKER_PREFIX) and _is_broker(client_id, connection, services):
+        return None
+    charge = RequestCharge(services.quotas, connection.principal.name, client_id)
+    if header.api_key == PRODUCE.key:
+        charge.produce(size_bytes)
+    return charge
+
+
+def _is_broker(client_id: str, connection: Connection, services: Services) -> bool:
+    """Whether a broker of this cluster asks, on the listener of brokers and under its name.
+
+    Where clients use that listener, too, this believes what they say, as Kafka believes the replica
+    id of a fetch: whoever does not trust them gives brokers a listener of their own.
+    """
+    number = client_id[len(_BROKER_PREFIX) :].removesuffix(_FETCHER_SUFFIX)
+    brokers = services.image.brokers
+    if not number.isdecimal() or BrokerId(int(number)) not in brokers:
+        return False
+    own = brokers.get(services.broker_id)
+    return is_for_brokers(connection.listener_name, own, services.options)
+
+
+class MeasuredWork(Awaitable[T]):
+    """Work whose steps are charged, and not the time between them."""
+
+    __slots__ = ("_charge", "_work")
+
+    def __init__(self, work: Awaitable[T], charge: RequestCharge) -> None:
+        self._work = work
+        self._charge = charge
+        charge.pause()
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        steps = self._work.__await__()
+        value: object = None
+        error: BaseException | None = None
+        while True:
+            self._charge.go_on()
+            try:
+                waited_for = steps.send(value) if error is None else steps.throw(error)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            finally:
+                self._charge.pause()
+            value = error = None
+            try:
+                value = yield waited_for
+            except BaseException as raised:  # noqa: BLE001 cancellation, too, is for the work
+                error = raised
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)

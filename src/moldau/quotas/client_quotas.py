@@ -1,0 +1,178 @@
+"""The accounts on which what clients do is charged. A shell over `rules`.
+
+One for each broker, owned by its loop; quotas are held by each broker on its own, as in Kafka. How
+many accounts there are is bounded: those that are idle are forgotten first, and after them those
+that were used the longest time ago.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from moldau.clock import Clock
+from moldau.quotas.rules.entities import NO_QUOTAS, QuotaKind, Quotas
+from moldau.quotas.rules.quota_table import Account, AppliedQuota, QuotaTable
+from moldau.quotas.rules.token_bucket import Bucket, is_idle
+
+MOST_ACCOUNTS: Final = 10_000
+"""Clients may call themselves as they like, and a default quota gives each name an account."""
+
+_STARTS_FULL: Final = (QuotaKind.MUTATION, QuotaKind.CONNECTION)
+"""Bytes and time begin with nothing: a client that comes under a new name gains nothing by it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaWindows:
+    """How many seconds' worth of a quota may be used at once."""
+
+    burst_seconds: float = 1.0
+    mutation_burst_seconds: float = 11.0
+
+
+class AccountFigures(NamedTuple):
+    """What is known of one account, for those who measure."""
+
+    account: Account
+    limit: float
+    charged: float  # in all, since the account is known
+    throttled_ms: int
+    throttled_requests: int
+
+
+class QuotaFigures(NamedTuple):
+    """What became of the quotas of one kind since the broker started."""
+
+    kind: QuotaKind
+    accounts: int  # that are known now
+    throttled_ms: int
+    throttled_requests: int
+
+
+class _Kept:
+    """An account that is known."""
+
+    __slots__ = ("bucket", "charged", "limit", "throttled_ms", "throttled_requests")
+
+    def __init__(self, bucket: Bucket, limit: float) -> None:
+        self.bucket = bucket
+        self.limit = limit
+        self.charged = 0.0
+        self.throttled_ms = 0
+        self.throttled_requests = 0
+
+
+class ClientQuotas:
+    """What clients of this broker may do. `is_enabled` is all that is looked at without quotas."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        windows: Callable[[], QuotaWindows] = QuotaWindows,
+        most_accounts: int = MOST_ACCOUNTS,
+    ) -> None:
+        self.clock = clock
+        self._windows = windows
+        self._most_accounts = most_accounts
+        self._table = QuotaTable(NO_QUOTAS)
+        self._kept: dict[Account, _Kept] = {}  # the one that was used last at the end
+        self._throttled = {kind: (0, 0) for kind in QuotaKind}  # requests and milliseconds
+        self.is_enabled = False  # whether anything is limited for anybody
+        self.kinds: frozenset[QuotaKind] = frozenset()  # what is
+
+    def apply(self, quotas: Quotas) -> None:
+        """These are in force from now on. What is owed stays owed."""
+        self._table = QuotaTable(quotas)
+        self.kinds = self._table.kinds
+        self.is_enabled = bool(self.kinds)
+        if not self.is_enabled:
+            self._kept.clear()
+
+    def find(self, kind: QuotaKind, user: str, client_id: str) -> AppliedQuota | None:
+        return self._table.find(kind, user, client_id)
+
+    def charge(self, applied: AppliedQuota, amount: float) -> float:
+        """Charge an account; the seconds that who did it has to wait."""
+        kept = self._refilled(applied)
+        kept.bucket = kept.bucket.charged(amount)
+        kept.charged += amount
+        return kept.bucket.seconds_of_debt(applied.limit)
+
+    def seconds_of_debt(self, applied: AppliedQuota) -> float:
+        return self._refilled(applied).bucket.seconds_of_debt(applied.limit)
+
+    def note_throttled(self, account: Account, throttle_ms: int) -> None:
+        """Somebody has to wait for an account's sake."""
+        requests, ms = self._throttled[account.kind]
+        self._throttled[account.kind] = (requests + 1, ms + throttle_ms)
+        kept = self._kept.get(account)
+        if kept is not None:
+            kept.throttled_requests += 1
+            kept.throttled_ms += throttle_ms
+
+    def admit_connection(self, ip: str) -> float:
+        """0 if another connection may come from there, else the seconds until one may."""
+        applied = self._table.find_for_address(ip)
+        if applied is None:
+            return 0.0
+        seconds = (1.0 - self._refilled(applied).bucket.tokens) / applied.limit
+        if seconds <= 0:
+            self.charge(applied, 1.0)
+            return 0.0
+        self.note_throttled(applied.account, round(seconds * 1000))
+        return seconds
+
+    def figures(self) -> tuple[QuotaFigures, ...]:
+        """By kind, for those who measure."""
+        counted = dict.fromkeys(QuotaKind, 0)
+        for account in self._kept:
+            counted[account.kind] += 1
+        return tuple(
+            QuotaFigures(kind, counted[kind], ms, requests)
+            for kind, (requests, ms) in self._throttled.items()
+        )
+
+    def account_figures(self) -> tuple[AccountFigures, ...]:
+        """Of every account that is known; at most `MOST_ACCOUNTS`."""
+        return tuple(
+            AccountFigures(
+                account, kept.limit, kept.charged, kept.throttled_ms, kept.throttled_requests
+            )
+            for account, kept in self._kept.items()
+        )
+
+    def _refilled(self, applied: AppliedQuota) -> _Kept:
+        """The account as it is now."""
+        account, limit = applied
+        now = self.clock.monotonic()
+        burst = self._burst(account.kind, limit)
+        kept = self._kept.pop(account, None)
+        if kept is None:
+            self._make_room(now)
+            kept = _Kept(Bucket(burst if account.kind in _STARTS_FULL else 0.0, now), limit)
+        self._kept[account] = kept
+        kept.limit = limit
+        kept.bucket = kept.bucket.refilled(limit, burst, now)
+        return kept
+
+    def _burst(self, kind: QuotaKind, limit: float) -> float:
+        windows = self._windows()
+        if kind is QuotaKind.MUTATION:
+            return limit * windows.mutation_burst_seconds
+        burst = limit * windows.burst_seconds
+        return max(1.0, burst) if kind is QuotaKind.CONNECTION else burst
+
+    def _make_room(self, now: float) -> None:
+        if len(self._kept) < self._most_accounts:
+            return
+        self._kept = {
+            account: kept
+            for account, kept in self._kept.items()
+            if not is_idle(
+                kept.bucket, kept.limit, self._burst(account.kind, kept.limit), now
+            )
+        }
+        kept = max(1, self._most_accounts * 3 // 4)  # else each new name would cost a sweep
+        while len(self._kept) > kept:
+            self._kept.pop(next(iter(self._kept)))

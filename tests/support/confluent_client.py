@@ -52,7 +52,7 @@ def consumer(bootstrap: str, **options: object) -> Iterator[Consumer]:
 def dotted(options: Mapping[str, object]) -> dict[str, object]:
     """Python's keyword arguments as librdkafka's names."""
     return {
-        name if name in ("log_level", "error_cb") else name.replace("_", "."): value
+        name if name in ("log_level", "error_cb", "throttle_cb") else name.replace("_", "."): value
         for name, value in options.items()
     }
 

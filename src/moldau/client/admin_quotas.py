@@ -1,8 +1,8 @@
 """Requests about quotas of users, client ids and addresses. A part of `AsyncAdmin`.
 
-    entity = QuotaEntity(user="alice")                    # QuotaEntity(client_id=DEFAULT), ...
-    await admin.alter_client_quotas({entity: {"producer_byte_rate": 1_000_000}})
-    await admin.describe_client_quotas(user="alice")
+entity = QuotaEntity(user="alice")                    # QuotaEntity(client_id=DEFAULT), ...
+await admin.alter_client_quotas({entity: {"producer_byte_rate": 1_000_000}})
+await admin.describe_client_quotas(user="alice")
 """
 
 from __future__ import annotations
@@ -62,9 +62,7 @@ class QuotaAdmin(AdminPart):
         """The quotas of all entities with these names; `strict` leaves out those that have others
         besides. Without a name all there are."""
         wanted = {USER: user, CLIENT_ID: client_id, IP: ip}
-        components = [
-            _condition(kind, name) for kind, name in wanted.items() if name is not None
-        ]
+        components = [_condition(kind, name) for kind, name in wanted.items() if name is not None]
         values = {"components": components, "strict": strict}
         connection = await self._client.pool.to_any()
         answer = await connection.call(DESCRIBE_CLIENT_QUOTAS, values)

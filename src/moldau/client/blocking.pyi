@@ -8,6 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from moldau.client.admin_acls import EVERYTHING
 from moldau.client.admin_configs import Described
 from moldau.client.admin_part import DEFAULT_TIMEOUT_MS
+from moldau.client.admin_quotas import WantedName
 from moldau.client.admin_values import (
     ClusterDescription,
     ConfigChange,
@@ -35,6 +36,7 @@ from moldau.client.transaction_values import (
 from moldau.errors import KafkaError
 from moldau.model import TopicPartition
 from moldau.model.acls import AclBinding, AclFilter
+from moldau.quotas.rules.entities import QuotaEntity
 
 class Admin(BlockingFace):
     """Administers one cluster. Safe from any thread; `with` closes it, and so does `close`.
@@ -250,3 +252,23 @@ class Admin(BlockingFace):
         self, filters: Sequence[AclFilter]
     ) -> Mapping[AclFilter, tuple[AclBinding, ...] | KafkaError]:
         """Take out the bindings that filters mean; each filter with those that it found."""
+
+    def describe_client_quotas(
+        self,
+        *,
+        user: WantedName | None = None,
+        client_id: WantedName | None = None,
+        ip: WantedName | None = None,
+        strict: bool = False,
+    ) -> Mapping[QuotaEntity, Mapping[str, float]]:
+        """The quotas of all entities with these names; `strict` leaves out those that have others
+        besides. Without a name all there are.
+        """
+
+    def alter_client_quotas(
+        self,
+        changes: Mapping[QuotaEntity, Mapping[str, float | None]],
+        *,
+        validate_only: bool = False,
+    ) -> Mapping[QuotaEntity, KafkaError | None]:
+        """Set quotas of entities, and remove those that are set to None; others stay."""

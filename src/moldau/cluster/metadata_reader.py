@@ -293,7 +293,9 @@ class MetadataReader:
         quotas: dict[QuotaEntity, dict[str, float]] = {}
         for entity, node in zip(entities, nodes, strict=True):
             try:
-                quotas[entity] = {} if node is None else quota_nodes.decode_quotas(entity, node.data)
+                quotas[entity] = (
+                    {} if node is None else quota_nodes.decode_quotas(entity, node.data)
+                )
             except MalformedNodeError as error:
                 _log.error(
                     "quotas of %s cannot be read, those known before stay in force. Mend them with "

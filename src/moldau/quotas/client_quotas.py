@@ -77,7 +77,7 @@ class ClientQuotas:
         self._most_accounts = most_accounts
         self._table = QuotaTable(NO_QUOTAS)
         self._kept: dict[Account, _Kept] = {}  # the one that was used last at the end
-        self._throttled = {kind: (0, 0) for kind in QuotaKind}  # requests and milliseconds
+        self._throttled = dict.fromkeys(QuotaKind, (0, 0))  # requests and milliseconds
         self.is_enabled = False  # whether anything is limited for anybody
         self.kinds: frozenset[QuotaKind] = frozenset()  # what is
 
@@ -169,9 +169,7 @@ class ClientQuotas:
         self._kept = {
             account: kept
             for account, kept in self._kept.items()
-            if not is_idle(
-                kept.bucket, kept.limit, self._burst(account.kind, kept.limit), now
-            )
+            if not is_idle(kept.bucket, kept.limit, self._burst(account.kind, kept.limit), now)
         }
         kept = max(1, self._most_accounts * 3 // 4)  # else each new name would cost a sweep
         while len(self._kept) > kept:

@@ -105,9 +105,7 @@ LIST_PARTITION_REASSIGNMENTS: Final = _api(
     46, "ListPartitionReassignments", 0, served=(0, 0), spoken=(0, 0)
 )
 OFFSET_DELETE: Final = _api(47, "OffsetDelete", NEVER, served=(0, 0), spoken=(0, 0))
-DESCRIBE_CLIENT_QUOTAS: Final = _api(
-    48, "DescribeClientQuotas", 1, served=(0, 1), spoken=(0, 1)
-)
+DESCRIBE_CLIENT_QUOTAS: Final = _api(48, "DescribeClientQuotas", 1, served=(0, 1), spoken=(0, 1))
 ALTER_CLIENT_QUOTAS: Final = _api(49, "AlterClientQuotas", 1, served=(0, 1), spoken=(0, 1))
 _api(50, "DescribeUserScramCredentials", 0)
 _api(51, "AlterUserScramCredentials", 0)

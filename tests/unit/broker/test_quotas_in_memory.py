@@ -90,9 +90,7 @@ def produced(size_bytes: int, acks: int = 1) -> dict[str, object]:
         "transactional_id": None,
         "acks": acks,
         "timeout": 1_000,
-        "topic_data": [
-            {"name": TOPIC, "partition_data": [{"index": 0, "records": bytes(batch)}]}
-        ],
+        "topic_data": [{"name": TOPIC, "partition_data": [{"index": 0, "records": bytes(batch)}]}],
     }
 
 
@@ -155,7 +153,9 @@ def test_a_producer_waits_as_long_as_it_is_told_and_others_do_not() -> None:
         assert answer.responses[0].partition_responses[0].error_code == ErrorCode.none
 
         began = cluster.clock.monotonic()
-        await slow.send(METADATA, 9, **METADATA_OF_NOTHING, include_cluster_authorized_operations=False)
+        await slow.send(
+            METADATA, 9, **METADATA_OF_NOTHING, include_cluster_authorized_operations=False
+        )
         await wait_until_idle()
         assert millis((await other.ask(PRODUCE, 9, **produced(2000))).throttle_time) == 0
         assert cluster.clock.monotonic() == began
@@ -263,8 +263,8 @@ def test_a_session_goes_on_after_an_empty_answer() -> None:
         last = await first.ask(FETCH, 12, **{**again, "session_epoch": 2, "topics": []})
         assert last.responses[0].partitions[0].records
 
-        await second.ask(FETCH, 12, **fetched(1))
-        refused = await first.ask(FETCH, 12, **{**fetched(1), "session_epoch": 0})
+        third = await connect(cluster, "reader")
+        refused = await third.ask(FETCH, 12, **{**fetched(1), "session_epoch": 0})
         assert (refused.session_id, refused.responses) == (0, ())
 
     play(story)
@@ -323,7 +323,9 @@ def test_changes_of_topics_are_refused_or_slowed_down() -> None:
         assert millis(answer.throttle_time) == 2000
         deleted = {"topics": [{"name": "a", "topic_id": None}], "timeout": 1_000}
         await admin.ask(DELETE_TOPICS, 6, **deleted)
-        answer = await admin.ask(DELETE_TOPICS, 6, topics=[{"name": "c", "topic_id": None}], timeout=1)
+        answer = await admin.ask(
+            DELETE_TOPICS, 6, topics=[{"name": "c", "topic_id": None}], timeout=1
+        )
         assert answer.responses[0].error_code == ErrorCode.throttling_quota_exceeded
         assert millis(answer.throttle_time) == 13_500
         other = await connect(cluster, "other")
@@ -423,9 +425,7 @@ def test_every_broker_holds_a_quota_that_another_was_told() -> None:
             "entity": [{"entity_type": "client-id", "entity_name": "slow"}],
             "ops": [{"key": "producer_byte_rate", "value": 0.0, "remove": True}],
         }
-        await cluster.ask(
-            first, ALTER_CLIENT_QUOTAS.key, 0, entries=[removal], validate_only=False
-        )
+        await cluster.ask(first, ALTER_CLIENT_QUOTAS.key, 0, entries=[removal], validate_only=False)
         await wait_until_idle()
         assert not first.services.quotas.is_enabled
         assert not second.services.quotas.is_enabled

@@ -49,7 +49,9 @@ def require_entity(user: str | None, client_id: str | None, ip: str | None) -> Q
     from moldau.quotas.rules.entities import QuotaEntity
 
     if user is None and client_id is None and ip is None:
-        raise typer.BadParameter("say whose quota: --user, --client-id or --ip", param_hint="--user")
+        raise typer.BadParameter(
+            "say whose quota: --user, --client-id or --ip", param_hint="--user"
+        )
     if ip is not None and (user is not None or client_id is not None):
         raise typer.BadParameter("stands alone, without --user and --client-id", param_hint="--ip")
     return QuotaEntity(name_of(user), name_of(client_id), name_of(ip))

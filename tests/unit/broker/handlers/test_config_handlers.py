@@ -60,7 +60,7 @@ def test_a_broker_describes_itself_and_the_defaults_of_all() -> None:
         (TOPIC, "views", ErrorCode.unknown_topic_or_partition),
         (BROKER, "two", ErrorCode.invalid_request),
         (99, "clicks", ErrorCode.invalid_request),
-        (BROKER_LOGGER, "1", ErrorCode.invalid_request),
+        (BROKER_LOGGER, "2", ErrorCode.invalid_request),
         (CLIENT_METRICS, "all", ErrorCode.invalid_request),
         (GROUP, "", ErrorCode.invalid_request),
     ],
@@ -189,10 +189,10 @@ def test_what_has_configs_is_listed() -> None:
             assert answer.error_code is ErrorCode.none
             return [(row.resource_type, row.resource_name) for row in answer.config_resources]
 
-        every = [(TOPIC, "clicks"), (BROKER, "1"), (GROUP, "readers")]
+        every = [(TOPIC, "clicks"), (BROKER, "1"), (BROKER_LOGGER, "1"), (GROUP, "readers")]
         assert await listed() == every
-        assert await listed(GROUP, BROKER) == every[1:]
-        assert await listed(BROKER_LOGGER, CLIENT_METRICS) == []
+        assert await listed(GROUP, BROKER) == [every[1], every[3]]
+        assert await listed(CLIENT_METRICS) == []
         answer = await bench.call(list_config_resources, resource_types=(99,))
         assert answer.error_code is ErrorCode.unsupported_version
         answer = await bench.call(list_config_resources, version=0)

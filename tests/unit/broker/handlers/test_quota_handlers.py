@@ -15,9 +15,7 @@ Entity = dict[str, str | None]
 
 def entry(entity: Entity, **limits: float | None) -> dict[str, object]:
     return {
-        "entity": [
-            {"entity_type": kind, "entity_name": name} for kind, name in entity.items()
-        ],
+        "entity": [{"entity_type": kind, "entity_name": name} for kind, name in entity.items()],
         "ops": [
             {"key": key, "value": value or 0.0, "remove": value is None}
             for key, value in limits.items()
@@ -58,7 +56,9 @@ def test_quotas_are_set_shown_and_removed(version: int) -> None:
             "user=None,client-id=app": {"consumer_byte_rate": 20.0},
             "ip=10.0.0.1": {"connection_creation_rate": 3.0},
         }
-        await alter(bench, entry(user, producer_byte_rate=None), entry(both, consumer_byte_rate=None))
+        await alter(
+            bench, entry(user, producer_byte_rate=None), entry(both, consumer_byte_rate=None)
+        )
         assert await describe(bench) == {
             "user=alice": {"request_percentage": 1.5},
             "ip=10.0.0.1": {"connection_creation_rate": 3.0},

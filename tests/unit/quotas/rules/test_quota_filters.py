@@ -18,7 +18,7 @@ ALL = [
     QuotaEntity(None, "app"),
     QuotaEntity(ip="::1"),
 ]
-QUOTAS = {entity: LIMITS for entity in ALL}
+QUOTAS = dict.fromkeys(ALL, LIMITS)
 
 ALICE = Condition("user", Match.EXACT, "alice")
 ANY_USER = Condition("user", Match.ANY, None)

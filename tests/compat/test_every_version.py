@@ -34,7 +34,7 @@ INCREMENTAL_ALTER_CONFIGS = 44
 
 FIRST_PRODUCE_VERSION = 3  # 0 is advertised for the sake of librdkafka, and refused
 
-ERROR_FREE = {0, 1, 2, 3, 18, 19, 20, 21, 22, 23, 32, 33, 35, 37, 44, 60, 61, 75}
+ERROR_FREE = {0, 1, 2, 3, 18, 19, 20, 21, 22, 23, 32, 33, 35, 37, 44, 48, 49, 60, 61, 75}
 """The APIs whose full request, as `values_for` fills it, asks for nothing that is refused."""
 
 BY_TOPIC = {0, 1, 2, 20, 21, 23, 61, 75}
@@ -66,6 +66,11 @@ COMMON_VALUES: dict[str, Any] = {
     "CreatableTopicConfig.name": "retention.ms",
     "AlterableConfig.name": "retention.ms",
     "value": "100000",
+    "entity_type": "client-id",
+    "entity_name": "nobody",
+    "match": "nobody",
+    "OpData.key": "producer_byte_rate",
+    "OpData.value": 100000.0,
 }
 
 

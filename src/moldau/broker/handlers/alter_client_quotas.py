@@ -14,8 +14,10 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import audit_change, require_cluster
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, InvalidRequestError, KafkaError
+from moldau.model.acls import AclOperation
 from moldau.quotas.rules.entities import (
     QuotaEntity,
     require_entity,
@@ -39,11 +41,15 @@ async def handle(request: AlterClientQuotasRequest, context: RequestContext) -> 
     for entry in request.entries:
         error: KafkaError | None = None
         try:
+            require_cluster(context, AclOperation.ALTER_CONFIGS)
             if times[frozenset(_parts(entry.entity))] > 1:
                 raise InvalidRequestError("the entity stands in the request twice")
             await _alter(entry, request.validate_only, context)
         except KafkaError as refused:
             error = refused
+        if not request.validate_only:
+            parts = ",".join(f"{kind}={name}" for kind, name in _parts(entry.entity))
+            audit_change(context, f"ClientQuota:{parts}", error)
         entries.append(
             {
                 "error_code": ErrorCode.none if error is None else error.code,

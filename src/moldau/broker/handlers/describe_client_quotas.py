@@ -10,9 +10,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
+from moldau.broker.authorization import require_cluster
 from moldau.broker.request_context import RequestContext
 from moldau.broker.slices import Slices, answered_class, encode_array
 from moldau.errors import ErrorCode, KafkaError
+from moldau.model.acls import AclOperation
 from moldau.quotas.rules.entities import Default, QuotaEntity
 from moldau.quotas.rules.filters import Condition, find_matching
 from moldau.wire.apis import DESCRIBE_CLIENT_QUOTAS
@@ -32,6 +34,7 @@ async def handle(
         Condition(one.entity_type, one.match_type, one.match) for one in request.components
     ]
     try:
+        require_cluster(context, AclOperation.DESCRIBE_CONFIGS)
         found = find_matching(context.services.image.quotas, conditions, strict=request.strict)
     except KafkaError as error:
         return {

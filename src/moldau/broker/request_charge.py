@@ -23,7 +23,7 @@ from moldau.model import BrokerId
 from moldau.net.port import Connection
 from moldau.quotas.client_quotas import ClientQuotas
 from moldau.quotas.rules.entities import QuotaKind
-from moldau.quotas.rules.quota_table import Account
+from moldau.quotas.rules.quota_table import QuotaAccount
 from moldau.wire.apis import PRODUCE
 from moldau.wire.headers import RequestHeader
 
@@ -51,7 +51,7 @@ class RequestCharge:
         self._quotas = quotas
         self._user = user
         self._client_id = client_id
-        self._account: Account | None = None  # for whose sake the client waits the longest
+        self._account: QuotaAccount | None = None  # for whose sake the client waits the longest
         self._began: float | None = quotas.clock.monotonic()  # None while the request waits
         self._used = 0.0  # seconds of the loop before `_began` that are not charged yet
         self.throttle_ms = 0  # how long the client has to wait; known when the request is settled
@@ -137,7 +137,7 @@ class RequestCharge:
         used, self._used = self._used, 0.0
         return used
 
-    def _wait(self, account: Account, seconds: float) -> None:
+    def _wait(self, account: QuotaAccount, seconds: float) -> None:
         throttle_ms = _milliseconds(seconds)
         if throttle_ms > self.throttle_ms:
             self.throttle_ms, self._account = throttle_ms, account

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from moldau.clock import Clock
 from moldau.quotas.rules.entities import NO_QUOTAS, QuotaKind, Quotas
-from moldau.quotas.rules.quota_table import Account, AppliedQuota, QuotaTable
+from moldau.quotas.rules.quota_table import AppliedQuota, QuotaAccount, QuotaTable
 from moldau.quotas.rules.token_bucket import Bucket, is_idle
 
 MOST_ACCOUNTS: Final = 10_000
@@ -34,7 +34,7 @@ class QuotaWindows:
 class AccountFigures(NamedTuple):
     """What is known of one account, for those who measure."""
 
-    account: Account
+    account: QuotaAccount
     limit: float
     charged: float  # in all, since the account is known
     throttled_ms: int
@@ -76,7 +76,7 @@ class ClientQuotas:
         self._windows = windows
         self._most_accounts = most_accounts
         self._table = QuotaTable(NO_QUOTAS)
-        self._kept: dict[Account, _Kept] = {}  # the one that was used last at the end
+        self._kept: dict[QuotaAccount, _Kept] = {}  # the one that was used last at the end
         self._throttled = dict.fromkeys(QuotaKind, (0, 0))  # requests and milliseconds
         self.is_enabled = False  # whether anything is limited for anybody
         self.kinds: frozenset[QuotaKind] = frozenset()  # what is
@@ -102,7 +102,7 @@ class ClientQuotas:
     def seconds_of_debt(self, applied: AppliedQuota) -> float:
         return self._refilled(applied).bucket.seconds_of_debt(applied.limit)
 
-    def note_throttled(self, account: Account, throttle_ms: int) -> None:
+    def note_throttled(self, account: QuotaAccount, throttle_ms: int) -> None:
         """Somebody has to wait for an account's sake."""
         requests, ms = self._throttled[account.kind]
         self._throttled[account.kind] = (requests + 1, ms + throttle_ms)

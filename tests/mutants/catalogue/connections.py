@@ -50,10 +50,14 @@ MUTANTS = (
         rule="NET-1",
         breaks="a client can have any number of requests wait for the replicas",
         edits=(
-            Edit(_MEMORY, "        if self._owed >= MOST_OWED_ANSWERS:\n", "        if False:\n"),
+            Edit(
+                _MEMORY,
+                "        if self._is_muted or self._owed >= MOST_OWED_ANSWERS:\n",
+                "        if self._is_muted:\n",
+            ),
             Edit(
                 _SOCKET,
-                "                if self._start == self._end or self._owed >= MOST_OWED_ANSWERS:\n",
+                "                if self._start == self._end or self._owed >= self._most_owed:\n",
                 "                if self._start == self._end:\n",
             ),
         ),

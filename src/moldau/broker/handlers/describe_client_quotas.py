@@ -16,7 +16,7 @@ from moldau.broker.slices import Slices, answered_class, encode_array
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model.acls import AclOperation
 from moldau.quotas.rules.entities import Default, QuotaEntity
-from moldau.quotas.rules.filters import Condition, find_matching
+from moldau.quotas.rules.filters import NameCondition, find_matching
 from moldau.wire.apis import DESCRIBE_CLIENT_QUOTAS
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ async def handle(
     request: DescribeClientQuotasRequest, context: RequestContext
 ) -> dict[str, object]:
     conditions = [
-        Condition(one.entity_type, one.match_type, one.match) for one in request.components
+        NameCondition(one.entity_type, one.match_type, one.match) for one in request.components
     ]
     try:
         require_cluster(context, AclOperation.DESCRIBE_CONFIGS)

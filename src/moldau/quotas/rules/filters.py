@@ -24,7 +24,7 @@ class Match(IntEnum):
     ANY = 2
 
 
-class Condition(NamedTuple):
+class NameCondition(NamedTuple):
     """What a filter says about one entity type."""
 
     entity_type: str
@@ -33,7 +33,7 @@ class Condition(NamedTuple):
 
 
 def find_matching(
-    quotas: Quotas, conditions: Sequence[Condition], *, strict: bool
+    quotas: Quotas, conditions: Sequence[NameCondition], *, strict: bool
 ) -> dict[QuotaEntity, dict[str, float]]:
     """The entities that match and have quotas."""
     _check(conditions)
@@ -44,7 +44,7 @@ def find_matching(
     }
 
 
-def _matches(entity: QuotaEntity, conditions: Sequence[Condition], strict: bool) -> bool:
+def _matches(entity: QuotaEntity, conditions: Sequence[NameCondition], strict: bool) -> bool:
     parts = entity.parts
     if strict and len(parts) != len(conditions):
         return False
@@ -58,7 +58,7 @@ def _matches(entity: QuotaEntity, conditions: Sequence[Condition], strict: bool)
     return True
 
 
-def _check(conditions: Sequence[Condition]) -> None:
+def _check(conditions: Sequence[NameCondition]) -> None:
     named: set[str] = set()
     for kind, match_type, name in conditions:
         if not kind:

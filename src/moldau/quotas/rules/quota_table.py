@@ -17,7 +17,7 @@ from typing import NamedTuple
 from moldau.quotas.rules.entities import DEFAULT, QuotaEntity, QuotaKind, Quotas
 
 
-class Account(NamedTuple):
+class QuotaAccount(NamedTuple):
     """Who is charged: a user, a client id, or a client id of a user."""
 
     kind: QuotaKind
@@ -29,7 +29,7 @@ class Account(NamedTuple):
 class AppliedQuota(NamedTuple):
     """A limit, and the account that it is measured on."""
 
-    account: Account
+    account: QuotaAccount
     limit: float
 
 
@@ -68,7 +68,7 @@ class QuotaTable:
         ):
             limit = limits.get(entity)
             if limit is not None:
-                return AppliedQuota(Account(kind, account_user, account_client), limit)
+                return AppliedQuota(QuotaAccount(kind, account_user, account_client), limit)
         return None
 
     def find_for_address(self, ip: str) -> AppliedQuota | None:
@@ -79,4 +79,4 @@ class QuotaTable:
         limit = limits.get(QuotaEntity(ip=ip), limits.get(QuotaEntity(ip=DEFAULT)))
         if limit is None:
             return None
-        return AppliedQuota(Account(QuotaKind.CONNECTION, None, None, ip), limit)
+        return AppliedQuota(QuotaAccount(QuotaKind.CONNECTION, None, None, ip), limit)

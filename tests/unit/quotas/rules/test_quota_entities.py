@@ -12,7 +12,7 @@ from moldau.quotas.rules.entities import (
     require_entity,
     require_limit,
 )
-from moldau.quotas.rules.quota_table import Account, AppliedQuota, QuotaTable
+from moldau.quotas.rules.quota_table import AppliedQuota, QuotaAccount, QuotaTable
 
 PRODUCE = QuotaKind.PRODUCE.value
 
@@ -70,14 +70,14 @@ def test_a_percentage_may_have_a_fraction() -> None:
 
 # Kafka's order: its documentation, "Client quotas"
 ORDER = [
-    (QuotaEntity("alice", "app"), Account(QuotaKind.PRODUCE, "alice", "app")),
-    (QuotaEntity("alice", DEFAULT), Account(QuotaKind.PRODUCE, "alice", "app")),
-    (QuotaEntity("alice"), Account(QuotaKind.PRODUCE, "alice", None)),
-    (QuotaEntity(DEFAULT, "app"), Account(QuotaKind.PRODUCE, "alice", "app")),
-    (QuotaEntity(DEFAULT, DEFAULT), Account(QuotaKind.PRODUCE, "alice", "app")),
-    (QuotaEntity(DEFAULT), Account(QuotaKind.PRODUCE, "alice", None)),
-    (QuotaEntity(None, "app"), Account(QuotaKind.PRODUCE, None, "app")),
-    (QuotaEntity(None, DEFAULT), Account(QuotaKind.PRODUCE, None, "app")),
+    (QuotaEntity("alice", "app"), QuotaAccount(QuotaKind.PRODUCE, "alice", "app")),
+    (QuotaEntity("alice", DEFAULT), QuotaAccount(QuotaKind.PRODUCE, "alice", "app")),
+    (QuotaEntity("alice"), QuotaAccount(QuotaKind.PRODUCE, "alice", None)),
+    (QuotaEntity(DEFAULT, "app"), QuotaAccount(QuotaKind.PRODUCE, "alice", "app")),
+    (QuotaEntity(DEFAULT, DEFAULT), QuotaAccount(QuotaKind.PRODUCE, "alice", "app")),
+    (QuotaEntity(DEFAULT), QuotaAccount(QuotaKind.PRODUCE, "alice", None)),
+    (QuotaEntity(None, "app"), QuotaAccount(QuotaKind.PRODUCE, None, "app")),
+    (QuotaEntity(None, DEFAULT), QuotaAccount(QuotaKind.PRODUCE, None, "app")),
 ]
 
 
@@ -104,7 +104,7 @@ def test_a_quota_of_another_kind_or_of_somebody_else_does_not_hold() -> None:
 
     assert table.kinds == {QuotaKind.PRODUCE, QuotaKind.FETCH}
     found = table.find(QuotaKind.PRODUCE, "alice", "app")
-    assert found == AppliedQuota(Account(QuotaKind.PRODUCE, None, "app"), 5.0)
+    assert found == AppliedQuota(QuotaAccount(QuotaKind.PRODUCE, None, "app"), 5.0)
     assert table.find(QuotaKind.REQUEST, "alice", "app") is None
     assert table.find(QuotaKind.PRODUCE, "carol", "else") is None
 

@@ -6,7 +6,7 @@ import pytest
 
 from moldau.errors import InvalidRequestError, UnsupportedVersionError
 from moldau.quotas.rules.entities import DEFAULT, QuotaEntity
-from moldau.quotas.rules.filters import Condition, Match, find_matching
+from moldau.quotas.rules.filters import Match, NameCondition, find_matching
 
 LIMITS = {"producer_byte_rate": 1.0}
 ALL = [
@@ -20,11 +20,11 @@ ALL = [
 ]
 QUOTAS = dict.fromkeys(ALL, LIMITS)
 
-ALICE = Condition("user", Match.EXACT, "alice")
-ANY_USER = Condition("user", Match.ANY, None)
-DEFAULT_USER = Condition("user", Match.DEFAULT, None)
-APP = Condition("client-id", Match.EXACT, "app")
-ANY_CLIENT = Condition("client-id", Match.ANY, None)
+ALICE = NameCondition("user", Match.EXACT, "alice")
+ANY_USER = NameCondition("user", Match.ANY, None)
+DEFAULT_USER = NameCondition("user", Match.DEFAULT, None)
+APP = NameCondition("client-id", Match.EXACT, "app")
+ANY_CLIENT = NameCondition("client-id", Match.ANY, None)
 
 
 @pytest.mark.parametrize(
@@ -42,11 +42,11 @@ ANY_CLIENT = Condition("client-id", Match.ANY, None)
         ([ANY_USER, APP], False, [ALL[1], ALL[3]]),
         ([ALICE, ANY_CLIENT], True, [ALL[1], ALL[2]]),
         ([APP], False, [ALL[1], ALL[3], ALL[5]]),
-        ([Condition("ip", Match.EXACT, "::1")], False, [ALL[6]]),
+        ([NameCondition("ip", Match.EXACT, "::1")], False, [ALL[6]]),
     ],
 )
 def test_a_filter_matches(
-    conditions: list[Condition], strict: bool, expected: list[QuotaEntity]
+    conditions: list[NameCondition], strict: bool, expected: list[QuotaEntity]
 ) -> None:
     assert list(find_matching(QUOTAS, conditions, strict=strict)) == expected
 
@@ -59,19 +59,19 @@ def test_an_entity_without_quotas_is_not_shown() -> None:
     "conditions",
     [
         [ALICE, ANY_USER],
-        [Condition("user", Match.EXACT, None)],
-        [Condition("user", Match.ANY, "alice")],
-        [Condition("user", Match.DEFAULT, "alice")],
-        [Condition("user", 7, None)],
-        [Condition("", Match.ANY, None)],
-        [ALICE, Condition("ip", Match.ANY, None)],
+        [NameCondition("user", Match.EXACT, None)],
+        [NameCondition("user", Match.ANY, "alice")],
+        [NameCondition("user", Match.DEFAULT, "alice")],
+        [NameCondition("user", 7, None)],
+        [NameCondition("", Match.ANY, None)],
+        [ALICE, NameCondition("ip", Match.ANY, None)],
     ],
 )
-def test_a_filter_that_makes_no_sense_is_refused(conditions: list[Condition]) -> None:
+def test_a_filter_that_makes_no_sense_is_refused(conditions: list[NameCondition]) -> None:
     with pytest.raises(InvalidRequestError):
         find_matching(QUOTAS, conditions, strict=False)
 
 
 def test_other_types_of_entities_are_not_known() -> None:
     with pytest.raises(UnsupportedVersionError):
-        find_matching(QUOTAS, [Condition("group", Match.ANY, None)], strict=False)
+        find_matching(QUOTAS, [NameCondition("group", Match.ANY, None)], strict=False)

@@ -10,35 +10,83 @@ import asyncio
 import contextlib
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 from moldau.broker.run import real_ports
 from moldau.broker.server import BrokerServer
 from moldau.config.unknown import find_unknown
 from moldau.errors import ConfigurationError
+from moldau.testing.held_ports import HeldNetwork, Links
+from moldau.testing.injected_errors import InjectedError, InjectedErrors
+from moldau.testing.seeded_faults import Fault
+from moldau.testing.topic_tools import TopicTools, wait_until
+
+if TYPE_CHECKING:
+    from kio.schema.errors import ErrorCode
 
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 _STOP_SECONDS = 30.0
+_WAIT_SECONDS = 60.0
+_ALONE = 1
 
 
-class RunningBroker:
+class RunningBroker(TopicTools):
     """A broker that answers. Hand `bootstrap` to any Kafka client."""
 
-    def __init__(self, broker: BrokerServer, data_folder: Path) -> None:
-        self._broker = broker
+    def __init__(self, static: Mapping[str, str], data_folder: Path) -> None:
+        self._static = dict(static)
+        self._injected = InjectedErrors()
+        self._thread = _BrokerThread(self._static, self._injected)
         self.data_folder = data_folder
 
     @property
     def bootstrap(self) -> str:
         """`host:port`, for `bootstrap.servers` and the like."""
-        return self._broker.bootstrap
+        return self._thread.broker.bootstrap
 
     @property
     def metrics_url(self) -> str | None:
         """Where it serves its metrics, if `metrics.listener` is set."""
-        return self._broker.monitoring.url
+        return self._thread.broker.monitoring.url
+
+    def restart(self) -> None:
+        """Stop it in good order and start it again: the same port, the same data."""
+        ports = {one.name: one.port for one in self._thread.broker.listeners}
+        self.stop()
+        self._static["listeners"] = ",".join(
+            f"{one.partition('://')[0]}://{_with_port(one, ports)}"
+            for one in self._static["listeners"].split(",")
+        )
+        self._thread = _BrokerThread(self._static, self._injected)
+        self.start()
+
+    def inject(
+        self, api: str, error: InjectedError, *, times: int | None = 1, skip: int = 0
+    ) -> Fault[ErrorCode | None]:
+        """Let the next `times` requests of an API (None: all) be answered with an error, as with
+        `RunningCluster.inject`."""
+        return self._injected.add(api, error, times=times, broker_id=None, skip=skip)
+
+    def wait_until(self, condition: Callable[[], bool], what: str = "the condition") -> None:
+        """Return when the condition holds; raises `TimeoutError` after a minute."""
+        wait_until(condition, what, _WAIT_SECONDS)
+
+    def start(self) -> None:
+        self._thread.start()
+        self._thread.wait_until_ready()
+
+    def stop(self) -> None:
+        self._thread.stop()
+
+
+def _with_port(listener: str, ports: Mapping[str, int]) -> str:
+    name, _, address = listener.strip().partition("://")
+    return f"{address.rpartition(':')[0]}:{ports[name]}"
 
 
 def refuse_unknown(config: Mapping[str, str]) -> None:
@@ -67,24 +115,18 @@ def broker(
             "log.dirs": str(data_folder),
             **config,
         }
-        yield stack.enter_context(_running(static, data_folder))
-
-
-@contextlib.contextmanager
-def _running(static: Mapping[str, str], data_folder: Path) -> Iterator[RunningBroker]:
-    thread = _BrokerThread(static)
-    thread.start()
-    try:
-        yield RunningBroker(thread.wait_until_ready(), data_folder)
-    finally:
-        thread.stop()
+        running = RunningBroker(static, data_folder)
+        stack.callback(running.stop)
+        running.start()
+        yield running
 
 
 class _BrokerThread:
     """The thread that a broker runs in."""
 
-    def __init__(self, static: Mapping[str, str]) -> None:
+    def __init__(self, static: Mapping[str, str], injected: InjectedErrors) -> None:
         self._static = static
+        self._injected = injected
         self._ready = threading.Event()
         self._broker: BrokerServer | None = None
         self._failure: BaseException | None = None
@@ -95,19 +137,23 @@ class _BrokerThread:
     def start(self) -> None:
         self._thread.start()
 
-    def wait_until_ready(self) -> BrokerServer:
-        self._ready.wait()
-        if self._failure is not None:
-            raise self._failure
+    @property
+    def broker(self) -> BrokerServer:
         if self._broker is None:
             raise RuntimeError("the broker's thread ended before it was ready")
         return self._broker
+
+    def wait_until_ready(self) -> None:
+        self._ready.wait()
+        if self._failure is not None:
+            raise self._failure
 
     def stop(self) -> None:
         if self._loop is not None and self._stopping is not None and self._thread.is_alive():
             with contextlib.suppress(RuntimeError):  # the loop has just ended by itself
                 self._loop.call_soon_threadsafe(self._stopping.set)
-        self._thread.join(_STOP_SECONDS)
+        if self._thread.ident is not None:
+            self._thread.join(_STOP_SECONDS)
         if self._thread.is_alive():
             raise RuntimeError(f"the broker did not stop within {_STOP_SECONDS:.0f} seconds")
 
@@ -124,7 +170,10 @@ class _BrokerThread:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         try:
-            started = BrokerServer(self._static, ports)
+            network = HeldNetwork(
+                ports.network, _ALONE, Links(), {}, partial(self._injected.intercept, _ALONE)
+            )
+            started = BrokerServer(self._static, replace(ports, network=network))
             await started.start()
             self._broker = started
             self._ready.set()

@@ -21,18 +21,14 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
-from moldau.broker.handlers import HANDLERS
-from moldau.config.spelling import suggest
 from moldau.coordination.embedded import MEMORY, EmbeddedStore
-from moldau.errors import KafkaError
-from moldau.net.port import Connection
 from moldau.testing.cluster_member import ClusterMember, make_task
-from moldau.testing.error_answers import error_answer
 from moldau.testing.held_ports import Links
+from moldau.testing.injected_errors import InjectedError, InjectedErrors
 from moldau.testing.moving_clock import MovingClock
 from moldau.testing.running_broker import refuse_unknown
-from moldau.testing.seeded_faults import Fault, FaultTable
-from moldau.wire.headers import read_request_header
+from moldau.testing.seeded_faults import Fault
+from moldau.testing.topic_tools import TopicTools, wait_until
 from moldau.workers import InlineWorkers
 
 if TYPE_CHECKING:
@@ -60,7 +56,7 @@ OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
 """What a cluster for tests has unless it is told otherwise: time-outs are short."""
 
 
-class RunningCluster:
+class RunningCluster(TopicTools):
     """Brokers that answer. Hand `bootstrap` to any Kafka client. For one test thread at a time."""
 
     def __init__(self, core: _Core) -> None:
@@ -114,7 +110,7 @@ class RunningCluster:
     def inject(
         self,
         api: str,
-        error: type[KafkaError] | type[ConnectionResetError] | str | int,
+        error: InjectedError,
         *,
         times: int | None = 1,
         broker_id: int | None = None,
@@ -125,15 +121,9 @@ class RunningCluster:
         `error` is one of `moldau.errors`, or Kafka's name or number of it; `ConnectionResetError`
         ends the connection instead. The API is named as its handler: `produce`, `list_offsets`.
         """
-        known = {module.API.name for module in HANDLERS}
-        if api not in known:
-            raise ValueError(f"{api!r} is no API; there are {', '.join(sorted(known))}")
         if broker_id is not None:
             self._core.require_member(broker_id)
-        subject = "*" if broker_id is None else str(broker_id)
-        return self._core.injected.add(
-            api, _code_of(error), matching=subject, skip=skip, count=times
-        )
+        return self._core.injected.add(api, error, times=times, broker_id=broker_id, skip=skip)
 
     # Looking
 
@@ -152,12 +142,7 @@ class RunningCluster:
 
     def wait_until(self, condition: Callable[[], bool], what: str = "the condition") -> None:
         """Return when the condition holds; raises `TimeoutError` after a minute."""
-        end = threading.Event()
-        for _ in range(int(_TIMEOUT_SECONDS / _POLL_SECONDS)):
-            if condition():
-                return
-            end.wait(_POLL_SECONDS)
-        raise TimeoutError(f"{what} did not come true within {_TIMEOUT_SECONDS:.0f} s")
+        wait_until(condition, what, _TIMEOUT_SECONDS)
 
 
 @contextlib.contextmanager
@@ -203,8 +188,7 @@ class _Core:
         self.clock = MovingClock(self._loop)
         self.links = Links()
         self.members: dict[int, ClusterMember] = {}
-        self.injected: FaultTable[ErrorCode | None] = FaultTable()
-        self._apis = {module.API.key: module.API.name for module in HANDLERS}
+        self.injected = InjectedErrors()
 
     # The thread
 
@@ -255,7 +239,7 @@ class _Core:
                 clock=self.clock,
                 links=self.links,
                 brokers_by_port=ports,
-                intercept=self._intercept,
+                intercept=self.injected.intercept,
                 session_seconds=int(self._static[_SESSION_OPTION]) / 1000,
             )
         await asyncio.gather(*(member.start() for member in self.members.values()))
@@ -274,18 +258,6 @@ class _Core:
         self.links.resume(broker_id)
         await member.stop()
         await member.start()
-
-    def _intercept(self, broker_id: int, connection: Connection, frame: memoryview) -> bool:
-        header, position = read_request_header(frame)
-        name = self._apis.get(header.api_key, "")
-        fault = self.injected.find_fault(name, str(broker_id))
-        if fault is None:
-            return False
-        if fault.outcome is None:
-            connection.close("as the test wants it")
-        else:
-            connection.send(error_answer(frame, header, position, fault.outcome))
-        return True
 
     # Looking
 
@@ -322,17 +294,3 @@ class _Core:
             if state is None or state.leader < 0 or state.in_sync != sorted(alive):
                 return False
         return True
-
-
-def _code_of(
-    error: type[KafkaError] | type[ConnectionResetError] | str | int,
-) -> ErrorCode | None:
-    codes = type(KafkaError.code)
-    if isinstance(error, str):
-        names = [code.name for code in codes]
-        if error.lower() not in names:
-            raise ValueError(f"{error!r} is no error of Kafka{suggest(error.lower(), names)}")
-        return codes[error.lower()]
-    if isinstance(error, int):
-        return codes(error)  # says itself which number it does not know
-    return error.code if issubclass(error, KafkaError) else None

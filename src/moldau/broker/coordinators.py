@@ -1,4 +1,5 @@
-"""The coordinators of one broker, made from its ports and rooms: groups and transactions.
+"""The coordinators of one broker, made from its ports and rooms: groups, transactions and states of
+share partitions.
 
 Each keeps its state in a topic of its own and asks other brokers where that is needed. Whoever asks
 the coordinator of this very broker calls its handler instead of the network.
@@ -18,6 +19,7 @@ from moldau.broker.marker_sender import MarkerSender
 from moldau.broker.ports import Ports
 from moldau.broker.replication import find_address
 from moldau.broker.services import Services
+from moldau.broker.share_coordination import ShareCoordination, connect_share_coordination
 from moldau.broker.topic_maker import TopicMaker
 from moldau.broker.transaction_verifier import TransactionVerifier
 from moldau.cluster.metadata_publisher import MetadataPublisher
@@ -27,11 +29,17 @@ from moldau.config.broker_options import BrokerOptions
 from moldau.groups.coordinator import GroupCoordinator
 from moldau.groups.offsets_topic import offsets_topic_spec
 from moldau.groups.rules.outcome import LogMessage
+from moldau.groups.share_port import ShareStateKeeper
 from moldau.model import BrokerId
-from moldau.model.topic_names import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from moldau.model.topic_names import (
+    GROUP_OFFSETS_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 from moldau.net.peer import Peer, PeerAddress
 from moldau.replication.partitions import Partitions
 from moldau.shards.state_topic import StateTopic
+from moldau.shares.share_state_topic import share_state_topic_spec
 from moldau.tasks import TaskSupervisor
 from moldau.transactions.coordinator import TransactionCoordinator
 from moldau.transactions.transactions_topic import transactions_topic_spec
@@ -49,17 +57,22 @@ class Coordinators(NamedTuple):
     transactions: TransactionCoordinator
     transaction_verifier: TransactionVerifier
     marker_sender: MarkerSender
+    shares: ShareCoordination
 
     def run(self, duties: Duties) -> None:
         duties.keep("expiry of offsets", self.groups.run_expiry)
         duties.keep("aborts of transactions", self.transactions.run_aborts)
         duties.keep("expiry of transactional ids", self.transactions.run_expiry)
+        duties.keep("pruning of share states", self.shares.coordinator.run_pruning)
+        duties.keep("snapshots of share states", self.shares.coordinator.run_cold_snapshots)
 
     async def close(self) -> None:
         await self.transaction_verifier.close()
         self.transactions.close()
         await self.marker_sender.close()
         self.groups.close()
+        self.shares.coordinator.close()
+        await self.shares.persister.close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,15 +135,32 @@ def connect_coordinators(
         on_group_message=on_group_message,
     )
     sender = _make_marker_sender(around)
+    shares = _make_shares(around)
     return Coordinators(
-        groups=_make_groups(around),
+        groups=_make_groups(around, shares.persister),
         transactions=_make_transactions(around, producer_ids, sender),
         transaction_verifier=_make_verifier(around),
         marker_sender=sender,
+        shares=shares,
     )
 
 
-def _make_groups(around: _Surroundings) -> GroupCoordinator:
+def _make_shares(around: _Surroundings) -> ShareCoordination:
+    return connect_share_coordination(
+        around.state_topic(SHARE_GROUP_STATE_TOPIC, share_state_topic_spec),
+        broker_id=around.broker_id,
+        options=around.options,
+        image=lambda: around.publisher.image,
+        clock=around.ports.clock,
+        workers=around.ports.workers,
+        partitions=around.partitions,
+        connect=around.connect,
+        duties=around.duties,
+        spawn=around.supervisor.spawn,
+    )
+
+
+def _make_groups(around: _Surroundings, share_states: ShareStateKeeper) -> GroupCoordinator:
     return GroupCoordinator(
         broker_id=around.broker_id,
         topic=around.state_topic(GROUP_OFFSETS_TOPIC, offsets_topic_spec),
@@ -142,6 +172,7 @@ def _make_groups(around: _Surroundings) -> GroupCoordinator:
         spawn=around.supervisor.spawn,
         make_uuid=partial(random_uuid, around.ports.random),
         on_message=around.on_group_message,
+        share_states=share_states,
     )
 
 

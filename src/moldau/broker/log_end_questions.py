@@ -31,6 +31,8 @@ _log = logging.getLogger(__name__)
 
 VERSION: Final = 9
 ANY_REPLICA: Final = -2
+NO_REPLICA: Final = -1
+"""Asks as consumers do: the leader answers with its high watermark."""
 ASKED_AT_ONCE: Final = 1000  # partitions in one request
 TIMEOUT_SECONDS: Final = 2.0
 """So long is an answer waited for; who is slower is not elected this time."""
@@ -39,9 +41,16 @@ TIMEOUT_SECONDS: Final = 2.0
 class LogEndQuestions:
     """`connect` makes the way to a broker, which is closed again when it has answered."""
 
-    def __init__(self, connect: Callable[[BrokerId], Peer], client_id: str) -> None:
+    def __init__(
+        self,
+        connect: Callable[[BrokerId], Peer],
+        client_id: str,
+        *,
+        replica_id: int = ANY_REPLICA,
+    ) -> None:
         self._connect = connect
         self._client_id = client_id
+        self._replica_id = replica_id
 
     async def ask(self, questions: Questions) -> Answers:
         """The ends that were told in time."""
@@ -60,7 +69,7 @@ class LogEndQuestions:
         ends: dict[TopicPartition, LogEnd] = {}
         try:
             for some in _parts_of(sorted(wanted)):
-                frame = encode_request(_request(some), 0, self._client_id)
+                frame = encode_request(_request(some, self._replica_id), 0, self._client_id)
                 answer = await peer.ask((frame,), timeout_seconds=TIMEOUT_SECONDS)
                 _, response = parse_response(LIST_OFFSETS.key, VERSION, answer)
                 ends.update(_ends_of(cast("ListOffsetsResponse", response), broker))
@@ -76,7 +85,7 @@ def _parts_of(wanted: Sequence[TopicPartition]) -> Iterator[Sequence[TopicPartit
         yield wanted[start : start + ASKED_AT_ONCE]
 
 
-def _request(wanted: Sequence[TopicPartition]) -> Payload:
+def _request(wanted: Sequence[TopicPartition], replica_id: int) -> Payload:
     topics: dict[str, list[object]] = {}
     for key in wanted:
         row = {
@@ -86,7 +95,7 @@ def _request(wanted: Sequence[TopicPartition]) -> Payload:
         }
         topics.setdefault(key.topic, []).append(row)
     values = {
-        "replica_id": ANY_REPLICA,
+        "replica_id": replica_id,
         "isolation_level": 0,
         "topics": [{"name": name, "partitions": rows} for name, rows in topics.items()],
     }

@@ -16,6 +16,7 @@ from moldau.replication.isr_keeper import IsrKeeper
 from moldau.replication.partition import Partition
 from moldau.replication.partitions import Partitions
 from moldau.replication.replica_fetchers import ReplicaFetchers
+from moldau.shares.share_coordinator import ShareCoordinator
 from moldau.transactions.coordinator import TransactionCoordinator
 
 
@@ -28,6 +29,7 @@ class PartitionEvents:
         self._partitions: Partitions | None = None
         self._groups: GroupCoordinator | None = None
         self._transactions: TransactionCoordinator | None = None
+        self._share_coordinator: ShareCoordinator | None = None
         self._isr_keeper: IsrKeeper | None = None
         self._damage_watch: DamageWatch | None = None
         self._fetchers: ReplicaFetchers | None = None
@@ -40,6 +42,7 @@ class PartitionEvents:
         partitions: Partitions,
         groups: GroupCoordinator,
         transactions: TransactionCoordinator,
+        share_coordinator: ShareCoordinator,
         isr_keeper: IsrKeeper,
         damage_watch: DamageWatch,
         fetchers: ReplicaFetchers,
@@ -48,6 +51,7 @@ class PartitionEvents:
         self._partitions = partitions
         self._groups = groups
         self._transactions = transactions
+        self._share_coordinator = share_coordinator
         self._isr_keeper = isr_keeper
         self._damage_watch = damage_watch
         self._fetchers = fetchers
@@ -63,7 +67,7 @@ class PartitionEvents:
             self._fetchers.look_again(topic_partition)
         if topic_partition.topic in INTERNAL_TOPICS and self._partitions is not None:
             found = self._partitions.find(*topic_partition)
-            for coordinator in (self._groups, self._transactions):
+            for coordinator in (self._groups, self._transactions, self._share_coordinator):
                 if coordinator is not None:
                     coordinator.on_partition_changed(topic_partition, found)
 

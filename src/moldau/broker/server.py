@@ -284,6 +284,7 @@ class BrokerServer:
             partitions,
             coordinators.groups,
             coordinators.transactions,
+            coordinators.shares.coordinator,
             replication.isr_keeper,
             replication.damage_watch,
             replication.fetchers,
@@ -303,6 +304,9 @@ class BrokerServer:
             groups=coordinators.groups,
             transaction_verifier=coordinators.transaction_verifier,
             transactions=coordinators.transactions,
+            share_coordinator=coordinators.shares.coordinator,
+            share_persister=coordinators.shares.persister,
+            share_lag=coordinators.shares.lag,
             purgatory=purgatory,
             leader_quota=replication.leader_quota,
             quotas=connect_quotas(ports.clock, self._options, publisher),
@@ -393,7 +397,11 @@ class BrokerServer:
             self.services.partitions.refresh_options()
             self.services.groups.refresh_options()
         self.services.partitions.on_image(image, changed_topics)
-        self.services.groups.forget_topics(_deleted_topics(former, image, changed_topics))
+        deleted = _deleted_topics(former, image, changed_topics)
+        self.services.groups.forget_topics(deleted)
+        self.services.share_coordinator.forget_topics(
+            {former.topics[name].topic_id for name in deleted}
+        )
 
     # Failures
 

@@ -9,6 +9,8 @@ from moldau.broker.api import ServedApi
 from moldau.broker.encoded_topics import EncodedTopics
 from moldau.broker.fetch_sessions import FetchSessions
 from moldau.broker.purgatory import Purgatory
+from moldau.broker.share_lag import ShareLag
+from moldau.broker.share_persister import SharePersister
 from moldau.broker.topic_maker import TopicMaker
 from moldau.broker.transaction_verifier import TransactionVerifier
 from moldau.clock import Clock
@@ -27,6 +29,7 @@ from moldau.replication.partitions import Partitions
 from moldau.replication.replication_quota import ReplicationQuota
 from moldau.security.audit import AuditLog
 from moldau.security.authorizer import Authorizer
+from moldau.shares.share_coordinator import ShareCoordinator
 from moldau.storage.log_store import LogStore
 from moldau.transactions.coordinator import TransactionCoordinator
 from moldau.workers import Workers
@@ -50,6 +53,9 @@ class Services:
     groups: GroupCoordinator
     transaction_verifier: TransactionVerifier
     transactions: TransactionCoordinator
+    share_coordinator: ShareCoordinator
+    share_persister: SharePersister
+    share_lag: ShareLag
     purgatory: Purgatory
     leader_quota: ReplicationQuota
     quotas: ClientQuotas

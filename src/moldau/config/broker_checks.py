@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from moldau.config.broker_options import BrokerOptions
@@ -143,43 +143,50 @@ def _check_session_timeouts(options: BrokerOptions) -> Conflict | None:
 
 
 def _check_consumer_groups(options: BrokerOptions) -> Conflict | None:
+    return _check_defaults(
+        options, "consumer", ("session.timeout.ms", "heartbeat.interval.ms")
+    ) or _check_heartbeats(options, "consumer")
+
+
+def _check_share_groups(options: BrokerOptions) -> Conflict | None:
+    units = (
+        "session.timeout.ms",
+        "heartbeat.interval.ms",
+        "record.lock.duration.ms",
+        "delivery.count.limit",
+        "partition.max.record.locks",
+    )
+    return _check_defaults(options, "share", units) or _check_heartbeats(options, "share")
+
+
+def _check_defaults(options: BrokerOptions, kind: str, units: tuple[str, ...]) -> Conflict | None:
     """What a group has by default lies within what a single one may be given."""
-    for unit, value, lowest, highest in (
-        (
-            "session.timeout.ms",
-            options.group_consumer_session_timeout_ms,
-            options.group_consumer_min_session_timeout_ms,
-            options.group_consumer_max_session_timeout_ms,
-        ),
-        (
-            "heartbeat.interval.ms",
-            options.group_consumer_heartbeat_interval_ms,
-            options.group_consumer_min_heartbeat_interval_ms,
-            options.group_consumer_max_heartbeat_interval_ms,
-        ),
-    ):
-        name, least, most = (f"group.consumer.{word}{unit}" for word in ("", "min.", "max."))
+    for unit in units:
+        name, least, most = (f"group.{kind}.{word}{unit}" for word in ("", "min.", "max."))
+        value, lowest, highest = (_number(options, one) for one in (name, least, most))
         if not lowest <= value <= highest:
             return Conflict(
                 name=next((one for one in (name, least, most) if _is_set(options, one)), name),
                 message=f"{name}={value} is not within {least}={lowest} and {most}={highest}; "
                 "change it or the bounds",
             )
-    session_ms, heartbeat_ms = (
-        options.group_consumer_session_timeout_ms,
-        options.group_consumer_heartbeat_interval_ms,
-    )
+    return None
+
+
+def _check_heartbeats(options: BrokerOptions, kind: str) -> Conflict | None:
+    heartbeat, session = (f"group.{kind}.heartbeat.interval.ms", f"group.{kind}.session.timeout.ms")
+    heartbeat_ms, session_ms = _number(options, heartbeat), _number(options, session)
     if heartbeat_ms < session_ms:
         return None
-    heartbeat, session = (
-        "group.consumer.heartbeat.interval.ms",
-        "group.consumer.session.timeout.ms",
-    )
     return Conflict(
         name=heartbeat if _is_set(options, heartbeat) else session,
         message=f"{heartbeat}={heartbeat_ms} is not smaller than {session}={session_ms}, so "
         "members would be lost between two heartbeats; lower it",
     )
+
+
+def _number(options: BrokerOptions, name: str) -> int:
+    return cast("int", options.value_of(name))
 
 
 def _check_compaction_lag(options: BrokerOptions) -> Conflict | None:
@@ -228,6 +235,7 @@ _CHECKS: tuple[Callable[[BrokerOptions], Conflict | None], ...] = (
     _check_inter_broker,
     _check_session_timeouts,
     _check_consumer_groups,
+    _check_share_groups,
     _check_compaction_lag,
     _check_follower_waits,
 )

@@ -20,6 +20,7 @@ from moldau.config.declarations.metrics import MetricOptions
 from moldau.config.declarations.network import NetworkOptions
 from moldau.config.declarations.quotas import QuotaOptions
 from moldau.config.declarations.replication import ReplicationOptions
+from moldau.config.declarations.shares import ShareOptions
 from moldau.config.declarations.topic_defaults import TopicDefaultOptions
 from moldau.config.declarations.transactions import TransactionOptions
 from moldau.config.listeners import Listener, parse_listeners, parse_protocol_map
@@ -39,6 +40,7 @@ THEMES: tuple[tuple[str, type[OptionSet]], ...] = (
     ("Compaction", CleanerOptions),
     ("Replication", ReplicationOptions),
     ("Groups and offsets", GroupOptions),
+    ("Share groups", ShareOptions),
     ("Producers and transactions", TransactionOptions),
     ("Quotas", QuotaOptions),
     ("Metrics", MetricOptions),
@@ -55,6 +57,7 @@ class BrokerOptions(
     CleanerOptions,
     ReplicationOptions,
     GroupOptions,
+    ShareOptions,
     TransactionOptions,
     QuotaOptions,
     MetricOptions,

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass
-from enum import Enum
 from typing import NoReturn, Self
 
 from moldau.config.client_options import ClientOptions
@@ -14,68 +11,14 @@ from moldau.config.kinds import (
     INT,
     LIST,
     STRING,
-    Kind,
-    OptionType,
     at_least,
     one_of,
 )
+from moldau.config.offset_reset import OFFSET_RESET, OffsetReset, ResetTo
 from moldau.config.option import MINUTE_MS, SECOND_MS, Importance, option, optional
 from moldau.errors import ConfigurationError
 
 MIB = 1024 * 1024
-
-
-class ResetTo(Enum):
-    """Where reading begins when no offset is known, or the known one is gone."""
-
-    EARLIEST = "earliest"
-    LATEST = "latest"
-    ERROR = "error"
-    DURATION = "by_duration"
-
-
-@dataclass(frozen=True, slots=True)
-class OffsetReset:
-    """A value of `auto.offset.reset`; the duration counts back from now."""
-
-    to: ResetTo
-    duration_ms: int = 0
-
-    def __str__(self) -> str:
-        return f"by_duration:PT{self.duration_ms / 1000:g}S" if self.duration_ms else self.to.value
-
-
-_DURATION = re.compile(
-    r"P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,9})?)S)?)?\Z", re.IGNORECASE
-)
-_UNITS_MS = (24 * 60 * MINUTE_MS, 60 * MINUTE_MS, MINUTE_MS, SECOND_MS)
-
-
-def _parse_reset(text: str) -> OffsetReset:
-    word = text.strip()
-    if word in ("none", "error"):  # Kafka says none
-        return OffsetReset(ResetTo.ERROR)
-    if word in ("earliest", "latest"):
-        return OffsetReset(ResetTo(word))
-    if word.startswith("by_duration:"):
-        return OffsetReset(ResetTo.DURATION, _parse_duration_ms(word.partition(":")[2]))
-    raise ValueError("is not one of earliest, latest, error, by_duration:PT1H (or another time)")
-
-
-def _parse_duration_ms(text: str) -> int:
-    found = _DURATION.match(text)
-    if found is None or not any(found.groups()):
-        raise ValueError("has no duration like PT1H30M or P2D behind the colon")
-    return round(
-        sum(
-            float(part) * unit
-            for part, unit in zip(found.groups(), _UNITS_MS, strict=True)
-            if part is not None
-        )
-    )
-
-
-_RESET = Kind(OptionType.STRING, _parse_reset)
 
 
 class ConsumerOptions(ClientOptions):
@@ -172,7 +115,7 @@ class ConsumerOptions(ClientOptions):
     )
     auto_offset_reset = option(
         "auto.offset.reset",
-        _RESET,
+        OFFSET_RESET,
         OffsetReset(ResetTo.LATEST),
         "Where to begin when the group has no offset, or the record there is gone: earliest, "
         "latest, by_duration:PT1H (as far back as that, ISO 8601), or error, which raises.",

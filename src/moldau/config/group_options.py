@@ -1,18 +1,34 @@
 """The options of single groups, which `kafka-configs --entity-type groups` sets.
 
 A group may be configured before it exists; what it does not set is the broker's. The broker's
-`group.consumer.min.…` and `.max.…` bound what may be set. Rule: values in, values out.
+`group.consumer.min.…`, `group.share.min.…` and `.max.…` bound what may be set. Rule: values in,
+values out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypeVar
 
 from moldau.config.broker_options import BrokerOptions
-from moldau.config.kinds import INT, at_least
+from moldau.config.kinds import BOOLEAN, INT, STRING, Kind, OptionType, at_least, one_of
+from moldau.config.offset_reset import OffsetReset, ResetTo, parse_offset_reset
 from moldau.config.option import Option, OptionSet, Reload, option
 from moldau.config.spelling import suggest
 from moldau.errors import InvalidConfigError
+
+V = TypeVar("V")
+
+
+def _parse_start(text: str) -> OffsetReset:
+    """A share group has no member who could be told that there is no offset."""
+    reset = parse_offset_reset(text)
+    if reset.to is ResetTo.ERROR:
+        raise ValueError("is not one of earliest, latest, by_duration:PT1H (or another time)")
+    return reset
+
+
+_SHARE_START = Kind(OptionType.STRING, _parse_start)
 
 
 class GroupConfigOptions(OptionSet):
@@ -40,6 +56,84 @@ class GroupConfigOptions(OptionSet):
         broker_default="group.consumer.heartbeat.interval.ms",
     )
 
+    share_session_timeout_ms = option(
+        "share.session.timeout.ms",
+        INT,
+        45_000,
+        "How long a silent member of the share group is kept. Bounded by "
+        "group.share.min.session.timeout.ms and group.share.max.session.timeout.ms, and larger "
+        "than share.heartbeat.interval.ms.",
+        at_least(1),
+        reload=Reload.CLUSTER_WIDE,
+        broker_default="group.share.session.timeout.ms",
+    )
+    share_heartbeat_interval_ms = option(
+        "share.heartbeat.interval.ms",
+        INT,
+        5_000,
+        "How often members of the share group are told to report. Bounded by "
+        "group.share.min.heartbeat.interval.ms and group.share.max.heartbeat.interval.ms.",
+        at_least(1),
+        reload=Reload.CLUSTER_WIDE,
+        broker_default="group.share.heartbeat.interval.ms",
+    )
+    share_record_lock_duration_ms = option(
+        "share.record.lock.duration.ms",
+        INT,
+        30_000,
+        "How long a record is locked for the member of the share group that it was delivered to. "
+        "Bounded by group.share.min.record.lock.duration.ms and "
+        "group.share.max.record.lock.duration.ms.",
+        at_least(1_000),
+        reload=Reload.CLUSTER_WIDE,
+        broker_default="group.share.record.lock.duration.ms",
+    )
+    share_delivery_count_limit = option(
+        "share.delivery.count.limit",
+        INT,
+        5,
+        "How often a record is delivered to the share group at most. Bounded by "
+        "group.share.min.delivery.count.limit and group.share.max.delivery.count.limit.",
+        at_least(2),
+        reload=Reload.CLUSTER_WIDE,
+        broker_default="group.share.delivery.count.limit",
+    )
+    share_partition_max_record_locks = option(
+        "share.partition.max.record.locks",
+        INT,
+        2_000,
+        "How many records of a partition may be under way in the share group. Bounded by "
+        "group.share.min.partition.max.record.locks and "
+        "group.share.max.partition.max.record.locks.",
+        at_least(100),
+        reload=Reload.CLUSTER_WIDE,
+        broker_default="group.share.partition.max.record.locks",
+    )
+    share_auto_offset_reset = option(
+        "share.auto.offset.reset",
+        _SHARE_START,
+        OffsetReset(ResetTo.LATEST),
+        "Where the share group begins in a partition that it has not read yet: earliest, latest, "
+        "or by_duration:PT1H (as far back as that, ISO 8601).",
+        reload=Reload.CLUSTER_WIDE,
+    )
+    share_isolation_level = option(
+        "share.isolation.level",
+        STRING,
+        "read_uncommitted",
+        "Whether the share group gets records of transactions before they are committed, or that "
+        "were aborted.",
+        one_of("read_committed", "read_uncommitted"),
+        reload=Reload.CLUSTER_WIDE,
+    )
+    share_renew_acknowledge_enable = option(
+        "share.renew.acknowledge.enable",
+        BOOLEAN,
+        True,
+        "Whether members of the share group may renew the lock of a record.",
+        reload=Reload.CLUSTER_WIDE,
+    )
+
     @classmethod
     def check_all(cls, settings: Mapping[str, str], broker: BrokerOptions) -> None:
         """Raise InvalidConfigError unless a group can have exactly these settings."""
@@ -52,24 +146,26 @@ class GroupConfigOptions(OptionSet):
                 declared.parse(text)
             except ValueError as fault:
                 raise InvalidConfigError(declared.message(text, fault)) from None
-        session_ms = value_in_group(
-            cls.consumer_session_timeout_ms, settings, broker.group_consumer_session_timeout_ms
-        )
-        heartbeat_ms = value_in_group(
+        for bounded in (
+            cls.consumer_session_timeout_ms,
             cls.consumer_heartbeat_interval_ms,
-            settings,
-            broker.group_consumer_heartbeat_interval_ms,
+            cls.share_session_timeout_ms,
+            cls.share_heartbeat_interval_ms,
+            cls.share_record_lock_duration_ms,
+            cls.share_delivery_count_limit,
+            cls.share_partition_max_record_locks,
+        ):
+            if bounded.name in settings:
+                _check_bounds(bounded, _effective(bounded, settings, broker), broker)
+        _check_heartbeats(
+            cls.consumer_session_timeout_ms, cls.consumer_heartbeat_interval_ms, settings, broker
         )
-        _check_bounds(cls.consumer_session_timeout_ms, session_ms, broker)
-        _check_bounds(cls.consumer_heartbeat_interval_ms, heartbeat_ms, broker)
-        if session_ms <= heartbeat_ms:
-            raise InvalidConfigError(
-                f"consumer.session.timeout.ms={session_ms} is not larger than "
-                f"consumer.heartbeat.interval.ms={heartbeat_ms}; raise one or lower the other"
-            )
+        _check_heartbeats(
+            cls.share_session_timeout_ms, cls.share_heartbeat_interval_ms, settings, broker
+        )
 
 
-def value_in_group(declared: Option[int], settings: Mapping[str, str], otherwise: int) -> int:
+def value_in_group(declared: Option[V], settings: Mapping[str, str], otherwise: V) -> V:
     """What a group has set; `otherwise` where it has not, or where the text is no value: somebody
     may have written it past the brokers, and its members have to be served."""
     text = settings.get(declared.name)
@@ -77,6 +173,26 @@ def value_in_group(declared: Option[int], settings: Mapping[str, str], otherwise
         return otherwise if text is None else declared.parse(text)
     except ValueError:
         return otherwise
+
+
+def _effective(declared: Option[int], settings: Mapping[str, str], broker: BrokerOptions) -> int:
+    default = broker.value_of(f"group.{declared.name}")
+    return value_in_group(declared, settings, default if isinstance(default, int) else 0)
+
+
+def _check_heartbeats(
+    session: Option[int],
+    heartbeat: Option[int],
+    settings: Mapping[str, str],
+    broker: BrokerOptions,
+) -> None:
+    session_ms = _effective(session, settings, broker)
+    heartbeat_ms = _effective(heartbeat, settings, broker)
+    if session_ms <= heartbeat_ms:
+        raise InvalidConfigError(
+            f"{session.name}={session_ms} is not larger than {heartbeat.name}={heartbeat_ms}; "
+            "raise one or lower the other"
+        )
 
 
 def _check_bounds(declared: Option[int], value: int, broker: BrokerOptions) -> None:

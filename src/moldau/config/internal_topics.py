@@ -15,8 +15,6 @@ from moldau.model.topic_names import (
     TRANSACTION_STATE_TOPIC,
 )
 
-_SHARE_STATE_SEGMENT_BYTES = 100 << 20
-
 
 def find_internal_configs(topic: str, options: BrokerOptions) -> Mapping[str, str] | None:
     """None for a topic that is not one of them."""
@@ -38,7 +36,8 @@ def find_internal_configs(topic: str, options: BrokerOptions) -> Mapping[str, st
         return {
             "cleanup.policy": "delete",  # its coordinator deletes what is superseded
             "compression.type": "producer",
+            "min.insync.replicas": str(options.share_coordinator_state_topic_min_isr),
             "retention.ms": "-1",
-            "segment.bytes": str(_SHARE_STATE_SEGMENT_BYTES),
+            "segment.bytes": str(options.share_coordinator_state_topic_segment_bytes),
         }
     return None

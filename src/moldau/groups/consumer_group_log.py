@@ -27,12 +27,18 @@ out.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final, TypeVar
-from uuid import UUID
 
 from moldau.errors import InvalidRecordError
-from moldau.groups.rules.assigned_partitions import AssignedPartitions
+from moldau.groups.record_parts import (
+    NO_TAGS,
+    VERSION,
+    RecordReader,
+    encode_key,
+    encode_partitions,
+    encode_strings,
+)
 from moldau.groups.rules.consumer_group_records import (
     ClassicMember,
     ConsumerGroupRecord,
@@ -52,12 +58,9 @@ from moldau.wire.primitives import (
     COMPACT,
     encode_compact_count,
     encode_compact_string,
-    encode_legacy_string,
-    encode_uuid,
     encode_varint,
     read_legacy_string,
     read_tagged_fields,
-    read_uuid,
     skip_tagged_fields,
 )
 
@@ -73,8 +76,6 @@ _REGEX: Final = 16
 KEYS: Final = frozenset({_GROUP_EPOCH, _SUBSCRIPTION, _TARGET_EPOCH, _TARGET, _ASSIGNMENT, _REGEX})
 """The numbers of keys that are read here."""
 
-_VERSION: Final = struct.pack(">h", 0)
-_NO_TAGS: Final = b"\0"
 _TAG: Final = 0
 _PRESENT: Final = b"\1"
 _ABSENT: Final = -1
@@ -95,49 +96,47 @@ def encode_consumer_group(record: ConsumerGroupRecord) -> tuple[bytes, bytes | N
     """Key and value."""
     match record:
         case GroupEpochRecord(group_id, epoch):
-            return _key(_GROUP_EPOCH, group_id), None if epoch is None else _group_epoch(epoch)
+            return encode_key(_GROUP_EPOCH, group_id), None if epoch is None else _group_epoch(
+                epoch
+            )
         case MemberSubscriptionRecord(group_id, member_id, wanted):
-            key = _key(_SUBSCRIPTION, group_id, member_id)
+            key = encode_key(_SUBSCRIPTION, group_id, member_id)
             return key, None if wanted is None else _subscription(wanted)
         case TargetEpochRecord(group_id, target_epoch):
-            key = _key(_TARGET_EPOCH, group_id)
+            key = encode_key(_TARGET_EPOCH, group_id)
             if target_epoch is None:
                 return key, None
-            return key, _VERSION + _INT32.pack(target_epoch) + _NO_TAGS
+            return key, VERSION + _INT32.pack(target_epoch) + NO_TAGS
         case TargetAssignmentRecord(group_id, member_id, target):
-            key = _key(_TARGET, group_id, member_id)
-            return key, None if target is None else _VERSION + _partitions(target) + _NO_TAGS
+            key = encode_key(_TARGET, group_id, member_id)
+            return key, None if target is None else VERSION + encode_partitions(target) + NO_TAGS
         case MemberAssignmentRecord(group_id, member_id, assignment):
-            key = _key(_ASSIGNMENT, group_id, member_id)
+            key = encode_key(_ASSIGNMENT, group_id, member_id)
             return key, None if assignment is None else _assignment(assignment)
         case ResolvedRegexRecord(group_id, regex, resolved):
-            key = _key(_REGEX, group_id, regex)
+            key = encode_key(_REGEX, group_id, regex)
             return key, None if resolved is None else _resolved(resolved)
 
 
-def _key(number: int, *parts: str) -> bytes:
-    return _INT16.pack(number) + b"".join(map(encode_legacy_string, parts))
-
-
 def _group_epoch(value: GroupEpoch) -> bytes:
-    body = _VERSION + _INT32.pack(value.epoch)
+    body = VERSION + _INT32.pack(value.epoch)
     if value.metadata_hash == 0:
-        return body + _NO_TAGS
+        return body + NO_TAGS
     return body + _one_tag(_INT64.pack(value.metadata_hash))
 
 
 def _subscription(wanted: ConsumerSubscription) -> bytes:
     parts = [
-        _VERSION,
+        VERSION,
         encode_compact_string(wanted.instance_id),
         encode_compact_string(wanted.rack_id),
         encode_compact_string(wanted.client_id),
         encode_compact_string(wanted.client_host),
-        _strings(wanted.topics),
+        encode_strings(wanted.topics),
         encode_compact_string(wanted.regex),
         _INT32.pack(wanted.rebalance_timeout_ms),
         encode_compact_string(wanted.assignor),
-        _NO_TAGS if wanted.classic is None else _one_tag(_classic(wanted.classic)),
+        NO_TAGS if wanted.classic is None else _one_tag(_classic(wanted.classic)),
     ]
     return b"".join(parts)
 
@@ -153,42 +152,24 @@ def _classic(member: ClassicMember) -> bytes:
             encode_compact_string(name),
             encode_varint(len(metadata) + 1),
             metadata,
-            _NO_TAGS,
+            NO_TAGS,
         )
-    return b"".join(parts) + _NO_TAGS
+    return b"".join(parts) + NO_TAGS
 
 
 def _assignment(assignment: MemberAssignment) -> bytes:
     return (
-        _VERSION
+        VERSION
         + _EPOCHS_AND_STATE.pack(assignment.epoch, assignment.previous_epoch, assignment.state)
-        + _partitions(assignment.assigned)
-        + _partitions(assignment.revoking)
-        + _NO_TAGS
+        + encode_partitions(assignment.assigned)
+        + encode_partitions(assignment.revoking)
+        + NO_TAGS
     )
 
 
 def _resolved(resolved: ResolvedRegex) -> bytes:
     times = _TWO_INT64.pack(resolved.image_version, resolved.timestamp_ms)
-    return _VERSION + _strings(resolved.topics) + times + _NO_TAGS
-
-
-def _strings(names: Iterable[str]) -> bytes:
-    ordered = sorted(names)
-    return encode_compact_count(len(ordered)) + b"".join(map(encode_compact_string, ordered))
-
-
-def _partitions(partitions: AssignedPartitions) -> bytes:
-    parts = [encode_compact_count(len(partitions))]
-    for topic_id in sorted(partitions, key=lambda one: one.int):
-        numbers = sorted(partitions[topic_id])
-        parts += (
-            encode_uuid(topic_id),
-            encode_compact_count(len(numbers)),
-            struct.pack(f">{len(numbers)}i", *numbers),
-            _NO_TAGS,
-        )
-    return b"".join(parts)
+    return VERSION + encode_strings(resolved.topics) + times + NO_TAGS
 
 
 def _one_tag(body: bytes) -> bytes:
@@ -225,33 +206,26 @@ def decode_consumer_group(number: int, key: memoryview, value: bytes | None) -> 
             return ResolvedRegexRecord(group_id, second, read(_Reader.resolved))
 
 
-class _Reader:
-    """Goes through a value from front to back."""
-
-    def __init__(self, value: bytes) -> None:
-        self._view = memoryview(value)
-        self._at = _INT16.size
-        version: int = _INT16.unpack_from(value)[0]
-        if version != 0:
-            raise InvalidRecordError(f"a value of version {version} is not known")
+class _Reader(RecordReader):
+    """Goes through a value of a consumer group."""
 
     def group_epoch(self) -> GroupEpoch:
         epoch = self.int32()
         metadata_hash = 0
-        for tag, start, _ in read_tagged_fields(self._view, self._at):
+        for tag, start, _ in read_tagged_fields(self.view, self.at):
             if tag == _TAG:
-                metadata_hash = _INT64.unpack_from(self._view, start)[0]
+                metadata_hash = _INT64.unpack_from(self.view, start)[0]
         return GroupEpoch(epoch, metadata_hash)
 
     def subscription(self, member_id: str) -> ConsumerSubscription:
-        instance_id, rack_id = self._string(), self._string()
-        client_id, client_host = self._string() or "", self._string() or ""
-        topics, regex = self._strings(), self._string()
-        timeout_ms, assignor = self.int32(), self._string()
+        instance_id, rack_id = self.string(), self.string()
+        client_id, client_host = self.string() or "", self.string() or ""
+        topics, regex = self.strings(), self.string()
+        timeout_ms, assignor = self.int32(), self.string()
         classic = None
-        for tag, start, _ in read_tagged_fields(self._view, self._at):
+        for tag, start, _ in read_tagged_fields(self.view, self.at):
             if tag == _TAG:
-                self._at = start
+                self.at = start
                 classic = self._classic()
         return ConsumerSubscription(
             member_id=member_id,
@@ -267,20 +241,20 @@ class _Reader:
         )
 
     def _classic(self) -> ClassicMember | None:
-        if self._int8() == _ABSENT:
+        if self.int8() == _ABSENT:
             return None
         timeout_ms = self.int32()
         protocols = []
-        for _ in range(self._count(3)):
-            name = self._string() or ""
-            metadata, self._at = COMPACT.byte_slice(self._view, self._at)
-            self._at = skip_tagged_fields(self._view, self._at)
+        for _ in range(self.count(3)):
+            name = self.string() or ""
+            metadata, self.at = COMPACT.byte_slice(self.view, self.at)
+            self.at = skip_tagged_fields(self.view, self.at)
             protocols.append((name, bytes(metadata or b"")))
         return ClassicMember(session_timeout_ms=timeout_ms, protocols=tuple(protocols))
 
     def assignment(self) -> MemberAssignment:
         epoch, previous_epoch = self.int32(), self.int32()
-        number = self._int8()
+        number = self.int8()
         try:
             state = MemberState(number)
         except ValueError:
@@ -294,38 +268,6 @@ class _Reader:
         )
 
     def resolved(self) -> ResolvedRegex:
-        topics = self._strings()
-        version, timestamp_ms = _TWO_INT64.unpack_from(self._view, self._at)
+        topics = self.strings()
+        version, timestamp_ms = _TWO_INT64.unpack_from(self.view, self.at)
         return ResolvedRegex(topics, version, timestamp_ms)
-
-    def partitions(self) -> AssignedPartitions:
-        found: dict[UUID, frozenset[int]] = {}
-        for _ in range(self._count(18)):
-            topic_id, self._at = read_uuid(self._view, self._at)
-            count = self._count(_INT32.size)
-            numbers = struct.unpack_from(f">{count}i", self._view, self._at)
-            self._at = skip_tagged_fields(self._view, self._at + count * _INT32.size)
-            if topic_id is not None and numbers:
-                found[topic_id] = frozenset(numbers)
-        return found
-
-    def int32(self) -> int:
-        value: int = _INT32.unpack_from(self._view, self._at)[0]
-        self._at += _INT32.size
-        return value
-
-    def _int8(self) -> int:
-        value: int = _INT8.unpack_from(self._view, self._at)[0]
-        self._at += _INT8.size
-        return value
-
-    def _string(self) -> str | None:
-        value, self._at = COMPACT.string(self._view, self._at)
-        return value
-
-    def _strings(self) -> frozenset[str]:
-        return frozenset(self._string() or "" for _ in range(self._count(1)))
-
-    def _count(self, min_bytes: int) -> int:
-        count, self._at = COMPACT.array_count(self._view, self._at, min_bytes)
-        return count

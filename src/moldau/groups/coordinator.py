@@ -17,7 +17,12 @@ from uuid import UUID, uuid4
 from moldau.clock import Clock
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.config.broker_options import BrokerOptions
-from moldau.errors import CoordinatorLoadInProgressError, ErrorCode, NotCoordinatorError
+from moldau.errors import (
+    CoordinatorLoadInProgressError,
+    ErrorCode,
+    GroupNotFoundError,
+    NotCoordinatorError,
+)
 from moldau.groups.offsets_log import decode, decode_transactional, encode
 from moldau.groups.rules.answers import (
     CodeAnswer,
@@ -46,11 +51,14 @@ from moldau.groups.rules.events import (
     Leave,
     Sync,
 )
-from moldau.groups.rules.groups import AnyGroup, Groups
+from moldau.groups.rules.groups import AnyGroup, Groups, OffsetGroup
 from moldau.groups.rules.limits import GroupLimits
 from moldau.groups.rules.outcome import LogMessage
 from moldau.groups.rules.records import CommittedOffset, CoordinatorRecord, StoredRecord
+from moldau.groups.rules.share_group import ShareGroup
 from moldau.groups.shard import GroupShard
+from moldau.groups.share_groups import ShareGroups
+from moldau.groups.share_port import ShareStateKeeper
 from moldau.model import BrokerId, TopicPartition
 from moldau.model.protocol_numbers import NO_SEQUENCE
 from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
@@ -89,6 +97,7 @@ class GroupCoordinator:
         workers: Workers,
         duties: ShardDuties,
         spawn: Callable[[str, Coroutine[Any, Any, None]], object],
+        share_states: ShareStateKeeper,
         make_uuid: Callable[[], UUID] = uuid4,
         on_message: Callable[[LogMessage], None] = lambda message: None,
     ) -> None:
@@ -110,6 +119,7 @@ class GroupCoordinator:
             clock=clock,
             duties=duties,
         )
+        self.shares = ShareGroups(self._leads, topic, share_states, clock=clock, spawn=spawn)
 
     def _make_shard(self, partition: Partition) -> GroupShard:
         log_format: LogFormat[StoredRecord, CoordinatorRecord] = LogFormat(
@@ -134,6 +144,7 @@ class GroupCoordinator:
             image=self._image,
             commit_timeout_ms=lambda: self._options().offsets_commit_timeout_ms,
             on_message=self._on_message,
+            initialize=self.shares.initialize,
         )
 
     def new_member_id(self, prefix: str) -> str:
@@ -185,6 +196,8 @@ class GroupCoordinator:
 
         def find(groups: Groups) -> FoundOffsets:
             group = groups.find(group_id)
+            if isinstance(group, ShareGroup):
+                raise GroupNotFoundError(f"group {group_id!r} is a share group")
             if member is not None and isinstance(group, ConsumerGroup):
                 check_epoch(group, *member)
             return _find_offsets(group, wanted, require_stable)
@@ -254,7 +267,10 @@ class GroupCoordinator:
             yield from shard.groups
 
     def delete_group(self, event: DeleteGroup) -> Eventually[CodeAnswer]:
-        return cast("Eventually[CodeAnswer]", self._submit(event))
+        shard = self._leads.require(event.group_id)
+        if shard.peek(lambda groups: groups.find_state_topics(event.group_id)) is not None:
+            return self.shares.delete_group(event)
+        return cast("Eventually[CodeAnswer]", shard.submit(event))
 
     # The way to the shard
 
@@ -330,11 +346,15 @@ def group_limits_of(options: BrokerOptions) -> GroupLimits:
         consumer_max_size=options.group_consumer_max_size,
         consumer_assignors=tuple(options.group_consumer_assignors),
         consumer_migration_policy=options.group_consumer_migration_policy,
+        share_session_timeout_ms=options.group_share_session_timeout_ms,
+        share_heartbeat_interval_ms=options.group_share_heartbeat_interval_ms,
+        share_max_size=options.group_share_max_size,
+        share_assignors=tuple(options.group_share_assignors),
     )
 
 
 def _find_offsets(
-    group: AnyGroup | None,
+    group: OffsetGroup | None,
     wanted: Mapping[str, Sequence[int]] | None,
     require_stable: bool,
 ) -> FoundOffsets:

@@ -17,8 +17,8 @@ folders and we read its.
 
 Versions 4 have compact lengths and tagged fields, none of which is needed. Written are the versions
 that Kafka 4 writes: 3, and 1 for an offset with a time of its own. A null value is a tombstone.
-Consumer groups have keys of other versions (`consumer_group_log`); keys of yet others are left
-alone.
+Consumer groups and share groups have keys of other versions (`consumer_group_log`,
+`share_group_log`); keys of yet others are left alone.
 
 A rule: bytes in, values out.
 """
@@ -45,6 +45,8 @@ from moldau.groups.rules.records import (
     StoredRecord,
     TransactionEnd,
 )
+from moldau.groups.rules.share_group_records import SHARE_RECORDS
+from moldau.groups.share_group_log import SHARE_KEYS, decode_share_group, encode_share_group
 from moldau.model.protocol_numbers import NO_LEADER_EPOCH, NO_TIMESTAMP
 from moldau.records.batch_header import BatchHeader
 from moldau.records.control_records import ControlType, find_marker
@@ -89,6 +91,8 @@ def encode(record: StoredRecord) -> tuple[bytes, bytes | None]:
         if isinstance(record, OffsetRecord | PendingOffsetRecord):
             committed = record.committed
             return _offset_key(record), None if committed is None else _offset_value(committed)
+        if isinstance(record, SHARE_RECORDS):
+            return encode_share_group(record)
         if not isinstance(record, GroupRecord):
             return encode_consumer_group(record)
         key = _INT16.pack(_GROUP_KEY) + encode_legacy_string(record.group_id)
@@ -183,6 +187,8 @@ def _decode(key: bytes | None, value: bytes | None) -> StoredRecord | None:
     version: int = _INT16.unpack_from(view)[0]
     if version in KEYS:
         return decode_consumer_group(version, view, value)
+    if version in SHARE_KEYS:
+        return decode_share_group(version, view, value)
     if not 0 <= version <= _GROUP_KEY:
         return None
     group_id, position = read_legacy_string(view, 2)

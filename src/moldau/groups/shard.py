@@ -12,6 +12,7 @@ import itertools
 import logging
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from moldau.clock import Clock, Timer
 from moldau.cluster.rules.metadata_image import MetadataImage
@@ -20,10 +21,20 @@ from moldau.groups.rules.answers import GroupAnswer, refusal_like
 from moldau.groups.rules.events import Abandon, AppendFailed, GroupEvent, GroupTimer, TimerFired
 from moldau.groups.rules.groups import NO_REQUEST, AnyGroup, Groups
 from moldau.groups.rules.limits import GroupLimits
-from moldau.groups.rules.outcome import Arm, Disarm, Effect, Follow, LogMessage, Outcome
+from moldau.groups.rules.outcome import (
+    Arm,
+    Disarm,
+    Effect,
+    Follow,
+    InitializeStates,
+    LogMessage,
+    Outcome,
+)
 from moldau.groups.rules.records import CoordinatorRecord, StoredRecord, TransactionEnd
 from moldau.records.control_records import ControlType, EndTransactionMarker
 from moldau.shards.state_shard import Eventually, ShardLog, StateShard
+
+T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
 
@@ -41,12 +52,14 @@ class GroupShard(StateShard[Groups, StoredRecord, CoordinatorRecord]):
         image: Callable[[], MetadataImage],
         commit_timeout_ms: Callable[[], int],
         on_message: Callable[[LogMessage], None] = lambda message: None,
+        initialize: Callable[[GroupShard, InitializeStates], None] | None = None,
     ) -> None:
         super().__init__(
             name, log, Groups(limits), clock=clock, commit_timeout_ms=commit_timeout_ms
         )
         self._image = image
         self._on_message = on_message
+        self._initialize = initialize  # has share coordinators begin states
         self._requests = itertools.count()
         self._waiting: dict[int, asyncio.Future[GroupAnswer]] = {}  # requests without an answer yet
         self._timers: dict[GroupTimer, Timer] = {}
@@ -115,6 +128,11 @@ class GroupShard(StateShard[Groups, StoredRecord, CoordinatorRecord]):
         if self._is_loaded and not self._is_closed:
             self._handle(event, NO_REQUEST)
 
+    def peek(self, question: Callable[[Groups], T]) -> T:
+        """Look something up that only helps to decide what to ask."""
+        self._require_ready()
+        return question(self._machine)
+
     @property
     def group_ids(self) -> tuple[str, ...]:
         return tuple(group.group_id for group in self._machine)
@@ -153,7 +171,7 @@ class GroupShard(StateShard[Groups, StoredRecord, CoordinatorRecord]):
         """Do what has to be done. Returns the answer to the event's own request if it may go."""
         error = self._write(outcome) if outcome.records else None
         for effect in outcome.effects:
-            if not isinstance(effect, Follow):
+            if not isinstance(effect, Follow | InitializeStates):
                 self._do(effect)
         # A shard that was torn just now has only refusals to give, and nothing to wait for.
         is_committed = self._is_closed or self._queue.is_committed
@@ -169,6 +187,8 @@ class GroupShard(StateShard[Groups, StoredRecord, CoordinatorRecord]):
         for effect in outcome.effects:
             if isinstance(effect, Follow) and error is None:
                 self.report(effect.event)
+            elif isinstance(effect, InitializeStates) and error is None and self._initialize:
+                self._initialize(self, effect)
         if error is not None and outcome.must_be_logged:
             self._handle(AppendFailed(group_id=group_id), NO_REQUEST)
         return own_answer

@@ -42,6 +42,8 @@ class LogFormat(NamedTuple, Generic[S, R]):
     load_buffer_bytes: Callable[[], int]
     decode_transactional: Callable[[BatchHeader, Record], R | None] = lambda header, record: None
     """Decodes a record of a batch that is part of a producer's transaction, or ends it."""
+    locate: Callable[[R, int], R] = lambda record, offset: record
+    """Tells a record its offset in the log, where its coordinator wants to know it."""
 
 
 class AppendTransaction(Protocol):
@@ -190,6 +192,7 @@ class StateLog(Generic[S, R]):
 
     def _decode(self, header: BatchHeader, batch: memoryview) -> list[R]:
         decode, decode_transactional = self._format.decode, self._format.decode_transactional
+        locate = self._format.locate
         is_plain = not (header.is_transactional or header.is_control)
         found = []
         for row in records_of(batch, header):
@@ -203,5 +206,5 @@ class StateLog(Generic[S, R]):
                 _log.warning("%s is left out: %s", place, error)
                 continue
             if record is not None:
-                found.append(record)
+                found.append(locate(record, row.offset))
         return found

@@ -139,23 +139,29 @@ LIST_CONFIG_RESOURCES: Final = _api(74, "ListConfigResources", 0, served=(0, 1),
 DESCRIBE_TOPIC_PARTITIONS: Final = _api(
     75, "DescribeTopicPartitions", 0, served=(0, 0), spoken=(0, 0)
 )
-SHARE_GROUP_HEARTBEAT: Final = _api(76, "ShareGroupHeartbeat", 0, spoken=(1, 1))
-_api(77, "ShareGroupDescribe", 0)
+SHARE_GROUP_HEARTBEAT: Final = _api(76, "ShareGroupHeartbeat", 0, served=(1, 1), spoken=(1, 1))
+SHARE_GROUP_DESCRIBE: Final = _api(77, "ShareGroupDescribe", 0, served=(1, 1), spoken=(1, 1))
 SHARE_FETCH: Final = _api(78, "ShareFetch", 0, spoken=(1, 2))
 SHARE_ACKNOWLEDGE: Final = _api(79, "ShareAcknowledge", 0, spoken=(1, 2))
 _api(80, "AddRaftVoter", 0)
 _api(81, "RemoveRaftVoter", 0)
 _api(82, "UpdateRaftVoter", 0)
-_api(83, "InitializeShareGroupState", 0)
-_api(84, "ReadShareGroupState", 0)
-_api(85, "WriteShareGroupState", 0)
-_api(86, "DeleteShareGroupState", 0)
-_api(87, "ReadShareGroupStateSummary", 0)
+INITIALIZE_SHARE_GROUP_STATE: Final = _api(83, "InitializeShareGroupState", 0, served=(0, 0))
+READ_SHARE_GROUP_STATE: Final = _api(84, "ReadShareGroupState", 0, served=(0, 0))
+WRITE_SHARE_GROUP_STATE: Final = _api(85, "WriteShareGroupState", 0, served=(0, 1))
+DELETE_SHARE_GROUP_STATE: Final = _api(86, "DeleteShareGroupState", 0, served=(0, 0))
+READ_SHARE_GROUP_STATE_SUMMARY: Final = _api(87, "ReadShareGroupStateSummary", 0, served=(0, 1))
 _api(88, "StreamsGroupHeartbeat", 0)
 _api(89, "StreamsGroupDescribe", 0)
-_api(90, "DescribeShareGroupOffsets", 0)
-_api(91, "AlterShareGroupOffsets", 0)
-_api(92, "DeleteShareGroupOffsets", 0)
+DESCRIBE_SHARE_GROUP_OFFSETS: Final = _api(
+    90, "DescribeShareGroupOffsets", 0, served=(0, 1), spoken=(0, 1)
+)
+ALTER_SHARE_GROUP_OFFSETS: Final = _api(
+    91, "AlterShareGroupOffsets", 0, served=(0, 0), spoken=(0, 0)
+)
+DELETE_SHARE_GROUP_OFFSETS: Final = _api(
+    92, "DeleteShareGroupOffsets", 0, served=(0, 0), spoken=(0, 0)
+)
 
 FIRST_FLEXIBLE: Final = {api.key: api.first_flexible for api in APIS.values()}
 """By key: looked up for the header of every request."""

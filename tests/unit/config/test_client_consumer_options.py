@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.config.client_consumer_options import ConsumerOptions, OffsetReset, ResetTo
+from moldau.config.client_consumer_options import ConsumerOptions
+from moldau.config.offset_reset import OffsetReset, ResetTo
 from moldau.errors import ConfigurationError
 
 

@@ -11,6 +11,7 @@ import moldau
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.client_consumer_options import ConsumerOptions
 from moldau.config.client_options import ProducerOptions
+from moldau.config.group_options import GroupConfigOptions
 from moldau.config.option import Option, OptionSet
 from moldau.config.topic_options import TopicOptions
 
@@ -28,10 +29,17 @@ def used_attributes() -> set[str]:
 
 
 def named_by_others() -> set[str]:
-    """Defaults of topics, and options that others fall back to."""
-    every = [*options_of(BrokerOptions), *options_of(TopicOptions)]
+    """Defaults of topics and groups, what bounds those of groups, and options that others fall back
+    to."""
+    groups = options_of(GroupConfigOptions)
+    every = [*options_of(BrokerOptions), *options_of(TopicOptions), *groups]
     fallbacks = {fallback.name for one in every for fallback in one.falls_back_to}
-    return fallbacks | {one.broker_default for one in every if one.broker_default}
+    bounds = {
+        f"group.{kind}.{bound}.{rest}"
+        for kind, _, rest in (one.name.partition(".") for one in groups)
+        for bound in ("min", "max")
+    }
+    return fallbacks | bounds | {one.broker_default for one in every if one.broker_default}
 
 
 @pytest.mark.parametrize("owner", [BrokerOptions, TopicOptions, ConsumerOptions, ProducerOptions])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from moldau.config.broker_options import BrokerOptions
@@ -59,7 +61,7 @@ def test_a_session_is_longer_than_the_time_between_heartbeats() -> None:
 
 
 def test_what_a_group_has_and_what_it_would_have_otherwise_is_described() -> None:
-    heartbeat, session = describe_group_configs({SESSION: "60000"}, BROKER)
+    heartbeat, session, *_ = describe_group_configs({SESSION: "60000"}, BROKER)
     assert (session.name, session.value) == (SESSION, "60000")
     assert session.source is OptionSource.GROUP_CONFIG
     assert not session.is_default
@@ -74,7 +76,9 @@ def test_what_a_group_has_and_what_it_would_have_otherwise_is_described() -> Non
 
 def test_the_defaults_are_those_of_the_broker() -> None:
     for declared in GroupConfigOptions.declarations().values():
-        assert declared.broker_default is not None
+        if declared.broker_default is None:
+            assert f"group.{declared.name}" not in BrokerOptions.declarations()
+            continue
         assert declared.default == BrokerOptions.declarations()[declared.broker_default].default
 
 
@@ -82,3 +86,32 @@ def test_the_defaults_are_those_of_the_broker() -> None:
 def test_a_text_that_is_no_value_counts_as_not_set(text: str | None, value: int) -> None:
     settings = {} if text is None else {SESSION: text}
     assert value_in_group(GroupConfigOptions.consumer_session_timeout_ms, settings, 7) == value
+
+
+@pytest.mark.parametrize(
+    ("setting", "fault"),
+    [
+        ({"share.session.timeout.ms": "1000"}, "smaller than group.share.min.session"),
+        ({"share.heartbeat.interval.ms": "15001"}, "larger than group.share.max.heartbeat"),
+        ({"share.record.lock.duration.ms": "60001"}, "larger than group.share.max.record.lock"),
+        ({"share.delivery.count.limit": "11"}, "larger than group.share.max.delivery"),
+        ({"share.partition.max.record.locks": "99"}, "is"),
+        ({"share.auto.offset.reset": "none"}, "is not one of"),
+        ({"share.isolation.level": "any"}, "is"),
+    ],
+)
+def test_a_share_group_has_bounds(setting: dict[str, str], fault: str) -> None:
+    with pytest.raises(InvalidConfigError, match=re.escape(fault)):
+        check_group_settings(setting, BROKER)
+
+
+def test_a_share_group_may_begin_as_far_back_as_it_likes() -> None:
+    check_group_settings(
+        {
+            "share.auto.offset.reset": "by_duration:PT1H",
+            "share.isolation.level": "read_committed",
+            "share.record.lock.duration.ms": "15000",
+            "share.renew.acknowledge.enable": "false",
+        },
+        BROKER,
+    )

@@ -6,6 +6,7 @@ members, is GROUP_ID_NOT_FOUND: tools ask DescribeGroups then.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
@@ -50,33 +51,27 @@ def _describe(
 
     def shape(found: DescribedConsumerGroup | None) -> dict[str, object]:
         if found is None:
-            return refuse(ErrorCode.group_id_not_found, f"there is no consumer group {group_id!r}")
-        if not _may_see_topics(found, context):
+            message = f"there is no consumer group {group_id!r}"
+            return refuse_group(group_id, ErrorCode.group_id_not_found, message)
+        if not may_see_topics(found, context):
             message = "the group reads topics that the principal may not describe"
-            return refuse(ErrorCode.topic_authorization_failed, message)
+            return refuse_group(group_id, ErrorCode.topic_authorization_failed, message)
         operations = group_operations(context, group_id) if tells_operations else NOT_ASKED
-        return {**_shape(found, services.image), "authorized_operations": operations}
-
-    def refuse(error: ErrorCode, message: str | None = None) -> dict[str, object]:
-        return {
-            "error_code": error,
-            "error_message": message,
-            "group_id": group_id,
-            "group_state": "",
-            "group_epoch": 0,
-            "assignment_epoch": 0,
-            "assignor_name": "",
-            "members": [],
-        }
+        members = [_shape_member(member, services.image) for member in found.members]
+        return {**shape_group(found, members), "authorized_operations": operations}
 
     if not group_id:
-        return refuse(ErrorCode.invalid_group_id)
+        return refuse_group(group_id, ErrorCode.invalid_group_id)
     if not may_group(context, AclOperation.DESCRIBE, group_id):
-        return refuse(ErrorCode.group_authorization_failed)
-    return respond(lambda: services.groups.describe_consumer_group(group_id), shape, refuse)
+        return refuse_group(group_id, ErrorCode.group_authorization_failed)
+    return respond(
+        lambda: services.groups.describe_consumer_group(group_id),
+        shape,
+        lambda error: refuse_group(group_id, error),
+    )
 
 
-def _may_see_topics(group: DescribedConsumerGroup, context: RequestContext) -> bool:
+def may_see_topics(group: DescribedConsumerGroup, context: RequestContext) -> bool:
     """Whether the client may know of all topics that members read or will; Kafka tells all of a
     group or nothing."""
     if context.services.authorizer is None:
@@ -93,7 +88,22 @@ def _may_see_topics(group: DescribedConsumerGroup, context: RequestContext) -> b
     return all(may_topic(context, AclOperation.DESCRIBE, name) for name in sorted(names))
 
 
-def _shape(group: DescribedConsumerGroup, image: MetadataImage) -> dict[str, object]:
+def refuse_group(group_id: str, error: ErrorCode, message: str | None = None) -> dict[str, object]:
+    return {
+        "error_code": error,
+        "error_message": message,
+        "group_id": group_id,
+        "group_state": "",
+        "group_epoch": 0,
+        "assignment_epoch": 0,
+        "assignor_name": "",
+        "members": [],
+    }
+
+
+def shape_group(
+    group: DescribedConsumerGroup, members: Sequence[dict[str, object]]
+) -> dict[str, object]:
     return {
         "error_code": ErrorCode.none,
         "error_message": None,
@@ -102,7 +112,7 @@ def _shape(group: DescribedConsumerGroup, image: MetadataImage) -> dict[str, obj
         "group_epoch": group.epoch,
         "assignment_epoch": group.target_epoch,
         "assignor_name": group.assignor,
-        "members": [_shape_member(member, image) for member in group.members],
+        "members": members,
     }
 
 
@@ -116,13 +126,13 @@ def _shape_member(member: DescribedConsumer, image: MetadataImage) -> dict[str, 
         "client_host": member.client_host,
         "subscribed_topic_names": tuple(sorted(member.topics)),
         "subscribed_topic_regex": member.regex,
-        "assignment": _shape_partitions(member.assigned, image),
-        "target_assignment": _shape_partitions(member.target, image),
+        "assignment": shape_partitions(member.assigned, image),
+        "target_assignment": shape_partitions(member.target, image),
         "member_type": _CLASSIC_MEMBER if member.is_classic else _CONSUMER_MEMBER,
     }
 
 
-def _shape_partitions(partitions: AssignedPartitions, image: MetadataImage) -> dict[str, object]:
+def shape_partitions(partitions: AssignedPartitions, image: MetadataImage) -> dict[str, object]:
     """Topics that are gone have no name to be shown by."""
     rows = []
     for topic_id, some in partitions.items():

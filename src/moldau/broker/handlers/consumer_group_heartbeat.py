@@ -40,29 +40,30 @@ def handle(
 ) -> Eventually[dict[str, object]]:
     services = context.services
     if _PROTOCOL not in services.options.group_coordinator_rebalance_protocols:
-        return _shape(
+        return shape_heartbeat(
             ConsumerHeartbeatAnswer(
                 error=ErrorCode.unsupported_version,
                 message="group.coordinator.rebalance.protocols of this broker has no `consumer`",
             )
         )
-    denied = _find_denial(request, context)
+    denied = find_denial(request.group_id, request.subscribed_topic_names, context)
     if denied is not None:
-        return _shape(ConsumerHeartbeatAnswer(error=denied))
+        return shape_heartbeat(ConsumerHeartbeatAnswer(error=denied))
     event = _event_of(request, context)
     return respond(
         lambda: services.groups.consumer_heartbeat(event),
-        _shape,
-        lambda error: _shape(ConsumerHeartbeatAnswer(error=error)),
+        shape_heartbeat,
+        lambda error: shape_heartbeat(ConsumerHeartbeatAnswer(error=error)),
     )
 
 
-def _find_denial(
-    request: ConsumerGroupHeartbeatRequest, context: RequestContext
+def find_denial(
+    group_id: str, topics: Sequence[str] | None, context: RequestContext
 ) -> ErrorCode | None:
-    if not may_group(context, AclOperation.READ, request.group_id):
+    """What a member of a group needs, whatever kind it is."""
+    if not may_group(context, AclOperation.READ, group_id):
         return ErrorCode.group_authorization_failed
-    for topic in request.subscribed_topic_names or ():
+    for topic in topics or ():
         if not may_topic(context, AclOperation.DESCRIBE, topic):
             return ErrorCode.topic_authorization_failed
     return None
@@ -101,7 +102,7 @@ def _owned(rows: Sequence[TopicPartitions] | None) -> AssignedPartitions | None:
     )
 
 
-def _shape(answer: ConsumerHeartbeatAnswer) -> dict[str, object]:
+def shape_heartbeat(answer: ConsumerHeartbeatAnswer) -> dict[str, object]:
     assigned = answer.assigned
     return {
         "throttle_time": 0,

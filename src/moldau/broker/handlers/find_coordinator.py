@@ -1,27 +1,29 @@
-"""FindCoordinator, versions 0 to 6: which broker looks after a group or a transactional id.
+"""FindCoordinator, versions 0 to 6: which broker looks after a group, a transactional id or a share
+partition.
 
-The coordinator is the leader of its partition of `__consumer_offsets` or `__transaction_state`. The
-first question makes the topic, and is answered when it is there.
+The coordinator is the leader of its partition of `__consumer_offsets`, `__transaction_state` or
+`__share_group_state`. The first question makes the topic, and is answered when it is there.
 
 v1 key type and error message; v2 throttle after the answer; v3 flexible; v4 several keys at once;
 v5 TRANSACTION_ABORTABLE; v6 share groups.
 
 Differences from Kafka: where Kafka answers COORDINATOR_NOT_AVAILABLE while it makes the topic, and
-lets the client ask again, this waits. Share groups are not served yet: their keys are refused with
-a code on which clients end, and with a message, here and in the log.
+lets the client ask again, this waits.
 """
 
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
-from moldau.broker.authorization import may_group, may_transactional_id
+from moldau.broker.authorization import may_cluster, may_group, may_transactional_id
 from moldau.broker.request_context import RequestContext
 from moldau.broker.topic_metadata import reachable_endpoints
 from moldau.errors import ErrorCode, KafkaError
 from moldau.model.acls import AclOperation
+from moldau.model.uuid_text import parse_uuid
 from moldau.shards.state_topic import StateTopic
 from moldau.wire.apis import FIND_COORDINATOR
 
@@ -36,8 +38,9 @@ API = serves(
 _log = logging.getLogger(__name__)
 
 _GROUP = 0
-_TRANSACTION = 1
-_NAMES = {2: "share groups"}
+_SHARE = 2
+_SHARE_KEY_PARTS = 3
+"""group:topic id:partition; a group may have colons in its name."""
 _FIRST_WITH_SEVERAL_KEYS = 4
 
 
@@ -46,15 +49,17 @@ async def handle(request: FindCoordinatorRequest, context: RequestContext) -> di
     keys = getattr(request, "coordinator_keys", None)
     if keys is None:
         keys = (request.key,)  # type: ignore[attr-defined]
-    if key_type in (_GROUP, _TRANSACTION):
-        services = context.services
-        topic = services.groups.topic if key_type == _GROUP else services.transactions.topic
-        denied = {key: denial for key in keys if (denial := _find_denial(key, key_type, context))}
-        failure = None if len(denied) == len(set(keys)) else await _make_topic(topic)
-        found = [denied.get(key) or failure or _find(key, topic, context) for key in keys]
+    topic = _topic_of(key_type, context)
+    if topic is not None:
+        refused = {
+            key: refusal
+            for key in keys
+            if (refusal := _find_denial(key, key_type, context) or _find_fault(key, key_type))
+        }
+        failure = None if len(refused) == len(set(keys)) else await _make_topic(topic)
+        found = [refused.get(key) or failure or _find(key, topic, context) for key in keys]
     else:
-        what = _NAMES.get(key_type, f"coordinators of type {key_type}")
-        message = f"{what} are not served by this version of Moldau"
+        message = f"coordinators of type {key_type} are not served by this version of Moldau"
         _log.warning("client %r is refused: %s", context.header.client_id, message)
         found = [_refuse(ErrorCode.invalid_request, message) for _ in keys]
     if context.version < _FIRST_WITH_SEVERAL_KEYS:
@@ -66,16 +71,47 @@ async def handle(request: FindCoordinatorRequest, context: RequestContext) -> di
 
 
 def _find_denial(key: str, key_type: int, context: RequestContext) -> dict[str, object] | None:
-    """What a client is told that may not know of the group or the transactional id."""
+    """What a client is told that may not know of the group or the transactional id; share
+    partitions are for brokers."""
     if key_type == _GROUP:
         if may_group(context, AclOperation.DESCRIBE, key):
             return None
         code = ErrorCode.group_authorization_failed
+    elif key_type == _SHARE:
+        if may_cluster(context, AclOperation.CLUSTER_ACTION):
+            return None
+        code = ErrorCode.cluster_authorization_failed
     elif may_transactional_id(context, AclOperation.DESCRIBE, key):
         return None
     else:
         code = ErrorCode.transactional_id_authorization_failed
     return _refuse(code, f"{context.principal} may not describe {key!r}")
+
+
+def _topic_of(key_type: int, context: RequestContext) -> StateTopic | None:
+    services = context.services
+    match key_type:
+        case 0:
+            return services.groups.topic
+        case 1:
+            return services.transactions.topic
+        case 2:
+            return services.share_coordinator.topic
+        case _:
+            return None
+
+
+def _find_fault(key: str, key_type: int) -> dict[str, object] | None:
+    """Kafka's check of the keys of share partitions."""
+    if key_type != _SHARE:
+        return None
+    group_id, *rest = key.rsplit(":", _SHARE_KEY_PARTS - 1)
+    if group_id and len(rest) == _SHARE_KEY_PARTS - 1 and rest[1].isdecimal():
+        with suppress(ValueError):
+            parse_uuid(rest[0])
+            return None
+    message = f"{key!r} is not group:topic id:partition"
+    return _refuse(ErrorCode.invalid_request, message)
 
 
 async def _make_topic(topic: StateTopic) -> dict[str, object] | None:

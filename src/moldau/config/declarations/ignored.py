@@ -14,7 +14,6 @@ from moldau.config.kinds import (
     LONG,
     MAX_INT,
     MAX_LONG,
-    SHORT,
     STRING,
     Kind,
     Rule,
@@ -135,11 +134,15 @@ REPLICATION: Final = (
 )
 
 GROUPS: Final = (
-    _row("share.coordinator.state.topic.replication.factor", SHORT, 1, at_least(1),
-         "The number of replicas of __share_group_state. Kafka's default is 3; Moldau's "
-         "is 1.", HIGH),
-    _row("share.coordinator.state.topic.min.isr", SHORT, 1, at_least(1),
-         "min.insync.replicas of __share_group_state. Kafka's default is 2; Moldau's is 1.", HIGH),
+)
+
+SHARES: Final = (
+    _row("share.coordinator.threads", INT, 1, at_least(1),
+         "Threads of the share coordinator."),
+    _row("share.coordinator.append.linger.ms", INT, -1, at_least(-1),
+         "How long the share coordinator collects what it writes."),
+    _row("share.fetch.purgatory.purge.interval.requests", INT, 1_000, None,
+         "How often waiting fetches of share groups are tidied up."),
 )
 
 TRANSACTIONS: Final = (

@@ -10,6 +10,7 @@ from moldau.errors import ErrorCode
 from moldau.groups.rules.assigned_partitions import AssignedPartitions
 from moldau.groups.rules.consumer_group_states import ConsumerGroupState
 from moldau.groups.rules.group_states import ClassicGroupState
+from moldau.groups.rules.share_group_states import ShareGroupState
 from moldau.model.protocol_numbers import NO_GENERATION
 
 
@@ -88,8 +89,23 @@ class ConsumerHeartbeatAnswer:
     assigned: AssignedPartitions | None = None  # None: what it was last told
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateTopicsAnswer:
+    """What is to be asked of share coordinators, in the name of the group."""
+
+    error: ErrorCode = ErrorCode.none
+    partitions: AssignedPartitions = field(default_factory=dict)
+    epoch: int = 0
+
+
 GroupAnswer: TypeAlias = (
-    JoinAnswer | SyncAnswer | CodeAnswer | LeaveAnswer | PartitionsAnswer | ConsumerHeartbeatAnswer
+    JoinAnswer
+    | SyncAnswer
+    | CodeAnswer
+    | LeaveAnswer
+    | PartitionsAnswer
+    | ConsumerHeartbeatAnswer
+    | StateTopicsAnswer
 )
 
 
@@ -108,6 +124,8 @@ def refusal_like(answer: GroupAnswer, error: ErrorCode) -> GroupAnswer:
             return PartitionsAnswer(error=error)
         case ConsumerHeartbeatAnswer():
             return ConsumerHeartbeatAnswer(error=error)
+        case StateTopicsAnswer():
+            return StateTopicsAnswer(error=error)
 
 
 # What tools ask
@@ -141,6 +159,7 @@ class GroupType(Enum):
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
+    SHARE = "share"
 
 
 class ListedGroup(NamedTuple):
@@ -148,7 +167,7 @@ class ListedGroup(NamedTuple):
 
     group_id: str
     protocol_type: str
-    state: ClassicGroupState | ConsumerGroupState
+    state: ClassicGroupState | ConsumerGroupState | ShareGroupState
     type: GroupType = GroupType.CLASSIC
 
 
@@ -171,10 +190,10 @@ class DescribedConsumer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedConsumerGroup:
-    """A consumer group as ConsumerGroupDescribe shows it."""
+    """A group as ConsumerGroupDescribe or ShareGroupDescribe shows it."""
 
     group_id: str
-    state: ConsumerGroupState
+    state: ConsumerGroupState | ShareGroupState
     epoch: int
     target_epoch: int
     assignor: str

@@ -1,10 +1,8 @@
 """One consumer group (KIP-848): what the log says of it, and what follows from that.
 
-The coordinator decides who reads what. It keeps three epochs apart: the group's grows with every
-change of its members, their wishes or the topics; the target's is the group's epoch that was last
-assigned for; a member's says which target it has reached. All of it is hard state: `apply` alone
-changes it, with records that were logged. What a request leads to is for `consumer_membership`, the
-way of a member to its target for `reconciliation`.
+The coordinator decides who reads what, in the epochs of `epoch_group`. All of it is hard state:
+`apply` alone changes it, with records that were logged. What a request leads to is for
+`consumer_membership`, the way of a member to its target for `reconciliation`.
 
 The model is Kafka's `ConsumerGroup` and its half of the `GroupMetadataManager`. A rule.
 """
@@ -12,43 +10,30 @@ The model is Kafka's `ConsumerGroup` and its half of the `GroupMetadataManager`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TypeVar
 from uuid import UUID
 
-from moldau.cluster.rules.metadata_image import MetadataImage
-from moldau.groups.rules.assigned_partitions import NO_PARTITIONS, AssignedPartitions
 from moldau.groups.rules.consumer_group_records import (
     ConsumerGroupRecord,
     ConsumerSubscription,
-    GroupEpoch,
     GroupEpochRecord,
     MemberAssignment,
-    MemberAssignmentRecord,
-    MemberSubscriptionRecord,
     ResolvedRegex,
     ResolvedRegexRecord,
-    TargetAssignmentRecord,
     TargetEpochRecord,
 )
 from moldau.groups.rules.consumer_group_states import ConsumerGroupState
+from moldau.groups.rules.epoch_group import EpochGroup, put
 from moldau.groups.rules.events import GroupTimer, GroupTimerKind
 from moldau.groups.rules.offsets import OffsetTable, WithOffsets
 from moldau.groups.rules.pending_offsets import PendingOffsets
-from moldau.groups.rules.wanted_topics import WantedTopics
 
 
-class ConsumerGroup(WithOffsets):
+class ConsumerGroup(EpochGroup, WithOffsets):
     """A group. Invariants CGR-1 to CGR-4 hold between two events."""
 
     def __init__(self, group_id: str) -> None:
-        self.group_id = group_id
+        super().__init__(group_id)
         # Hard
-        self.epoch = 0
-        self.metadata_hash = 0
-        self.target_epoch = 0
-        self.subscriptions: dict[str, ConsumerSubscription] = {}  # by member id, and so below
-        self.targets: dict[str, AssignedPartitions] = {}
-        self.assignments: dict[str, MemberAssignment] = {}
         self.regexes: dict[str, ResolvedRegex] = {}
         self.offsets = OffsetTable()
         self.pending_offsets = PendingOffsets()
@@ -56,10 +41,7 @@ class ConsumerGroup(WithOffsets):
         self._holders: dict[UUID, dict[int, str]] = {}  # who has a partition or gives it up
         self._instances: dict[str, str] = {}  # member ids by instance id
         # Soft
-        self._seen: WantedTopics | None = None  # what its members wanted when last looked up
-        self._wanted: frozenset[str] | None = None  # by all members; None: not known by now
         self.told_to_join: set[str] = set()  # members of the classic protocol
-        self.is_dead = False
 
     def __repr__(self) -> str:
         return f"ConsumerGroup({self.group_id!r}, {self.state.value}, epoch {self.epoch})"
@@ -68,20 +50,11 @@ class ConsumerGroup(WithOffsets):
 
     def apply(self, record: ConsumerGroupRecord) -> None:
         """Take a record of this group that is in the log. The end of the group is for `Groups`."""
-        match record:
-            case GroupEpochRecord(_, value):
-                self.epoch, self.metadata_hash = value or GroupEpoch(0, 0)
-            case TargetEpochRecord(_, epoch):
-                self.target_epoch = epoch or 0
-            case MemberSubscriptionRecord(_, member_id, value):
-                self._apply_subscription(member_id, value)
-            case TargetAssignmentRecord(_, member_id, value):
-                _put(self.targets, member_id, value)
-            case MemberAssignmentRecord(_, member_id, value):
-                self._apply_assignment(member_id, value)
-            case ResolvedRegexRecord(_, regex, value):
-                _put(self.regexes, regex, value)
-                self._wanted = None
+        if isinstance(record, ResolvedRegexRecord):
+            put(self.regexes, record.regex, record.value)
+            self._wanted = None
+        else:
+            self.apply_epochs(record)
 
     def _apply_subscription(self, member_id: str, value: ConsumerSubscription | None) -> None:
         former = self.subscriptions.get(member_id)
@@ -90,8 +63,7 @@ class ConsumerGroup(WithOffsets):
             del self._instances[instance_id]
         if value is not None and value.instance_id is not None:
             self._instances[value.instance_id] = member_id
-        _put(self.subscriptions, member_id, value)
-        self._wanted = None
+        super()._apply_subscription(member_id, value)
         if value is None:
             self.told_to_join.discard(member_id)
 
@@ -105,10 +77,7 @@ class ConsumerGroup(WithOffsets):
                     del self._holders[topic_id]
         for topic_id, partition in _holdings(value):
             self._holders.setdefault(topic_id, {})[partition] = member_id
-        _put(self.assignments, member_id, value)
-
-    def end(self) -> None:
-        self.is_dead = True
+        super()._apply_assignment(member_id, value)
 
     # Questions
 
@@ -124,21 +93,6 @@ class ConsumerGroup(WithOffsets):
             return ConsumerGroupState.STABLE
         return ConsumerGroupState.RECONCILING
 
-    @property
-    def member_count(self) -> int:
-        return len(self.subscriptions)
-
-    @property
-    def is_vacant(self) -> bool:
-        """Nothing would be lost with it. One that was logged ends by a record."""
-        return False
-
-    def assignment_of(self, member_id: str) -> MemberAssignment:
-        return self.assignments.get(member_id) or MemberAssignment()
-
-    def target_of(self, member_id: str) -> AssignedPartitions:
-        return self.targets.get(member_id, NO_PARTITIONS)
-
     def find_instance(self, instance_id: str) -> str | None:
         """The id of the static member."""
         return self._instances.get(instance_id)
@@ -147,27 +101,9 @@ class ConsumerGroup(WithOffsets):
         """Whether nobody has the partition or is still giving it up."""
         return partition not in self._holders.get(topic_id, ())
 
-    def is_subscribed_to(self, topic: str) -> bool:
-        return topic in self.wanted_topics
-
-    @property
-    def wanted_topics(self) -> frozenset[str]:
-        """The names that members subscribe to, and those that their expressions stand for."""
-        if self._wanted is None:
-            self._wanted = self.topics_wanted_by(self.subscriptions.values(), self.regexes)
-        return self._wanted
-
-    def has_seen(self, image: MetadataImage) -> bool:
-        """Whether the topics of now are certainly those of the group's epoch."""
-        seen = self._seen
-        return seen is not None and seen.is_of(image) and seen.metadata_hash == self.metadata_hash
-
-    def see_topics(self, names: frozenset[str], image: MetadataImage) -> WantedTopics:
-        """Topics as assignors take them; looked up once for as long as nothing changes."""
-        seen = self._seen
-        if seen is None or not seen.is_of(image) or seen.names != names:
-            seen = self._seen = WantedTopics(names, image)
-        return seen
+    def _find_wanted(self, members: Iterable[ConsumerSubscription]) -> frozenset[str]:
+        """Also those that expressions stand for."""
+        return self.topics_wanted_by(members, self.regexes)
 
     @staticmethod
     def topics_wanted_by(
@@ -182,9 +118,6 @@ class ConsumerGroup(WithOffsets):
 
     # Timers
 
-    def session_timer(self, member_id: str) -> GroupTimer:
-        return GroupTimer(GroupTimerKind.SESSION, self.group_id, member_id)
-
     def revocation_timer(self, member_id: str) -> GroupTimer:
         return GroupTimer(GroupTimerKind.REVOCATION, self.group_id, member_id)
 
@@ -193,9 +126,6 @@ class ConsumerGroup(WithOffsets):
 
     def sync_timer(self, member_id: str) -> GroupTimer:
         return GroupTimer(GroupTimerKind.SYNC, self.group_id, member_id)
-
-    def member_timers(self, member_id: str) -> tuple[GroupTimer, ...]:
-        return tuple(GroupTimer(kind, self.group_id, member_id) for kind in GroupTimerKind)
 
     def end_records(self) -> list[ConsumerGroupRecord]:
         """What is logged when the group, in which nobody is any more, ends."""
@@ -207,17 +137,6 @@ class ConsumerGroup(WithOffsets):
             TargetEpochRecord(self.group_id, None),
             GroupEpochRecord(self.group_id, None),
         ]
-
-
-K = TypeVar("K")
-V = TypeVar("V")
-
-
-def _put(table: dict[K, V], key: K, value: V | None) -> None:
-    if value is None:
-        table.pop(key, None)
-    else:
-        table[key] = value
 
 
 def _holdings(assignment: MemberAssignment | None) -> Iterator[tuple[UUID, int]]:

@@ -6,9 +6,11 @@ the reply finds back. A rule: values only.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
+from uuid import UUID
 
 from moldau.groups.rules.assigned_partitions import AssignedPartitions
 from moldau.groups.rules.members import GroupProtocol
@@ -161,6 +163,65 @@ class ConsumerHeartbeat:
         return self.rebalance_timeout_ms != -1 and has_subscription and self.owned is not None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareHeartbeat:
+    """A member of a share group comes, lives, wants something else, or goes (KIP-932).
+
+    None is what it has said before.
+    """
+
+    group_id: str
+    member_id: str
+    epoch: int
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    topics: frozenset[str] | None = None
+
+
+class NewState(NamedTuple):
+    """The state of a partition that a share coordinator is to begin, or to begin anew."""
+
+    topic_id: UUID
+    partition: int
+    start_offset: int  # -1: the leader of the partition chooses
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatesInitialized:
+    """Share coordinators were asked for the states of some partitions, and have made some."""
+
+    group_id: str
+    asked: frozenset[tuple[UUID, int]]
+    done: frozenset[tuple[UUID, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterShareOffsets:
+    """Begins partitions of a share group anew, at these offsets."""
+
+    group_id: str
+    states: tuple[NewState, ...]
+    names: Mapping[UUID, str]  # of the topics
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteStates:
+    """Forgets what a share group has done in some topics, or in all (None)."""
+
+    group_id: str
+    topic_ids: frozenset[UUID] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatesDeleted:
+    """Share coordinators were asked to forget some topics, and have forgotten some."""
+
+    group_id: str
+    asked: frozenset[UUID]
+    done: frozenset[UUID]
+
+
 class GroupTimerKind(Enum):
     """What a group waits for."""
 
@@ -233,4 +294,9 @@ GroupEvent: TypeAlias = (
     | ExpireOffsets
     | DeleteTopics
     | ConsumerHeartbeat
+    | ShareHeartbeat
+    | StatesInitialized
+    | AlterShareOffsets
+    | DeleteStates
+    | StatesDeleted
 )

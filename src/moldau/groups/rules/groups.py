@@ -4,9 +4,10 @@
 the only way to hard state. Loading a shard is `apply` in a loop, then `begin`. The shell around it
 owns the log, the timers and the connections.
 
-A group id leads to one group, classic or a consumer group (KIP-848), and what kind it is decides
-who handles the event. A group without members becomes one of the other kind when somebody comes who
-speaks that; its committed offsets stay. A rule.
+A group id leads to one group, classic, a consumer group (KIP-848) or a share group (KIP-932), and
+what kind it is decides who handles the event. A classic or consumer group without members becomes
+one of the other kind when somebody comes who speaks that; its committed offsets stay. A share group
+stays one until it is deleted. A rule.
 """
 
 from __future__ import annotations
@@ -16,7 +17,14 @@ from typing import TypeAlias
 
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import ErrorCode
-from moldau.groups.rules import classic_consumers, commits, consumer_membership, membership
+from moldau.groups.rules import (
+    classic_consumers,
+    commits,
+    consumer_membership,
+    membership,
+    share_group_events,
+    share_membership,
+)
 from moldau.groups.rules.answers import (
     CodeAnswer,
     ConsumerHeartbeatAnswer,
@@ -52,6 +60,7 @@ from moldau.groups.rules.events import (
     Heartbeat,
     Join,
     Leave,
+    ShareHeartbeat,
     Sync,
     TimerFired,
 )
@@ -70,11 +79,20 @@ from moldau.groups.rules.records import (
     PendingOffsetRecord,
     TransactionEnd,
 )
+from moldau.groups.rules.share_group import ShareGroup
+from moldau.groups.rules.share_group_records import (
+    SHARE_RECORDS,
+    ShareEpochRecord,
+    ShareGroupRecord,
+    StateTopics,
+)
+from moldau.groups.rules.share_group_views import describe_share_group, list_share_group
 
 NO_REQUEST = -1
 """For events that nobody waits for."""
 
-AnyGroup: TypeAlias = Group | ConsumerGroup
+OffsetGroup: TypeAlias = Group | ConsumerGroup
+AnyGroup: TypeAlias = OffsetGroup | ShareGroup
 
 _NO_TOPICS = MetadataImage(cluster_id="")
 
@@ -87,6 +105,8 @@ class Groups:
         self._groups: dict[str, AnyGroup] = {}
         # Whose offsets are pending in the transaction of each producer; some may have none left.
         self._in_transactions: dict[int, set[str]] = {}
+        # The share group that the last event has begun; it is there when its records are applied.
+        self._newcomer: ShareGroup | None = None
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -105,7 +125,7 @@ class Groups:
             case OffsetRecord(group_id, topic, partition, committed):
                 self._apply_offset(group_id, topic, partition, committed)
             case PendingOffsetRecord(producer_id, group_id, topic, partition, committed):
-                group = self._groups.get(group_id) or self._find_or_make_classic(group_id)
+                group = self._find_with_offsets(group_id) or self._find_or_make_classic(group_id)
                 group.pending_offsets.add(producer_id, topic, partition, committed)
                 self._in_transactions.setdefault(producer_id, set()).add(group_id)
             case TransactionEnd(producer_id, is_commit):
@@ -115,13 +135,35 @@ class Groups:
                     self._apply_end(group_id, Group)
                 else:
                     self._find_or_make_classic(group_id).apply(metadata)
+            case _ if isinstance(record, SHARE_RECORDS):
+                self._apply_to_takers(record)
             case GroupEpochRecord(group_id, None):
                 self._apply_end(group_id, ConsumerGroup)
             case _:
                 self._apply_to_consumers(record)
 
-    def _apply_to_consumers(self, record: ConsumerGroupRecord) -> None:
+    def _apply_to_takers(self, record: ShareGroupRecord) -> None:
         group = self._groups.get(record.group_id)
+        if isinstance(record, ShareEpochRecord) and record.value is None:
+            if isinstance(group, ShareGroup):
+                del self._groups[record.group_id]
+                group.end()
+            return
+        if not isinstance(group, ShareGroup):
+            if record[-1] is None:
+                return  # compaction has kept it, and nothing that it is about
+            newcomer, self._newcomer = self._newcomer, None
+            if newcomer is None or newcomer.group_id != record.group_id:
+                newcomer = ShareGroup(record.group_id)
+            group = self._groups[record.group_id] = newcomer
+        group.apply(record)
+
+    def _find_with_offsets(self, group_id: str) -> OffsetGroup | None:
+        group = self._groups.get(group_id)
+        return None if isinstance(group, ShareGroup) else group
+
+    def _apply_to_consumers(self, record: ConsumerGroupRecord) -> None:
+        group = self._find_with_offsets(record.group_id)
         if not isinstance(group, ConsumerGroup):
             if record[-1] is None:
                 return  # compaction has kept it, and nothing that it is about
@@ -135,7 +177,7 @@ class Groups:
     def _apply_offset(
         self, group_id: str, topic: str, partition: int, committed: CommittedOffset | None
     ) -> None:
-        group = self._groups.get(group_id)
+        group = self._find_with_offsets(group_id)
         if group is None:
             if committed is None:
                 return
@@ -150,14 +192,14 @@ class Groups:
 
     def _end_transaction(self, producer_id: int, is_commit: bool) -> None:
         for group_id in sorted(self._in_transactions.pop(producer_id, ())):
-            group = self._groups.get(group_id)
+            group = self._find_with_offsets(group_id)
             if group is None:
                 continue  # deleted meanwhile
             for decided in group.pending_offsets.end(producer_id, is_commit=is_commit):
                 group.offsets.apply(*decided)
             self._drop_if_vacant(group)
 
-    def _apply_end(self, group_id: str, kind: type[AnyGroup]) -> None:
+    def _apply_end(self, group_id: str, kind: type[OffsetGroup]) -> None:
         group = self._groups.get(group_id)
         if not isinstance(group, kind):
             return  # it has become one of the other kind since, or is gone
@@ -174,7 +216,7 @@ class Groups:
         """A consumer group was ended in the log before a classic one has its records there."""
         group = self._groups.get(group_id)
         if not isinstance(group, Group):
-            former = group
+            former = self._find_with_offsets(group_id)
             group = self._groups[group_id] = Group(group_id)
             if former is not None:
                 group.take_offsets(former)
@@ -189,9 +231,12 @@ class Groups:
         """The log has been applied: from now on members have to give signs of life."""
         outcome = Outcome()
         for group in self._groups.values():
+            limits = self.limits.of_group(image.group_config(group.group_id))
             if isinstance(group, ConsumerGroup):
-                limits = self.limits.of_group(image.group_config(group.group_id))
                 consumer_membership.await_signs_of_life(group, limits, outcome)
+                continue
+            if isinstance(group, ShareGroup):
+                share_membership.await_signs_of_life(group, limits, outcome)
                 continue
             for member in group.members:
                 group.await_sign_of_life(member, outcome)
@@ -210,6 +255,16 @@ class Groups:
         limits = self.limits.of_group(image.group_config(event.group_id))
         turn = GroupTurn(request, now_ms, limits, image)
         group = self._groups.get(event.group_id)
+        if isinstance(group, ShareGroup):
+            share_group_events.handle(group, event, turn)
+        elif isinstance(event, ShareHeartbeat) and group is None and event.epoch == JOINING_EPOCH:
+            self._newcomer = ShareGroup(event.group_id)
+            share_group_events.handle(self._newcomer, event, turn)
+        else:
+            self._handle(group, event, turn)
+        return turn.outcome
+
+    def _handle(self, group: OffsetGroup | None, event: GroupEvent, turn: GroupTurn) -> None:
         match event:
             case ConsumerHeartbeat():
                 self._beat(group, event, turn)
@@ -231,9 +286,8 @@ class Groups:
                 self._handle_of_group(group, event, turn)
         if group is not None and not turn.outcome.records:
             self._drop_if_vacant(group)
-        return turn.outcome
 
-    def _beat(self, group: AnyGroup | None, event: ConsumerHeartbeat, turn: GroupTurn) -> None:
+    def _beat(self, group: OffsetGroup | None, event: ConsumerHeartbeat, turn: GroupTurn) -> None:
         if isinstance(group, ConsumerGroup):
             consumer_membership.heartbeat(group, event, turn)
         elif event.epoch != JOINING_EPOCH:
@@ -258,7 +312,7 @@ class Groups:
         elif not consumer_membership.refuse_if_invalid(event, turn):
             consumer_membership.heartbeat(become_consumer_group(group, turn), event, turn)
 
-    def _join(self, group: AnyGroup | None, event: Join, turn: GroupTurn) -> None:
+    def _join(self, group: OffsetGroup | None, event: Join, turn: GroupTurn) -> None:
         limits = self.limits
         error = None
         if not event.group_id:
@@ -286,12 +340,7 @@ class Groups:
         if not turn.outcome.records:
             self._drop_if_vacant(joined)
 
-    def _handle_of_group(
-        self,
-        group: Group,
-        event: TimerFired | AppendFailed | DeleteGroup | ExpireOffsets | DeleteTopics,
-        turn: GroupTurn,
-    ) -> None:
+    def _handle_of_group(self, group: Group, event: GroupEvent, turn: GroupTurn) -> None:
         match event:
             case TimerFired():
                 _time_is_over(group, event.timer, turn)
@@ -304,6 +353,8 @@ class Groups:
                 _expire(group, turn)
             case DeleteTopics(topics=topics):
                 _forget(group, [one for one in _committed(group) if one[0] in topics], turn.outcome)
+            case _:
+                _refuse_shares(event, "is a classic group", turn)
 
     # Questions
 
@@ -319,11 +370,35 @@ class Groups:
             else None
         )
 
+    def describe_takers(self, group_id: str) -> DescribedConsumerGroup | None:
+        group = self._groups.get(group_id)
+        return describe_share_group(group, self.limits) if isinstance(group, ShareGroup) else None
+
+    def find_state_topics(self, group_id: str) -> StateTopics | None:
+        """Where a share group has a state; None when there is no such group."""
+        group = self._groups.get(group_id)
+        return group.state_topics if isinstance(group, ShareGroup) else None
+
+    def is_initializing(self, group_id: str) -> bool:
+        group = self._groups.get(group_id)
+        return isinstance(group, ShareGroup) and bool(group.initializing_now)
+
     def listed(self) -> list[ListedGroup]:
-        return [
-            list_consumer_group(group) if isinstance(group, ConsumerGroup) else group.listed()
-            for group in self._groups.values()
-        ]
+        return [_list(group) for group in self._groups.values()]
+
+
+def _list(group: AnyGroup) -> ListedGroup:
+    match group:
+        case ConsumerGroup():
+            return list_consumer_group(group)
+        case ShareGroup():
+            return list_share_group(group)
+        case Group():
+            return group.listed()
+
+
+def _refuse_shares(event: GroupEvent, what: str, turn: GroupTurn) -> None:
+    share_group_events.refuse_without(event, f"group {event.group_id!r} {what}", turn)
 
 
 def _is_unused(group: Group) -> bool:
@@ -353,8 +428,8 @@ def _handle_of_consumers(group: ConsumerGroup, event: GroupEvent, turn: GroupTur
                 turn.outcome.records += group.end_records()
         case DeleteTopics(topics=topics):
             _forget(group, [one for one in _committed(group) if one[0] in topics], turn.outcome)
-        case _:
-            pass  # nobody waits here for others
+        case _:  # nobody waits here for others
+            _refuse_shares(event, "is a consumer group", turn)
 
 
 def _time_of_consumer_is_over(group: ConsumerGroup, timer: GroupTimer, turn: GroupTurn) -> None:
@@ -396,8 +471,8 @@ def _answer_without_group(event: GroupEvent, turn: GroupTurn) -> None:
             turn.answer(LeaveAnswer(members=left))
         case DeleteGroup():
             turn.answer(CodeAnswer(error=ErrorCode.group_id_not_found))
-        case _:
-            pass  # what came too late for a group that has gone
+        case _:  # also what came too late for a group that has gone
+            _refuse_shares(event, "is not there", turn)
 
 
 def _time_is_over(group: Group, timer: GroupTimer, turn: GroupTurn) -> None:
@@ -431,12 +506,12 @@ def _expire(group: Group, turn: GroupTurn) -> None:
         turn.outcome.records.append(GroupRecord(group.group_id, None))
 
 
-def _committed(group: AnyGroup) -> list[tuple[str, int]]:
+def _committed(group: OffsetGroup) -> list[tuple[str, int]]:
     """The partitions in which something is committed, or may be by a transaction."""
     decided = [(topic, partition) for topic, partition, _ in group.offsets]
     return list(dict.fromkeys((*decided, *group.pending_offsets)))
 
 
-def _forget(group: AnyGroup, partitions: list[tuple[str, int]], outcome: Outcome) -> None:
+def _forget(group: OffsetGroup, partitions: list[tuple[str, int]], outcome: Outcome) -> None:
     for topic, partition in partitions:
         outcome.records.append(OffsetRecord(group.group_id, topic, partition, None))

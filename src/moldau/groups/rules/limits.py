@@ -28,6 +28,11 @@ class GroupLimits:
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     """The first one is for groups whose members do not mind."""
     consumer_migration_policy: str = "bidirectional"
+    # Of share groups
+    share_session_timeout_ms: int = 45_000
+    share_heartbeat_interval_ms: int = 5_000
+    share_max_size: int = 200
+    share_assignors: tuple[str, ...] = ("simple",)
 
     def of_group(self, settings: Mapping[str, str]) -> GroupLimits:
         """Those of a group that has set something itself; asked with every event."""
@@ -44,6 +49,16 @@ class GroupLimits:
                 GroupConfigOptions.consumer_heartbeat_interval_ms,
                 settings,
                 self.consumer_heartbeat_interval_ms,
+            ),
+            share_session_timeout_ms=value_in_group(
+                GroupConfigOptions.share_session_timeout_ms,
+                settings,
+                self.share_session_timeout_ms,
+            ),
+            share_heartbeat_interval_ms=value_in_group(
+                GroupConfigOptions.share_heartbeat_interval_ms,
+                settings,
+                self.share_heartbeat_interval_ms,
             ),
         )
 

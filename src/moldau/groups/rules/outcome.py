@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.groups.rules.answers import GroupAnswer
-from moldau.groups.rules.events import GroupEvent, GroupTimer
+from moldau.groups.rules.events import GroupEvent, GroupTimer, NewState
 from moldau.groups.rules.limits import GroupLimits
 from moldau.groups.rules.records import GroupRecord, OffsetRecord, PendingOffsetRecord, StoredRecord
 
@@ -49,7 +49,15 @@ class Follow(NamedTuple):
     event: GroupEvent
 
 
-Effect: TypeAlias = Arm | Disarm | LogMessage | Follow
+class InitializeStates(NamedTuple):
+    """Have share coordinators begin states, once the records of this event are logged."""
+
+    group_id: str
+    state_epoch: int
+    states: tuple[NewState, ...]
+
+
+Effect: TypeAlias = Arm | Disarm | LogMessage | Follow | InitializeStates
 
 
 class OffsetsTransaction(NamedTuple):
@@ -85,6 +93,11 @@ class Outcome:
 
     def log(self, group_id: str, message: str, *, is_rebalance: bool = False) -> None:
         self.effects.append(LogMessage(group_id, message, is_rebalance))
+
+    def initialize_states(
+        self, group_id: str, state_epoch: int, states: tuple[NewState, ...]
+    ) -> None:
+        self.effects.append(InitializeStates(group_id, state_epoch, states))
 
     @property
     def must_be_logged(self) -> bool:

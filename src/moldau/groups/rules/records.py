@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from moldau.groups.rules.consumer_group_records import ConsumerGroupRecord
+from moldau.groups.rules.share_group_records import ShareGroupRecord
 from moldau.model.protocol_numbers import NO_TIMESTAMP
 
 
@@ -82,7 +83,9 @@ class TransactionEnd(NamedTuple):
     is_commit: bool
 
 
-StoredRecord: TypeAlias = OffsetRecord | GroupRecord | ConsumerGroupRecord | PendingOffsetRecord
+StoredRecord: TypeAlias = (
+    OffsetRecord | GroupRecord | ConsumerGroupRecord | ShareGroupRecord | PendingOffsetRecord
+)
 """What has a key and a value; the end of a transaction is a control batch."""
 
 CoordinatorRecord: TypeAlias = StoredRecord | TransactionEnd

@@ -69,6 +69,11 @@ class WantedTopics:
         self.by_id = {one.topic_id: one for one in self._topics.values()}
         self.metadata_hash = _hash(self._topics)
 
+    @property
+    def partition_counts(self) -> dict[UUID, tuple[str, int]]:
+        """Names and partition counts by topic id."""
+        return {one.topic_id: (name, one.partition_count) for name, one in self._topics.items()}
+
     def is_of(self, image: MetadataImage) -> bool:
         return self._image_topics is image.topics and self._image_brokers is image.brokers
 

@@ -1,0 +1,25 @@
+"""DeleteShareGroupState, version 0: the coordinator of a share group ends states (KIP-932).
+
+For brokers: the share coordinator answers. A state that is not there is deleted already.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.broker.api import serves
+from moldau.broker.request_context import RequestContext
+from moldau.broker.share_state_requests import answer_state_request
+from moldau.shares.rules.state_events import DeleteState
+from moldau.wire.apis import DELETE_SHARE_GROUP_STATE
+
+if TYPE_CHECKING:
+    from kio.schema.delete_share_group_state.v0 import DeleteShareGroupStateRequest
+
+API = serves(DELETE_SHARE_GROUP_STATE)
+
+
+async def handle(
+    request: DeleteShareGroupStateRequest, context: RequestContext
+) -> dict[str, object]:
+    return await answer_state_request(DeleteState, request, context)

@@ -1,0 +1,27 @@
+"""InitializeShareGroupState, version 0: the coordinator of a share group begins states (KIP-932).
+
+For brokers: the share coordinator answers. A state that is there in the same epoch stays as it is,
+so that the request may come twice; in a later one it begins anew, at the start offset that is
+given. An earlier epoch is FENCED_STATE_EPOCH.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.broker.api import serves
+from moldau.broker.request_context import RequestContext
+from moldau.broker.share_state_requests import answer_state_request
+from moldau.shares.rules.state_events import InitializeState
+from moldau.wire.apis import INITIALIZE_SHARE_GROUP_STATE
+
+if TYPE_CHECKING:
+    from kio.schema.initialize_share_group_state.v0 import InitializeShareGroupStateRequest
+
+API = serves(INITIALIZE_SHARE_GROUP_STATE)
+
+
+async def handle(
+    request: InitializeShareGroupStateRequest, context: RequestContext
+) -> dict[str, object]:
+    return await answer_state_request(InitializeState, request, context)

@@ -1,0 +1,24 @@
+"""ReadShareGroupState, version 0: the leader of a partition takes its state over (KIP-932).
+
+For brokers: the share coordinator answers. From then on leaders of lower epochs are
+FENCED_LEADER_EPOCH. A state that was not initialized is INVALID_REQUEST, as Kafka has it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.broker.api import serves
+from moldau.broker.request_context import RequestContext
+from moldau.broker.share_state_requests import answer_state_request
+from moldau.shares.rules.state_events import ReadState
+from moldau.wire.apis import READ_SHARE_GROUP_STATE
+
+if TYPE_CHECKING:
+    from kio.schema.read_share_group_state.v0 import ReadShareGroupStateRequest
+
+API = serves(READ_SHARE_GROUP_STATE)
+
+
+async def handle(request: ReadShareGroupStateRequest, context: RequestContext) -> dict[str, object]:
+    return await answer_state_request(ReadState, request, context)

@@ -1,0 +1,26 @@
+"""WriteShareGroupState, versions 0 and 1: the leader of a partition tells what has changed.
+
+For brokers (KIP-932): the share coordinator answers when the change is committed. v1 how many
+records are done with (KIP-1226).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.broker.api import serves
+from moldau.broker.request_context import RequestContext
+from moldau.broker.share_state_requests import answer_state_request
+from moldau.shares.rules.state_events import WriteState
+from moldau.wire.apis import WRITE_SHARE_GROUP_STATE
+
+if TYPE_CHECKING:
+    from kio.schema.write_share_group_state.v1 import WriteShareGroupStateRequest
+
+API = serves(WRITE_SHARE_GROUP_STATE)
+
+
+async def handle(
+    request: WriteShareGroupStateRequest, context: RequestContext
+) -> dict[str, object]:
+    return await answer_state_request(WriteState, request, context)

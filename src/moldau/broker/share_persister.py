@@ -1,0 +1,280 @@
+"""Asks share coordinators for the states of share partitions, wherever they are (KIP-932).
+
+For the leaders of partitions it is their `ShareStateStore`, for the coordinators of share groups
+their `ShareStateKeeper`. A coordinator on this broker is asked without a socket. To another broker
+goes one request of each kind at a time, and what comes meanwhile goes with the next one. Where a
+coordinator moves, loads or does not answer, it is asked again, and again for as long as
+`request.timeout.ms` at most; nothing of what is asked does harm when it is done twice.
+
+A shell, owned by the event loop. Which refusals pass, and what the others mean, are rules.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import UUID
+
+from moldau.clock import Clock
+from moldau.errors import (
+    ClientError,
+    CoordinatorNotAvailableError,
+    ErrorCode,
+    FencedLeaderEpochError,
+    FencedStateEpochError,
+    GroupNotFoundError,
+    KafkaError,
+    UnknownTopicError,
+)
+from moldau.groups.rules.assigned_partitions import AssignedPartitions
+from moldau.groups.rules.events import NewState
+from moldau.groups.share_port import PartitionIds
+from moldau.model import BrokerId
+from moldau.net.peer import Peer
+from moldau.shards.state_topic import StateTopic
+from moldau.shares.port import SharePartitionKey, ShareStateWrite, StoredShareState
+from moldau.shares.rules.state_events import (
+    DeleteState,
+    InitializeState,
+    ReadState,
+    StateAnswer,
+    StateEvent,
+    SummarizeState,
+    WriteState,
+)
+from moldau.shares.rules.state_records import coordinator_key
+from moldau.shares.share_coordinator import ShareCoordinator
+
+if TYPE_CHECKING:
+    from moldau.wire.apis import Api
+
+_log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_SECONDS: Final = 0.02
+_LONGEST_PAUSE_SECONDS: Final = 1.0
+_ROWS_AT_ONCE: Final = 1_000
+_NO_LEADER_EPOCH: Final = -1
+
+_PASSING: Final = frozenset(
+    {
+        ErrorCode.not_coordinator,
+        ErrorCode.coordinator_not_available,
+        ErrorCode.coordinator_load_in_progress,
+        ErrorCode.network_exception,
+        ErrorCode.request_timed_out,
+        ErrorCode.unknown_server_error,
+    }
+)
+"""Refusals that end by themselves: the coordinator moves, loads, or was not reached."""
+
+
+class _Waiting(NamedTuple):
+    event: StateEvent
+    answer: asyncio.Future[StateAnswer]
+
+
+class _Lane:
+    """The way of one kind of question to one broker; one request at a time."""
+
+    def __init__(self) -> None:
+        self.waiting: list[_Waiting] = []
+        self.is_busy = False
+
+
+class SharePersister:
+    """`read` and `write` for leaders, `initialize`, `delete` and `summarize` for coordinators of
+    groups; `close` once. `connect` makes the way to a broker."""
+
+    def __init__(
+        self,
+        coordinator: ShareCoordinator,
+        topic: StateTopic,
+        *,
+        broker_id: BrokerId,
+        clock: Clock,
+        connect: Callable[[BrokerId], Peer],
+        spawn: Callable[[str, Coroutine[Any, Any, None]], object],
+        timeout_ms: Callable[[], int],
+    ) -> None:
+        self._coordinator = coordinator
+        self._topic = topic
+        self._broker_id = broker_id
+        self._clock = clock
+        self._connect = connect
+        self._spawn = spawn
+        self._timeout_ms = timeout_ms
+        self._peers: dict[BrokerId, Peer] = {}
+        self._lanes: dict[tuple[BrokerId, int], _Lane] = {}
+
+    # For leaders of partitions
+
+    async def read(self, key: SharePartitionKey, leader_epoch: int) -> StoredShareState:
+        answer = await self.ask(ReadState(key, leader_epoch))
+        _raise(answer, key, UnknownTopicError)
+        return StoredShareState(answer.state_epoch, answer.start_offset, answer.batches)
+
+    async def write(self, key: SharePartitionKey, change: ShareStateWrite) -> None:
+        answer = await self.ask(WriteState(key, change))
+        _raise(answer, key, FencedStateEpochError)
+
+    # For coordinators of groups
+
+    async def initialize(
+        self, group_id: str, state_epoch: int, states: Sequence[NewState]
+    ) -> PartitionIds:
+        return await self._ask_all(
+            InitializeState(
+                SharePartitionKey(group_id, one.topic_id, one.partition),
+                state_epoch,
+                one.start_offset,
+            )
+            for one in states
+        )
+
+    async def delete(self, group_id: str, partitions: AssignedPartitions) -> PartitionIds:
+        return await self._ask_all(
+            DeleteState(SharePartitionKey(group_id, topic_id, partition))
+            for topic_id, some in partitions.items()
+            for partition in sorted(some)
+        )
+
+    async def _ask_all(self, events: Iterable[StateEvent]) -> PartitionIds:
+        """Where it was done."""
+        asked = list(events)
+        answers = await asyncio.gather(*map(self.ask, asked))
+        done: set[tuple[UUID, int]] = set()
+        for event, answer in zip(asked, answers, strict=True):
+            if answer.error is ErrorCode.none:
+                done.add((event.key.topic_id, event.key.partition))
+            else:
+                _log.info("%s: %s, %s", event.key, answer.error.name, answer.message)
+        return frozenset(done)
+
+    async def summarize(self, keys: Sequence[SharePartitionKey]) -> list[StateAnswer]:
+        """How far share partitions have come, in the order of the keys."""
+        return await asyncio.gather(
+            *(self.ask(SummarizeState(key, _NO_LEADER_EPOCH)) for key in keys)
+        )
+
+    # Asking
+
+    async def ask(self, event: StateEvent) -> StateAnswer:
+        """What the share coordinator of the key says; raises nothing."""
+        end = self._clock.monotonic() + self._timeout_ms() / 1000
+        pause_seconds = _FIRST_PAUSE_SECONDS
+        while True:
+            answer = await self._ask_once(event)
+            if answer.error not in _PASSING or self._clock.monotonic() + pause_seconds >= end:
+                return answer
+            await self._clock.sleep(pause_seconds)
+            pause_seconds = min(2 * pause_seconds, _LONGEST_PAUSE_SECONDS)
+
+    async def _ask_once(self, event: StateEvent) -> StateAnswer:
+        try:
+            await self._topic.ensure()
+        except KafkaError as error:
+            return StateAnswer(ErrorCode.coordinator_not_available, str(error))
+        state = self._topic.find_state(coordinator_key(event.key))
+        if state is None or state.leader < 0:
+            return StateAnswer(ErrorCode.coordinator_not_available, "nobody coordinates it now")
+        if state.leader == self._broker_id:
+            return await self._coordinator.submit(event)
+        return await self._ask_broker(state.leader, event)
+
+    async def _ask_broker(self, broker: BrokerId, event: StateEvent) -> StateAnswer:
+        from moldau.broker.share_state_exchange import api_of
+
+        api = api_of(event)
+        lane = self._lanes.setdefault((broker, api.key), _Lane())
+        answer: asyncio.Future[StateAnswer] = asyncio.get_running_loop().create_future()
+        lane.waiting.append(_Waiting(event, answer))
+        if not lane.is_busy:
+            lane.is_busy = True
+            self._spawn(f"{api.name} to broker {broker}", self._drain(broker, api, lane))
+        return await answer
+
+    async def _drain(self, broker: BrokerId, api: Api, lane: _Lane) -> None:
+        """Until nothing waits in the lane."""
+        try:
+            while lane.waiting:
+                taken = _take(lane.waiting)
+                try:
+                    answers = await self._send(broker, api, [one.event for one in taken])
+                except (ClientError, KafkaError) as error:
+                    answers = [StateAnswer(ErrorCode.network_exception, str(error))] * len(taken)
+                except BaseException:
+                    lane.waiting = [*taken, *lane.waiting]
+                    raise
+                for one, answer in zip(taken, answers, strict=True):
+                    _resolve(one, answer)
+        finally:
+            lane.is_busy = False
+            left, lane.waiting = lane.waiting, []
+            for one in left:  # whatever ended this: nobody waits for nothing
+                _resolve(one, StateAnswer(ErrorCode.network_exception, "it was not asked"))
+
+    async def _send(
+        self, broker: BrokerId, api: Api, events: Sequence[StateEvent]
+    ) -> list[StateAnswer]:
+        from moldau.broker.share_state_exchange import answers_of, request_values
+        from moldau.wire.messages import encode_request, parse_response
+        from moldau.wire.shape import fit
+        from moldau.wire.versions import request_class
+
+        version = api.served.last
+        request = fit(request_class(api.key, version), request_values(events))
+        frame = encode_request(request, 0, f"broker-{self._broker_id}")
+        peer = self._peers.get(broker)
+        if peer is None:
+            peer = self._peers[broker] = self._connect(broker)
+        answer = await peer.ask((frame,), timeout_seconds=self._timeout_ms() / 1000)
+        _, response = parse_response(api.key, version, answer)
+        return answers_of(events, response)
+
+    async def close(self) -> None:
+        peers, self._peers = self._peers, {}
+        for peer in peers.values():
+            await peer.close()
+
+
+def _take(waiting: list[_Waiting]) -> list[_Waiting]:
+    """Of one group, as a request is, and each share partition once: what is asked of it later has
+    to be answered later."""
+    group_id = waiting[0].event.key.group_id
+    taken: dict[SharePartitionKey, _Waiting] = {}
+    rest: list[_Waiting] = []
+    for one in waiting:
+        key = one.event.key
+        if key.group_id == group_id and key not in taken and len(taken) < _ROWS_AT_ONCE:
+            taken[key] = one
+        else:
+            rest.append(one)
+    waiting[:] = rest
+    return list(taken.values())
+
+
+def _resolve(waiting: _Waiting, answer: StateAnswer) -> None:
+    if not waiting.answer.done():
+        waiting.answer.set_result(answer)
+
+
+def _raise(answer: StateAnswer, key: SharePartitionKey, uninitialized: type[KafkaError]) -> None:
+    """What the port says of each refusal; `uninitialized` is for a state that is not there."""
+    message = f"{coordinator_key(key)}: {answer.message or answer.error.name}"
+    match answer.error:
+        case ErrorCode.none:
+            return
+        case ErrorCode.invalid_request:
+            raise uninitialized(message)
+        case ErrorCode.fenced_state_epoch:
+            raise FencedStateEpochError(message)
+        case ErrorCode.fenced_leader_epoch:
+            raise FencedLeaderEpochError(message)
+        case ErrorCode.unknown_topic_or_partition:
+            raise UnknownTopicError(message)
+        case ErrorCode.group_id_not_found:
+            raise GroupNotFoundError(message)
+        case _:
+            raise CoordinatorNotAvailableError(message)

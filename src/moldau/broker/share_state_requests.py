@@ -1,0 +1,32 @@
+"""What the handlers of requests about share states do alike: from the wire to the share coordinator
+and back."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from moldau.broker.authorization import find_cluster_refusal
+from moldau.broker.request_context import RequestContext
+from moldau.broker.share_state_exchange import events_of, response_values
+from moldau.errors import InvalidRequestError
+from moldau.model.acls import AclOperation
+from moldau.shares.rules.state_events import StateAnswer, StateEvent
+
+
+async def answer_state_request(
+    kind: type[StateEvent], request: Any, context: RequestContext
+) -> dict[str, object]:
+    """Begin everything, so that one commit is waited for rather than one after the other. With an
+    authorizer it takes CLUSTER_ACTION."""
+    try:
+        events = events_of(kind, request)
+    except ValueError as error:
+        raise InvalidRequestError(str(error)) from error
+    refusal = find_cluster_refusal(context, AclOperation.CLUSTER_ACTION)
+    if refusal is not None:
+        refused = StateAnswer(refusal.code, str(refusal))
+        return response_values(events, [refused] * len(events))
+    coordinator = context.services.share_coordinator
+    answers = await asyncio.gather(*map(coordinator.submit, events))
+    return response_values(events, answers)

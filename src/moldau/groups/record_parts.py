@@ -1,0 +1,112 @@
+"""What the records of consumer groups and of share groups are made of, in bytes. A rule."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Collection, Iterable
+from typing import Final
+from uuid import UUID
+
+from moldau.errors import InvalidRecordError
+from moldau.groups.rules.assigned_partitions import AssignedPartitions
+from moldau.wire.primitives import (
+    COMPACT,
+    encode_compact_count,
+    encode_compact_string,
+    encode_legacy_string,
+    encode_uuid,
+    read_uuid,
+    skip_tagged_fields,
+)
+
+VERSION: Final = struct.pack(">h", 0)
+NO_TAGS: Final = b"\0"
+
+_INT8 = struct.Struct(">b")
+_INT16 = struct.Struct(">h")
+_INT32 = struct.Struct(">i")
+_INT64 = struct.Struct(">q")
+
+
+# Writing
+
+
+def encode_key(number: int, *parts: str) -> bytes:
+    return _INT16.pack(number) + b"".join(map(encode_legacy_string, parts))
+
+
+def encode_strings(names: Iterable[str]) -> bytes:
+    ordered = sorted(names)
+    return encode_compact_count(len(ordered)) + b"".join(map(encode_compact_string, ordered))
+
+
+def encode_numbers(numbers: Collection[int]) -> bytes:
+    return encode_compact_count(len(numbers)) + struct.pack(f">{len(numbers)}i", *sorted(numbers))
+
+
+def encode_partitions(partitions: AssignedPartitions) -> bytes:
+    parts = [encode_compact_count(len(partitions))]
+    for topic_id in sorted(partitions, key=lambda one: one.int):
+        parts += (encode_uuid(topic_id), encode_numbers(partitions[topic_id]), NO_TAGS)
+    return b"".join(parts)
+
+
+# Reading
+
+
+class RecordReader:
+    """Goes through a value of version 0 from front to back."""
+
+    def __init__(self, value: bytes) -> None:
+        self.view = memoryview(value)
+        self.at = _INT16.size
+        version: int = _INT16.unpack_from(value)[0]
+        if version != 0:
+            raise InvalidRecordError(f"a value of version {version} is not known")
+
+    def partitions(self) -> AssignedPartitions:
+        found: dict[UUID, frozenset[int]] = {}
+        for _ in range(self.count(18)):
+            topic_id, numbers = self.uuid(), self.numbers()
+            self.skip_tags()
+            if topic_id is not None and numbers:
+                found[topic_id] = numbers
+        return found
+
+    def numbers(self) -> frozenset[int]:
+        count = self.count(_INT32.size)
+        numbers = struct.unpack_from(f">{count}i", self.view, self.at)
+        self.at += count * _INT32.size
+        return frozenset(numbers)
+
+    def int8(self) -> int:
+        return self._number(_INT8)
+
+    def int32(self) -> int:
+        return self._number(_INT32)
+
+    def int64(self) -> int:
+        return self._number(_INT64)
+
+    def _number(self, form: struct.Struct) -> int:
+        value: int = form.unpack_from(self.view, self.at)[0]
+        self.at += form.size
+        return value
+
+    def uuid(self) -> UUID | None:
+        value, self.at = read_uuid(self.view, self.at)
+        return value
+
+    def string(self) -> str | None:
+        value, self.at = COMPACT.string(self.view, self.at)
+        return value
+
+    def strings(self) -> frozenset[str]:
+        return frozenset(self.string() or "" for _ in range(self.count(1)))
+
+    def count(self, min_bytes: int) -> int:
+        count, self.at = COMPACT.array_count(self.view, self.at, min_bytes)
+        return count
+
+    def skip_tags(self) -> None:
+        self.at = skip_tagged_fields(self.view, self.at)

@@ -1,0 +1,146 @@
+"""What groups whose coordinator assigns have in common: consumer groups (KIP-848) and share groups
+(KIP-932).
+
+Three epochs are kept apart: the group's grows with every change of its members, their wishes or the
+topics; the target's is the group's epoch that was last assigned for; a member's says which target
+it has reached. All of it is hard state: `apply` alone changes it, with records that were logged. A
+rule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from moldau.cluster.rules.metadata_image import MetadataImage
+from moldau.groups.rules.assigned_partitions import NO_PARTITIONS, AssignedPartitions
+from moldau.groups.rules.consumer_group_records import (
+    ConsumerSubscription,
+    GroupEpoch,
+    GroupEpochRecord,
+    MemberAssignment,
+    MemberAssignmentRecord,
+    MemberSubscriptionRecord,
+    TargetAssignmentRecord,
+    TargetEpochRecord,
+)
+from moldau.groups.rules.events import GroupTimer, GroupTimerKind
+from moldau.groups.rules.wanted_topics import WantedTopics
+
+EpochRecord = (
+    GroupEpochRecord
+    | MemberSubscriptionRecord
+    | TargetEpochRecord
+    | TargetAssignmentRecord
+    | MemberAssignmentRecord
+)
+
+
+class EpochGroup:
+    """A group, as far as epochs, members and their assignments go."""
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        # Hard
+        self.epoch = 0
+        self.metadata_hash = 0
+        self.target_epoch = 0
+        self.subscriptions: dict[str, ConsumerSubscription] = {}  # by member id, and so below
+        self.targets: dict[str, AssignedPartitions] = {}
+        self.assignments: dict[str, MemberAssignment] = {}
+        # Soft
+        self._seen: WantedTopics | None = None  # what its members wanted when last looked up
+        self._wanted: frozenset[str] | None = None  # by all members; None: not known by now
+        self.is_dead = False
+
+    # Hard state
+
+    def apply_epochs(self, record: EpochRecord) -> None:
+        """Take a record of this group that is in the log. The end of the group is for `Groups`."""
+        match record:
+            case GroupEpochRecord(_, value):
+                self.epoch, self.metadata_hash = value or GroupEpoch(0, 0)
+            case TargetEpochRecord(_, epoch):
+                self.target_epoch = epoch or 0
+            case MemberSubscriptionRecord(_, member_id, value):
+                self._apply_subscription(member_id, value)
+            case TargetAssignmentRecord(_, member_id, value):
+                put(self.targets, member_id, value)
+            case MemberAssignmentRecord(_, member_id, value):
+                self._apply_assignment(member_id, value)
+
+    def _apply_subscription(self, member_id: str, value: ConsumerSubscription | None) -> None:
+        put(self.subscriptions, member_id, value)
+        self._wanted = None
+
+    def _apply_assignment(self, member_id: str, value: MemberAssignment | None) -> None:
+        put(self.assignments, member_id, value)
+
+    def end(self) -> None:
+        self.is_dead = True
+
+    # Questions
+
+    @property
+    def member_count(self) -> int:
+        return len(self.subscriptions)
+
+    @property
+    def is_vacant(self) -> bool:
+        """Nothing would be lost with it. One that was logged ends by a record."""
+        return False
+
+    def assignment_of(self, member_id: str) -> MemberAssignment:
+        return self.assignments.get(member_id) or MemberAssignment()
+
+    def target_of(self, member_id: str) -> AssignedPartitions:
+        return self.targets.get(member_id, NO_PARTITIONS)
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        return topic in self.wanted_topics
+
+    @property
+    def wanted_topics(self) -> frozenset[str]:
+        """The names of all that members subscribe to."""
+        if self._wanted is None:
+            self._wanted = self._find_wanted(self.subscriptions.values())
+        return self._wanted
+
+    def _find_wanted(self, members: Iterable[ConsumerSubscription]) -> frozenset[str]:
+        return wanted_by(members)
+
+    def has_seen(self, image: MetadataImage) -> bool:
+        """Whether the topics of now are certainly those of the group's epoch."""
+        seen = self._seen
+        return seen is not None and seen.is_of(image) and seen.metadata_hash == self.metadata_hash
+
+    def see_topics(self, names: frozenset[str], image: MetadataImage) -> WantedTopics:
+        """Topics as assignors take them; looked up once for as long as nothing changes."""
+        seen = self._seen
+        if seen is None or not seen.is_of(image) or seen.names != names:
+            seen = self._seen = WantedTopics(names, image)
+        return seen
+
+    # Timers
+
+    def session_timer(self, member_id: str) -> GroupTimer:
+        return GroupTimer(GroupTimerKind.SESSION, self.group_id, member_id)
+
+    def member_timers(self, member_id: str) -> tuple[GroupTimer, ...]:
+        return tuple(GroupTimer(kind, self.group_id, member_id) for kind in GroupTimerKind)
+
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def wanted_by(members: Iterable[ConsumerSubscription]) -> frozenset[str]:
+    """The names that members subscribe to."""
+    return frozenset().union(*{one.topics for one in members})
+
+
+def put(table: dict[K, V], key: K, value: V | None) -> None:
+    if value is None:
+        table.pop(key, None)
+    else:
+        table[key] = value

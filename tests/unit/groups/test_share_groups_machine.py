@@ -1,0 +1,391 @@
+"""Share groups (KIP-932) with members that come, go and crash, and share coordinators that answer
+late or not at all."""
+
+from __future__ import annotations
+
+import pytest
+from consumer_group_world import image_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from share_group_world import CLICKS, GROUP, ORDERS, ShareWorld
+
+from moldau.errors import ErrorCode
+from moldau.groups.rules.answers import (
+    CodeAnswer,
+    ConsumerHeartbeatAnswer,
+    GroupType,
+    JoinAnswer,
+    PartitionsAnswer,
+    StateTopicsAnswer,
+)
+from moldau.groups.rules.events import (
+    LEAVING_EPOCH,
+    AlterShareOffsets,
+    CommitOffsets,
+    ConsumerHeartbeat,
+    DeleteGroup,
+    DeleteOffsets,
+    DeleteStates,
+    DeleteTopics,
+    Heartbeat,
+    Join,
+    NewState,
+    ShareHeartbeat,
+    StatesDeleted,
+    StatesInitialized,
+)
+from moldau.groups.rules.group import Group
+from moldau.groups.rules.records import CommittedOffset
+from moldau.groups.rules.share_group import ShareGroup
+from moldau.groups.rules.share_group_states import ShareGroupState
+
+ALL = {CLICKS: frozenset({0, 1, 2, 3})}
+
+# One step at a time
+
+
+def test_a_member_gets_partitions_when_their_states_are_there() -> None:
+    world = ShareWorld()
+    first = world.join("a")
+    assert (first.epoch, first.assigned, first.heartbeat_interval_ms) == (1, {}, 5_000)
+    assert world.group.state_topics.initializing[CLICKS].partitions == ALL[CLICKS]
+    world.answer_orders()
+    assert world.group.state_topics.initialized[CLICKS].partitions == ALL[CLICKS]
+    assert (answer := world.beat("a", 1)).assigned == ALL
+    assert world.beat("a", answer.epoch).assigned is None
+    assert world.group.state is ShareGroupState.STABLE
+    assert set(world.starts.values()) == {-1}
+
+
+def test_members_share_what_there_is_and_take_over_from_who_leaves() -> None:
+    world = ShareWorld()
+    world.join_at_once("a")
+    second = world.join("b")
+    assert second.assigned == {CLICKS: frozenset({2, 3})} or len(second.assigned[CLICKS]) == 2
+    assert len(world.beat("a", 2).assigned[CLICKS]) == 2
+    left = world.beat("b", LEAVING_EPOCH)
+    assert (left.error, left.epoch) == (ErrorCode.none, LEAVING_EPOCH)
+    epoch = world.group.assignment_of("a").epoch
+    assert world.beat("a", epoch).assigned == ALL
+
+
+def test_who_is_silent_is_removed() -> None:
+    world = ShareWorld()
+    joined = world.join_at_once("a")
+    world.wait(44_999)
+    world.beat("a", joined.epoch)
+    world.wait(45_000)
+    assert world.group.state is ShareGroupState.EMPTY
+    assert world.beat("a", joined.epoch).error is ErrorCode.unknown_member_id
+
+
+def test_what_could_not_be_initialized_is_asked_for_again() -> None:
+    world = ShareWorld()
+    joined = world.join("a")
+    assert world.beat("a", joined.epoch).assigned is None
+    assert len(world.orders) == 1
+    world.answer_orders(succeed=False)
+    world.beat("a", joined.epoch)
+    assert len(world.orders) == 1
+    world.restart()  # and by the next coordinator
+    world.beat("a", joined.epoch)
+    assert len(world.orders) == 1
+    world.answer_orders()
+    assert world.beat("a", joined.epoch).assigned == ALL
+
+
+def test_partitions_that_come_later_are_read_from_their_beginning() -> None:
+    world = ShareWorld()
+    joined = world.join_at_once("a")
+    world.image = image_of({"clicks": 6})
+    again = world.beat("a", joined.epoch)
+    assert again.assigned is None
+    world.answer_orders()
+    assert world.starts[CLICKS, 5] == 0
+    assert world.beat("a", again.epoch).assigned == {CLICKS: frozenset(range(6))}
+
+
+def test_a_member_may_want_something_else() -> None:
+    world = ShareWorld()
+    world.image = image_of({"clicks": 2, "orders": 1})
+    joined = world.join_at_once("a")
+    wanted = world.beat("a", joined.epoch, topics=frozenset({"orders"}))
+    assert wanted.assigned == {}
+    world.answer_orders()
+    assert world.beat("a", wanted.epoch).assigned == {ORDERS: frozenset({0})}
+
+
+def test_epochs_fence() -> None:
+    world = ShareWorld()
+    joined = world.join_at_once("a")
+    assert joined.epoch == 2
+    assert world.beat("a", 1).error is ErrorCode.none  # the answer with the new one was lost
+    assert world.beat("a", 3).error is ErrorCode.fenced_member_epoch
+    world.join("b")
+    assert world.beat("a", 2).error is ErrorCode.none
+    assert world.beat("a", 1).error is ErrorCode.fenced_member_epoch
+    assert world.join("a").error is ErrorCode.none
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"member_id": ""},
+        {"group_id": ""},
+        {"rack_id": ""},
+        {"epoch": -2},
+        {"topics": None},
+        {"topics": frozenset()},
+    ],
+)
+def test_requests_that_make_no_sense_are_refused(values: dict[str, object]) -> None:
+    world = ShareWorld()
+    usual: dict[str, object] = {
+        "group_id": GROUP,
+        "member_id": "a",
+        "epoch": 0,
+        "topics": frozenset({"clicks"}),
+    }
+    answer = world.do(ShareHeartbeat(**(usual | values)))  # type: ignore[arg-type]
+    assert isinstance(answer, ConsumerHeartbeatAnswer)
+    assert answer.error is ErrorCode.invalid_request
+    assert world.log == []
+
+
+def test_a_group_has_only_so_many_members() -> None:
+    world = ShareWorld(share_max_size=1)
+    world.join_at_once("a")
+    assert world.join("b").error is ErrorCode.group_max_size_reached
+    assert world.join("a").error is ErrorCode.none
+
+
+def test_nobody_is_a_member_of_a_group_that_is_not_there() -> None:
+    world = ShareWorld()
+    assert world.beat("a", 3).error is ErrorCode.group_id_not_found
+    assert world.beat("a", LEAVING_EPOCH).error is ErrorCode.group_id_not_found
+
+
+# Kinds of groups
+
+
+def test_a_share_group_is_no_group_of_another_kind() -> None:
+    world = ShareWorld()
+    world.join_at_once("a")
+    beat = world.do(ConsumerHeartbeat(group_id=GROUP, member_id="c", epoch=0))
+    assert isinstance(beat, ConsumerHeartbeatAnswer)
+    assert beat.error is ErrorCode.group_id_not_found
+    join = world.do(
+        Join(
+            group_id=GROUP,
+            member_id="",
+            instance_id=None,
+            new_member_id="c",
+            client_id="",
+            client_host="",
+            session_timeout_ms=10_000,
+            rebalance_timeout_ms=10_000,
+            protocol_type="consumer",
+            protocols=(),
+            needs_member_id=False,
+            can_skip_assignment=False,
+        )
+    )
+    assert isinstance(join, JoinAnswer)
+    assert join.error is ErrorCode.inconsistent_group_protocol
+    commit = world.do(
+        CommitOffsets(
+            group_id=GROUP,
+            generation=-1,
+            member_id="",
+            instance_id=None,
+            offsets=(("clicks", 0, CommittedOffset(1, -1, "", 0)),),
+            unknown_group_is_known=True,
+        )
+    )
+    assert commit == PartitionsAnswer(error=ErrorCode.group_id_not_found)
+    forget = world.do(DeleteOffsets(group_id=GROUP, partitions=(("clicks", 0),)))
+    assert forget == PartitionsAnswer(error=ErrorCode.group_id_not_found)
+    beat = world.do(Heartbeat(group_id=GROUP, generation=1, member_id="c"))
+    assert beat == CodeAnswer(error=ErrorCode.unknown_member_id)
+    (listed,) = world.groups.listed()
+    assert (listed.type, listed.protocol_type) == (GroupType.SHARE, "share")
+    assert world.groups.describe(GROUP) is None
+    assert world.groups.describe_consumers(GROUP) is None
+
+
+def test_a_group_of_another_kind_is_no_share_group() -> None:
+    world = ShareWorld()
+    world.do(
+        CommitOffsets(
+            group_id=GROUP,
+            generation=-1,
+            member_id="",
+            instance_id=None,
+            offsets=(("clicks", 0, CommittedOffset(1, -1, "", 0)),),
+            unknown_group_is_known=True,
+        )
+    )
+    assert world.join("a").error is ErrorCode.group_id_not_found
+    assert isinstance(world.groups.find(GROUP), Group)
+    assert world.do(DeleteStates(group_id=GROUP)) == StateTopicsAnswer(
+        error=ErrorCode.group_id_not_found
+    )
+    assert world.groups.describe_takers(GROUP) is None
+
+
+# What administrators do
+
+
+def delete_states(world: ShareWorld, topics: frozenset[object] | None = None) -> ErrorCode:
+    """As the shell does it."""
+    answer = world.do(DeleteStates(group_id=GROUP, topic_ids=topics))  # type: ignore[arg-type]
+    assert isinstance(answer, StateTopicsAnswer)
+    if answer.error is ErrorCode.none:
+        for topic_id, partitions in answer.partitions.items():
+            for partition in partitions:
+                world.kept.pop((topic_id, partition), None)
+        asked = frozenset(answer.partitions)
+        world.do(StatesDeleted(group_id=GROUP, asked=asked, done=asked))
+    return answer.error
+
+
+def test_a_group_ends_after_its_states() -> None:
+    world = ShareWorld()
+    joined = world.join_at_once("a")
+    delete = DeleteGroup(group_id=GROUP)
+    assert world.do(delete) == CodeAnswer(error=ErrorCode.non_empty_group)
+    assert delete_states(world) is ErrorCode.non_empty_group
+    world.beat("a", LEAVING_EPOCH)
+    assert joined.error is ErrorCode.none
+    assert world.do(delete) == CodeAnswer(error=ErrorCode.non_empty_group), "SHG-3"
+    assert delete_states(world) is ErrorCode.none
+    assert world.kept == {}
+    assert world.do(delete) == CodeAnswer()
+    assert world.groups.find(GROUP) is None
+    world.restart()
+    assert world.groups.find(GROUP) is None
+
+
+def test_a_topic_that_was_forgotten_begins_anew_under_another_epoch() -> None:
+    world = ShareWorld()
+    world.join_at_once("a")
+    world.beat("a", LEAVING_EPOCH)
+    before = dict(world.kept)
+    assert delete_states(world, frozenset({CLICKS})) is ErrorCode.none
+    assert world.group.state_topics.everything == {}
+    world.join_at_once("a")
+    assert world.assigned("a") == ALL
+    assert all(world.kept[key] > before[key] for key in before)
+
+
+def test_a_deletion_that_was_under_way_is_finished_by_the_next_coordinator() -> None:
+    world = ShareWorld()
+    world.join_at_once("a")
+    world.beat("a", LEAVING_EPOCH)
+    world.do(DeleteStates(group_id=GROUP))
+    world.restart()
+    assert set(world.group.state_topics.deleting) == {CLICKS}
+    answer = world.do(DeleteStates(group_id=GROUP))
+    assert isinstance(answer, StateTopicsAnswer)
+    assert answer.partitions == ALL
+
+
+def test_offsets_are_altered_while_nobody_is_there() -> None:
+    world = ShareWorld()
+    world.join_at_once("a")
+    alter = AlterShareOffsets(
+        group_id=GROUP, states=(NewState(CLICKS, 1, 77),), names={CLICKS: "clicks"}
+    )
+    assert world.do(alter) == StateTopicsAnswer(error=ErrorCode.non_empty_group)
+    world.beat("a", LEAVING_EPOCH)
+    epoch = world.group.epoch
+    answer = world.do(alter)
+    assert answer == StateTopicsAnswer(epoch=epoch + 1)
+    assert not world.group.state_topics.has_initialized(CLICKS, 1)
+    asked = frozenset({(CLICKS, 1)})
+    world.do(StatesInitialized(group_id=GROUP, asked=asked, done=asked))
+    assert world.group.state_topics.has_initialized(CLICKS, 1)
+    world.join("a")
+    assert world.orders == []
+
+
+def test_a_deleted_topic_is_forgotten() -> None:
+    world = ShareWorld()
+    joined = world.join_at_once("a")
+    world.image = image_of({"others": 1})
+    world.do(DeleteTopics(group_id=GROUP, topics=frozenset({"clicks"})))
+    assert world.group.state_topics.everything == {}
+    assert world.beat("a", joined.epoch).assigned == {}
+
+
+# Whatever happens
+
+
+MEMBERS = st.sampled_from("abc")
+
+
+def _epoch_of(world: ShareWorld, member_id: str) -> int:
+    group = world.groups.find(GROUP)
+    return group.assignment_of(member_id).epoch if isinstance(group, ShareGroup) else 1
+
+
+def _happen(world: ShareWorld, data: st.DataObject) -> None:
+    match data.draw(st.integers(0, 7)):
+        case 0:
+            topics = data.draw(st.sampled_from([("clicks",), ("clicks", "orders")]))
+            world.join(data.draw(MEMBERS), *topics)
+        case 1 | 2:
+            member_id = data.draw(MEMBERS)
+            world.beat(member_id, _epoch_of(world, member_id) or 1)
+        case 3:
+            world.beat(data.draw(MEMBERS), LEAVING_EPOCH)
+        case 4:
+            world.answer_orders(succeed=data.draw(st.booleans()))
+        case 5:
+            world.restart()
+        case 6:
+            world.wait(data.draw(st.sampled_from([1_000, 30_000, 50_000])))
+        case _:
+            _disturb(world, data)
+
+
+def _disturb(world: ShareWorld, data: st.DataObject) -> None:
+    if data.draw(st.booleans()):
+        world.writes_fail = data.draw(st.booleans())
+        return
+    counts = {"clicks": data.draw(st.integers(1, 5))}
+    if data.draw(st.booleans()):
+        counts["orders"] = 2
+    world.image = image_of(counts)
+    gone = frozenset({"clicks", "orders"} - counts.keys())
+    world.do(DeleteTopics(group_id=GROUP, topics=gone))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_any_order_of_things_leads_to_a_group_in_which_everything_is_taken_from(
+    data: st.DataObject,
+) -> None:
+    world = ShareWorld()
+    for _ in range(data.draw(st.integers(1, 20))):
+        _happen(world, data)
+    world.writes_fail = False
+    world.restart()
+    world.image = image_of({"clicks": 3, "orders": 2})
+    world.join("a", "clicks", "orders")
+    for _ in range(4):
+        world.answer_orders()
+        for member_id in list(world.group.subscriptions):
+            epoch = world.group.assignment_of(member_id).epoch
+            assert world.beat(member_id, epoch or 0).error in (
+                ErrorCode.none,
+                ErrorCode.invalid_request,
+            )
+    taken = {
+        (topic_id, partition)
+        for member_id in world.group.subscriptions
+        for topic_id, partitions in world.assigned(member_id).items()
+        for partition in partitions
+    }
+    wanted = {(CLICKS, one) for one in range(3)} | {(ORDERS, one) for one in range(2)}
+    assert wanted <= taken

@@ -14,6 +14,7 @@ from moldau.clock import Clock
 from moldau.cluster.log_recovery import Answers, Questions
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.groups.rules.groups import AnyGroup
+from moldau.groups.rules.share_group import ShareGroup
 from moldau.metrics.lag_samples import EndSample, add_sample, seconds_behind
 from moldau.model import BrokerId, TopicPartition
 from moldau.model.protocol_numbers import NO_BROKER
@@ -89,6 +90,8 @@ class GroupLags:
         committed: dict[GroupTopic, dict[TopicPartition, int]] = {}
         seen = 0
         for group in sorted(self._groups(), key=lambda one: one.group_id):
+            if isinstance(group, ShareGroup):
+                continue  # it commits nothing here
             for topic, partition, one in tuple(group.offsets):
                 pair = group.group_id, topic
                 if pair not in committed and len(committed) >= MOST_PAIRS:

@@ -43,13 +43,13 @@ from moldau.groups.rules.consumer_group_records import (
     MemberAssignment,
 )
 from moldau.groups.rules.share_group_records import (
+    KeptTopic,
     ShareAssignmentRecord,
     ShareEpochRecord,
     ShareGroupRecord,
     ShareSubscriptionRecord,
     ShareTargetEpochRecord,
     ShareTargetRecord,
-    StateTopic,
     StateTopics,
     StateTopicsRecord,
 )
@@ -142,7 +142,7 @@ def _state_topics(topics: StateTopics) -> bytes:
     return b"".join(parts) + NO_TAGS
 
 
-def _topics(topics: Mapping[UUID, StateTopic]) -> bytes:
+def _topics(topics: Mapping[UUID, KeptTopic]) -> bytes:
     parts = [encode_compact_count(len(topics))]
     for topic_id in sorted(topics, key=_by_number):
         name, partitions = topics[topic_id]
@@ -222,11 +222,11 @@ def _read_state_topics(reader: RecordReader) -> StateTopics:
     return StateTopics(initializing, initialized, deleting)
 
 
-def _read_topics(reader: RecordReader) -> dict[UUID, StateTopic]:
-    topics: dict[UUID, StateTopic] = {}
+def _read_topics(reader: RecordReader) -> dict[UUID, KeptTopic]:
+    topics: dict[UUID, KeptTopic] = {}
     for _ in range(reader.count(19)):
         topic_id, name, numbers = reader.uuid(), reader.string() or "", reader.numbers()
         reader.skip_tags()
         if topic_id is not None:
-            topics[topic_id] = StateTopic(name, numbers)
+            topics[topic_id] = KeptTopic(name, numbers)
     return topics

@@ -13,13 +13,13 @@ from moldau.groups.rules.consumer_group_records import (
     MemberAssignment,
 )
 from moldau.groups.rules.share_group_records import (
+    KeptTopic,
     ShareAssignmentRecord,
     ShareEpochRecord,
     ShareGroupRecord,
     ShareSubscriptionRecord,
     ShareTargetEpochRecord,
     ShareTargetRecord,
-    StateTopic,
     StateTopics,
     StateTopicsRecord,
 )
@@ -66,8 +66,8 @@ ROWS = f"02 {ID} 03 00000000 00000002 00"
             StateTopicsRecord(
                 "g",
                 StateTopics(
-                    initializing={TOPIC: StateTopic("t", frozenset({1}))},
-                    initialized={TOPIC: StateTopic("t", frozenset({0, 2}))},
+                    initializing={TOPIC: KeptTopic("t", frozenset({1}))},
+                    initialized={TOPIC: KeptTopic("t", frozenset({0, 2}))},
                     deleting={TOPIC: "t"},
                 ),
             ),

@@ -52,14 +52,14 @@ class ShareAssignmentRecord(MemberAssignmentRecord):
     __slots__ = ()
 
 
-class StateTopic(NamedTuple):
+class KeptTopic(NamedTuple):
     """Partitions of a topic, for which a state is kept or about to be."""
 
     name: str
     partitions: frozenset[int]
 
 
-_NO_TOPICS: Final[Mapping[UUID, StateTopic]] = MappingProxyType({})
+_NO_TOPICS: Final[Mapping[UUID, KeptTopic]] = MappingProxyType({})
 _NO_NAMES: Final[Mapping[UUID, str]] = MappingProxyType({})
 
 
@@ -69,8 +69,8 @@ class StateTopics(NamedTuple):
     Invariant (SHG-2): no partition is both initializing and initialized.
     """
 
-    initializing: Mapping[UUID, StateTopic] = _NO_TOPICS
-    initialized: Mapping[UUID, StateTopic] = _NO_TOPICS
+    initializing: Mapping[UUID, KeptTopic] = _NO_TOPICS
+    initialized: Mapping[UUID, KeptTopic] = _NO_TOPICS
     deleting: Mapping[UUID, str] = _NO_NAMES  # their names
 
     def has_initialized(self, topic_id: UUID, partition: int) -> bool:

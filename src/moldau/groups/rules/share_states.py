@@ -27,8 +27,8 @@ from moldau.groups.rules.events import (
 from moldau.groups.rules.outcome import GroupTurn
 from moldau.groups.rules.share_group import ShareGroup
 from moldau.groups.rules.share_group_records import (
+    KeptTopic,
     ShareEpochRecord,
-    StateTopic,
     StateTopics,
     StateTopicsRecord,
 )
@@ -194,13 +194,13 @@ def _name(states: StateTopics, topic_id: UUID) -> str:
 
 
 def _add(
-    topics: dict[UUID, StateTopic], topic_id: UUID, name: str, partitions: frozenset[int]
+    topics: dict[UUID, KeptTopic], topic_id: UUID, name: str, partitions: frozenset[int]
 ) -> None:
     known = topics.get(topic_id)
-    topics[topic_id] = StateTopic(name, partitions | (known.partitions if known else frozenset()))
+    topics[topic_id] = KeptTopic(name, partitions | (known.partitions if known else frozenset()))
 
 
-def _take(topics: dict[UUID, StateTopic], topic_id: UUID, partitions: frozenset[int]) -> None:
+def _take(topics: dict[UUID, KeptTopic], topic_id: UUID, partitions: frozenset[int]) -> None:
     known = topics.get(topic_id)
     if known is None:
         return
@@ -211,6 +211,6 @@ def _take(topics: dict[UUID, StateTopic], topic_id: UUID, partitions: frozenset[
         del topics[topic_id]
 
 
-def _without(topics: Mapping[UUID, StateTopic], gone: Iterable[UUID]) -> dict[UUID, StateTopic]:
+def _without(topics: Mapping[UUID, KeptTopic], gone: Iterable[UUID]) -> dict[UUID, KeptTopic]:
     left_out = set(gone)
     return {topic_id: topic for topic_id, topic in topics.items() if topic_id not in left_out}

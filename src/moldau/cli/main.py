@@ -112,6 +112,17 @@ COMMANDS: dict[str, Command | LazyGroup] = {
     ),
     "produce": Command("moldau.cli.produce:produce"),
     "consume": Command("moldau.cli.consume:consume"),
+    "bench": LazyGroup(
+        "Measure any cluster that speaks Kafka's protocol, or two of them side by side.",
+        {
+            "produce": Command("moldau.cli.bench.produce:produce"),
+            "consume": Command("moldau.cli.bench.consume:consume"),
+            "latency": Command("moldau.cli.bench.latency:latency"),
+            "requests": Command("moldau.cli.bench.requests:requests"),
+        },
+    ),
+    "plan": Command("moldau.cli.plan:plan"),
+    "rebalance": Command("moldau.cli.rebalance:rebalance"),
     "log": LazyGroup(
         "Look into the files of a log.",
         {"dump": Command("moldau.cli.log.dump:dump")},

@@ -1,0 +1,272 @@
+"""What is measured: producing, consuming, the way of one record, and small requests.
+
+A shell over the public client: it works against any cluster that speaks Kafka's protocol. Each
+function measures one round and returns its figures.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+
+from moldau.cli.bench.figures import Figures, percentiles_ms
+from moldau.cli.session import command_settings
+from moldau.client.admin import AsyncAdmin
+from moldau.client.admin_values import BROKER_DEFAULT, NewTopic
+from moldau.client.cluster_client import ClusterClient
+from moldau.client.consumer import AsyncConsumer
+from moldau.client.producer import AsyncProducer
+from moldau.errors import KafkaError, NoAnswerError
+from moldau.model import TopicPartition
+from moldau.wire.apis import METADATA
+
+SENT_AT_ONCE_BYTES = 256 << 10
+MOST_UNDER_WAY = 32
+"""Pieces of `SENT_AT_ONCE_BYTES` that are sent and not confirmed."""
+
+_SILENT_SECONDS = 30.0
+_CLIENT_ID = "moldau-bench"
+
+OnProgress = Callable[[int, int], None]
+"""Told how many records and bytes have gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """What is sent, and how."""
+
+    record_bytes: int = 1024
+    seconds: float = 10.0
+    acks: str = "all"
+    compression: str = "none"
+    partitions: int = 1
+    replication_factor: int = BROKER_DEFAULT
+    options: Mapping[str, str] = field(default_factory=dict)  # of producers and consumers
+    topic: str | None = None  # None: one of its own, that is removed afterwards
+
+
+@contextlib.asynccontextmanager
+async def bench_topic(bootstrap: str, load: Load) -> AsyncIterator[str]:
+    """The topic that was named, or one for the measurement alone, which goes with it."""
+    if load.topic is not None:
+        yield load.topic
+        return
+    name = f"moldau-bench-{uuid.uuid4().hex[:12]}"
+    async with AsyncAdmin(bootstrap, command_settings()) as admin:
+        wanted = NewTopic(
+            name=name, partitions=load.partitions, replication_factor=load.replication_factor
+        )
+        made = (await admin.create_topics([wanted]))[name]
+        if isinstance(made, KafkaError):
+            raise made
+        try:
+            yield name
+        finally:
+            await asyncio.shield(admin.delete_topics([name]))
+
+
+def make_values(record_bytes: int, count: int) -> list[bytes]:
+    """Half of each is noise and half of it text that repeats: what codecs meet in practice."""
+    noise = random.Random(7)  # noqa: S311 the same for every cluster that is measured
+    text = b"moldau carries water "
+    values = []
+    for _ in range(count):
+        head = noise.randbytes(record_bytes // 2)
+        values.append((head + text * (record_bytes // len(text) + 1))[:record_bytes])
+    return values
+
+
+async def measure_produce(
+    bootstrap: str, topic: str, load: Load, on_progress: OnProgress
+) -> Figures:
+    """As much as goes in the time; how long a piece takes from `send` to its confirmation."""
+    values = make_values(load.record_bytes, max(1, SENT_AT_ONCE_BYTES // load.record_bytes))
+    samples: list[tuple[float, int]] = []
+    under_way: set[asyncio.Task[None]] = set()
+    count = len(values)
+    confirmed = 0
+
+    async def send() -> None:
+        nonlocal confirmed
+        began = time.perf_counter()
+        await (await producer.send_many(topic, values))
+        samples.append((time.perf_counter() - began, count))
+        confirmed += count
+        on_progress(confirmed, confirmed * load.record_bytes)
+
+    async with _producer(bootstrap, load) as producer:
+        await (await producer.send_many(topic, values[:1]))  # connections and metadata
+        began = time.perf_counter()
+        while time.perf_counter() - began < load.seconds:
+            if len(under_way) >= MOST_UNDER_WAY:
+                done, under_way = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+                for one in done:
+                    one.result()
+            under_way.add(asyncio.create_task(send()))
+            await asyncio.sleep(0)
+        await asyncio.gather(*under_way)
+        seconds = time.perf_counter() - began
+    return Figures(
+        count=confirmed,
+        size_bytes=confirmed * load.record_bytes,
+        seconds=seconds,
+        latencies_ms=percentiles_ms(samples),
+    )
+
+
+async def measure_consume(
+    bootstrap: str, topic: str, load: Load, on_progress: OnProgress, *, decode: bool = False
+) -> Figures:
+    """Everything in the topic, once, at most as long as the time; as batches, or decoded."""
+    async with _consumer(bootstrap, load) as consumer:
+        described = await consumer.partitions_for(topic)
+        partitions = [TopicPartition(topic, row.index) for row in described.partitions]
+        ends = await consumer.end_offsets(partitions)
+        begins = await consumer.beginning_offsets(partitions)
+        left = {one for one in partitions if begins[one] < ends[one]}
+        consumer.assign(sorted(left))
+        consumer.seek_to_beginning()
+        count = size_bytes = 0
+        began = last = time.perf_counter()
+        while left:
+            now = time.perf_counter()
+            if decode:
+                records = await consumer.poll(0.5, max_records=5000)
+                count += len(records)
+                size_bytes += sum(len(one.value or b"") + len(one.key or b"") for one in records)
+                if records:
+                    last = time.perf_counter()
+                reached = {
+                    TopicPartition(one.topic, one.partition): one.offset + 1 for one in records
+                }
+            else:
+                batches = await consumer.poll_batches(0.5)
+                count += sum(one.header.record_count for one in batches)
+                size_bytes += sum(len(one.data) for one in batches)
+                if batches:
+                    last = time.perf_counter()
+                reached = {one.partition: one.next_offset for one in batches}
+            left -= {one for one, offset in reached.items() if offset >= ends[one]}
+            on_progress(count, size_bytes)
+            if now - began >= load.seconds and count:
+                break
+            if now - last >= _SILENT_SECONDS:
+                raise NoAnswerError(f"nothing came from {topic} for {_SILENT_SECONDS:g} s")
+        seconds = max(last - began, 1e-6)
+    return Figures(count=count, size_bytes=size_bytes, seconds=seconds, latencies_ms={})
+
+
+async def measure_latency(
+    bootstrap: str, topic: str, load: Load, on_progress: OnProgress, *, records_per_second: float
+) -> Figures:
+    """From `send` until a consumer has the record, at a steady rate."""
+    (value,) = make_values(load.record_bytes, 1)
+    sent: dict[tuple[int, int], float] = {}
+    samples: list[tuple[float, int]] = []
+    async with (
+        _producer(bootstrap, load, linger_ms=0) as producer,
+        _consumer(bootstrap, load) as consumer,
+    ):
+        described = await consumer.partitions_for(topic)
+        consumer.assign([TopicPartition(topic, row.index) for row in described.partitions])
+        consumer.seek_to_end()
+        await consumer.poll(0.0)
+        for row in described.partitions:
+            await consumer.position(TopicPartition(topic, row.index))
+        arrivals: dict[tuple[int, int], float] = {}
+        waiting: set[asyncio.Task[None]] = set()
+
+        async def send() -> None:
+            began = time.perf_counter()
+            written = await (await producer.send(topic, value))
+            sent[written.partition, written.offset] = began
+
+        async def receive() -> None:
+            while True:
+                for record in await consumer.poll(0.5):
+                    arrivals[record.partition, record.offset] = time.perf_counter()
+                on_progress(len(arrivals), len(arrivals) * load.record_bytes)
+
+        receiver = asyncio.create_task(receive())
+        began = time.perf_counter()
+        try:
+            number = 0
+            while (now := time.perf_counter()) - began < load.seconds:
+                due = began + number / records_per_second
+                if due > now:
+                    await asyncio.sleep(due - now)
+                task = asyncio.create_task(send())
+                waiting.add(task)
+                task.add_done_callback(waiting.discard)
+                number += 1
+            await asyncio.gather(*tuple(waiting))
+            deadline = time.perf_counter() + _SILENT_SECONDS
+            while not sent.keys() <= arrivals.keys() and time.perf_counter() < deadline:
+                if receiver.done():
+                    receiver.result()
+                await asyncio.sleep(0.01)
+        finally:
+            receiver.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await receiver
+        seconds = time.perf_counter() - began
+    samples = [(arrivals[key] - at, 1) for key, at in sent.items() if key in arrivals]
+    return Figures(
+        count=len(samples),
+        size_bytes=len(samples) * load.record_bytes,
+        seconds=seconds,
+        latencies_ms=percentiles_ms(samples),
+    )
+
+
+async def measure_requests(
+    bootstrap: str, load: Load, on_progress: OnProgress, *, in_flight: int
+) -> Figures:
+    """Metadata of no topic, on one connection, so many at once."""
+    values: dict[str, object] = {"topics": [], "allow_auto_topic_creation": False}
+    client = ClusterClient(bootstrap, command_settings())
+    samples: list[tuple[float, int]] = []
+    try:
+        connection = await client.pool.to_any()
+        version = connection.choose_version(METADATA, at_least=4, at_most=7)
+        began = time.perf_counter()
+
+        async def ask() -> None:
+            while (asked := time.perf_counter()) - began < load.seconds:
+                await connection.call(METADATA, values, version=version)
+                samples.append((time.perf_counter() - asked, 1))
+                if len(samples) % 256 == 0:
+                    on_progress(len(samples), 0)
+
+        await asyncio.gather(*(ask() for _ in range(in_flight)))
+        seconds = time.perf_counter() - began
+    finally:
+        await client.close()
+    return Figures(
+        count=len(samples), size_bytes=0, seconds=seconds, latencies_ms=percentiles_ms(samples)
+    )
+
+
+def _producer(bootstrap: str, load: Load, **options: object) -> AsyncProducer:
+    given: dict[str, object] = {
+        "client_id": _CLIENT_ID,
+        "acks": load.acks,
+        "compression_type": load.compression,
+        **options,
+        **_underscored(load.options),
+    }
+    return AsyncProducer(bootstrap, **given)  # type: ignore[arg-type]  # any option's value
+
+
+def _consumer(bootstrap: str, load: Load) -> AsyncConsumer:
+    given: dict[str, object] = {"client_id": _CLIENT_ID}
+    return AsyncConsumer(bootstrap, **given)  # type: ignore[arg-type]  # any option's value
+
+
+def _underscored(options: Mapping[str, str]) -> dict[str, str]:
+    return {name.replace(".", "_"): value for name, value in options.items()}

@@ -1,0 +1,162 @@
+"""`moldau plan`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
+
+if TYPE_CHECKING:
+    from moldau.cli.bench.loads import Load
+
+
+class _Measured(NamedTuple):
+    produce_rate: float
+    consume_rate: float
+    brokers: int
+    replication_factor: int
+    existing_partitions: int
+
+
+def plan(
+    target: Annotated[
+        str,
+        typer.Option(
+            metavar="RATE", help="The throughput that is wanted, like 200MB/s.", show_default=False
+        ),
+    ],
+    record_size: Annotated[int, typer.Option(min=1, metavar="BYTES", help="Of a record.")] = 1024,
+    codec: Annotated[
+        str, typer.Option(metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")
+    ] = "none",
+    acks: Annotated[str, typer.Option(metavar="0|1|all", help="Who has to have a record.")] = "all",
+    replication_factor: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="Copies.", show_default="the broker's own"),
+    ] = None,
+    brokers: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="To plan for.", show_default="as many as there are"),
+    ] = None,
+    produce_rate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATE",
+            help="What one partition takes, where that is known.",
+            show_default="measured",
+        ),
+    ] = None,
+    consume_rate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RATE",
+            help="What one consumer of yours gets through, with all that it does.",
+            show_default="what the cluster gives a reader, measured",
+        ),
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=0.1, metavar="S", help="How long each measurement takes.")
+    ] = 5.0,
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
+    as_json: AsJson = False,
+) -> None:
+    """Tell how many partitions a topic needs for a throughput, and what they cost.
+
+    Measures what one partition takes in (p) and gives out (c), on a topic of its own that is
+    removed again, and answers with max(target/p, target/c).
+    """
+    from moldau.cli.bench.figures import parse_rate
+    from moldau.cli.bench.loads import Load
+    from moldau.cli.output import Column, note, print_document, print_table
+    from moldau.cli.partition_plan import Demand, plan_partitions
+    from moldau.client.admin_values import BROKER_DEFAULT
+
+    wanted = parse_rate(target)
+    load = Load(
+        record_bytes=record_size,
+        seconds=seconds,
+        acks=acks,
+        compression=codec,
+        replication_factor=replication_factor or BROKER_DEFAULT,
+    )
+    measured = _measure(
+        bootstrap,
+        load,
+        None if produce_rate is None else parse_rate(produce_rate),
+        None if consume_rate is None else parse_rate(consume_rate),
+    )
+    demand = Demand(
+        target=wanted,
+        produce_rate=measured.produce_rate,
+        consume_rate=measured.consume_rate,
+        replication_factor=measured.replication_factor,
+        brokers=brokers or measured.brokers,
+        existing_partitions=measured.existing_partitions,
+    )
+    made = plan_partitions(demand)
+    if as_json:
+        print_document(
+            {
+                "partitions": made.partitions,
+                "target": demand.target,
+                "produce_rate": demand.produce_rate,
+                "consume_rate": demand.consume_rate,
+                "replication_factor": demand.replication_factor,
+                "brokers": demand.brokers,
+                "for_producing": made.for_producing,
+                "for_consuming": made.for_consuming,
+                "costs": {one.name: one.value for one in made.costs},
+                "warnings": list(made.warnings),
+            }
+        )
+        return
+    typer.echo(
+        f"{made.partitions} partitions for {wanted / 1e6:,.4g} MB/s\n"
+        f"  one partition takes {demand.produce_rate / 1e6:,.4g} MB/s: {made.for_producing}\n"
+        f"  one partition gives {demand.consume_rate / 1e6:,.4g} MB/s: {made.for_consuming}\n"
+    )
+    rows = [(one.name.replace("_", " "), one.shown, one.reason) for one in made.costs]
+    print_table((Column("cost"), Column("", is_number=True), Column("why")), rows)
+    for warning in made.warnings:
+        note(f"warning: {warning}")
+
+
+def _measure(
+    bootstrap: str, load: Load, produce_rate: float | None, consume_rate: float | None
+) -> _Measured:
+    import asyncio
+
+    from moldau.cli.bench.loads import bench_topic, measure_consume, measure_produce
+    from moldau.cli.log_lines import warnings_shown
+    from moldau.cli.progress import Progress
+    from moldau.cli.session import command_settings, garbage_collected_rarely
+    from moldau.client.admin import AsyncAdmin
+    from moldau.client.admin_values import TopicMetadata
+
+    async def measure() -> _Measured:
+        progress = Progress(has_end=True)
+        async with AsyncAdmin(bootstrap, command_settings()) as admin:
+            cluster = await admin.describe_cluster()
+            existing = await admin.describe_topics(await admin.list_topics())
+            partitions = sum(
+                len(one.partitions) for one in existing.values() if isinstance(one, TopicMetadata)
+            )
+            async with bench_topic(bootstrap, load) as name:
+                topic = (await admin.describe_topics([name]))[name]
+                copies = (
+                    len(topic.partitions[0].replicas) if isinstance(topic, TopicMetadata) else 1
+                )
+                into, out_of = produce_rate, consume_rate
+                if into is None or out_of is None:
+                    produced = await measure_produce(bootstrap, name, load, progress.show)
+                    into = into or produced.per_second * load.record_bytes
+                if out_of is None:
+                    read = await measure_consume(bootstrap, name, load, progress.show)
+                    out_of = read.per_second * load.record_bytes
+            progress.clear()
+        return _Measured(into, out_of, len(cluster.brokers), copies, partitions)
+
+    with warnings_shown(), garbage_collected_rarely():
+        return asyncio.run(measure())

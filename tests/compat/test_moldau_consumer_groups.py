@@ -139,6 +139,26 @@ def test_a_pattern_finds_what_others_make_later_but_not_what_is_denied(
         assert consumer.subscription == set(wanted)
 
 
+def test_a_pattern_that_the_broker_matches_finds_what_others_make_later(
+    bootstrap: str, topics: Topics
+) -> None:
+    prefix = fresh_name("left-to-the-broker")
+    with moldau.Consumer(
+        bootstrap,
+        group=prefix,
+        pattern=f"{prefix}-[ab]",
+        metadata_max_age_ms=200,
+        **CONSUMER,
+        **FROM_THE_BEGINNING,
+    ) as consumer:
+        for name in ("a", "c", "b"):
+            topics.create_named(f"{prefix}-{name}")
+            confluent_client.produce(bootstrap, f"{prefix}-{name}", numbered_rows(1))
+            if name != "c":
+                (record,) = consumer.poll(PATIENCE_SECONDS)
+                assert record.topic == f"{prefix}-{name}"
+
+
 @pytest.mark.parametrize(("mode", "expected"), [("after", 4), ("before", 5), ("manual", None)])
 def test_each_order_of_committing_leaves_its_offset(
     bootstrap: str, topic: str, mode: str, expected: int | None, protocol: dict[str, Any]

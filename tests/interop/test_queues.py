@@ -29,6 +29,7 @@ from moldau.errors import (
     RecordDeserializationError,
 )
 from moldau.wire.apis import NO_VERSION, SHARE_FETCH
+from support.command_line import Cli
 from support.waiting import PATIENCE_SECONDS, eventually
 
 SHORT_LOCK_MS = 2000
@@ -346,6 +347,27 @@ def test_an_asynchronous_job_can_be_awaited_confirmed_and_renewed(place: Place) 
 
     assert sorted(asyncio.run(run())) == ["a", "b"]
     assert place.take_until("end") == {}
+
+
+def test_the_command_line_takes_and_gives_back(
+    narrow_place: Place, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    cli = Cli(narrow_place.bootstrap, capsysbinary)
+    narrow_place.produce(*numbered(6))
+    take = ("consume", narrow_place.topic, "--queue", narrow_place.group)
+    limits = ("--max-messages", "4", "--timeout-ms", "30000")
+    rows = cli.json_lines(*take, *limits, "--release")
+    assert [(row["value"], row["delivery_count"]) for row in rows] == [
+        ("0", 1),
+        ("1", 1),
+        ("2", 1),
+        ("3", 1),
+    ]
+    assert cli(*take, *limits).splitlines() == ["0", "1", "2", "3"]
+    left = narrow_place.take_until("end")
+    assert left.keys() == {"4", "5"}
+    cli("consume", "nowhere", "--queue", narrow_place.group, code=1)
+    assert "there is no topic 'nowhere'" in cli.err
 
 
 def test_a_queue_says_what_is_wrong_with_its_arguments(tmp_path: Path) -> None:

@@ -269,10 +269,11 @@ def consume(bootstrap: str, topic: str, group: str, *arguments: str) -> tuple[st
 OLD, NEW = {f"old {number}" for number in range(10)}, {f"new {number}" for number in range(5)}
 
 
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_group_reads_each_record_once_over_several_commands(
-    cli: Cli, topic: str, group: str
+    cli: Cli, topic: str, group: str, protocol: str
 ) -> None:
-    read = ("consume", topic, "--group", group, "--from-beginning")
+    read = ("consume", topic, "--group", group, "--from-beginning", "--group-protocol", protocol)
     first = cli(*read, "--max-messages", "4").splitlines()
     assert len(first) == 4
     assert sum(committed(cli, group).values()) == 4
@@ -295,6 +296,16 @@ def test_a_new_group_begins_at_the_end_unless_told_otherwise(
         *("consume", topic, "--group", fresh_name("group")), "--from-beginning", "--until-end"
     )
     assert row.keys() >= {"partition", "offset", "key", "value", "headers", "timestamp_ms"}
+
+
+def test_what_means_nothing_together_is_refused(cli: Cli, topic: str, group: str) -> None:
+    cli("consume", topic, "--group-protocol", "consumer", code=2)
+    assert "needs --group" in cli.err
+    cli("consume", topic, "--group", group, "--group-protocol", "share", code=2)
+    cli("consume", topic, "--release", code=2)
+    assert "add --queue" in cli.err
+    cli("consume", topic, "--queue", group, "--from-beginning", code=2)
+    assert "share.auto.offset.reset" in cli.err
 
 
 def test_a_group_cannot_read_a_topic_that_is_not_there(cli: Cli, group: str) -> None:

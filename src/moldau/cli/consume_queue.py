@@ -16,8 +16,10 @@ from moldau.cli.output import note
 from moldau.cli.progress import Progress
 from moldau.cli.record_format import Formatter, show_json
 from moldau.cli.session import CLIENT_ID
+from moldau.client.admin import AsyncAdmin
 from moldau.client.queue import AsyncQueue
 from moldau.client.queue_jobs import AsyncJob
+from moldau.errors import KafkaError
 
 _TAKE_RECORDS = 500
 
@@ -37,6 +39,10 @@ class QueueConsumption:
 
 async def consume_queue(bootstrap: str, consumption: QueueConsumption) -> None:
     """Print until it is time to stop; then tell the broker all, and leave the group."""
+    async with AsyncAdmin(bootstrap, client_id=CLIENT_ID) as admin:
+        found = (await admin.describe_topics([consumption.topic]))[consumption.topic]
+        if isinstance(found, KafkaError):
+            raise found
     async with AsyncQueue(
         bootstrap,
         group=consumption.group_id,

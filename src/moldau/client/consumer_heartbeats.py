@@ -89,7 +89,7 @@ class ConsumerHeartbeats:
             "rack_id": asked.rack,
             "rebalance_timeout": _NOT_CHANGED if timeout_ms is None else timeout_ms,
             "subscribed_topic_names": None if asked.topics is None else sorted(asked.topics),
-            "subscribed_topic_regex": None,
+            "subscribed_topic_regex": asked.pattern,
             "server_assignor": asked.assignor,
             "topic_partitions": None if asked.owned is None else _rows_of(asked.owned),
         }

@@ -115,6 +115,7 @@ class SendConsumerHeartbeat(NamedTuple):
     assignor: str | None
     topics: frozenset[str] | None
     owned: frozenset[tuple[UUID, int]] | None
+    pattern: str | None = None  # of topics that the broker finds; empty: no pattern any more
 
 
 class SendConsumerLeave(NamedTuple):

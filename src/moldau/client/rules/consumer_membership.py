@@ -29,6 +29,7 @@ from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
+from moldau.client.rules.broker_patterns import find_broker_pattern
 from moldau.client.rules.consumer_instructions import (
     ConsumerTurn,
     Failure,
@@ -43,7 +44,7 @@ from moldau.client.rules.positions import PartitionTable
 from moldau.client.rules.readers import Readers
 from moldau.client.rules.subscribed_topics import SubscribedTopics
 from moldau.config.client_consumer_options import ConsumerOptions
-from moldau.errors import InvariantViolation
+from moldau.errors import ErrorCode, InvariantViolation, KafkaError
 from moldau.model import TopicPartition
 from moldau.model.protocol_numbers import NO_GENERATION
 
@@ -137,6 +138,7 @@ class _Told(NamedTuple):
     """What the coordinator knows from the last heartbeat."""
 
     topics: frozenset[str]
+    pattern: str  # empty: none
     owned: frozenset[tuple[UUID, int]]
 
 
@@ -173,6 +175,8 @@ class ConsumerMembership:
         self._beat_count = 0  # which heartbeat it is; answers and timers of others mean nothing
         self._is_beat_wanted = False  # there is something to tell at once
         self._told: _Told | None = None  # None: everything has to be told
+        self._has_told_pattern = False  # ever
+        self._refused_pattern: str | None = None  # by the broker; the client matches it itself
         self._attempt = 0
 
     @property
@@ -207,8 +211,14 @@ class ConsumerMembership:
         self._is_beat_wanted = True
 
     def on_topics(self, *, has_changed: bool) -> None:
-        """Fresh metadata has come."""
-        self._is_beat_wanted = self._is_beat_wanted or has_changed
+        """Fresh metadata has come. What a pattern matches may be the broker's to find out."""
+        self._is_beat_wanted = self._is_beat_wanted or (has_changed and not self._pattern)
+
+    @property
+    def _pattern(self) -> str:
+        """Of topics that the broker finds; empty where the client knows them by name."""
+        found = find_broker_pattern(self._topics.selection)
+        return "" if found is None or found == self._refused_pattern else found
 
     def leave(self, reason: str) -> None:
         """Tell the coordinator, so that it need not wait for the session to time out."""
@@ -232,7 +242,8 @@ class ConsumerMembership:
 
     def advance(self) -> bool:
         """Take the next step if nothing stands in the way; whether one was taken."""
-        if self._is_beat_wanted and self._beat is _Beat.DUE and self._topics.is_resolved:
+        is_resolved = self._topics.is_resolved or bool(self._pattern)
+        if self._is_beat_wanted and self._beat is _Beat.DUE and is_resolved:
             self._send()
             return True
         if self.state is MemberStage.OUTSIDE or self._holdings.is_changing:
@@ -298,10 +309,11 @@ class ConsumerMembership:
     def _send(self) -> None:
         is_joining = self.state is MemberStage.JOINING
         before = None if is_joining else self._told
-        told = _Told(
-            self._topics.names if before is None or self._topics.is_resolved else before.topics,
-            frozenset() if is_joining else self._owned(),
-        )
+        pattern = self._pattern
+        told = _Told(self._names(before), pattern, frozenset() if is_joining else self._owned())
+        has_other_pattern = pattern != (before.pattern if before else "")
+        says_pattern = has_other_pattern or (before is None and self._has_told_pattern)
+        self._has_told_pattern = self._has_told_pattern or bool(pattern)
         settings = self._settings
         self._beat, self._told, self._is_beat_wanted = _Beat.SENT, told, False
         self._beat_count += 1
@@ -316,8 +328,16 @@ class ConsumerMembership:
                 assignor=settings.assignor if before is None else None,
                 topics=None if before and before.topics == told.topics else told.topics,
                 owned=None if before and before.owned == told.owned else told.owned,
+                pattern=pattern if says_pattern else None,
             )
         )
+
+    def _names(self, before: _Told | None) -> frozenset[str]:
+        if self._pattern:
+            return frozenset()
+        if before is None or self._topics.is_resolved:
+            return self._topics.names
+        return before.topics
 
     def _owned(self) -> frozenset[tuple[UUID, int]]:
         """What it has, and what it is about to take: a member that did not name these would say
@@ -370,8 +390,15 @@ class ConsumerMembership:
     def heartbeat_failed(self, beat: int, failure: Failure) -> None:
         if beat != self._beat_count:
             return
+        pattern = self._pattern
         self._told = None
         match react_to(failure):
+            case _ if pattern and _refuses_pattern(failure):
+                self._turn.log(
+                    f"the broker does not match {pattern!r} ({failure}); this client does"
+                )
+                self._refused_pattern = pattern
+                self._arm(_Beat.PAUSING, self._turn.backoff_seconds(0))
             case Reaction.STOP:
                 self._forget()
                 self.failure = failure
@@ -408,3 +435,7 @@ class ConsumerMembership:
         self._has_given_up = self._is_beat_wanted = False
         self._beat = _Beat.NONE
         self._beat_count += 1
+
+
+def _refuses_pattern(failure: Failure) -> bool:
+    return isinstance(failure, KafkaError) and failure.code is ErrorCode.invalid_regular_expression

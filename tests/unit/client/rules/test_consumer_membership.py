@@ -28,6 +28,7 @@ from moldau.client.rules.consumer_membership import (
     MemberStage,
 )
 from moldau.client.rules.hand_over import RebalanceEvent
+from moldau.client.rules.subscription import subscribe_to
 from moldau.errors import ClientError, ErrorCode, InvariantViolation, KafkaError
 from moldau.model import TopicPartition
 
@@ -98,6 +99,29 @@ def test_a_move_that_is_not_in_the_table_is_refused() -> None:
     assert story.member.state is MemberStage.STABLE
 
 
+def test_a_pattern_is_the_brokers_to_match_until_it_refuses() -> None:
+    story = MemberStory()
+    story.happen(
+        lambda machine: machine.subscribe(subscribe_to(None, "t+", None, with_internal=False))
+    )
+    story.come_in()
+    refresh = story.take_one(Refresh)
+    story.happen(lambda machine: machine.refreshed(refresh))
+    story.come_in()
+    first = story.answer(3, 0, 1)
+    assert (first.topics, first.pattern) == (frozenset(), "t+")
+    assert story.owned == {ZERO, ONE}
+    story.fire(TimerKind.HEARTBEAT)
+    second = story.nod(3)
+    assert (second.topics, second.pattern) == (None, None)
+    story.fire(TimerKind.HEARTBEAT)
+    story.fail(ErrorCode.invalid_regular_expression)
+    story.fire(TimerKind.HEARTBEAT)
+    third = story.nod(3)
+    assert (third.topics, third.pattern) == (frozenset({"t"}), "")
+    assert story.owned == {ZERO, ONE}
+
+
 def test_a_member_says_all_of_itself_first_and_then_only_what_has_changed() -> None:
     story = MemberStory(client_rack="r", group_remote_assignor="range", max_poll_interval_ms=9_000)
     story.subscribe("t")
@@ -111,9 +135,9 @@ def test_a_member_says_all_of_itself_first_and_then_only_what_has_changed() -> N
     assert story.member.state is MemberStage.STABLE
     story.fire(TimerKind.HEARTBEAT)
     second = story.nod(3)
-    assert second[2:] == (3, None, None, None, None, None, frozenset({(A, 0), (A, 1)}))
+    assert second[2:] == (3, None, None, None, None, None, frozenset({(A, 0), (A, 1)}), None)
     story.fire(TimerKind.HEARTBEAT)
-    assert story.nod(3)[2:] == (3, None, None, None, None, None, None)
+    assert story.nod(3)[2:] == (3, None, None, None, None, None, None, None)
 
 
 def test_what_is_not_assigned_any_more_is_committed_given_up_and_told_at_once() -> None:

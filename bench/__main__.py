@@ -43,6 +43,8 @@ STUDIES = {
     "validation": "looking inside batches, native codec and its twin in Python",
     "clients_produce": "Moldau's producer beside confluent-kafka, aiokafka, kafka-python",
     "clients_consume": "Moldau's consumer beside the same",
+    "queues": "share groups beside consumer groups and Redis Streams: records/s, latency",
+    "group_settle": "a hundred members, a thousand partitions: classic beside consumer protocol",
     "arrow": "records to columns, a topic to an Arrow table",
     "spark_read": "rows/s with Spark, beside its own connector",
     "replication_partitions": "an acks=all record beside up to 10,000 partitions",

@@ -32,6 +32,7 @@ from moldau.wire.apis import NO_VERSION, SHARE_FETCH
 from support.command_line import Cli
 from support.waiting import PATIENCE_SECONDS, eventually
 
+EXAMPLE = Path(__file__).parents[2] / "examples" / "queue_workers.py"
 SHORT_LOCK_MS = 2000
 BROKER_SETTINGS = {
     "group.share.min.record.lock.duration.ms": "1000",
@@ -370,7 +371,15 @@ def test_the_command_line_takes_and_gives_back(
     assert "there is no topic 'nowhere'" in cli.err
 
 
-def test_a_queue_says_what_is_wrong_with_its_arguments(tmp_path: Path) -> None:
+def test_the_example_runs(share_bootstrap: str) -> None:
+    command = [sys.executable, str(EXAMPLE), share_bootstrap]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=2 * PATIENCE_SECONDS, check=True
+    )
+    assert "40 thumbnails were made by 4 workers" in done.stdout
+
+
+def test_a_queue_says_what_is_wrong_with_its_arguments() -> None:
     with pytest.raises(moldau.errors.ConfigurationError, match="group"):
         moldau.Queue("127.0.0.1:1", group="", topic="t")
     with pytest.raises(moldau.errors.ConfigurationError, match="max_poll_record"):

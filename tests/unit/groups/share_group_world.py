@@ -61,9 +61,9 @@ class ShareWorld:
             self.log += outcome.records
             for record in outcome.records:
                 self.groups.apply(record)
-        self.check()
         if has_failed and outcome.must_be_logged:
             self.do(AppendFailed(group_id=event.group_id))
+        self.check()
         for _, answer in outcome.replies:
             if has_failed:
                 return refusal_like(answer, ErrorCode.coordinator_not_available)

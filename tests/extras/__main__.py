@@ -27,6 +27,7 @@ CHAINS = (
     {"core": "", "arrow": "[arrow]"},
     {"spark": "[spark]", "delta": "[delta]"},
     {"regex": "[regex]"},
+    {"console": "[console]"},
 )
 """Names and what is installed for them, one chain beside the other. The job of each is the file
 `job_<name>.py` beside this one."""

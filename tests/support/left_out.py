@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 HOW_TO_GET_IT = {
+    "chromium is not installed": "apt install chromium, on Debian and Ubuntu",
     "kcat is not installed": "apt install kcat, on Debian and Ubuntu; brew install kcat",
     "Spark's Kafka connector": "install mvn, then make interop",
     "Maven": "make interop where Maven's repository can be reached",

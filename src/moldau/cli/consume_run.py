@@ -17,7 +17,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import SimpleQueue
 
-from moldau.cli.consume_start import AtBeginning, BeforeEnd, Start, go_to_start
+from moldau.cli.consume_start import go_to_start
 from moldau.cli.output import note
 from moldau.cli.progress import Progress
 from moldau.cli.record_format import NULL, Formatter
@@ -26,6 +26,7 @@ from moldau.client.consumer import AsyncConsumer
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.client.rules.delivery import RawBatch
+from moldau.client.rules.offset_targets import AtBeginning, BeforeEnd, Start
 from moldau.errors import OffsetOutOfRangeError, UnknownTopicError
 from moldau.model import TopicPartition
 from moldau.records.batch_reader import payload_of

@@ -3,41 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 from moldau.client.consumer import AsyncConsumer
+from moldau.client.rules.offset_targets import AtBeginning, AtOffset, AtTime, BeforeEnd, Start
 from moldau.errors import ConfigurationError
 from moldau.model import TopicPartition
-
-
-@dataclass(frozen=True, slots=True)
-class AtOffset:
-    """This offset in each partition."""
-
-    offset: int
-
-
-@dataclass(frozen=True, slots=True)
-class BeforeEnd:
-    """The last `count` offsets of each partition; 0 is the end."""
-
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class AtBeginning:
-    """The first record that is still there."""
-
-
-@dataclass(frozen=True, slots=True)
-class AtTime:
-    """The first record at or after a time; the end where there is none."""
-
-    timestamp_ms: int
-
-
-Start = AtOffset | BeforeEnd | AtBeginning | AtTime
 
 
 def parse_offset(text: str) -> Start:

@@ -110,6 +110,7 @@ COMMANDS: dict[str, Command | LazyGroup] = {
             "topic": Command("moldau.cli.explain.topic:topic"),
         },
     ),
+    "console": Command("moldau.cli.console:console"),
     "produce": Command("moldau.cli.produce:produce"),
     "consume": Command("moldau.cli.consume:consume"),
     "bench": LazyGroup(

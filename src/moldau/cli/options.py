@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -36,3 +37,10 @@ def parse_pairs(texts: Iterable[str], option: str) -> list[tuple[str, str]]:
             raise typer.BadParameter(f"{text!r} is not of the form key=value", param_hint=option)
         pairs.append((key.strip(), value))
     return pairs
+
+
+def read_client_options(file: Path) -> dict[str, str]:
+    """Of a properties file, names and values as they stand there; a client takes those it knows."""
+    from moldau.config.static import load_properties
+
+    return dict(load_properties(file.read_text(), file.name))

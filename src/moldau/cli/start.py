@@ -73,6 +73,17 @@ def start(
             "--set", metavar="KEY=VALUE", help="Any option of server.properties; repeat for more."
         ),
     ] = None,
+    console: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Serve the web console there, in a process of its own.",
+            show_default="127.0.0.1:8092, on a terminal",
+        ),
+    ] = None,
+    no_console: Annotated[
+        bool, typer.Option("--no-console", help="Do not start the web console.")
+    ] = False,
 ) -> None:
     """Run a broker until it is told to stop (Ctrl-C or SIGTERM).
 
@@ -83,6 +94,9 @@ def start(
     With --brokers, several processes share the work of one machine, without ZooKeeper: a cluster
     with one store, in the data folder of the first. A broker that dies is started again. A topic
     needs several partitions, or several topics are needed, for all of them to have work.
+
+    On a terminal the web console is started beside, if moldau[console] is installed; elsewhere
+    when --console asks for it.
 
     \b
     For example:
@@ -96,6 +110,7 @@ def start(
 
     from moldau.broker.run import run_broker
     from moldau.cli.log_lines import set_up_logging
+    from moldau.cli.start_console import ConsoleChoice, choose_console
     from moldau.cli.start_settings import gather_settings
     from moldau.config.unknown import find_unknown
 
@@ -121,14 +136,21 @@ def start(
         from moldau.cli.start_brokers import count_brokers, start_brokers
 
         count = count_brokers(brokers, settings)
-    if count > 1:
-        asyncio.run(start_brokers(settings, count, config, to_set or ()))
-    else:
-        asyncio.run(run_broker(settings, _announce))
+    beside = choose_console(ConsoleChoice(address=console, is_unwanted=no_console))
 
+    def announce(broker: BrokerServer) -> None:
+        """Scripts wait for this line, so it must not stay in a buffer; `echo` flushes."""
+        typer.echo(f"listening on {broker.bootstrap}")
+        if broker.monitoring.url is not None:
+            typer.echo(f"metrics on {broker.monitoring.url}/metrics")
+        if beside is not None:
+            beside.start(broker.bootstrap)
 
-def _announce(broker: BrokerServer) -> None:
-    """Scripts wait for this line, so it must not stay in a buffer; `echo` flushes."""
-    typer.echo(f"listening on {broker.bootstrap}")
-    if broker.monitoring.url is not None:
-        typer.echo(f"metrics on {broker.monitoring.url}/metrics")
+    try:
+        if count > 1:
+            asyncio.run(start_brokers(settings, count, config, to_set or (), beside))
+        else:
+            asyncio.run(run_broker(settings, announce))
+    finally:
+        if beside is not None:
+            beside.stop()

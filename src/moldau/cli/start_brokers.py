@@ -17,6 +17,7 @@ from moldau.broker.broker_places import (
 )
 from moldau.broker.supervisor import SupervisedBroker, Supervisor
 from moldau.cli.output import note
+from moldau.cli.start_console import ConsoleProcess
 from moldau.clock import MachineClock
 from moldau.config.broker_options import BrokerOptions
 from moldau.storage.files import RealFiles
@@ -46,7 +47,11 @@ def count_brokers(text: str, settings: Mapping[str, str]) -> int:
 
 
 async def start_brokers(
-    settings: Mapping[str, str], count: int, config: Path | None, sets: Sequence[str]
+    settings: Mapping[str, str],
+    count: int,
+    config: Path | None,
+    sets: Sequence[str],
+    console: ConsoleProcess | None = None,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C."""
     options = BrokerOptions.resolve(settings)
@@ -75,7 +80,13 @@ async def start_brokers(
             workers=workers,
             say=lambda text: note(f"moldau: {text}"),
         )
-        await supervisor.run(_announce)
+
+        def announce(brokers: Sequence[SupervisedBroker]) -> None:
+            _announce(brokers)
+            if console is not None:
+                console.start(",".join(broker.address for broker in brokers))
+
+        await supervisor.run(announce)
     finally:
         workers.close()
 

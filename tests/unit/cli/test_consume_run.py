@@ -8,11 +8,11 @@ from collections.abc import Callable, Collection, Sequence
 import pytest
 
 from moldau.cli.consume_run import Consumption, Printing, ValuePrinting
-from moldau.cli.consume_start import AtBeginning
 from moldau.cli.record_format import parse_format
 from moldau.client.group_values import GroupOffset
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.client.rules.delivery import RawBatch
+from moldau.client.rules.offset_targets import AtBeginning
 from moldau.model import TopicPartition
 from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import read_header

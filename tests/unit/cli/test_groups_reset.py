@@ -5,16 +5,23 @@ from __future__ import annotations
 import pytest
 import typer
 
-from moldau.cli.consume_start import AtBeginning, AtOffset, AtTime, BeforeEnd
-from moldau.cli.groups.reset_plan import Ground, PlannedReset, plan_reset
 from moldau.cli.groups.reset_target import (
-    ShiftBy,
-    Target,
     TargetOptions,
-    TopicChoice,
     choose_target,
     choose_topics,
     parse_topic,
+)
+from moldau.client.rules.offset_targets import (
+    AtBeginning,
+    AtOffset,
+    AtTime,
+    BeforeEnd,
+    Ground,
+    PlannedReset,
+    ShiftBy,
+    Target,
+    TopicChoice,
+    plan_reset,
 )
 from moldau.errors import ConfigurationError
 from moldau.model import TopicPartition

@@ -10,8 +10,8 @@ import typer
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 
 if TYPE_CHECKING:
-    from moldau.cli.groups.reset_plan import PlannedReset
     from moldau.cli.groups.reset_run import ResetOutcome
+    from moldau.client.rules.offset_targets import PlannedReset
 
 
 def reset_offsets(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from moldau.cli.groups.reset_plan import PlannedReset, make_plan
-from moldau.cli.groups.reset_target import Target, TopicChoice
 from moldau.client.admin import AsyncAdmin
+from moldau.client.group_reset import make_plan
 from moldau.client.group_values import GroupDescription
+from moldau.client.rules.offset_targets import PlannedReset, Target, TopicChoice
 from moldau.errors import (
     ConfigurationError,
     GroupNotEmptyError,

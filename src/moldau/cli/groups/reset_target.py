@@ -10,36 +10,20 @@ from dataclasses import dataclass
 
 import typer
 
-from moldau.cli.consume_start import (
+from moldau.cli.consume_start import parse_timestamp
+from moldau.cli.durations import parse_duration_ms
+from moldau.client.rules.offset_targets import (
     AtBeginning,
     AtOffset,
     AtTime,
     BeforeEnd,
-    Start,
-    parse_timestamp,
+    ShiftBy,
+    Target,
+    TopicChoice,
 )
-from moldau.cli.durations import parse_duration_ms
 from moldau.errors import ConfigurationError
 
 _WHERE_TO = "--to-earliest, --to-latest, --to-offset, --to-datetime, --by-duration and --shift-by"
-
-
-@dataclass(frozen=True, slots=True)
-class ShiftBy:
-    """So many offsets forward from where the group is, or backward when negative."""
-
-    count: int
-
-
-Target = Start | ShiftBy
-
-
-@dataclass(frozen=True, slots=True)
-class TopicChoice:
-    """A topic, whole or with some of its partitions only."""
-
-    topic: str
-    partitions: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

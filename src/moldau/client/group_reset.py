@@ -1,0 +1,80 @@
+"""Where a reset puts a group: asks the cluster and plans, no more. A shell."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from moldau.client.admin import AsyncAdmin
+from moldau.client.admin_values import OffsetSpec
+from moldau.client.rules.cluster_metadata import TopicMetadata
+from moldau.client.rules.offset_targets import (
+    AtTime,
+    Ground,
+    Offsets,
+    PlannedReset,
+    Target,
+    TopicChoice,
+    plan_reset,
+)
+from moldau.errors import KafkaError, UnknownTopicError
+from moldau.model import TopicPartition
+
+
+async def make_plan(
+    admin: AsyncAdmin,
+    group_id: str,
+    choices: Sequence[TopicChoice] | None,
+    target: Target,
+) -> Sequence[PlannedReset]:
+    """Ask where things are, and plan."""
+    committed = {
+        partition: row.offset
+        for partition, row in (await admin.list_group_offsets(group_id)).items()
+        if not isinstance(row, KafkaError)
+    }
+    partitions = await _find_partitions(admin, choices, committed)
+    at_time: Offsets = {}
+    if isinstance(target, AtTime):
+        at_time = await _list(admin, partitions, target.timestamp_ms)
+    ground = Ground(
+        committed=committed,
+        earliest=await _list(admin, partitions, OffsetSpec.EARLIEST),
+        latest=await _list(admin, partitions, OffsetSpec.LATEST),
+        at_time=at_time,
+    )
+    return plan_reset(target, partitions, ground)
+
+
+async def _find_partitions(
+    admin: AsyncAdmin, choices: Sequence[TopicChoice] | None, committed: Offsets
+) -> Sequence[TopicPartition]:
+    if choices is None:
+        return sorted(committed)
+    topics = await admin.describe_topics({choice.topic for choice in choices})
+    found: set[TopicPartition] = set()
+    for choice in choices:
+        topic = topics[choice.topic]
+        if isinstance(topic, KafkaError):
+            raise topic
+        found.update(_partitions_of(topic, choice))
+    return sorted(found)
+
+
+def _partitions_of(topic: TopicMetadata, choice: TopicChoice) -> Collection[TopicPartition]:
+    count = len(topic.partitions)
+    for index in choice.partitions:
+        if index >= count:
+            raise UnknownTopicError(
+                f"topic {topic.name!r} has no partition {index}; it has {count}, counted from 0"
+            )
+    return [TopicPartition(topic.name, index) for index in choice.partitions or range(count)]
+
+
+async def _list(admin: AsyncAdmin, partitions: Sequence[TopicPartition], question: int) -> Offsets:
+    answers = await admin.list_offsets(dict.fromkeys(partitions, int(question)))
+    offsets: dict[TopicPartition, int] = {}
+    for partition, answer in answers.items():
+        if isinstance(answer, KafkaError):
+            raise answer
+        offsets[partition] = answer.offset
+    return offsets

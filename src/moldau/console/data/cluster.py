@@ -1,0 +1,105 @@
+"""The clients of one cluster, as the console uses them: public ones, with short time-outs.
+
+Pages wait for what is asked here, so that nothing takes longer than ten seconds. Every client gets
+the options that the console was given, as far as it knows them: a cluster with security is reached
+by handing them in.
+
+A shell; used by the tasks of one loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from moldau.client.admin import AsyncAdmin
+from moldau.client.consumer import AsyncConsumer
+from moldau.client.producer import AsyncProducer
+from moldau.client.rules.addresses import Address
+from moldau.client.simple_consumer import AsyncSimpleConsumer
+from moldau.config.client_consumer_options import ConsumerOptions
+from moldau.config.client_options import AdminOptions, ClientOptions, ProducerOptions
+from moldau.console.settings import ConsoleSettings
+from moldau.errors import ConfigurationError
+
+CLIENT_ID = "moldau-console"
+TIMEOUT_MS = 10_000
+_CONNECT_MS = 3_000
+_TAIL_FETCH_BYTES = 256 * 1024
+
+
+class Cluster:
+    """Use `open` inside the loop that the console runs on, and `close` at its end."""
+
+    def __init__(self, settings: ConsoleSettings) -> None:
+        self.settings = settings
+        self._admin: AsyncAdmin | None = None
+        self._producer: AsyncProducer | None = None
+        self._producer_lock = asyncio.Lock()
+
+    @property
+    def admin(self) -> AsyncAdmin:
+        if self._admin is None:
+            options = self._options(AdminOptions, {"default_api_timeout_ms": TIMEOUT_MS})
+            self._admin = AsyncAdmin(self.settings.bootstrap, **options)
+        return self._admin
+
+    def tailing_consumer(self, *, read_committed: bool) -> AsyncConsumer:
+        """Without a group: nobody's committed offsets change because somebody looks."""
+        own: dict[str, object] = {
+            "auto_offset_reset": "latest",
+            "enable_auto_commit": False,
+            "max_partition_fetch_bytes": _TAIL_FETCH_BYTES,
+            "isolation_level": _isolation(read_committed),
+        }
+        return AsyncConsumer(self.settings.bootstrap, **self._options(ConsumerOptions, own))
+
+    def simple_consumer(self, address: Address, *, read_committed: bool) -> AsyncSimpleConsumer:
+        own: dict[str, object] = {"isolation_level": _isolation(read_committed)}
+        return AsyncSimpleConsumer(str(address), **self._options(ConsumerOptions, own))
+
+    async def producer(self) -> AsyncProducer:
+        """One for all sessions, made when the first record is sent."""
+        async with self._producer_lock:
+            if self._producer is None:
+                own: dict[str, object] = {
+                    "linger_ms": 0,
+                    "delivery_timeout_ms": TIMEOUT_MS,
+                    "max_block_ms": TIMEOUT_MS,
+                }
+                options = self._options(ProducerOptions, own)
+                self._producer = AsyncProducer(self.settings.bootstrap, **options)
+            return self._producer
+
+    def require_writable(self) -> None:
+        """Everything that changes something asks here first, whatever a page shows."""
+        if self.settings.is_read_only:
+            raise ConfigurationError("this console is read-only; nothing was changed")
+
+    async def close(self) -> None:
+        if self._producer is not None:
+            await self._producer.close()
+        if self._admin is not None:
+            await self._admin.close()
+
+    def _options(self, kind: type[ClientOptions], own: Mapping[str, object]) -> dict[str, Any]:
+        """The console's own options, beneath those that it was given and this client knows.
+
+        `Any`: a client checks its options by itself, and its other arguments are none of them.
+        """
+        known = {one.attribute for one in kind.declarations().values()}
+        given = {
+            name.replace(".", "_"): value for name, value in self.settings.client_options.items()
+        }
+        return {
+            "client_id": CLIENT_ID,
+            "request_timeout_ms": TIMEOUT_MS,
+            "socket_connection_setup_timeout_ms": _CONNECT_MS,
+            **own,
+            **{name: value for name, value in given.items() if name in known},
+        }
+
+
+def _isolation(read_committed: bool) -> str:
+    return "read_committed" if read_committed else "read_uncommitted"

@@ -1,0 +1,145 @@
+"""Asks about groups: a page of them, one of them, and where a reset would put it. A shell."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from moldau.client.admin_values import ListedOffset, OffsetSpec
+from moldau.client.group_reset import make_plan
+from moldau.client.group_values import GroupDescription, GroupListing, GroupOffset, PartitionLag
+from moldau.client.rules.offset_targets import PlannedReset, Target, TopicChoice
+from moldau.clock import Clock
+from moldau.console.data.cluster import Cluster
+from moldau.console.rules.group_rows import GroupRow, LagRow, lag_rows, total_lag
+from moldau.console.rules.throughput import History
+from moldau.errors import GroupNotFoundError, KafkaError
+from moldau.model import TopicPartition
+
+_HISTORIES = 50
+_HISTORY_POINTS = 600
+_GAP_SECONDS = 15.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupView:
+    """A group at one moment. The description is None when nobody remembers it."""
+
+    description: GroupDescription | None
+    rows: Sequence[LagRow]
+
+    @property
+    def lag(self) -> int | None:
+        return total_lag(self.rows)
+
+
+async def list_groups(cluster: Cluster) -> Collection[GroupListing]:
+    return (await cluster.admin.list_groups()).values()
+
+
+async def complete_rows(cluster: Cluster, rows: Collection[GroupRow]) -> list[GroupRow]:
+    """The rows of a page with members and lag; the groups are asked at the same time."""
+    names = [row.name for row in rows]
+    if not names:
+        return []
+    described = await cluster.admin.describe_groups(names)
+    offsets = await asyncio.gather(*[_committed(cluster, name) for name in names])
+    ends = await _find_ends(cluster, {one for some in offsets for one in some})
+    completed = []
+    for row, committed in zip(rows, offsets, strict=True):
+        group = described[row.name]
+        description = None if isinstance(group, KafkaError) else group
+        lag = total_lag(lag_rows(description, committed, ends))
+        members = None if description is None else len(description.members)
+        completed.append(replace(row, members=members, lag=lag))
+    return completed
+
+
+async def read_group(cluster: Cluster, group_id: str) -> GroupView:
+    found = (await cluster.admin.describe_groups((group_id,)))[group_id]
+    if isinstance(found, KafkaError) and not isinstance(found, GroupNotFoundError):
+        raise found
+    description = None if isinstance(found, KafkaError) else found
+    committed = await _committed(cluster, group_id)
+    if description is None and not committed:
+        raise GroupNotFoundError(f"there is no group {group_id!r}")
+    members = description.members if description is not None else ()
+    assigned = {one for member in members for one in member.assignment}
+    ends = await _find_ends(cluster, {*committed, *assigned})
+    return GroupView(description=description, rows=lag_rows(description, committed, ends))
+
+
+async def find_ages(
+    cluster: Cluster, rows: Collection[LagRow]
+) -> Mapping[TopicPartition, float | None]:
+    """The age of the oldest unread record, of the partitions that a page shows."""
+    wanted = {row.partition: row.committed for row in rows if row.lag}
+    found = await cluster.admin.measure_lag(wanted)
+    return {one: lag.seconds for one, lag in found.items() if isinstance(lag, PartitionLag)}
+
+
+async def plan_group_reset(
+    cluster: Cluster, group_id: str, topic: str | None, target: Target
+) -> Sequence[PlannedReset]:
+    """What a reset would do, for one topic or for all that the group has read."""
+    choices = None if topic is None else (TopicChoice(topic),)
+    return await make_plan(cluster.admin, group_id, choices, target)
+
+
+async def perform_reset(
+    cluster: Cluster, group_id: str, planned: Collection[PlannedReset]
+) -> Mapping[TopicPartition, KafkaError]:
+    """Commit what was planned; gives back what was refused."""
+    cluster.require_writable()
+    offsets = {row.partition: row.after for row in planned}
+    answers = await cluster.admin.alter_group_offsets(group_id, offsets)
+    return {one: error for one, error in answers.items() if error is not None}
+
+
+async def delete_group(cluster: Cluster, group_id: str) -> None:
+    cluster.require_writable()
+    error = (await cluster.admin.delete_groups((group_id,)))[group_id]
+    if error is not None:
+        raise error
+
+
+async def _committed(
+    cluster: Cluster, group_id: str
+) -> Mapping[TopicPartition, GroupOffset | KafkaError]:
+    try:
+        return await cluster.admin.list_group_offsets(group_id)
+    except GroupNotFoundError:
+        return {}
+
+
+async def _find_ends(
+    cluster: Cluster, partitions: Collection[TopicPartition]
+) -> Mapping[TopicPartition, ListedOffset | KafkaError]:
+    """Groups remember topics that are gone: those must not spoil the answer about the others."""
+    if not partitions:
+        return {}
+    topics = await cluster.admin.describe_topics({one.topic for one in partitions})
+    led: dict[TopicPartition, int] = {}
+    for one in partitions:
+        topic = topics[one.topic]
+        if not isinstance(topic, KafkaError) and one.partition in topic.partitions_with_leader():
+            led[one] = OffsetSpec.LATEST.value
+    return await cluster.admin.list_offsets(led)
+
+
+class LagHistories:
+    """How the lag of groups went, of those that somebody looked at last. For all sessions."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._histories: OrderedDict[str, History] = OrderedDict()
+
+    def add(self, group_id: str, lag: int) -> History:
+        history = self._histories.pop(group_id, None) or History(_HISTORY_POINTS, _GAP_SECONDS)
+        self._histories[group_id] = history
+        while len(self._histories) > _HISTORIES:
+            self._histories.popitem(last=False)
+        history.add(self._clock.now_ms() / 1000, float(lag))
+        return history

@@ -1,0 +1,183 @@
+"""What all sessions look at together: the cluster, its topics, and how fast records come.
+
+Asked for once, however many sessions there are, and only while somebody looks: a page says so with
+`look` every few seconds. Each question takes a tenth of the time at most, so that a cluster with
+thousands of partitions is asked less often and not more.
+
+A shell; three tasks, made by `start`, own everything in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from moldau.client.admin_values import (
+    ClusterDescription,
+    ListedOffset,
+    LogDirDescription,
+    OffsetSpec,
+)
+from moldau.client.rules.cluster_metadata import TopicMetadata
+from moldau.clock import Clock
+from moldau.console.data.cluster import Cluster
+from moldau.console.data.failures import EXPECTED, failure_text
+from moldau.console.rules.throughput import History, Sample, pause_after, topic_rates
+from moldau.console.rules.topic_rows import is_offline, leader_sizes
+from moldau.errors import KafkaError
+from moldau.model import TopicPartition
+
+LOOK_SECONDS = 15.0
+"""So long after the last look nothing is asked any more."""
+
+HISTORY_POINTS = 600
+_GAP_SECONDS = 10.0
+_CLUSTER_SECONDS = 2.0
+_OFFSETS_SECONDS = 1.0
+_SIZES_SECONDS = 10.0
+_QUESTION_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trouble:
+    """Why the cluster could not be asked, and since when."""
+
+    message: str
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterView:
+    """The cluster at one moment."""
+
+    cluster: ClusterDescription
+    topics: Mapping[str, TopicMetadata]
+    at_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """What is on the disks, from the last time that they were asked about."""
+
+    by_partition: Mapping[TopicPartition, int] = field(default_factory=dict)
+    by_topic: Mapping[str, int] = field(default_factory=dict)
+    disks: Mapping[int, Sequence[LogDirDescription | KafkaError]] = field(default_factory=dict)
+
+
+class ClusterWatch:
+    """See the module. `view` is None until the cluster has answered once."""
+
+    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+        self._cluster = cluster
+        self._clock = clock
+        self.view: ClusterView | None = None
+        self.trouble: Trouble | None = None
+        self.sizes: Sizes | None = None
+        self.rates: Mapping[str, float] = {}
+        self.throughput = History(HISTORY_POINTS, _GAP_SECONDS)
+        self._sample: Sample | None = None
+        self._looked_until = 0.0
+        self._looked = asyncio.Event()
+        self._answered = asyncio.Event()  # the first time, well or badly
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        questions = (
+            (self._ask_cluster, _CLUSTER_SECONDS),
+            (self._ask_offsets, _OFFSETS_SECONDS),
+            (self._ask_sizes, _SIZES_SECONDS),
+        )
+        for ask, seconds in questions:
+            name = f"console {ask.__name__}"
+            self._tasks.append(asyncio.create_task(self._repeat(ask, seconds), name=name))
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def look(self) -> None:
+        """Somebody looks, now and for a while."""
+        self._looked_until = self._clock.monotonic() + LOOK_SECONDS
+        self._looked.set()
+
+    async def wait_until_answered(self, seconds: float) -> None:
+        """For the first page: it is drawn once something is known, or after so long."""
+        self.look()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._answered.wait(), seconds)
+
+    async def refresh(self) -> None:
+        """Look now: something was just changed by a session."""
+        with contextlib.suppress(*EXPECTED):
+            await self._ask_cluster()
+
+    async def _repeat(self, ask: Callable[[], Awaitable[None]], least_seconds: float) -> None:
+        while True:
+            if self._clock.monotonic() > self._looked_until:
+                self._looked.clear()
+            await self._looked.wait()
+            begun = self._clock.monotonic()
+            with contextlib.suppress(*EXPECTED):  # the question about the cluster tells
+                await ask()
+            took = self._clock.monotonic() - begun
+            await self._clock.sleep(pause_after(took, least_seconds))
+
+    async def _ask_cluster(self) -> None:
+        try:
+            async with asyncio.timeout(_QUESTION_SECONDS):
+                cluster = await self._cluster.admin.describe_cluster()
+                topics = await self._cluster.admin.list_topics()
+        except EXPECTED as error:
+            since_ms = self._clock.now_ms() if self.trouble is None else self.trouble.since_ms
+            self.trouble = Trouble(message=failure_text(error), since_ms=since_ms)
+            raise
+        finally:
+            self._answered.set()
+        self.trouble = None
+        self.view = ClusterView(cluster=cluster, topics=topics, at_ms=self._clock.now_ms())
+
+    async def _ask_offsets(self) -> None:
+        view = self.view
+        if view is None or self.trouble is not None:
+            return
+        alive = {broker.id for broker in view.cluster.brokers}
+        wanted = {
+            TopicPartition(topic.name, one.index): OffsetSpec.LATEST.value
+            for topic in view.topics.values()
+            for one in topic.partitions
+            if not is_offline(one) and one.leader_id in alive
+        }
+        async with asyncio.timeout(_QUESTION_SECONDS):
+            found = await self._cluster.admin.list_offsets(wanted)
+        ends = {one: row.offset for one, row in found.items() if isinstance(row, ListedOffset)}
+        sample = Sample(self._clock.now_ms() / 1000, ends)
+        before, self._sample = self._sample, sample
+        if before is not None and sample.seconds - before.seconds < _GAP_SECONDS:
+            self.rates = topic_rates(before, sample)
+            self.throughput.add(sample.seconds, sum(self.rates.values()))
+
+    async def _ask_sizes(self) -> None:
+        view = self.view
+        if view is None or self.trouble is not None:
+            return
+        async with asyncio.timeout(_QUESTION_SECONDS):
+            disks = await self._cluster.admin.describe_log_dirs(
+                [broker.id for broker in view.cluster.brokers]
+            )
+        replicas = {
+            (broker_id, replica.partition): replica.size_bytes
+            for broker_id, folders in disks.items()
+            for folder in folders
+            if isinstance(folder, LogDirDescription)
+            for replica in folder.replicas
+            if not replica.is_future
+        }
+        by_partition = leader_sizes(replicas, view.topics.values())
+        by_topic: defaultdict[str, int] = defaultdict(int)
+        for partition, size in by_partition.items():
+            by_topic[partition.topic] += size
+        self.sizes = Sizes(by_partition=by_partition, by_topic=by_topic, disks=disks)

@@ -1,0 +1,31 @@
+"""The pages, one file each. A page shows rows that rules made of what the data service asked."""
+
+from __future__ import annotations
+
+from moldau.console.pages import (
+    brokers,
+    group,
+    groups,
+    overview,
+    pipelines,
+    topic_messages,
+    topic_partitions,
+    topic_produce,
+    topic_settings,
+    topics,
+    transactions,
+)
+
+ALL_PAGES = (
+    overview,
+    brokers,
+    topics,
+    topic_messages,
+    topic_partitions,
+    topic_settings,
+    topic_produce,
+    groups,
+    group,
+    transactions,
+    pipelines,
+)

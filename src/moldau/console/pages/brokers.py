@@ -1,0 +1,78 @@
+"""Brokers: who is there, what they lead and hold, their disks and settings."""
+
+from __future__ import annotations
+
+from nicegui import ui
+
+from moldau.client.admin_values import ConfigResource
+from moldau.console.console import Console
+from moldau.console.pages.configs import ConfigPanel
+from moldau.console.pages.frame import heading, page_frame
+from moldau.console.pages.tables import Column, Loaded, PagedTable
+from moldau.console.rules.broker_rows import BrokerRow, broker_rows
+from moldau.console.rules.paging import PageRequest, cut_page
+from moldau.console.rules.wording import UNKNOWN, count_text, size_text
+
+_COLUMNS = (
+    Column(name="name", label="Broker", kind="link"),
+    Column(name="address", label="Address", kind="mono"),
+    Column(name="state", label="State", kind="state"),
+    Column(name="leads", label="Leads", kind="number"),
+    Column(name="replicas", label="Replicas", kind="number"),
+    Column(name="in_sync", label="In sync", kind="number"),
+    Column(name="size", label="Size", kind="number", wide=True),
+    Column(name="free", label="Disk free", kind="number", wide=True),
+    Column(name="rack", label="Rack", wide=True),
+)
+
+
+def register(console: Console) -> None:
+    @ui.page("/brokers", response_timeout=15)
+    async def show_brokers() -> None:
+        async with page_frame(console, "Brokers", "/brokers") as frame:
+            heading("Brokers", "What each one leads and holds")
+
+            async def load(request: PageRequest) -> Loaded:
+                view, sizes = console.watch.view, console.watch.sizes
+                if view is None:
+                    return Loaded((), 0)
+                disks = {} if sizes is None else sizes.disks
+                rows = broker_rows(view.cluster, view.topics.values(), disks)
+                page = cut_page(rows, request)
+                return Loaded([_to_row(row) for row in page.rows], page.total, page.number)
+
+            with ui.element("section").classes("m-card"):
+                table = PagedTable(frame, _COLUMNS, load, empty="No broker answers")
+            await frame.every(2.0, table.refresh)
+
+    @ui.page("/brokers/{broker_id}", response_timeout=15)
+    async def show_broker(broker_id: int) -> None:
+        async with page_frame(console, f"Broker {broker_id}", "/brokers") as frame:
+            heading(f"Broker {broker_id}", "Its settings, and where each comes from")
+            panel = ConfigPanel(frame, ConfigResource.broker(broker_id))
+            await frame.every(15.0, panel.refresh)
+
+
+def _to_row(row: BrokerRow) -> dict[str, object]:
+    problem = "; ".join(row.failed_dirs)
+    state = "away" if row.address is None else problem or "serves"
+    return {
+        "id": row.id,
+        "name": f"{row.id} (controller)" if row.is_controller else str(row.id),
+        "href": f"/brokers/{row.id}",
+        "address": row.address or UNKNOWN,
+        "state": state,
+        "severity": 2 if row.address is None else 1 if problem else 0,
+        "leads": count_text(row.leads),
+        "replicas": count_text(row.replicas),
+        "in_sync": count_text(row.in_sync),
+        "size": size_text(row.size_bytes),
+        "free": _free(row),
+        "rack": row.rack or UNKNOWN,
+    }
+
+
+def _free(row: BrokerRow) -> str:
+    if row.free_bytes is None or not row.total_bytes:
+        return UNKNOWN
+    return f"{size_text(row.free_bytes)} ({row.free_bytes / row.total_bytes:.0%})"

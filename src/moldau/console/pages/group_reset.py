@@ -1,0 +1,78 @@
+"""Moves a group to another place: says first where each partition would go."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from nicegui import ui
+
+from moldau.client.rules.offset_targets import PlannedReset
+from moldau.console.data.groups import perform_reset, plan_group_reset
+from moldau.console.pages.frame import Frame
+from moldau.console.pages.tables import Column, Loaded, PagedTable
+from moldau.console.rules.paging import PageRequest, cut_page
+from moldau.console.rules.reset_targets import PLACES, parse_target
+from moldau.console.rules.wording import UNKNOWN, count_text
+
+_ALL = "all that it has read"
+_COLUMNS = (
+    Column(name="partition", label="Partition"),
+    Column(name="before", label="Now", kind="number"),
+    Column(name="after", label="Then", kind="number"),
+    Column(name="change", label="Change", kind="number"),
+)
+
+
+def open_reset(
+    frame: Frame, group_id: str, topics: Sequence[str], on_done: Callable[[], Awaitable[None]]
+) -> None:
+    planned: Sequence[PlannedReset] = ()
+    with ui.dialog(value=True) as dialog, ui.card().classes("m-dialog m-record"):
+        dialog.on("hide", dialog.delete)
+        ui.label(f"Reset {group_id}").classes("m-title m-break")
+        ui.label("The group must have no members when this is done.").classes("m-faint")
+        with ui.element("div").classes("m-row"):
+            topic = ui.select([_ALL, *topics], value=_ALL, label="Topic")
+            place = ui.select(list(PLACES), value=PLACES[0], label="To")
+            number = ui.input("Offset, time or count", placeholder="10m, 2030-01-31T12:00, -100")
+            for box in (topic, place, number):
+                box.props("outlined dense stack-label").classes("m-grow")
+
+        async def load(request: PageRequest) -> Loaded:
+            page = cut_page(planned, request)
+            return Loaded([_to_row(row) for row in page.rows], page.total, page.number)
+
+        async def look() -> None:
+            nonlocal planned
+            target = parse_target(place.value, number.value or "", frame.console.clock.now_ms())
+            chosen = None if topic.value == _ALL else topic.value
+            planned = await plan_group_reset(frame.console.cluster, group_id, chosen, target)
+            await table.reload()
+            go_on.set_enabled(bool(planned))
+
+        async def perform() -> None:
+            refused = await perform_reset(frame.console.cluster, group_id, planned)
+            for error in refused.values():
+                raise error
+            dialog.close()
+            await on_done()
+
+        table = PagedTable(frame, _COLUMNS, load, empty="Look first", rows_per_page=10)
+        with ui.element("div").classes("m-buttons"):
+            ui.button("Cancel", on_click=dialog.close).props("flat")
+            ui.button("Preview", on_click=lambda: frame.attempt(look())).props("flat")
+            go_on = ui.button(
+                "Reset", on_click=lambda: frame.attempt(perform(), f"{group_id} was reset")
+            )
+            go_on.set_enabled(False)
+
+
+def _to_row(row: PlannedReset) -> dict[str, object]:
+    change = UNKNOWN if row.before is None else f"{row.after - row.before:+,}"
+    return {
+        "id": str(row.partition),
+        "partition": str(row.partition),
+        "before": count_text(row.before),
+        "after": count_text(row.after),
+        "change": change,
+    }

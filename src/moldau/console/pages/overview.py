@@ -1,0 +1,131 @@
+"""The first page: is the cluster well, how fast do records come, and where."""
+
+from __future__ import annotations
+
+from nicegui import ui
+
+from moldau.client.admin_values import ConfigResource
+from moldau.console.console import Console
+from moldau.console.data.failures import EXPECTED
+from moldau.console.data.groups import list_groups
+from moldau.console.data.topics import read_settings
+from moldau.console.data.watch import ClusterView
+from moldau.console.pages.charts import LineChart
+from moldau.console.pages.frame import Frame, heading, page_frame, topic_path
+from moldau.console.pages.tables import Column, Loaded, PagedTable, Row
+from moldau.console.rules.broker_rows import coordination_text
+from moldau.console.rules.group_rows import state_counts
+from moldau.console.rules.paging import PageRequest
+from moldau.console.rules.throughput import busiest
+from moldau.console.rules.topic_rows import cluster_health
+from moldau.console.rules.wording import UNKNOWN, count_text, rate_text, size_text
+
+_BUSIEST = 10
+_COLUMNS = (
+    Column(name="name", label="Topic", kind="link"),
+    Column(name="rate", label="Records a second", kind="number"),
+)
+
+
+class Figure:
+    """A number with what it counts; it can lead to a page."""
+
+    def __init__(self, label: str, path: str) -> None:
+        with ui.link(target=path).classes("m-figure"):
+            ui.label(label).classes("m-figure-label")
+            self._number = ui.label(UNKNOWN).classes("m-figure-number")
+            self._remark = ui.label().classes("m-faint")
+
+    def show(self, number: str, remark: str = "", *, is_bad: bool = False) -> None:
+        if self._number.text != number:
+            self._number.set_text(number)
+        if self._remark.text != remark:
+            self._remark.set_text(remark)
+        self._number.classes(
+            add="m-bad-text" if is_bad else "", remove="" if is_bad else "m-bad-text"
+        )
+
+
+def register(console: Console) -> None:
+    @ui.page("/", response_timeout=15)
+    async def show_overview() -> None:
+        async with page_frame(console, "Overview", "/") as frame:
+            page = Overview(frame)
+            await frame.every(1.0, page.refresh)
+            await frame.every(5.0, page.refresh_slowly)
+
+
+class Overview:
+    """See the module. What is watched anyway is shown each second; groups are asked for slowly."""
+
+    def __init__(self, frame: Frame) -> None:
+        self._console = frame.console
+        self._line = heading("Overview")
+        with ui.element("div").classes("m-figures"):
+            self._brokers = Figure("Brokers", "/brokers")
+            self._topics = Figure("Topics", "/topics")
+            self._partitions = Figure("Partitions", "/topics")
+            self._groups = Figure("Groups", "/groups")
+            self._size = Figure("On disk", "/brokers")
+            self._rate = Figure("Records a second", "/topics")
+        with ui.element("section").classes("m-card"):
+            ui.label("Records written a second").classes("m-title")
+            self._chart = LineChart("records a second")
+        with ui.element("section").classes("m-card"):
+            ui.label("Busiest topics").classes("m-title")
+            self._table = PagedTable(
+                frame, _COLUMNS, self._load, empty="Nothing is written at the moment"
+            )
+
+    async def refresh(self) -> None:
+        watch = self._console.watch
+        self._chart.show(watch.throughput)
+        self._rate.show(rate_text(watch.throughput.last))
+        await self._table.refresh()
+        if watch.sizes is not None:
+            self._size.show(size_text(sum(watch.sizes.by_topic.values())), "without copies")
+        if watch.view is not None:
+            self._show_view(watch.view)
+
+    async def refresh_slowly(self) -> None:
+        view = self._console.watch.view
+        if view is None:
+            return
+        cluster_id = view.cluster.cluster_id or UNKNOWN
+        self._line.set_text(f"cluster {cluster_id}{await self._describe_coordination(view)}")
+        found = await list_groups(self._console.cluster)
+        words = ", ".join(f"{count:,} {state}" for state, count in state_counts(found))
+        self._groups.show(count_text(len(found)), words)
+
+    def _show_view(self, view: ClusterView) -> None:
+        controller = view.cluster.controller_id
+        self._brokers.show(
+            count_text(len(view.cluster.brokers)),
+            f"controller {controller}" if controller >= 0 else "no controller",
+            is_bad=controller < 0,
+        )
+        health = cluster_health(view.topics.values())
+        internal = sum(topic.is_internal for topic in view.topics.values())
+        self._topics.show(count_text(health.topics - internal), f"and {internal} internal")
+        troubles = f"{health.offline:,} offline, {health.under_replicated:,} under-replicated"
+        self._partitions.show(
+            count_text(health.partitions),
+            "all in sync" if health.is_healthy else troubles,
+            is_bad=not health.is_healthy,
+        )
+
+    async def _load(self, _: PageRequest) -> Loaded:
+        rows: list[Row] = [
+            {"id": name, "name": name, "href": topic_path(name), "rate": rate_text(rate)}
+            for name, rate in busiest(self._console.watch.rates, _BUSIEST)
+        ]
+        return Loaded(rows, len(rows))
+
+    async def _describe_coordination(self, view: ClusterView) -> str:
+        if not view.cluster.brokers:
+            return ""
+        one = ConfigResource.broker(view.cluster.brokers[0].id)
+        try:
+            return f" · {coordination_text(await read_settings(self._console.cluster, one))}"
+        except EXPECTED:  # not everybody may ask for it
+            return ""

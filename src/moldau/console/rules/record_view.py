@@ -1,0 +1,182 @@
+"""Keys and values as people read them: JSON, text or hex. Rules.
+
+A value may be anything, and megabytes of it. What is kept of a record for a session is cut, and
+says so; what a row shows is a line of it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from moldau.client.rules.consumer_record import ConsumerRecord
+from moldau.console.rules.wording import size_text, time_text
+
+KEPT_BYTES = 64 * 1024
+"""Of a key or a value: more is not kept for a session, and not sent to a browser."""
+
+PREVIEW_CHARACTERS = 160
+_HEX_COLUMNS = 16
+_HEX_BYTES = 8 * 1024
+_MAX_HEADERS = 100
+
+
+class Format(StrEnum):
+    """How a key or value is shown; AUTO takes the first of the others that fits."""
+
+    AUTO = "auto"
+    JSON = "JSON"
+    TEXT = "text"
+    HEX = "hex"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """A key or a value as far as it is kept; None is a null, which is not the empty one."""
+
+    data: bytes | None
+    size_bytes: int
+
+    @property
+    def is_cut(self) -> bool:
+        return self.data is not None and len(self.data) < self.size_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptRecord:
+    """A record that a session shows."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: Kept
+    value: Kept
+    headers: tuple[tuple[str, Kept], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A text, the format that it is in, and what is to be said of it."""
+
+    text: str
+    format: Format
+    remark: str = ""
+
+
+def keep(record: ConsumerRecord) -> KeptRecord:
+    return KeptRecord(
+        partition=record.partition,
+        offset=record.offset,
+        timestamp_ms=record.timestamp_ms,
+        key=_keep(record.key),
+        value=_keep(record.value),
+        headers=tuple((name, _keep(value)) for name, value in record.headers[:_MAX_HEADERS]),
+    )
+
+
+def _keep(data: bytes | None) -> Kept:
+    return Kept(None, 0) if data is None else Kept(bytes(data[:KEPT_BYTES]), len(data))
+
+
+def show(kept: Kept, wanted: Format = Format.AUTO) -> Shown:
+    """The whole of what is kept, in the format asked for, or in the nearest that it can be in."""
+    if kept.data is None:
+        return Shown("null", Format.TEXT, "null")
+    remark = f"the first {size_text(len(kept.data))} of {size_text(kept.size_bytes)}"
+    remark = remark if kept.is_cut else size_text(kept.size_bytes)
+    if wanted is Format.HEX:
+        return Shown(hex_dump(kept.data), Format.HEX, remark)
+    text = _find_text(kept.data, is_cut=kept.is_cut)
+    if wanted is Format.TEXT:
+        return Shown(kept.data.decode(errors="replace"), Format.TEXT, remark)
+    if text is not None and (wanted is Format.JSON or text[:1] in ("{", "[")):
+        parsed = _find_json(text)
+        if parsed is not None:
+            return Shown(parsed, Format.JSON, remark)
+    if wanted is Format.JSON:
+        return Shown(kept.data.decode(errors="replace"), Format.TEXT, f"{remark}, not JSON")
+    return (
+        Shown(hex_dump(kept.data), Format.HEX, remark)
+        if text is None
+        else Shown(text, Format.TEXT, remark)
+    )
+
+
+def preview(kept: Kept) -> str:
+    """One line for a table."""
+    if kept.data is None:
+        return "null"
+    head = kept.data[: PREVIEW_CHARACTERS * 4]
+    text = _find_text(head, is_cut=len(head) < kept.size_bytes)
+    if text is None:
+        return "0x" + head[: PREVIEW_CHARACTERS // 4].hex() + ("…" if len(head) > 40 else "")
+    line = " ".join(text.split()) if text.strip() else text
+    return line if len(line) <= PREVIEW_CHARACTERS else line[: PREVIEW_CHARACTERS - 1] + "…"
+
+
+def _find_text(data: bytes, *, is_cut: bool) -> str | None:
+    """UTF-8 that can be printed; where something was cut off, the last character may be broken."""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as fault:
+        if not is_cut or fault.start < len(data) - 3:
+            return None
+        text = data[: fault.start].decode()
+    is_printable = all(one.isprintable() or one in "\n\r\t" for one in text)
+    return text if is_printable else None
+
+
+def _find_json(text: str) -> str | None:
+    try:
+        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return None
+
+
+def hex_dump(data: bytes) -> str:
+    """Offset, sixteen bytes, and what of them is ASCII; of the first 8 KB."""
+    lines = []
+    for at in range(0, min(len(data), _HEX_BYTES), _HEX_COLUMNS):
+        row = data[at : at + _HEX_COLUMNS]
+        ascii_text = "".join(chr(one) if 32 <= one < 127 else "." for one in row)
+        lines.append(f"{at:06x}  {row.hex(' '):<{_HEX_COLUMNS * 3 - 1}}  {ascii_text}")
+    if len(data) > _HEX_BYTES:
+        lines.append(f"… {len(data) - _HEX_BYTES:,} bytes more")
+    return "\n".join(lines)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """A text to look for in keys and values. Upper and lower case of ASCII are the same."""
+
+    text: str
+    in_key: bool = True
+    in_value: bool = True
+
+    @property
+    def needle(self) -> bytes:
+        return self.text.encode().lower()
+
+    def finds(self, key: bytes | None, value: bytes | None) -> bool:
+        needle = self.needle
+        return (self.in_key and key is not None and needle in key.lower()) or (
+            self.in_value and value is not None and needle in value.lower()
+        )
+
+
+def record_rows(records: Sequence[KeptRecord]) -> list[dict[str, object]]:
+    """As a table takes them; `id` finds the record again."""
+    return [
+        {
+            "id": f"{one.partition}-{one.offset}",
+            "partition": one.partition,
+            "offset": one.offset,
+            "time": time_text(one.timestamp_ms),
+            "key": preview(one.key),
+            "value": preview(one.value),
+            "size": size_text(one.key.size_bytes + one.value.size_bytes),
+        }
+        for one in records
+    ]

@@ -1,0 +1,83 @@
+"""Transactions as rows: those that are open first, the oldest before the others. Rules."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from moldau.client.transaction_values import (
+    UNDECIDED_OR_COMPLETING,
+    TransactionDescription,
+    TransactionListing,
+)
+from moldau.console.rules.paging import PageRequest, matches, natural_key
+from moldau.errors import KafkaError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionRow:
+    """A transactional id; age and partitions are those of what is open."""
+
+    transactional_id: str
+    state: str
+    producer_id: int
+    coordinator_id: int
+    age_seconds: float | None = None
+    timeout_seconds: float | None = None
+    partitions: int | None = None
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in UNDECIDED_OR_COMPLETING
+
+    @property
+    def is_late(self) -> bool:
+        """Open for longer than its producer has asked for: its coordinator should have ended it."""
+        return (
+            self.age_seconds is not None
+            and self.timeout_seconds is not None
+            and self.age_seconds > self.timeout_seconds
+        )
+
+
+def choose_transactions(
+    listings: Collection[TransactionListing], request: PageRequest, *, only_open: bool
+) -> Sequence[TransactionRow]:
+    rows = [
+        TransactionRow(
+            transactional_id=one.transactional_id,
+            state=one.state,
+            producer_id=one.producer_id,
+            coordinator_id=one.coordinator_id,
+        )
+        for one in listings
+        if matches(one.transactional_id, request.search)
+        and (not only_open or one.state in UNDECIDED_OR_COMPLETING)
+    ]
+    return sorted(rows, key=lambda row: (not row.is_open, natural_key(row.transactional_id)))
+
+
+def with_details(
+    rows: Collection[TransactionRow],
+    described: Mapping[str, TransactionDescription | KafkaError],
+    now_ms: int,
+) -> list[TransactionRow]:
+    """The rows of a page, with what their coordinators know beside."""
+    return [_with_details(row, described.get(row.transactional_id), now_ms) for row in rows]
+
+
+def _with_details(
+    row: TransactionRow, found: TransactionDescription | KafkaError | None, now_ms: int
+) -> TransactionRow:
+    if not isinstance(found, TransactionDescription):
+        return row
+    started = found.started_ms
+    return TransactionRow(
+        transactional_id=row.transactional_id,
+        state=found.state,
+        producer_id=found.producer_id,
+        coordinator_id=found.coordinator_id,
+        age_seconds=None if started is None else max(0, now_ms - started) / 1000,
+        timeout_seconds=found.timeout_ms / 1000,
+        partitions=len(found.partitions),
+    )

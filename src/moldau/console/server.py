@@ -1,0 +1,89 @@
+"""Serves the console: HTTP and WebSocket by uvicorn, pages by NiceGUI. A shell.
+
+A process of its own. NiceGUI and all that it brings is imported here and in `pages`, nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+import sys
+from collections.abc import Callable
+
+from moldau.console.settings import DEFAULT_PORT, LOCAL_NAMES, ConsoleSettings
+from moldau.errors import StartupError
+
+_OPTIONAL = (
+    "pandas",
+    "polars",
+    "matplotlib",
+    "plotly",
+    "altair",
+    "pyecharts",
+    "anywidget",
+    "numpy",
+)
+"""NiceGUI imports what it finds of these, for elements that no page here has: a second, and a
+hundred megabytes, where all are installed. None makes an import fail, which it expects."""
+
+_GRACE_SECONDS = 2
+_STDIN = 0
+
+Announce = Callable[[str], None]
+
+
+async def serve(settings: ConsoleSettings, announce: Announce, *, with_parent: bool) -> None:
+    """Until SIGTERM or Ctrl-C; with a parent, until that has ended, too."""
+    for name in _OPTIONAL:
+        sys.modules.setdefault(name, None)  # type: ignore[arg-type]
+    import uvicorn
+
+    from moldau.console.web import build_application
+
+    listener = listen(settings)
+    host, port = listener.getsockname()[:2]
+    hosts = frozenset(LOCAL_NAMES) if settings.is_local else None
+
+    class Server(uvicorn.Server):
+        """Says when it serves."""
+
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            if self.started:
+                announce(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+
+    config = uvicorn.Config(
+        build_application(settings, hosts),
+        log_level="warning",
+        access_log=False,
+        timeout_graceful_shutdown=_GRACE_SECONDS,
+    )
+    server = Server(config)
+
+    def on_parent_gone() -> None:
+        asyncio.get_running_loop().remove_reader(_STDIN)
+        server.should_exit = True
+
+    if with_parent:  # who keeps the other end of the pipe open, and writes nothing to it
+        asyncio.get_running_loop().add_reader(_STDIN, on_parent_gone)
+    await server.serve(sockets=[listener])
+
+
+def listen(settings: ConsoleSettings) -> socket.socket:
+    """The port asked for; the default one or else any, when none was."""
+    host = settings.host.strip("[]")
+    ports = (DEFAULT_PORT, 0) if settings.port is None else (settings.port,)
+    for port in ports:
+        try:
+            return socket.create_server(
+                (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
+            )
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE and port != ports[-1]:
+                continue
+            raise StartupError(
+                f"the console cannot listen on {settings.host}:{port}: {error.strerror or error}; "
+                "choose another address"
+            ) from None
+    raise AssertionError("unreachable: the last port is returned or raised for")

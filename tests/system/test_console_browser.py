@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -85,7 +86,7 @@ def test_a_topic_is_created_written_to_and_read(
     page.get_by_text("The topic is empty").wait_for()
 
     page.get_by_role("link", name="Produce").click()
-    page.get_by_label("Key").fill("k-1")
+    page.get_by_label("Key", exact=True).fill("k-1")
     page.get_by_label("Value", exact=True).fill('{"river": "Moldau", "km": 430}')
     page.get_by_label("Headers").fill("source: browser")
     page.get_by_role("button", name="Send").click()
@@ -94,7 +95,7 @@ def test_a_topic_is_created_written_to_and_read(
     page.get_by_role("link", name="Messages").click()
     page.get_by_text('{"river": "Moldau", "km": 430}').wait_for()
     page.get_by_role("button", name="0", exact=True).click()
-    page.get_by_text('"river": "Moldau",').wait_for()
+    page.locator(".m-pre", has_text='"river": "Moldau",').wait_for()
     page.get_by_text("browser", exact=True).wait_for()
 
     with moldau.Admin(broker.bootstrap) as admin:
@@ -270,7 +271,7 @@ def test_a_phone_shows_every_page_without_scrolling_sideways(
     with looking(browser, width=390, height=800) as page:
         for path in (*paths, *of_topic):
             page.goto(f"{console.url}{path}")
-            page.locator("main").wait_for()
+            page.locator(".m-page").wait_for()
             width = page.evaluate("document.documentElement.scrollWidth")
             assert width <= 390, f"{path} is {width} wide"
         page.get_by_role("button", name="Navigation").click()
@@ -289,7 +290,7 @@ def test_two_thousand_partitions_are_shown_page_by_page(
     page.get_by_role("link", name="Partitions").click()
     page.get_by_text("1-25 of 2000").wait_for()
     assert page.locator("tbody tr").count() == 25
-    page.get_by_role("button", name="Last page").click()
+    page.locator("button", has_text="last_page").click()
     page.get_by_role("cell", name="1999").wait_for()
     page.goto(console.url)
     eventually(
@@ -343,16 +344,16 @@ def test_a_console_may_be_opened_before_its_cluster(tmp_path: Path, page: Page) 
         page.get_by_text("1 broker", exact=True).wait_for()
 
 
-def test_the_in_sync_set_shrinks_when_a_broker_dies(tmp_path: Path, page: Page) -> None:
+def test_the_in_sync_set_shrinks_when_a_broker_is_gone(tmp_path: Path, page: Page) -> None:
     with supervised_brokers(tmp_path / "brokers") as brokers:
         brokers.start()
-        brokers.wait_until_registered()
         make_topic(brokers.bootstrap, "guarded")
         with running_console(tmp_path, brokers.bootstrap) as console:
             page.goto(f"{console.url}/topics/guarded/partitions")
             page.get_by_text("in sync", exact=True).wait_for()
-            brokers.signal_broker(3, 19)  # paused: its supervisor does not start it again
+            # Paused, since a supervisor starts one again that has ended.
+            brokers.signal_broker(3, signal.SIGSTOP)
             page.get_by_text("under-replicated", exact=True).wait_for(timeout=PATIENCE_MS * 2)
             page.get_by_role("cell", name=re.compile(r"^(1, 2|2, 1)$")).wait_for()
-            brokers.signal_broker(3, 18)
+            brokers.signal_broker(3, signal.SIGCONT)
             page.get_by_text("in sync", exact=True).wait_for(timeout=PATIENCE_MS * 2)

@@ -43,14 +43,14 @@ def register(console: Console) -> None:
 
             with ui.element("section").classes("m-card"):
                 table = PagedTable(frame, _COLUMNS, load, empty="No broker answers")
-            await frame.every(2.0, table.refresh)
+            frame.every(2.0, table.refresh)
 
     @ui.page("/brokers/{broker_id}", response_timeout=15)
     async def show_broker(broker_id: int) -> None:
         async with page_frame(console, f"Broker {broker_id}", "/brokers") as frame:
             heading(f"Broker {broker_id}", "Its settings, and where each comes from")
             panel = ConfigPanel(frame, ConfigResource.broker(broker_id))
-            await frame.every(15.0, panel.refresh)
+            frame.every(15.0, panel.refresh)
 
 
 def _to_row(row: BrokerRow) -> dict[str, object]:

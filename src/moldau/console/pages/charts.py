@@ -18,7 +18,7 @@ class LineChart:
         self._element = ui.echart(
             {
                 "animation": False,
-                "grid": {"left": 8, "right": 16, "top": 12, "bottom": 8, "containLabel": True},
+                "grid": {"left": 8, "right": 32, "top": 12, "bottom": 8, "containLabel": True},
                 "tooltip": {"trigger": "axis"},
                 "xAxis": {
                     "type": "time",

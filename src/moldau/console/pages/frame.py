@@ -32,9 +32,10 @@ _KEYS = (
     ("d", "Light or dark"),
     ("?", "These keys"),
 )
-_FIRST_ANSWER_SECONDS = 2.0
+_FIRST_ANSWER_SECONDS = 1.0
 _THEME_COOKIE = "moldau-theme"
 _SEARCH = ".m-search input"
+_TOGGLE_NAVIGATION = "() => document.body.classList.toggle('m-nav-open')"
 
 Work = Callable[[], Awaitable[None]]
 
@@ -59,7 +60,7 @@ class Frame:
         )
         ui.add_head_html('<link rel="stylesheet" href="/style/console.css">')
         self._build_header()
-        self._build_drawer()
+        self._build_navigation()
         self._keys = self._build_help()
         ui.keyboard(on_key=self._on_key)
         self._banner = ui.element("div").classes("m-banner").props('role="alert"')
@@ -67,14 +68,15 @@ class Frame:
             ui.icon("cloud_off")
             self._banner_text = ui.label()
         self._banner.set_visibility(False)
-        self.body = ui.element("main").classes("m-page")
+        self.body = ui.element("div").classes("m-page")
         self._tick()
         ui.timer(1.0, self._tick)
 
     # What pages use
 
-    async def every(self, seconds: float, work: Work) -> None:
-        """Now, and again so many seconds after each time."""
+    def every(self, seconds: float, work: Work) -> None:
+        """When the browser has the page, and again so many seconds after each time: nobody waits
+        for a page because a cluster is slow."""
 
         async def guarded() -> None:
             try:
@@ -85,8 +87,7 @@ class Frame:
                 self._problem = ""
             self._tick()
 
-        await guarded()
-        ui.timer(seconds, guarded, immediate=False)
+        ui.timer(seconds, guarded)
 
     async def attempt(self, work: Awaitable[object], done: str = "") -> bool:
         """Do what a person asked for, and say how it went."""
@@ -103,7 +104,7 @@ class Frame:
 
     def _build_header(self) -> None:
         with ui.header().classes("m-header"):
-            menu = ui.button(icon="menu", on_click=lambda: self._drawer.toggle())
+            menu = ui.button(icon="menu").on("click", js_handler=_TOGGLE_NAVIGATION)
             menu.props('flat round dense aria-label="Navigation"').classes("m-menu")
             with ui.link(target="/").classes("m-brand"):
                 ui.icon("water")
@@ -119,9 +120,8 @@ class Frame:
                 'flat round dense aria-label="Keys"'
             ).classes("m-wide")
 
-    def _build_drawer(self) -> None:
-        self._drawer = ui.left_drawer(value=None).props("width=208 breakpoint=900 show-if-above")
-        with self._drawer.classes("m-drawer"), ui.element("nav").classes("m-nav"):
+    def _build_navigation(self) -> None:
+        with ui.element("nav").classes("m-nav"):
             for key, label, path, icon in NAVIGATION:
                 with ui.link(target=path).classes("m-nav-link") as link:
                     ui.icon(icon)
@@ -130,7 +130,7 @@ class Frame:
                 if path == self._active:
                     link.classes("m-nav-active").props('aria-current="page"')
             ui.space()
-            ui.label(self.console.settings.bootstrap).classes("m-faint m-break")
+            ui.label(self.console.settings.bootstrap.replace(",", ", ")).classes("m-faint m-break")
             ui.label(f"Moldau {__version__}").classes("m-faint")
 
     def _build_help(self) -> ui.dialog:

@@ -37,7 +37,7 @@ def register(console: Console) -> None:
     async def show_group(id: str) -> None:  # as it is called in the address
         async with page_frame(console, id, "/groups") as frame:
             page = GroupPage(frame, id)
-            await frame.every(2.0, page.refresh)
+            frame.every(2.0, page.refresh)
 
 
 class GroupPage:

@@ -37,7 +37,7 @@ def register(console: Console) -> None:
                 table = PagedTable(
                     frame, _COLUMNS, load, empty="There is no such group", search="Find a group"
                 )
-            await frame.every(3.0, table.refresh)
+            frame.every(3.0, table.refresh)
 
 
 def _to_row(row: GroupRow) -> dict[str, object]:

@@ -51,8 +51,8 @@ def register(console: Console) -> None:
     async def show_overview() -> None:
         async with page_frame(console, "Overview", "/") as frame:
             page = Overview(frame)
-            await frame.every(1.0, page.refresh)
-            await frame.every(5.0, page.refresh_slowly)
+            frame.every(1.0, page.refresh)
+            frame.every(5.0, page.refresh_slowly)
 
 
 class Overview:

@@ -41,7 +41,7 @@ def register(console: Console) -> None:
                         for one in found:
                             _show(one)
 
-            await frame.every(5.0, refresh)
+            frame.every(5.0, refresh)
 
 
 def _show(view: PipelineView) -> None:

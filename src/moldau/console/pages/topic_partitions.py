@@ -14,7 +14,7 @@ from moldau.console.rules.topic_rows import HEALTHY, OFFLINE, PartitionRow
 from moldau.console.rules.wording import UNKNOWN, count_text, size_text
 
 _COLUMNS = (
-    Column(name="partition", label="Partition", kind="number", sortable=True),
+    Column(name="partition", label="Partition", sortable=True),
     Column(name="state", label="State", kind="state"),
     Column(name="leader", label="Leader", kind="number"),
     Column(name="replicas", label="Replicas", wide=True),
@@ -54,7 +54,7 @@ def register(console: Console) -> None:
                 table = PagedTable(frame, _COLUMNS, load, empty="There is no such partition")
                 with table.toolbar:
                     ui.checkbox("only those in trouble", on_change=lambda e: choose(bool(e.value)))
-            await frame.every(2.0, table.refresh)
+            frame.every(2.0, table.refresh)
 
 
 def _to_row(row: PartitionRow) -> dict[str, object]:

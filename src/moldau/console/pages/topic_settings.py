@@ -17,4 +17,4 @@ def register(console: Console) -> None:
         async with page_frame(console, name, "/topics") as frame:
             topic_head(frame, name, "settings")
             panel = ConfigPanel(frame, ConfigResource.topic(name))
-            await frame.every(15.0, panel.refresh)
+            frame.every(15.0, panel.refresh)

@@ -57,7 +57,7 @@ def register(console: Console) -> None:
                         ui.button(
                             "Create topic", icon="add", on_click=lambda: _open_creation(frame)
                         ).props("unelevated")
-            await frame.every(2.0, table.refresh)
+            frame.every(2.0, table.refresh)
 
 
 def _to_row(row: TopicRow) -> dict[str, object]:

@@ -52,7 +52,7 @@ def register(console: Console) -> None:
                 )
                 with table.toolbar:
                     ui.checkbox("only open ones", on_change=lambda e: choose(bool(e.value)))
-            await frame.every(3.0, table.refresh)
+            frame.every(3.0, table.refresh)
 
 
 def _to_row(row: TransactionRow) -> dict[str, object]:

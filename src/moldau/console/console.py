@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from moldau.clock import Clock, SystemClock
 from moldau.console.data.cluster import Cluster
 from moldau.console.data.groups import LagHistories
-from moldau.console.data.watch import ClusterWatch
+from moldau.console.data.watch import ConsoleWatch
 from moldau.console.settings import ConsoleSettings
 
 
@@ -17,7 +17,7 @@ class Console:
 
     settings: ConsoleSettings
     cluster: Cluster
-    watch: ClusterWatch
+    watch: ConsoleWatch
     lags: LagHistories
     clock: Clock
 
@@ -32,7 +32,7 @@ def make_console(settings: ConsoleSettings) -> Console:
     return Console(
         settings=settings,
         cluster=cluster,
-        watch=ClusterWatch(cluster, clock),
+        watch=ConsoleWatch(cluster, clock),
         lags=LagHistories(clock),
         clock=clock,
     )

@@ -14,7 +14,7 @@ from moldau.client.rules.offset_targets import PlannedReset, Target, TopicChoice
 from moldau.clock import Clock
 from moldau.console.data.cluster import Cluster
 from moldau.console.rules.group_rows import GroupRow, LagRow, lag_rows, total_lag
-from moldau.console.rules.throughput import History
+from moldau.console.rules.throughput import TimeSeries
 from moldau.errors import GroupNotFoundError, KafkaError
 from moldau.model import TopicPartition
 
@@ -24,7 +24,7 @@ _GAP_SECONDS = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupView:
+class SeenGroup:
     """A group at one moment. The description is None when nobody remembers it."""
 
     description: GroupDescription | None
@@ -57,7 +57,7 @@ async def complete_rows(cluster: Cluster, rows: Collection[GroupRow]) -> list[Gr
     return completed
 
 
-async def read_group(cluster: Cluster, group_id: str) -> GroupView:
+async def read_group(cluster: Cluster, group_id: str) -> SeenGroup:
     found = (await cluster.admin.describe_groups((group_id,)))[group_id]
     if isinstance(found, KafkaError) and not isinstance(found, GroupNotFoundError):
         raise found
@@ -68,7 +68,7 @@ async def read_group(cluster: Cluster, group_id: str) -> GroupView:
     members = description.members if description is not None else ()
     assigned = {one for member in members for one in member.assignment}
     ends = await _find_ends(cluster, {*committed, *assigned})
-    return GroupView(description=description, rows=lag_rows(description, committed, ends))
+    return SeenGroup(description=description, rows=lag_rows(description, committed, ends))
 
 
 async def find_ages(
@@ -134,10 +134,10 @@ class LagHistories:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._histories: OrderedDict[str, History] = OrderedDict()
+        self._histories: OrderedDict[str, TimeSeries] = OrderedDict()
 
-    def add(self, group_id: str, lag: int) -> History:
-        history = self._histories.pop(group_id, None) or History(_HISTORY_POINTS, _GAP_SECONDS)
+    def add(self, group_id: str, lag: int) -> TimeSeries:
+        history = self._histories.pop(group_id, None) or TimeSeries(_HISTORY_POINTS, _GAP_SECONDS)
         self._histories[group_id] = history
         while len(self._histories) > _HISTORIES:
             self._histories.popitem(last=False)

@@ -17,7 +17,7 @@ from moldau.client.admin_values import (
 )
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.console.data.cluster import Cluster
-from moldau.console.rules.config_rows import ConfigRow, Edit, config_rows
+from moldau.console.rules.config_rows import ConfigEdit, ConfigRow, config_rows
 from moldau.console.rules.paging import Page, PageRequest, cut_page
 from moldau.console.rules.topic_rows import (
     PartitionRow,
@@ -97,7 +97,7 @@ def _require(found: tuple[ConfigEntry, ...] | KafkaError) -> tuple[ConfigEntry, 
     return found
 
 
-async def change_config(cluster: Cluster, resource: ConfigResource, edit: Edit) -> None:
+async def change_config(cluster: Cluster, resource: ConfigResource, edit: ConfigEdit) -> None:
     cluster.require_writable()
     answers = await cluster.admin.alter_configs({resource: (edit.change,)})
     error = answers[resource]

@@ -25,7 +25,7 @@ from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.clock import Clock
 from moldau.console.data.cluster import Cluster
 from moldau.console.data.failures import EXPECTED, failure_text
-from moldau.console.rules.throughput import History, Sample, pause_after, topic_rates
+from moldau.console.rules.throughput import Sample, TimeSeries, pause_after, topic_rates
 from moldau.console.rules.topic_rows import is_offline, leader_sizes
 from moldau.errors import KafkaError
 from moldau.model import TopicPartition
@@ -50,7 +50,7 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterView:
+class SeenCluster:
     """The cluster at one moment."""
 
     cluster: ClusterDescription
@@ -67,17 +67,17 @@ class Sizes:
     disks: Mapping[int, Sequence[LogDirDescription | KafkaError]] = field(default_factory=dict)
 
 
-class ClusterWatch:
+class ConsoleWatch:
     """See the module. `view` is None until the cluster has answered once."""
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self._cluster = cluster
         self._clock = clock
-        self.view: ClusterView | None = None
+        self.view: SeenCluster | None = None
         self.trouble: Trouble | None = None
         self.sizes: Sizes | None = None
         self.rates: Mapping[str, float] = {}
-        self.throughput = History(HISTORY_POINTS, _GAP_SECONDS)
+        self.throughput = TimeSeries(HISTORY_POINTS, _GAP_SECONDS)
         self._sample: Sample | None = None
         self._looked_until = 0.0
         self._looked = asyncio.Event()
@@ -138,7 +138,7 @@ class ClusterWatch:
         finally:
             self._answered.set()
         self.trouble = None
-        self.view = ClusterView(cluster=cluster, topics=topics, at_ms=self._clock.now_ms())
+        self.view = SeenCluster(cluster=cluster, topics=topics, at_ms=self._clock.now_ms())
 
     async def _ask_offsets(self) -> None:
         view = self.view

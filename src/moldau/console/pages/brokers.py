@@ -8,21 +8,21 @@ from moldau.client.admin_values import ConfigResource
 from moldau.console.console import Console
 from moldau.console.pages.configs import ConfigPanel
 from moldau.console.pages.frame import heading, page_frame
-from moldau.console.pages.tables import Column, Loaded, PagedTable
+from moldau.console.pages.tables import LoadedPage, PagedTable, TableColumn
 from moldau.console.rules.broker_rows import BrokerRow, broker_rows
 from moldau.console.rules.paging import PageRequest, cut_page
 from moldau.console.rules.wording import UNKNOWN, count_text, size_text
 
 _COLUMNS = (
-    Column(name="name", label="Broker", kind="link"),
-    Column(name="address", label="Address", kind="mono"),
-    Column(name="state", label="State", kind="state"),
-    Column(name="leads", label="Leads", kind="number"),
-    Column(name="replicas", label="Replicas", kind="number"),
-    Column(name="in_sync", label="In sync", kind="number"),
-    Column(name="size", label="Size", kind="number", wide=True),
-    Column(name="free", label="Disk free", kind="number", wide=True),
-    Column(name="rack", label="Rack", wide=True),
+    TableColumn(name="name", label="Broker", kind="link"),
+    TableColumn(name="address", label="Address", kind="mono"),
+    TableColumn(name="state", label="State", kind="state"),
+    TableColumn(name="leads", label="Leads", kind="number"),
+    TableColumn(name="replicas", label="Replicas", kind="number"),
+    TableColumn(name="in_sync", label="In sync", kind="number"),
+    TableColumn(name="size", label="Size", kind="number", wide=True),
+    TableColumn(name="free", label="Disk free", kind="number", wide=True),
+    TableColumn(name="rack", label="Rack", wide=True),
 )
 
 
@@ -32,14 +32,14 @@ def register(console: Console) -> None:
         async with page_frame(console, "Brokers", "/brokers") as frame:
             heading("Brokers", "What each one leads and holds")
 
-            async def load(request: PageRequest) -> Loaded:
+            async def load(request: PageRequest) -> LoadedPage:
                 view, sizes = console.watch.view, console.watch.sizes
                 if view is None:
-                    return Loaded((), 0)
+                    return LoadedPage((), 0)
                 disks = {} if sizes is None else sizes.disks
                 rows = broker_rows(view.cluster, view.topics.values(), disks)
                 page = cut_page(rows, request)
-                return Loaded([_to_row(row) for row in page.rows], page.total, page.number)
+                return LoadedPage([_to_row(row) for row in page.rows], page.total, page.number)
 
             with ui.element("section").classes("m-card"):
                 table = PagedTable(frame, _COLUMNS, load, empty="No broker answers")

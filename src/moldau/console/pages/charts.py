@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nicegui import ui
 
-from moldau.console.rules.throughput import History
+from moldau.console.rules.throughput import TimeSeries
 
 _GREY = "#94a3b8"
 _LINE = "#0891b2"
@@ -48,7 +48,7 @@ class LineChart:
             }
         ).classes("m-chart")
 
-    def show(self, history: History) -> None:
+    def show(self, history: TimeSeries) -> None:
         series = history.to_series()
         if series != self._shown:
             self._shown = series

@@ -8,10 +8,10 @@ from moldau.client.admin_values import ConfigResource
 from moldau.console.data.topics import change_config, read_configs
 from moldau.console.pages.dialogs import confirm
 from moldau.console.pages.frame import Frame
-from moldau.console.pages.tables import Column, Loaded, PagedTable
+from moldau.console.pages.tables import LoadedPage, PagedTable, TableColumn
 from moldau.console.rules.config_rows import (
+    ConfigEdit,
     ConfigRow,
-    Edit,
     choose_configs,
     plan_edit,
     plan_removal,
@@ -19,10 +19,10 @@ from moldau.console.rules.config_rows import (
 from moldau.console.rules.paging import PageRequest, cut_page
 
 _COLUMNS = (
-    Column(name="name", label="Setting", kind="open"),
-    Column(name="value", label="Value", kind="mono"),
-    Column(name="source", label="From", wide=True),
-    Column(name="fallback", label="Otherwise", kind="mono", wide=True),
+    TableColumn(name="name", label="Setting", kind="open"),
+    TableColumn(name="value", label="Value", kind="mono"),
+    TableColumn(name="source", label="From", wide=True),
+    TableColumn(name="fallback", label="Otherwise", kind="mono", wide=True),
 )
 
 
@@ -54,7 +54,7 @@ class ConfigPanel:
         self._only_set = only_set
         await self._table.reload()
 
-    async def _load(self, request: PageRequest) -> Loaded:
+    async def _load(self, request: PageRequest) -> LoadedPage:
         chosen = choose_configs(self._rows, request.search, only_set=self._only_set)
         page = cut_page(chosen, request)
         rows: list[dict[str, object]] = [
@@ -67,7 +67,7 @@ class ConfigPanel:
             }
             for row in page.rows
         ]
-        return Loaded(rows, page.total, page.number)
+        return LoadedPage(rows, page.total, page.number)
 
     async def _open(self, name: str) -> None:
         row = next((one for one in self._rows if one.name == name), None)
@@ -97,7 +97,7 @@ class ConfigPanel:
             if not row.is_editable:
                 ui.label("This one cannot be changed while the broker runs.").classes("m-faint")
 
-    async def _change(self, dialog: ui.dialog, edit: Edit | None) -> None:
+    async def _change(self, dialog: ui.dialog, edit: ConfigEdit | None) -> None:
         if edit is None:
             ui.notify("That is what it is already")
             return

@@ -6,29 +6,29 @@ from nicegui import ui
 
 from moldau.console.console import Console
 from moldau.console.data.failures import EXPECTED
-from moldau.console.data.groups import GroupView, delete_group, find_ages, read_group
+from moldau.console.data.groups import SeenGroup, delete_group, find_ages, read_group
 from moldau.console.pages.charts import LineChart
 from moldau.console.pages.dialogs import confirm
 from moldau.console.pages.frame import Frame, heading, page_frame, topic_path
 from moldau.console.pages.group_reset import open_reset
-from moldau.console.pages.tables import Column, Loaded, PagedTable
+from moldau.console.pages.tables import LoadedPage, PagedTable, TableColumn
 from moldau.console.rules.group_rows import assignment_text, choose_lag_rows
 from moldau.console.rules.paging import PageRequest, cut_page
 from moldau.console.rules.wording import UNKNOWN, count_text, duration_text, plural
 
 _LAG_COLUMNS = (
-    Column(name="partition", label="Partition", kind="link", sortable=True),
-    Column(name="committed", label="Committed", kind="number", sortable=True, wide=True),
-    Column(name="end", label="End", kind="number", sortable=True, wide=True),
-    Column(name="lag", label="Lag", kind="number", sortable=True),
-    Column(name="age", label="Oldest unread", kind="number"),
-    Column(name="member", label="Member", kind="mono", wide=True),
+    TableColumn(name="partition", label="Partition", kind="link", sortable=True),
+    TableColumn(name="committed", label="Committed", kind="number", sortable=True, wide=True),
+    TableColumn(name="end", label="End", kind="number", sortable=True, wide=True),
+    TableColumn(name="lag", label="Lag", kind="number", sortable=True),
+    TableColumn(name="age", label="Oldest unread", kind="number"),
+    TableColumn(name="member", label="Member", kind="mono", wide=True),
 )
 _MEMBER_COLUMNS = (
-    Column(name="client", label="Client", kind="mono"),
-    Column(name="host", label="Host", kind="mono", wide=True),
-    Column(name="reads", label="Reads"),
-    Column(name="member", label="Member", kind="mono", wide=True),
+    TableColumn(name="client", label="Client", kind="mono"),
+    TableColumn(name="host", label="Host", kind="mono", wide=True),
+    TableColumn(name="reads", label="Reads"),
+    TableColumn(name="member", label="Member", kind="mono", wide=True),
 )
 
 
@@ -46,7 +46,7 @@ class GroupPage:
     def __init__(self, frame: Frame, group_id: str) -> None:
         self._frame = frame
         self._group_id = group_id
-        self._view: GroupView | None = None
+        self._view: SeenGroup | None = None
         with ui.element("div").classes("m-head"):
             self._line = heading(group_id)
             ui.space()
@@ -90,7 +90,7 @@ class GroupPage:
         await self._members.refresh()
         await self._partitions.refresh()
 
-    async def _load_members(self, request: PageRequest) -> Loaded:
+    async def _load_members(self, request: PageRequest) -> LoadedPage:
         description = None if self._view is None else self._view.description
         page = cut_page(() if description is None else description.members, request)
         rows: list[dict[str, object]] = [
@@ -103,11 +103,11 @@ class GroupPage:
             }
             for one in page.rows
         ]
-        return Loaded(rows, page.total, page.number)
+        return LoadedPage(rows, page.total, page.number)
 
-    async def _load_partitions(self, request: PageRequest) -> Loaded:
+    async def _load_partitions(self, request: PageRequest) -> LoadedPage:
         if self._view is None:
-            return Loaded((), 0)
+            return LoadedPage((), 0)
         page = cut_page(choose_lag_rows(self._view.rows, request), request)
         try:
             ages = await find_ages(self._frame.console.cluster, page.rows)
@@ -126,7 +126,7 @@ class GroupPage:
             }
             for one in page.rows
         ]
-        return Loaded(rows, page.total, page.number)
+        return LoadedPage(rows, page.total, page.number)
 
     async def _reset(self) -> None:
         topics = sorted({row.partition.topic for row in self._view.rows}) if self._view else []
@@ -143,7 +143,7 @@ class GroupPage:
             ui.navigate.to("/groups")
 
 
-def _describe(view: GroupView) -> str:
+def _describe(view: SeenGroup) -> str:
     group = view.description
     if group is None:
         return "only its offsets are left"

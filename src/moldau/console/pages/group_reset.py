@@ -9,17 +9,17 @@ from nicegui import ui
 from moldau.client.rules.offset_targets import PlannedReset
 from moldau.console.data.groups import perform_reset, plan_group_reset
 from moldau.console.pages.frame import Frame
-from moldau.console.pages.tables import Column, Loaded, PagedTable
+from moldau.console.pages.tables import LoadedPage, PagedTable, TableColumn
 from moldau.console.rules.paging import PageRequest, cut_page
 from moldau.console.rules.reset_targets import PLACES, parse_target
 from moldau.console.rules.wording import UNKNOWN, count_text
 
 _ALL = "all that it has read"
 _COLUMNS = (
-    Column(name="partition", label="Partition"),
-    Column(name="before", label="Now", kind="number"),
-    Column(name="after", label="Then", kind="number"),
-    Column(name="change", label="Change", kind="number"),
+    TableColumn(name="partition", label="Partition"),
+    TableColumn(name="before", label="Now", kind="number"),
+    TableColumn(name="after", label="Then", kind="number"),
+    TableColumn(name="change", label="Change", kind="number"),
 )
 
 
@@ -38,9 +38,9 @@ def open_reset(
             for box in (topic, place, number):
                 box.props("outlined dense stack-label").classes("m-grow")
 
-        async def load(request: PageRequest) -> Loaded:
+        async def load(request: PageRequest) -> LoadedPage:
             page = cut_page(planned, request)
-            return Loaded([_to_row(row) for row in page.rows], page.total, page.number)
+            return LoadedPage([_to_row(row) for row in page.rows], page.total, page.number)
 
         async def look() -> None:
             nonlocal planned

@@ -7,17 +7,17 @@ from nicegui import ui
 from moldau.console.console import Console
 from moldau.console.data.groups import complete_rows, list_groups
 from moldau.console.pages.frame import group_path, heading, page_frame
-from moldau.console.pages.tables import Column, Loaded, PagedTable
+from moldau.console.pages.tables import LoadedPage, PagedTable, TableColumn
 from moldau.console.rules.group_rows import GroupRow, choose_groups
 from moldau.console.rules.paging import PageRequest, cut_page
 from moldau.console.rules.wording import count_text
 
 _COLUMNS = (
-    Column(name="name", label="Group", kind="link", sortable=True),
-    Column(name="kind", label="Kind", sortable=True, wide=True),
-    Column(name="state", label="State", kind="state", sortable=True),
-    Column(name="members", label="Members", kind="number"),
-    Column(name="lag", label="Lag", kind="number"),
+    TableColumn(name="name", label="Group", kind="link", sortable=True),
+    TableColumn(name="kind", label="Kind", sortable=True, wide=True),
+    TableColumn(name="state", label="State", kind="state", sortable=True),
+    TableColumn(name="members", label="Members", kind="number"),
+    TableColumn(name="lag", label="Lag", kind="number"),
 )
 
 
@@ -27,11 +27,11 @@ def register(console: Console) -> None:
         async with page_frame(console, "Groups", "/groups") as frame:
             heading("Groups", "Who reads, and how far behind they are")
 
-            async def load(request: PageRequest) -> Loaded:
+            async def load(request: PageRequest) -> LoadedPage:
                 found = await list_groups(console.cluster)
                 page = cut_page(choose_groups(found, request), request)
                 rows = await complete_rows(console.cluster, page.rows)
-                return Loaded([_to_row(row) for row in rows], page.total, page.number)
+                return LoadedPage([_to_row(row) for row in rows], page.total, page.number)
 
             with ui.element("section").classes("m-card"):
                 table = PagedTable(

@@ -9,10 +9,10 @@ from moldau.console.console import Console
 from moldau.console.data.failures import EXPECTED
 from moldau.console.data.groups import list_groups
 from moldau.console.data.topics import read_settings
-from moldau.console.data.watch import ClusterView
+from moldau.console.data.watch import SeenCluster
 from moldau.console.pages.charts import LineChart
 from moldau.console.pages.frame import Frame, heading, page_frame, topic_path
-from moldau.console.pages.tables import Column, Loaded, PagedTable, Row
+from moldau.console.pages.tables import LoadedPage, PagedTable, Row, TableColumn
 from moldau.console.rules.broker_rows import coordination_text
 from moldau.console.rules.group_rows import state_counts
 from moldau.console.rules.paging import PageRequest
@@ -22,8 +22,8 @@ from moldau.console.rules.wording import UNKNOWN, count_text, rate_text, size_te
 
 _BUSIEST = 10
 _COLUMNS = (
-    Column(name="name", label="Topic", kind="link"),
-    Column(name="rate", label="Records a second", kind="number"),
+    TableColumn(name="name", label="Topic", kind="link"),
+    TableColumn(name="rate", label="Records a second", kind="number"),
 )
 
 
@@ -97,7 +97,7 @@ class Overview:
         words = ", ".join(f"{count:,} {state}" for state, count in state_counts(found))
         self._groups.show(count_text(len(found)), words)
 
-    def _show_view(self, view: ClusterView) -> None:
+    def _show_view(self, view: SeenCluster) -> None:
         controller = view.cluster.controller_id
         self._brokers.show(
             count_text(len(view.cluster.brokers)),
@@ -114,14 +114,14 @@ class Overview:
             is_bad=not health.is_healthy,
         )
 
-    async def _load(self, _: PageRequest) -> Loaded:
+    async def _load(self, _: PageRequest) -> LoadedPage:
         rows: list[Row] = [
             {"id": name, "name": name, "href": topic_path(name), "rate": rate_text(rate)}
             for name, rate in busiest(self._console.watch.rates, _BUSIEST)
         ]
-        return Loaded(rows, len(rows))
+        return LoadedPage(rows, len(rows))
 
-    async def _describe_coordination(self, view: ClusterView) -> str:
+    async def _describe_coordination(self, view: SeenCluster) -> str:
         if not view.cluster.brokers:
             return ""
         one = ConfigResource.broker(view.cluster.brokers[0].id)

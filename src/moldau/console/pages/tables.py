@@ -31,7 +31,7 @@ _SLOTS: dict[str, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class TableColumn:
     """`wide` columns are left out on a phone. An `open` one is a button: see `on_open`."""
 
     name: str
@@ -54,7 +54,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Loaded:
+class LoadedPage:
     """Rows of one page; the total is of all that match, and the number is the page's."""
 
     rows: Sequence[Row]
@@ -62,7 +62,7 @@ class Loaded:
     number: int = 1
 
 
-Load = Callable[[PageRequest], Awaitable[Loaded]]
+Load = Callable[[PageRequest], Awaitable[LoadedPage]]
 
 
 class PagedTable:
@@ -71,7 +71,7 @@ class PagedTable:
     def __init__(
         self,
         frame: Frame,
-        columns: Sequence[Column],
+        columns: Sequence[TableColumn],
         load: Load,
         *,
         empty: str,

@@ -25,7 +25,7 @@ from moldau.console.data.records import (
 )
 from moldau.console.pages.frame import Frame, page_frame
 from moldau.console.pages.record_dialog import open_record
-from moldau.console.pages.tables import Column, Loaded, PagedTable
+from moldau.console.pages.tables import LoadedPage, PagedTable, TableColumn
 from moldau.console.pages.topic_tabs import topic_head
 from moldau.console.rules.paging import PageRequest
 from moldau.console.rules.record_view import KeptRecord, Search, record_rows
@@ -43,12 +43,12 @@ from moldau.errors import ConfigurationError
 
 _PAGE_RECORDS = 50
 _COLUMNS = (
-    Column(name="offset", label="Offset", kind="open"),
-    Column(name="partition", label="Partition", kind="number"),
-    Column(name="time", label="Time (UTC)", kind="mono", wide=True),
-    Column(name="key", label="Key", kind="mono"),
-    Column(name="value", label="Value", kind="mono"),
-    Column(name="size", label="Size", kind="number", wide=True),
+    TableColumn(name="offset", label="Offset", kind="open"),
+    TableColumn(name="partition", label="Partition", kind="number"),
+    TableColumn(name="time", label="Time (UTC)", kind="mono", wide=True),
+    TableColumn(name="key", label="Key", kind="mono"),
+    TableColumn(name="value", label="Value", kind="mono"),
+    TableColumn(name="size", label="Size", kind="number", wide=True),
 )
 
 
@@ -290,8 +290,8 @@ class MessageBrowser:
     def _is_watched(self) -> bool:
         return self._client.id in Client.instances
 
-    async def _load(self, _: PageRequest) -> Loaded:
-        return Loaded(record_rows(tuple(self._records)), len(self._records))
+    async def _load(self, _: PageRequest) -> LoadedPage:
+        return LoadedPage(record_rows(tuple(self._records)), len(self._records))
 
     async def _open(self, row_id: str) -> None:
         for record in self._records:

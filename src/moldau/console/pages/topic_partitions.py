@@ -7,22 +7,22 @@ from nicegui import ui
 from moldau.console.console import Console
 from moldau.console.data.topics import read_partitions
 from moldau.console.pages.frame import page_frame
-from moldau.console.pages.tables import Column, Loaded, PagedTable
+from moldau.console.pages.tables import LoadedPage, PagedTable, TableColumn
 from moldau.console.pages.topic_tabs import topic_head
 from moldau.console.rules.paging import PageRequest
 from moldau.console.rules.topic_rows import HEALTHY, OFFLINE, PartitionRow
 from moldau.console.rules.wording import UNKNOWN, count_text, size_text
 
 _COLUMNS = (
-    Column(name="partition", label="Partition", sortable=True),
-    Column(name="state", label="State", kind="state"),
-    Column(name="leader", label="Leader", kind="number"),
-    Column(name="replicas", label="Replicas", wide=True),
-    Column(name="in_sync", label="In sync"),
-    Column(name="start", label="Start", kind="number", wide=True),
-    Column(name="end", label="End", kind="number"),
-    Column(name="records", label="Offsets", kind="number", wide=True),
-    Column(name="size", label="Size", kind="number", wide=True),
+    TableColumn(name="partition", label="Partition", sortable=True),
+    TableColumn(name="state", label="State", kind="state"),
+    TableColumn(name="leader", label="Leader", kind="number"),
+    TableColumn(name="replicas", label="Replicas", wide=True),
+    TableColumn(name="in_sync", label="In sync"),
+    TableColumn(name="start", label="Start", kind="number", wide=True),
+    TableColumn(name="end", label="End", kind="number"),
+    TableColumn(name="records", label="Offsets", kind="number", wide=True),
+    TableColumn(name="size", label="Size", kind="number", wide=True),
 )
 
 
@@ -33,7 +33,7 @@ def register(console: Console) -> None:
             topic_head(frame, name, "partitions")
             only_troubled = False
 
-            async def load(request: PageRequest) -> Loaded:
+            async def load(request: PageRequest) -> LoadedPage:
                 sizes = console.watch.sizes
                 found = await read_partitions(
                     console.cluster,
@@ -43,7 +43,7 @@ def register(console: Console) -> None:
                     only_troubled=only_troubled,
                 )
                 rows = [_to_row(row) for row in found.page.rows]
-                return Loaded(rows, found.page.total, found.page.number)
+                return LoadedPage(rows, found.page.total, found.page.number)
 
             async def choose(wanted: bool) -> None:
                 nonlocal only_troubled

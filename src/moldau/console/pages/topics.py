@@ -8,7 +8,7 @@ from moldau.client.admin_values import BROKER_DEFAULT, NewTopic
 from moldau.console.console import Console
 from moldau.console.data.topics import create_topic
 from moldau.console.pages.frame import Frame, heading, page_frame, topic_path
-from moldau.console.pages.tables import Column, Loaded, PagedTable
+from moldau.console.pages.tables import LoadedPage, PagedTable, TableColumn
 from moldau.console.rules.new_topic import parse_configs
 from moldau.console.rules.paging import PageRequest, cut_page
 from moldau.console.rules.topic_rows import TopicRow, choose_topics, topic_row
@@ -16,12 +16,12 @@ from moldau.console.rules.wording import count_text, rate_text, size_text
 from moldau.errors import ConfigurationError
 
 _COLUMNS = (
-    Column(name="name", label="Topic", kind="link", sortable=True),
-    Column(name="partitions", label="Partitions", kind="number", sortable=True),
-    Column(name="replicas", label="Replicas", kind="number", sortable=True, wide=True),
-    Column(name="state", label="State", kind="state", sortable=True),
-    Column(name="size", label="Size", kind="number", sortable=True, wide=True),
-    Column(name="rate", label="Records/s", kind="number", sortable=True),
+    TableColumn(name="name", label="Topic", kind="link", sortable=True),
+    TableColumn(name="partitions", label="Partitions", kind="number", sortable=True),
+    TableColumn(name="replicas", label="Replicas", kind="number", sortable=True, wide=True),
+    TableColumn(name="state", label="State", kind="state", sortable=True),
+    TableColumn(name="size", label="Size", kind="number", sortable=True, wide=True),
+    TableColumn(name="rate", label="Records/s", kind="number", sortable=True),
 )
 
 
@@ -32,14 +32,14 @@ def register(console: Console) -> None:
             heading("Topics")
             with_internal = False
 
-            async def load(request: PageRequest) -> Loaded:
+            async def load(request: PageRequest) -> LoadedPage:
                 watch = console.watch
                 if watch.view is None:
-                    return Loaded((), 0)
+                    return LoadedPage((), 0)
                 sizes = None if watch.sizes is None else watch.sizes.by_topic
                 rows = [topic_row(one, sizes, watch.rates) for one in watch.view.topics.values()]
                 page = cut_page(choose_topics(rows, request, with_internal=with_internal), request)
-                return Loaded([_to_row(row) for row in page.rows], page.total, page.number)
+                return LoadedPage([_to_row(row) for row in page.rows], page.total, page.number)
 
             async def choose_internal(wanted: bool) -> None:
                 nonlocal with_internal

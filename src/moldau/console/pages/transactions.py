@@ -7,19 +7,19 @@ from nicegui import ui
 from moldau.console.console import Console
 from moldau.console.data.transactions import complete_rows, list_transactions
 from moldau.console.pages.frame import heading, page_frame
-from moldau.console.pages.tables import Column, Loaded, PagedTable
+from moldau.console.pages.tables import LoadedPage, PagedTable, TableColumn
 from moldau.console.rules.paging import PageRequest, cut_page
 from moldau.console.rules.transaction_rows import TransactionRow, choose_transactions
 from moldau.console.rules.wording import count_text, duration_text
 
 _COLUMNS = (
-    Column(name="name", label="Transactional id", kind="mono"),
-    Column(name="state", label="State", kind="state"),
-    Column(name="age", label="Open for", kind="number"),
-    Column(name="timeout", label="Time-out", kind="number", wide=True),
-    Column(name="partitions", label="Partitions", kind="number", wide=True),
-    Column(name="producer", label="Producer id", kind="number", wide=True),
-    Column(name="coordinator", label="Coordinator", kind="number", wide=True),
+    TableColumn(name="name", label="Transactional id", kind="mono"),
+    TableColumn(name="state", label="State", kind="state"),
+    TableColumn(name="age", label="Open for", kind="number"),
+    TableColumn(name="timeout", label="Time-out", kind="number", wide=True),
+    TableColumn(name="partitions", label="Partitions", kind="number", wide=True),
+    TableColumn(name="producer", label="Producer id", kind="number", wide=True),
+    TableColumn(name="coordinator", label="Coordinator", kind="number", wide=True),
 )
 
 
@@ -30,12 +30,12 @@ def register(console: Console) -> None:
             heading("Transactions", "An open one holds up who reads committed records")
             only_open = False
 
-            async def load(request: PageRequest) -> Loaded:
+            async def load(request: PageRequest) -> LoadedPage:
                 found = await list_transactions(console.cluster)
                 chosen = choose_transactions(found, request, only_open=only_open)
                 page = cut_page(chosen, request)
                 rows = await complete_rows(console.cluster, page.rows, console.clock)
-                return Loaded([_to_row(row) for row in rows], page.total, page.number)
+                return LoadedPage([_to_row(row) for row in rows], page.total, page.number)
 
             async def choose(wanted: bool) -> None:
                 nonlocal only_open

@@ -76,26 +76,26 @@ def _text(value: str | None) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Edit:
+class ConfigEdit:
     """A change that was asked for, in words and as the protocol has it; None: nothing changes."""
 
     change: ConfigChange
     message: str
 
 
-def plan_edit(row: ConfigRow, wanted: str) -> Edit | None:
+def plan_edit(row: ConfigRow, wanted: str) -> ConfigEdit | None:
     """Set another value. An empty text is a value, too: lists may be empty."""
     wanted = wanted.strip()
     if wanted == row.value:
         return None
     change = ConfigChange(name=row.name, operation=ConfigOperation.SET, value=wanted)
-    return Edit(change, f"{row.name}: {row.value or '(empty)'} → {wanted or '(empty)'}")
+    return ConfigEdit(change, f"{row.name}: {row.value or '(empty)'} → {wanted or '(empty)'}")
 
 
-def plan_removal(row: ConfigRow) -> Edit | None:
+def plan_removal(row: ConfigRow) -> ConfigEdit | None:
     """Go back to what applies otherwise."""
     if not row.is_set:
         return None
     change = ConfigChange(name=row.name, operation=ConfigOperation.DELETE, value=None)
     then = "what applies without it" if row.fallback is None else row.fallback or "(empty)"
-    return Edit(change, f"{row.name}: {row.value or '(empty)'} → {then}, as for others")
+    return ConfigEdit(change, f"{row.name}: {row.value or '(empty)'} → {then}, as for others")

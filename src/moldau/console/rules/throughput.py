@@ -44,7 +44,7 @@ def busiest(rates: Mapping[str, float], count: int) -> list[tuple[str, float]]:
     return sorted(found, key=lambda one: (-one[1], one[0]))[:count]
 
 
-class History:
+class TimeSeries:
     """The last so many values of something. A pause in between is drawn as a gap."""
 
     def __init__(self, points: int, gap_seconds: float) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.console.rules.throughput import History, Sample, busiest, pause_after, topic_rates
+from moldau.console.rules.throughput import Sample, TimeSeries, busiest, pause_after, topic_rates
 from moldau.model import TopicPartition
 
 FIRST, SECOND, OTHER = (
@@ -39,7 +39,7 @@ def test_the_busiest_are_those_with_records() -> None:
 
 
 def test_a_pause_is_a_gap_and_old_points_go() -> None:
-    history = History(points=4, gap_seconds=5.0)
+    history = TimeSeries(points=4, gap_seconds=5.0)
     for second in (1, 2, 100):
         history.add(float(second), second / 3)
     assert history.to_series() == [[1000, 0.33], [2000, 0.67], [2001, None], [100_000, 33.33]]

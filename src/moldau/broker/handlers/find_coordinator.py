@@ -18,7 +18,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
-from moldau.broker.authorization import may_cluster, may_group, may_transactional_id
+from moldau.broker.authorization import (
+    require_cluster,
+    require_group,
+    require_transactional_id,
+)
 from moldau.broker.request_context import RequestContext
 from moldau.broker.topic_metadata import reachable_endpoints
 from moldau.errors import ErrorCode, KafkaError
@@ -73,19 +77,16 @@ async def handle(request: FindCoordinatorRequest, context: RequestContext) -> di
 def _find_denial(key: str, key_type: int, context: RequestContext) -> dict[str, object] | None:
     """What a client is told that may not know of the group or the transactional id; share
     partitions are for brokers."""
-    if key_type == _GROUP:
-        if may_group(context, AclOperation.DESCRIBE, key):
-            return None
-        code = ErrorCode.group_authorization_failed
-    elif key_type == _SHARE:
-        if may_cluster(context, AclOperation.CLUSTER_ACTION):
-            return None
-        code = ErrorCode.cluster_authorization_failed
-    elif may_transactional_id(context, AclOperation.DESCRIBE, key):
-        return None
-    else:
-        code = ErrorCode.transactional_id_authorization_failed
-    return _refuse(code, f"{context.principal} may not describe {key!r}")
+    try:
+        if key_type == _SHARE:
+            require_cluster(context, AclOperation.CLUSTER_ACTION)
+        elif key_type == _GROUP:
+            require_group(context, AclOperation.DESCRIBE, key)
+        else:
+            require_transactional_id(context, AclOperation.DESCRIBE, key)
+    except KafkaError as denied:
+        return _refuse(denied.code, str(denied))
+    return None
 
 
 def _topic_of(key_type: int, context: RequestContext) -> StateTopic | None:

@@ -260,6 +260,7 @@ class ConsumerMembership:
                 return self._reconcile()
             case MemberStage.FAILING:
                 self._move(MemberStage.OUTSIDE)
+                self._turn.has_news = True  # a call that waits for records raises it
             case _:
                 return False
         return True

@@ -14,6 +14,9 @@ _LACKS: Final = re.compile(
     r"(?P<who>.+) lacks (?P<operation>[A-Za-z]+) on (?P<type>[A-Za-z]+):(?P<name>.*)", re.DOTALL
 )
 
+_NAMED: Final = re.compile(r"\b(?P<type>topic|group) (?P<quote>['\"]?)(?P<name>[^'\":]+)(?P=quote)")
+"""What an answer without a message is about, in the words of the client."""
+
 _OPTIONS: Final = {
     "Topic": "--topic",
     "Group": "--group",
@@ -26,7 +29,12 @@ def explain_denial(words: str) -> str:
     """The message of a denial with what an administrator can do about it."""
     found = _LACKS.search(words)
     if found is None or found["type"] not in _OPTIONS:
-        return f"{words}; an administrator grants it with `moldau acls add`"
+        named = _NAMED.search(words)
+        resource = "" if named is None else f" --{named['type']} {quote(named['name'])}"
+        return (
+            f"{words}; an administrator grants it with `moldau acls add --allow-principal "
+            f"User:NAME --operation OPERATION{resource}`"
+        )
     resource = _OPTIONS[found["type"]]
     if found["type"] != "Cluster":
         resource += f" {quote(found['name'])}"

@@ -270,6 +270,7 @@ class Membership:
                 self._move(State.LETTING_GO)
             case State.FAILING:
                 self._move(State.OUTSIDE)
+                self._turn.has_news = True  # a call that waits for records raises it
             case _:
                 return False
         return True

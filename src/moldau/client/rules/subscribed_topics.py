@@ -16,7 +16,7 @@ from enum import Enum
 from moldau.client.rules.consumer_instructions import ConsumerTurn, Failure, Refresh, TimerKind
 from moldau.client.rules.positions import PartitionTable
 from moldau.client.rules.subscription import TopicSelection
-from moldau.errors import ClusterUnreachableError
+from moldau.errors import ClusterUnreachableError, TopicAuthorizationError
 from moldau.model import TopicPartition
 
 
@@ -106,11 +106,23 @@ class SubscribedTopics:
         wanted = topics if asked.topics is None else asked.topics
         is_complete = all(name in topics and topics[name].error is None for name in wanted)
         self._pause(is_complete=is_complete)
+        self._tell_denied()
         names = self.selection.matching(topics.values())
         has_changed = names != self.names
         self.names = names
         self.is_resolved = self.is_resolved or asked.topics is None
         return has_changed
+
+    def _tell_denied(self) -> None:
+        """A topic that may not be read is no reason to wait: the program is told, once for each
+        answer that says so, as by Java's client."""
+        if self.selection.is_pattern or self._turn.failures:
+            return
+        for name in sorted(self.selection.names):
+            topic = self._turn.cluster.topics.get(name)
+            if topic is not None and isinstance(topic.error, TopicAuthorizationError):
+                self._turn.raise_later(topic.error)
+                return
 
     def refresh_failed(self, failure: Failure) -> Failure | None:
         """What the program has to know of it."""

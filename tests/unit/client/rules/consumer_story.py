@@ -80,6 +80,7 @@ class Story:
         self.now = 1000.0
         self.cluster = describe_cluster()
         self.wanted: list[ConsumerInstruction] = []
+        self.had_news = False  # of the last turn
         chosen = require_assignor(assignor) if isinstance(assignor, str) else assignor
         self.machine = ConsumerMachine(
             ConsumerOptions.read({"auto_offset_reset": "earliest", **options}),
@@ -104,7 +105,8 @@ class Story:
         try:
             return event(self.machine)
         finally:
-            self.wanted += self.machine.end_turn()[0]
+            instructions, self.had_news = self.machine.end_turn()
+            self.wanted += instructions
 
     def take(self, kind: type[I_]) -> list[I_]:
         """The instructions of this kind that nobody has looked at."""

@@ -267,6 +267,7 @@ def test_what_does_not_pass_is_the_programs_to_know(code: ErrorCode) -> None:
     story.begin(0)
     story.fire(TimerKind.HEARTBEAT)
     story.fail(code)
+    assert story.had_news, "a call that waits is woken"
     assert story.member.state is MemberStage.OUTSIDE
     assert story.owned == frozenset()
     with pytest.raises(KafkaError):

@@ -37,9 +37,16 @@ def test_who_lacks_what_is_granted_with_a_command(told: str, command: str) -> No
 
 
 def test_a_broker_that_says_nothing_is_about_something() -> None:
-    error = error_for(ErrorCode.group_authorization_failed, None, "group g")
-    assert "group g" in str(error)
-    assert str(error).endswith("an administrator grants it with `moldau acls add`")
+    for code, subject, option in (
+        (ErrorCode.group_authorization_failed, "group 'g h'", " --group 'g h'"),
+        (ErrorCode.topic_authorization_failed, "topic 'clicks'", " --topic clicks"),
+        (ErrorCode.topic_authorization_failed, "clicks-0", ""),
+    ):
+        error = error_for(code, None, subject)
+        assert subject in str(error)
+        assert str(error).endswith(
+            f"moldau acls add --allow-principal User:NAME --operation OPERATION{option}`"
+        )
 
 
 def test_the_subject_in_front_is_not_the_principal() -> None:

@@ -1,0 +1,31 @@
+"""A consumer that may not read what it subscribes to says so, and goes on when it may."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from client.rules.consumer_story import Story, describe_cluster
+from moldau.client.rules.cluster_metadata import TopicMetadata
+from moldau.client.rules.consumer_instructions import TimerKind
+from moldau.client.rules.consumer_machine import ConsumerMachine
+from moldau.errors import TopicAuthorizationError
+
+
+@pytest.mark.parametrize("group_id", ["g", None])
+def test_a_topic_that_may_not_be_read_is_told_once_for_each_answer(group_id: str | None) -> None:
+    story = Story(group_id=group_id)
+    denied = TopicMetadata(name="t", error=TopicAuthorizationError("no"))
+    story.cluster = replace(describe_cluster(), topics={"t": denied})
+    story.subscribe("t")
+    story.come_in()
+    story.refresh()
+    assert story.had_news
+    with pytest.raises(TopicAuthorizationError):
+        story.happen(ConsumerMachine.raise_failures)
+    story.happen(ConsumerMachine.raise_failures)  # no more than once
+    story.fire(TimerKind.METADATA_PAUSE)
+    story.cluster = describe_cluster()
+    story.refresh()
+    story.happen(ConsumerMachine.raise_failures)

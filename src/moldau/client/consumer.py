@@ -23,6 +23,7 @@ from moldau.client.consumer_setup import (
     call_inline,
     make_core,
     partitions_or_all,
+    partitions_to_seek,
     read_offsets,
     read_time_ms,
 )
@@ -358,19 +359,19 @@ class AsyncConsumer(AsyncRecords):
 
     def seek_to_beginning(self, partitions: Some = None) -> None:
         """Read on at the first record that is still there."""
-        for partition in partitions_or_all(partitions, self._core):
+        for partition in partitions_to_seek(partitions, self._core):
             self._core.reset(partition, EARLIEST_TIMESTAMP)
 
     def seek_to_end(self, partitions: Some = None) -> None:
         """Read on at the end: what comes from now on."""
-        for partition in partitions_or_all(partitions, self._core):
+        for partition in partitions_to_seek(partitions, self._core):
             self._core.reset(partition, LATEST_TIMESTAMP)
 
     def seek_to_time(self, time: int | datetime, partitions: Some = None) -> None:
         """Read on at the first record that is not older (milliseconds since 1970, or a datetime);
         at the end where there is none."""
         timestamp_ms = read_time_ms(time)
-        for partition in partitions_or_all(partitions, self._core):
+        for partition in partitions_to_seek(partitions, self._core):
             self._core.reset(partition, timestamp_ms)
 
     async def position(self, partition: TopicPartition) -> int:

@@ -131,6 +131,10 @@ class ConsumerCore:
         is_classic = self.options.group_protocol == "classic"
         return "" if is_classic else make_member_id(self.client.random)
 
+    @property
+    def has_group(self) -> bool:
+        return self._coordinator is not None
+
     def _start_shells(self, network: Network, group_id: str | None) -> None:
         options = self.options
         fetch_settings = FetchSettings.of(options)

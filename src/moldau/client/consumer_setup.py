@@ -18,7 +18,7 @@ from moldau.client.rules.hand_over import RebalanceEvent
 from moldau.client.user_calls import RebalanceListener, UserCall
 from moldau.clock import Clock
 from moldau.config.client_consumer_options import ConsumerOptions
-from moldau.errors import ConfigurationError
+from moldau.errors import ConfigurationError, NotAssignedError
 from moldau.model import TopicPartition
 from moldau.net.port import Network
 
@@ -170,6 +170,23 @@ def partitions_or_all(
         return sorted(core.table.partitions)
     some = (given,) if isinstance(given, TopicPartition) else given
     return [core.table.require(TopicPartition(*one)).partition for one in some]
+
+
+def partitions_to_seek(
+    given: Collection[TopicPartition] | TopicPartition | None, core: ConsumerCore
+) -> list[TopicPartition]:
+    """As `partitions_or_all`; raises where there would be nothing to seek in, and would be later.
+
+    A member of a group may have no partitions for good reasons. Without a group they are only not
+    known yet, and whoever seeks before would read from where they did not want to.
+    """
+    found = partitions_or_all(given, core)
+    if given is None and not found and not core.has_group:
+        raise NotAssignedError(
+            "the partitions are not known yet, so there is nothing to seek in: poll first, or "
+            "assign() partitions instead of topics, or seek in on_assigned"
+        )
+    return found
 
 
 async def call_inline(call: UserCall) -> None:

@@ -128,6 +128,24 @@ def test_a_seek_takes_effect_at_once_also_in_the_middle_of_an_iteration() -> Non
     assert stage.play(story) == [0, 1, 7, 8, 9]
 
 
+def test_whoever_seeks_before_partitions_are_known_is_told() -> None:
+    stage = ConsumerStage()
+
+    async def story() -> None:
+        await stage.create_topic("t")
+        async with stage.consumer() as consumer:
+            consumer.subscribe("t")
+            with pytest.raises(NotAssignedError, match="poll first"):
+                consumer.seek_to_time(1_000)
+            await consumer.poll(1.0)
+            consumer.seek_to_beginning()
+        async with stage.consumer(group="g") as consumer:
+            consumer.subscribe("t")
+            consumer.seek_to_beginning()  # a member may have none, for as long as it likes
+
+    stage.play(story)
+
+
 def test_reading_can_go_back_to_the_beginning_to_the_end_and_to_a_time() -> None:
     stage = ConsumerStage()
 

@@ -49,6 +49,7 @@ STUDIES = {
     "spark_read": "rows/s with Spark, beside its own connector",
     "replication_partitions": "an acks=all record beside up to 10,000 partitions",
     "replication_failover": "a dead leader and a dead controller; memory of a replica",
+    "quotas": "how exactly quotas are held for confluent-kafka, and what others notice",
     "scale_model": "the cost model of docs/scale.md, predicted against measured",
 }
 

@@ -40,13 +40,14 @@ COMMANDS: dict[str, Command | LazyGroup] = {
         },
     ),
     "topics": LazyGroup(
-        "Create, list, describe, alter and delete topics.",
+        "Create, list, describe, alter, delete and branch topics.",
         {
             "create": Command("moldau.cli.topics.create:create"),
             "list": Command("moldau.cli.topics.list:list_topics"),
             "describe": Command("moldau.cli.topics.describe:describe"),
             "alter": Command("moldau.cli.topics.alter:alter"),
             "delete": Command("moldau.cli.topics.delete:delete"),
+            "branch": Command("moldau.cli.topics.branch:branch"),
         },
     ),
     "configs": LazyGroup(

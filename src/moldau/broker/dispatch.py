@@ -201,7 +201,8 @@ class RequestPump:
         return answer
 
     def _maybe_mute(self, charge: RequestCharge) -> None:
-        """What was answered last counts: it knows of everything that is owed."""
+        """Who exceeds a quota waits, and nobody else (QUO-3). What was answered last counts: it
+        knows of everything that is owed."""
         if charge.throttle_ms:
             if self._unmuting is not None:
                 self._unmuting.cancel()

@@ -132,6 +132,23 @@ FETCH_SESSION_PARTITIONS = _gauge(
     jmx=f"{_SERVER}FetchSessionCache,name=NumIncrementalFetchPartitionsCached",
 )
 
+QUOTA_THROTTLED = _counter(
+    "moldau_quota_throttled_requests",
+    "Requests, and connections, whose client had to wait for the sake of a quota.",
+    "quota",
+)
+QUOTA_THROTTLE_SECONDS = _counter(
+    "moldau_quota_throttle_seconds",
+    "How long they had to wait, in all.",
+    "quota",
+    jmx=f"{_SERVER}Produce,user=*,client-id=*,name=throttle-time",
+)
+QUOTA_ACCOUNTS = _gauge(
+    "moldau_quota_accounts",
+    "Users, clients and addresses whose quotas are being measured.",
+    "quota",
+)
+
 # Replication and control
 
 PARTITIONS = _gauge(

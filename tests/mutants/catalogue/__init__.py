@@ -14,6 +14,7 @@ from mutants.catalogue import (
     groups,
     partition_transactions,
     queue_clients,
+    quotas,
     replicas,
     replication,
     served_store,
@@ -39,6 +40,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *transactions.MUTANTS,
     *served_store.MUTANTS,
     *access_control.MUTANTS,
+    *quotas.MUTANTS,
 )
 
 

@@ -133,6 +133,10 @@ def _collect_requests(sources: Sources, figures: BrokerFigures, out: Exposition)
         out.add(catalogue.CONNECTIONS_ACCEPTED, of_it.accepted, listener)
     for operation, size in services.purgatory.sizes().items():
         out.add(catalogue.PURGATORY, size, operation)
+    for quota in services.quotas.figures():
+        out.add(catalogue.QUOTA_THROTTLED, quota.throttled_requests, quota.kind.value)
+        out.add(catalogue.QUOTA_THROTTLE_SECONDS, quota.throttled_ms / 1000, quota.kind.value)
+        out.add(catalogue.QUOTA_ACCOUNTS, quota.accounts, quota.kind.value)
     out.add(catalogue.FETCH_SESSIONS, len(services.fetch_sessions))
     out.add(catalogue.FETCH_SESSION_PARTITIONS, services.fetch_sessions.watched)
 

@@ -1,4 +1,4 @@
-"""Which quota holds for a request: the most particular one, as Kafka chooses it.
+"""Which quota holds for a request: the most particular one, as Kafka chooses it (QUO-2).
 
     1  the client id of the user       5  any client of any user
     2  any client of the user          6  any user

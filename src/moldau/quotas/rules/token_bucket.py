@@ -3,7 +3,7 @@
 It never holds more than the burst. What was done may cost more than there is (a batch is never
 cut): then the account is in debt, and who owes waits until it is paid. So however large single
 requests are, what is let through in any time is the rate times that time, plus the burst, plus one
-request.
+request (QUO-1).
 
 Why not Kafka's average over eleven samples of a second: it lets ten seconds' worth through at once,
 and counts them again when they leave the window; over ten seconds a client may get half as much

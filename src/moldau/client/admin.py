@@ -17,6 +17,7 @@ from moldau.client.admin_groups import GroupAdmin
 from moldau.client.admin_logs import LogAdmin
 from moldau.client.admin_placement import PlacementAdmin
 from moldau.client.admin_quotas import QuotaAdmin
+from moldau.client.admin_shares import ShareGroupAdmin
 from moldau.client.admin_topics import TopicAdmin
 from moldau.client.admin_transactions import TransactionAdmin
 from moldau.client.admin_values import ClusterDescription
@@ -36,6 +37,7 @@ class AsyncAdmin(
     LogAdmin,
     PlacementAdmin,
     GroupAdmin,
+    ShareGroupAdmin,
     TransactionAdmin,
     AclAdmin,
     QuotaAdmin,

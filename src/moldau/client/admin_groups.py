@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 from kio.schema.errors import ErrorCode
 
 from moldau.client.admin_part import AdminPart, indexes_by_topic, topic_rows
+from moldau.client.admin_shares import describe_share_groups
 from moldau.client.broker_errors import error_for, find_error
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.connections import BrokerConnection
@@ -118,8 +119,8 @@ class GroupAdmin(AdminPart):
             answer = await connection.call(DESCRIBE_GROUPS, values, _DESCRIBE_DROPPABLE)
             rows = cast("DescribeGroupsResponse", answer).groups
             found = {str(row.group_id): _read_description(row, broker) for row in rows}
-            others = [name for name, one in found.items() if isinstance(one, GroupNotFoundError)]
-            return {**found, **await _describe_consumer_groups(connection, broker, others)}
+            found |= await _describe_consumer_groups(connection, broker, _missing(found))
+            return {**found, **await describe_share_groups(connection, broker, _missing(found))}
 
         return await ask_coordinators(self._client, group_ids, ask)
 
@@ -208,6 +209,10 @@ class GroupAdmin(AdminPart):
             return _read_done(answer)
 
         return await ask_coordinator(self._client, group_id, ask)
+
+
+def _missing(found: Mapping[str, GroupDescription | KafkaError]) -> list[str]:
+    return [name for name, one in found.items() if isinstance(one, GroupNotFoundError)]
 
 
 async def _list_of(

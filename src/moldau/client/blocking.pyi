@@ -24,7 +24,13 @@ from moldau.client.admin_values import (
 )
 from moldau.client.blocking_face import BlockingFace
 from moldau.client.cluster_client import ClientSettings
-from moldau.client.group_values import GroupDescription, GroupListing, GroupOffset, PartitionLag
+from moldau.client.group_values import (
+    GroupDescription,
+    GroupListing,
+    GroupOffset,
+    PartitionLag,
+    ShareGroupOffset,
+)
 from moldau.client.rules.cluster_metadata import Broker, TopicMetadata
 from moldau.client.transaction_values import (
     ActiveProducer,
@@ -191,6 +197,21 @@ class Admin(BlockingFace):
         self, group_id: str, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, KafkaError | None]:
         """Forget how far a group has read. Refused for topics that its members read."""
+
+    def list_share_group_offsets(
+        self, group_id: str, partitions: Collection[TopicPartition] | None = None
+    ) -> Mapping[TopicPartition, ShareGroupOffset | KafkaError]:
+        """How far a share group has come in these partitions, or in all that it has taken from."""
+
+    def alter_share_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int]
+    ) -> Mapping[TopicPartition, KafkaError | None]:
+        """Begin partitions anew, at these offsets. Refused while the group has members."""
+
+    def delete_share_group_offsets(
+        self, group_id: str, topics: Collection[str]
+    ) -> Mapping[str, KafkaError | None]:
+        """Forget what a share group has done in topics. Refused while the group has members."""
 
     def list_transactions(
         self,

@@ -25,13 +25,11 @@ async def make_plan(
     group_id: str,
     choices: Sequence[TopicChoice] | None,
     target: Target,
+    *,
+    is_shared: bool = False,
 ) -> Sequence[PlannedReset]:
     """Ask where things are, and plan."""
-    committed = {
-        partition: row.offset
-        for partition, row in (await admin.list_group_offsets(group_id)).items()
-        if not isinstance(row, KafkaError)
-    }
+    committed = await _find_committed(admin, group_id, is_shared=is_shared)
     partitions = await _find_partitions(admin, choices, committed)
     at_time: Offsets = {}
     if isinstance(target, AtTime):
@@ -43,6 +41,21 @@ async def make_plan(
         at_time=at_time,
     )
     return plan_reset(target, partitions, ground)
+
+
+async def _find_committed(admin: AsyncAdmin, group_id: str, *, is_shared: bool) -> Offsets:
+    """Where the group is; of a share group, where what is not done with begins."""
+    if is_shared:
+        shared = await admin.list_share_group_offsets(group_id)
+        return {
+            partition: row.start_offset
+            for partition, row in shared.items()
+            if not isinstance(row, KafkaError) and row.start_offset is not None
+        }
+    found = await admin.list_group_offsets(group_id)
+    return {
+        partition: row.offset for partition, row in found.items() if not isinstance(row, KafkaError)
+    }
 
 
 async def _find_partitions(

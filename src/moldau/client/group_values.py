@@ -63,7 +63,7 @@ class GroupDescription:
     coordinator: Broker
     members: tuple[GroupMember, ...] = ()
     type: str = "classic"
-    epoch: int | None = None  # of a consumer group (KIP-848)
+    epoch: int | None = None  # of a consumer group (KIP-848) or a share group (KIP-932)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +73,15 @@ class GroupOffset:
     offset: int
     leader_epoch: int = NO_LEADER_EPOCH
     metadata: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareGroupOffset:
+    """How far a share group has come in one partition. What is not known is None."""
+
+    start_offset: int | None  # everything before it is done with; None: nothing was taken yet
+    lag: int | None  # records from there on that are not done with
+    leader_epoch: int = NO_LEADER_EPOCH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

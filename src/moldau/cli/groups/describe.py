@@ -29,7 +29,8 @@ def describe(
 ) -> None:
     """Show the state of groups, how far they have read, and how far they are behind.
 
-    Lag is counted in records, and in the age of the oldest record that is still to be read.
+    Lag is counted in records, and in the age of the oldest record that is still to be read. Of a
+    share group that is the oldest record that nobody has accepted or rejected: where it starts.
     """
     from moldau.cli.groups.description import describe_all
     from moldau.cli.output import note, print_document
@@ -82,6 +83,12 @@ def _print_members(group: GroupView) -> None:
 def _print_offsets(group: GroupView) -> None:
     from moldau.cli.output import Column, print_table
 
+    if group.is_shared:
+        titles = ("partition", "start", "end", "lag", "oldest", "takers")
+        shared = (Column("topic"), *(Column(title, True) for title in titles))
+        print_table(shared, [row.to_share_row() for row in group.partitions or ()], indent=2)
+        typer.echo(f"  {group.totals()}")
+        return
     columns = (
         Column("topic"),
         Column("partition", True),

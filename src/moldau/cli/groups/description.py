@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from moldau.cli.durations import format_duration
 from moldau.client.admin import AsyncAdmin
@@ -13,6 +13,7 @@ from moldau.client.group_values import (
     GroupMember,
     GroupOffset,
     PartitionLag,
+    ShareGroupOffset,
 )
 from moldau.errors import KafkaError
 from moldau.model import TopicPartition
@@ -33,6 +34,7 @@ class DescribedPartition:
     lag_records: int | None
     lag_seconds: float | None
     member: GroupMember | None
+    taker_count: int = 0  # members of a share group that take from it
 
     def to_row(self) -> tuple[str, ...]:
         member, seconds = self.member, self.lag_seconds
@@ -47,8 +49,22 @@ class DescribedPartition:
             _UNKNOWN if member is None else member.host,
         )
 
-    def to_document(self) -> dict[str, object]:
+    def to_share_row(self) -> tuple[str, ...]:
+        """Of a share group: its members take from a partition beside each other."""
+        return (*self.to_row()[:6], str(self.taker_count))
+
+    def to_document(self, *, is_shared: bool = False) -> dict[str, object]:
         member = self.member
+        if is_shared:
+            return {
+                "topic": self.partition.topic,
+                "partition": self.partition.partition,
+                "start_offset": self.committed,
+                "log_end_offset": self.log_end_offset,
+                "lag": self.lag_records,
+                "oldest_unacknowledged_seconds": self.lag_seconds,
+                "takers": self.taker_count,
+            }
         return {
             "topic": self.partition.topic,
             "partition": self.partition.partition,
@@ -72,6 +88,10 @@ class GroupView:
     @property
     def name(self) -> str:
         return self.description.group_id
+
+    @property
+    def is_shared(self) -> bool:
+        return self.description.type == "share"
 
     @property
     def members(self) -> tuple[GroupMember, ...]:
@@ -131,7 +151,9 @@ class GroupView:
         if with_members:
             document["members"] = [_member_to_document(member) for member in group.members]
         if self.partitions is not None:
-            document["offsets"] = [row.to_document() for row in self.partitions]
+            document["offsets"] = [
+                row.to_document(is_shared=self.is_shared) for row in self.partitions
+            ]
             document["total_lag"] = self._total_records()
             document["max_lag_seconds"] = self._most_seconds()
         return document
@@ -188,12 +210,37 @@ async def _describe(
     if not with_offsets:
         return GroupView(description=description, partitions=None)
     try:
+        if description.type == "share":
+            shared = await admin.list_share_group_offsets(description.group_id)
+            partitions = await _describe_shared(admin, description, shared)
+            return GroupView(description=description, partitions=partitions)
         found = await admin.list_group_offsets(description.group_id)
     except KafkaError as error:
         return error
     return GroupView(
         description=description,
         partitions=await _describe_partitions(admin, description, found),
+    )
+
+
+async def _describe_shared(
+    admin: AsyncAdmin,
+    description: GroupDescription,
+    found: Mapping[TopicPartition, ShareGroupOffset | KafkaError],
+) -> tuple[DescribedPartition, ...]:
+    """The record at the start offset is the oldest that nobody has acknowledged."""
+    known = {one: row for one, row in found.items() if isinstance(row, ShareGroupOffset)}
+    takers = Counter(one for member in description.members for one in member.assignment)
+    partitions = sorted(known.keys() | takers.keys())
+    starts = {one: known[one].start_offset if one in known else None for one in partitions}
+    lags = await admin.measure_lag(starts)
+    return tuple(
+        replace(
+            _describe_partition(one, starts[one], lags[one], None),
+            lag_records=known[one].lag if one in known else None,
+            taker_count=takers[one],
+        )
+        for one in partitions
     )
 
 

@@ -63,7 +63,8 @@ def reset_offsets(
 ) -> None:
     """Set where a group goes on reading. It must not have members while this is done.
 
-    A group that is not there yet is made by this.
+    A group that is not there yet is made by this, unless it is to be a share group. A share group
+    begins the partitions anew: what was delivered of them, and how often, is forgotten.
     """
     from moldau.cli.groups.reset_run import Reset, perform_reset
     from moldau.cli.groups.reset_target import TargetOptions, choose_target, choose_topics

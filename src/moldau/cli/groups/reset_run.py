@@ -55,13 +55,17 @@ async def perform_reset(admin: AsyncAdmin, reset: Reset) -> ResetOutcome:
     member_count = 0 if group is None else len(group.members)
     if member_count and not reset.is_dry_run:
         raise GroupNotEmptyError(_with_members(reset.group_id, member_count))
-    planned = await make_plan(admin, reset.group_id, reset.choices, reset.target)
+    is_shared = group is not None and group.type == "share"
+    planned = await make_plan(
+        admin, reset.group_id, reset.choices, reset.target, is_shared=is_shared
+    )
     if not planned:
         raise _nothing_read(reset.group_id, group)
     errors: dict[TopicPartition, KafkaError] = {}
     if not reset.is_dry_run:
         offsets = {row.partition: row.after for row in planned}
-        answers = await admin.alter_group_offsets(reset.group_id, offsets)
+        alter = admin.alter_share_group_offsets if is_shared else admin.alter_group_offsets
+        answers = await alter(reset.group_id, offsets)
         errors = {one: error for one, error in answers.items() if error is not None}
     return ResetOutcome(reset=reset, planned=planned, errors=errors, member_count=member_count)
 

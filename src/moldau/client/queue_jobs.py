@@ -52,7 +52,7 @@ class JobState:
     def __repr__(self) -> str:
         return (
             f"<{type(self).__name__} {self._acquired.describe()}, "
-            f"delivery {self.delivery_count}, {self._acquired.stage.value}>"
+            f"delivery {self.delivery_count}, {self._acquired.stage.name.lower()}>"
         )
 
     def keep(self) -> None:

@@ -12,7 +12,7 @@ renew locks they are renewed, and a record whose lock has run out is not given a
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from enum import Enum
+from enum import IntEnum
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -23,22 +23,22 @@ from moldau.model import TopicPartition
 from moldau.model.acknowledge_types import AcknowledgeType
 
 
-class RecordStage(Enum):
-    """Where a record is."""
+class RecordStage(IntEnum):
+    """Where a record is. Numbers, since those are looked up quickly, several times a record."""
 
-    READY = "ready"
+    READY = 0
     """Came, and waits to be taken."""
 
-    RUNNING = "running"
+    RUNNING = 1
     """The program has it."""
 
-    FINISHED = "finished"
+    FINISHED = 2
     """The program has said what became of it; the broker does not know yet."""
 
-    OVER = "over"
+    OVER = 3
     """The broker knows."""
 
-    LOST = "lost"
+    LOST = 4
     """The lock is gone: the record is delivered again, whatever the program says of it."""
 
 
@@ -90,14 +90,16 @@ class AcquiredRecord:
         self.is_watched = False  # somebody waits to hear that the acknowledgement succeeded
 
     def __repr__(self) -> str:
-        return f"<{self.describe()} {self.stage.value}>"
+        return f"<{self.describe()} {self.stage.name.lower()}>"
 
     def describe(self) -> str:
         return f"{self.record.topic}-{self.record.partition} at offset {self.record.offset}"
 
     def move(self, stage: RecordStage) -> None:
         if stage not in RECORD_MOVES[self.stage]:
-            raise InvariantViolation(f"{self.describe()} cannot move from {self.stage} to {stage}")
+            raise InvariantViolation(
+                f"{self.describe()} cannot move from {self.stage!r} to {stage!r}"
+            )
         self.stage = stage
 
 

@@ -189,6 +189,7 @@ class QueueMachine:
     def finish(self, record: AcquiredRecord, kind: AcknowledgeType) -> None:
         """The program says what became of a record. Raises AcknowledgementError if its lock is
         known to be gone."""
+        self._running.discard(record)
         if record.stage is RecordStage.LOST:
             raise record.failure or AcknowledgementError(
                 f"{record.describe()}: its lock is gone, and the record is delivered again"
@@ -200,7 +201,6 @@ class QueueMachine:
             )
         record.move(RecordStage.FINISHED)
         record.kind = kind
-        self._running.discard(record)
         self._lanes[record.broker_id].tell(record, kind)
 
     def renew(self, record: AcquiredRecord) -> None:
@@ -368,6 +368,7 @@ class QueueMachine:
     def _look_at_locks(self) -> None:
         """Renew what is about to run out, or give it back."""
         now = self._turn.now
+        self._running = {one for one in self._running if one.stage is RecordStage.RUNNING}
         if self._ready and now - self._moved_at > self.lock_seconds:
             self._is_idle = True
         for lane in self._lanes.values():
@@ -491,7 +492,8 @@ class QueueMachine:
         """Release what the program has not finished, end the sessions, leave the group."""
         self._is_leaving = self.is_closed = True
         for record in tuple(self._running):
-            self.finish(record, AcknowledgeType.RELEASE)
+            if record.stage is RecordStage.RUNNING:  # else its lock is gone
+                self.finish(record, AcknowledgeType.RELEASE)
         self._ready.clear()  # the end of the session releases them
         self._turn.has_news = True
 

@@ -91,6 +91,8 @@ class ShareLane:
         self._turn = turn
         self._waiting: defaultdict[TopicIdPartition, _Parcel] = defaultdict(list)
         self._halves: defaultdict[TopicIdPartition, deque[_Parcel]] = defaultdict(deque)
+        self._last_partition: TopicIdPartition | None = None  # that something was told of
+        self._last_parcel: _Parcel = []
         self._under_way: Mapping[TopicIdPartition, _Parcel] = {}
         self.is_awaited = False  # somebody waits to hear that what waits was told
         self._attempt = 0
@@ -112,7 +114,11 @@ class ShareLane:
 
     def tell(self, record: AcquiredRecord, kind: AcknowledgeType) -> None:
         self.is_awaited = self.is_awaited or record.is_watched
-        self._waiting[record.partition].append(_Said(record.record.offset, kind, record))
+        # Records of one answer share the name of their partition, which takes long to look up.
+        if record.partition is not self._last_partition:
+            self._last_partition = record.partition
+            self._last_parcel = self._waiting[record.partition]
+        self._last_parcel.append(_Said(record.record.offset, kind, record))
 
     def tell_offsets(
         self, partition: TopicIdPartition, offsets: Iterable[int], kind: AcknowledgeType
@@ -206,6 +212,7 @@ class ShareLane:
             if now:
                 parcels[partition] = now
         self._waiting = defaultdict(list, kept)
+        self._last_partition = None
         for partition, halves in list(self._halves.items()):
             if partition in parcels:
                 self._waiting[partition] += parcels[partition]
@@ -276,6 +283,7 @@ class ShareLane:
             self._waiting[partition] += [one for one in parcel if not self._has_run_out(one)]
             if not self._waiting[partition]:
                 del self._waiting[partition]
+        self._last_partition = None
 
     def _has_run_out(self, said: _Said) -> bool:
         return said.record is None or said.record.deadline <= self._turn.now
@@ -331,6 +339,7 @@ class ShareLane:
         waiting += [one for some in self._halves.values() for parcel in some for one in parcel]
         self._waiting.clear()
         self._halves.clear()
+        self._last_partition = None
         self._fail(waiting, reason)
         self._fail([_Said(-1, AcknowledgeType.RELEASE, one) for one in self.held], reason)
 

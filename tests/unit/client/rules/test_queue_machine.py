@@ -432,6 +432,19 @@ def test_leaving_tells_all_releases_what_runs_ends_sessions_and_then_the_members
     assert accepted.stage is RecordStage.OVER
 
 
+def test_leaving_with_a_job_whose_lock_is_gone_releases_the_others() -> None:
+    story = QueueStory(max_poll_records=1)
+    story.begin()
+    story.receive(10, 1)
+    (record,) = story.take_records()
+    story.machine.renew(record)
+    story.maybe_wake()
+    story.answer(story.take_one(SendShareAcknowledge), refuse(ErrorCode.invalid_record_state))
+    assert record.stage is RecordStage.LOST
+    story.happen(lambda machine: machine.leave())
+    assert story.take_one(SendShareAcknowledge).session_epoch == -1
+
+
 def test_leaving_without_ever_having_joined_tells_nobody() -> None:
     story = QueueStory()
     story.happen(lambda machine: machine.leave())

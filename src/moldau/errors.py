@@ -7,12 +7,13 @@
     ├── ForeignStoreError           the coordination store is another cluster's, or empty
     ├── DamagedFileError            a checkpoint, snapshot or properties file is damaged
     ├── ClientError                 a request did not come through
-    │   ├── BrokerUnreachableError, ConnectionLostError, NoAnswerError
+    │   ├── BrokerUnreachableError, ConnectionLostError, NoAnswerError, TlsHandshakeError
     │   └── UnsupportedByBrokerError
     └── KafkaError                  has an ErrorCode; rooms raise facts, handlers turn them to codes
         ├── UnknownTopicError, TopicExistsError, InvalidTopicError, …
         ├── NotLeaderError, FencedLeaderEpochError, UnknownLeaderEpochError, …
         ├── OffsetOutOfRangeError
+        ├── SaslAuthenticationError, IllegalSaslStateError, UnsupportedSaslMechanismError
         ├── CorruptBatchError, InvalidRecordError, BatchTooLargeError, …
         ├── OutOfOrderSequenceError, InvalidProducerEpochError, …
         └── StorageError            the log directory is offline
@@ -467,6 +468,42 @@ class DecompressionLimitError(BatchTooLargeError):
     """The records of a batch decompress to more than is allowed."""
 
 
+class SaslAuthenticationError(KafkaError):
+    """Somebody is not who he says he is; the message is for him and tells no more than that."""
+
+    code = ErrorCode.sasl_authentication_failed
+
+
+class IllegalSaslStateError(KafkaError):
+    """A request that a client may not send before, or while, it says who it is."""
+
+    code = ErrorCode.illegal_sasl_state
+
+
+class UnacceptableCredentialError(KafkaError):
+    """A credential that nobody should have: without a salt, or too easy to guess."""
+
+    code = ErrorCode.unacceptable_credential
+
+
+class DuplicateResourceError(KafkaError):
+    """One thing is named twice in a request that names each once."""
+
+    code = ErrorCode.duplicate_resource
+
+
+class ResourceNotFoundError(KafkaError):
+    """What shall be changed is not there."""
+
+    code = ErrorCode.resource_not_found
+
+
+class UnsupportedSaslMechanismError(KafkaError):
+    """The broker does not have this mechanism on this listener."""
+
+    code = ErrorCode.unsupported_sasl_mechanism
+
+
 class ClientError(MoldauError):
     """A request did not come through; what the broker refuses is a `KafkaError`."""
 
@@ -485,6 +522,11 @@ class ConnectionLostError(ClientError):
 
 class NoAnswerError(ClientError):
     """The broker did not answer in time; whether the request was done is unknown."""
+
+
+class TlsHandshakeError(ClientError):
+    """The broker's certificate is not to be trusted, or is for another host. Trying again would
+    not help."""
 
 
 class UnsupportedByBrokerError(ClientError):

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Awaitable, Callable
+from functools import partial
 
+from moldau.broker.broker_security import BrokerSecurity
 from moldau.broker.dispatch import DispatchTable, RequestPump
+from moldau.broker.sasl_gate import SaslGate
+from moldau.broker.sasl_session import RefusedLogins, SaslSession
 from moldau.broker.services import Services
 from moldau.config.current import CurrentBrokerOptions
 from moldau.config.listeners import Listener
 from moldau.errors import StartupError
 from moldau.metrics.request_figures import ConnectionFigures
+from moldau.model import ANONYMOUS
+from moldau.net.newcomers import Newcomers
 from moldau.net.port import Connection, Network, Server
 from moldau.tasks import TaskSupervisor
 
@@ -30,12 +36,19 @@ class BrokerListeners:
         services: Services,
         supervisor: TaskSupervisor,
         current: CurrentBrokerOptions,
+        security: BrokerSecurity,
     ) -> None:
         self._network = network
         self._table = table
         self._services = services
         self._supervisor = supervisor
         self._current = current
+        self._security = security
+        self._protocols = {
+            one.name: one.security_protocol for one in current.options.open_listeners
+        }
+        self._refused = RefusedLogins(services.clock)
+        self._newcomers = Newcomers(services.clock, "login")
         self._early: list[RequestPump] | None = []  # connections before the broker is ready
         self.figures: dict[str, ConnectionFigures] = {}  # by the listener's name
 
@@ -43,11 +56,8 @@ class BrokerListeners:
         """Bind every listener; `close_later` is told how to close it, one after the other."""
         ports: dict[str, int] = {}
         for listener in self._current.options.open_listeners:
-            if listener.security_protocol != "PLAINTEXT":
-                raise StartupError(
-                    f"the listener {listener} asks for {listener.security_protocol}, which is not "
-                    "served yet; use PLAINTEXT"
-                )
+            if listener.uses_sasl:  # a wrong setting is told now, and not at the first login
+                self._security.mechanisms_of(listener.name, self._services.credentials.find)
             server = await self._bind(listener)
             close_later(server.close)
             ports[listener.name] = server.port
@@ -58,9 +68,10 @@ class BrokerListeners:
             return await self._network.listen(
                 listener.host,
                 listener.port,
-                self._accept,
+                self._accept_with_login if listener.uses_sasl else self._accept,
                 listener_name=listener.name,
                 limits=self._current,
+                tls=self._security.tls_of(listener),
             )
         except OSError as error:
             in_use = error.errno == errno.EADDRINUSE
@@ -71,9 +82,27 @@ class BrokerListeners:
             ) from error
 
     def _accept(self, connection: Connection) -> RequestPump:
+        connection.security_protocol = self._protocols[connection.listener_name]
+        return self._pump(connection, None)
+
+    def _accept_with_login(self, connection: Connection) -> SaslGate:
+        name = connection.listener_name
+        connection.security_protocol = self._protocols[name]
+        connection.principal = ANONYMOUS  # a certificate does not count beside a login
+        session = SaslSession(
+            connection,
+            partial(self._security.mechanisms_of, name, self._services.credentials.find),
+            partial(self._security.options_of, name),
+            self._services.clock,
+            self._newcomers,
+            self._refused,
+        )
+        return SaslGate(connection, self._pump(connection, session), session, self._supervisor)
+
+    def _pump(self, connection: Connection, sasl: SaslSession | None) -> RequestPump:
         figures = self.figures.setdefault(connection.listener_name, ConnectionFigures())
         figures.accepted += 1
-        pump = RequestPump(connection, self._table, self._services, self._supervisor, figures)
+        pump = RequestPump(connection, self._table, self._services, self._supervisor, figures, sasl)
         if self._services.quotas.is_enabled:
             self._maybe_turn_away(connection)
         if self._early is not None:

@@ -18,6 +18,7 @@ from moldau.broker.api import ServedApi
 from moldau.broker.owed_answers import LaterAnswer, OwedAnswer, OwedAnswers
 from moldau.broker.request_charge import MeasuredWork, RequestCharge, open_charge
 from moldau.broker.request_context import RequestContext
+from moldau.broker.sasl_session import SaslSession
 from moldau.broker.services import Services
 from moldau.clock import Timer
 from moldau.errors import ErrorCode, MalformedFrameError
@@ -89,6 +90,7 @@ class RequestPump:
         "_monotonic",
         "_owed",
         "_owed_tasks",
+        "_sasl",
         "_services",
         "_supervisor",
         "_table",
@@ -103,6 +105,7 @@ class RequestPump:
         services: Services,
         supervisor: TaskSupervisor,
         connections: ConnectionFigures,
+        sasl: SaslSession | None = None,
     ) -> None:
         self._connection = connection
         self._connections = connections
@@ -110,6 +113,7 @@ class RequestPump:
         self._table = table
         self._services = services
         self._supervisor = supervisor
+        self._sasl = sasl
         self._task: asyncio.Task[None] | None = None  # the answer under way, if it has to wait
         self._client_is_gone = False  # nobody waits for answers; what was sent is still done
         self._is_held = False
@@ -158,7 +162,7 @@ class RequestPump:
                 if services.quotas.is_enabled
                 else None
             )
-            context = RequestContext(header, connection, services, figures, charge)
+            context = RequestContext(header, connection, services, figures, charge, self._sasl)
             answer = _begin(module, frame, position, context)
         except MalformedFrameError as error:
             connection.close(f"malformed request: {error}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from moldau.broker.sasl_session import SaslSession
 from moldau.broker.services import Services
 from moldau.metrics.request_figures import ApiFigures
 from moldau.model import Principal
@@ -22,6 +23,8 @@ class RequestContext(NamedTuple):
     services: Services
     figures: ApiFigures | None = None
     charge: RequestCharge | None = None  # None while there are no quotas
+    sasl: SaslSession | None = None
+    """The login of the connection, on listeners that ask for one."""
 
     @property
     def version(self) -> int:

@@ -23,7 +23,7 @@ from moldau.clock import Clock, MachineClock
 from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.embedded import FILE_NAME, EmbeddedStore
 from moldau.coordination.port import Coordination
-from moldau.errors import BrokerFailedError
+from moldau.errors import BrokerFailedError, StartupError
 from moldau.net.sockets import SocketNetwork
 from moldau.processes import stop_signals
 from moldau.storage.files import RealFiles
@@ -182,7 +182,9 @@ async def run_broker(
             _log.warning("the supervisor of this broker has ended, and so does the broker")
             stopping.set()
 
-    ports = ports or real_ports(options=BrokerOptions.resolve(static), on_store_gone=on_store_gone)
+    options = BrokerOptions.resolve(static)
+    refuse_insecure(options)
+    ports = ports or real_ports(options=options, on_store_gone=on_store_gone)
     loop = asyncio.get_running_loop()
     for number in stop_signals():
         loop.add_signal_handler(number, stopping.set)
@@ -204,6 +206,26 @@ async def run_broker(
             await broker.stop()
     finally:
         ports.close()
+
+
+def refuse_insecure(options: BrokerOptions) -> None:
+    """Raises StartupError where anybody on the network could read and delete everything, unless
+    that is wanted; then it is said at each start."""
+    for listener in options.open_listeners:
+        if listener.security_protocol != "PLAINTEXT" or listener.is_on_loopback:
+            continue
+        if not options.insecure_listeners_enable:
+            raise StartupError(
+                f"the listener {listener} would be open to everybody who can reach this machine: "
+                "nobody has to say who he is, and nothing is encrypted. Secure it (`moldau secure "
+                "init` makes what that needs; see docs/security.md), or start with --insecure "
+                "where the network is yours alone"
+            )
+        _log.warning(
+            "the listener %s is not secured (--insecure): whoever can reach it reads, writes and "
+            "deletes everything",
+            listener,
+        )
 
 
 async def _wait_until_told(stopping: asyncio.Event, broker: BrokerServer) -> None:

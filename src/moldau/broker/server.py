@@ -24,6 +24,7 @@ from typing import NamedTuple, TypeAlias
 from moldau.broker.access_control import connect_access_control
 from moldau.broker.adoption import adopt_topics, check_adoption, warn_of_unconfirmed
 from moldau.broker.broker_listeners import BrokerListeners
+from moldau.broker.broker_security import BrokerSecurity
 from moldau.broker.control_plane import ControlPlane, connect_control_plane, random_uuid
 from moldau.broker.coordinators import Coordinators, connect_coordinators
 from moldau.broker.dispatch import DispatchTable
@@ -50,6 +51,7 @@ from moldau.cluster.rules.metadata_image import (
     Endpoint,
     MetadataImage,
 )
+from moldau.cluster.user_credentials import UserCredentials
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.current import CurrentBrokerOptions
 from moldau.config.listeners import Listener
@@ -101,6 +103,7 @@ class BrokerServer:
     def __init__(self, static: Mapping[str, str], ports: Ports) -> None:
         self._ports = ports
         self._current = CurrentBrokerOptions(static)
+        self._security = BrokerSecurity(ports, self._current)
         self._closing = AsyncExitStack()
         self.monitoring = Monitoring(ports, self._options)
         self._table = DispatchTable(HANDLERS)
@@ -161,6 +164,8 @@ class BrokerServer:
         log_store = await self._open_log_store(stack)
         await self.monitoring.open_history(Path(self._options().log_dirs[0]), stack)
         place = await self._find_place(stack, log_store)
+        await self._security.load()
+        self._ports = self._security.secure_ports()
         parts = self._put_together(stack, log_store, place)
         listeners = await self._listen(stack)
         figures = listeners.figures
@@ -298,6 +303,7 @@ class BrokerServer:
             partitions=partitions,
             publisher=publisher,
             admin=control.admin,
+            credentials=UserCredentials(coordination),
             leadership=control.leadership,
             topic_maker=control.topic_maker,
             producer_ids=producer_ids,
@@ -356,6 +362,8 @@ class BrokerServer:
         duties.keep("controller", parts.control.controller.run)
         duties.keep("maintenance", partial(log_store.maintain, partitions.high_watermarks))
         parts.coordinators.run(duties)
+        if self._security.has_certificates:
+            duties.keep("certificates", self._security.run)
 
     async def _listen(self, stack: AsyncExitStack) -> BrokerListeners:
         listeners = BrokerListeners(
@@ -364,6 +372,7 @@ class BrokerServer:
             services=self.services,
             supervisor=self._supervisor,
             current=self._current,
+            security=self._security,
         )
         await listeners.listen(lambda close: stack.push_async_exit(_unless_discarded(close)))
         self.listeners = self._options().advertise(socket.gethostname(), listeners.ports)

@@ -20,6 +20,7 @@ from moldau.cluster.leadership_admin import LeadershipAdmin
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.producer_id_blocks import ProducerIdBlocks
 from moldau.cluster.rules.metadata_image import MetadataImage
+from moldau.cluster.user_credentials import UserCredentials
 from moldau.config.broker_options import BrokerOptions
 from moldau.groups.coordinator import GroupCoordinator
 from moldau.metrics.request_figures import RequestFigures
@@ -47,6 +48,7 @@ class Services:
     partitions: Partitions
     publisher: MetadataPublisher
     admin: ClusterAdmin
+    credentials: UserCredentials
     leadership: LeadershipAdmin
     topic_maker: TopicMaker
     producer_ids: ProducerIdBlocks

@@ -67,6 +67,13 @@ def start(
             show_default="none",
         ),
     ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure",
+            help="Let other machines connect without TLS and without saying who they are.",
+        ),
+    ] = False,
     to_set: Annotated[
         list[str] | None,
         typer.Option(
@@ -114,6 +121,8 @@ def start(
     from moldau.cli.start_settings import gather_settings
     from moldau.config.unknown import find_unknown
 
+    if insecure:
+        to_set = [*(to_set or ()), "insecure.listeners.enable=true"]
     gc.freeze()  # nor is it looked through while the broker serves
     gc.enable()
     settings = gather_settings(

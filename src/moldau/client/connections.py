@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import ssl
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
     from kio.schema.api_versions.v3.response import ApiVersionsResponse
     from kio.static.protocol import Payload
 
+    from moldau.net.secured import ClientSecurity
+
 Buffer = bytes | bytearray | memoryview
 
 NOTHING_DROPPABLE: frozenset[str] = frozenset()
@@ -58,6 +61,7 @@ class ConnectionSettings:
     client_version: str = "0"
     connect_seconds: float = 5.0
     request_seconds: float = 30.0
+    security: ClientSecurity | None = None
     outages: BrokerOutages = field(default_factory=BrokerOutages, compare=False)
 
 
@@ -316,6 +320,10 @@ async def open_connection(
 async def _open(
     network: Network, clock: Clock, address: Address, settings: ConnectionSettings
 ) -> BrokerConnection:
+    if settings.security is not None:
+        from moldau.net.secured import SecuredNetwork
+
+        network = SecuredNetwork(network, clock, settings.security)
     try:
         channel = await network.connect(
             address.host, address.port, timeout=settings.connect_seconds
@@ -337,6 +345,8 @@ async def _open(
 def _why(error: OSError) -> str:
     if isinstance(error, TimeoutError):
         return "timed out"
+    if isinstance(error.__cause__, ssl.SSLError):
+        return str(error)
     # asyncio puts the whole call into strerror; the system's own words are shorter.
     if error.errno is not None and error.errno in errno.errorcode:
         return os.strerror(error.errno)

@@ -132,6 +132,20 @@ def group_config_path(group_id: str) -> str:
     return f"{GROUP_CONFIGS}/{encode_group_name(group_id)}"
 
 
+def encode_user_name(user: str) -> str:
+    """As Kafka's `Sanitizer` does: Java's URL encoding, with the star and the blank encoded."""
+    name = quote(user, safe="").replace("~", "%7E")
+    return name.replace(".", "%2E") if name in (".", "..") else name
+
+
+def decode_user_name(name: str) -> str:
+    return unquote(name)
+
+
+def user_config_path(user: str) -> str:
+    return f"{USER_CONFIGS}/{encode_user_name(user)}"
+
+
 def delete_topic_path(topic: str) -> str:
     return f"{DELETE_TOPICS}/{topic}"
 

@@ -12,9 +12,6 @@ from typing import TYPE_CHECKING, cast
 if TYPE_CHECKING:
     from moldau.config.broker_options import BrokerOptions
 
-SERVED_PROTOCOLS = frozenset({"PLAINTEXT"})
-"""The security protocols that `net` can speak."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Conflict:
@@ -74,13 +71,6 @@ def _check_listeners(options: BrokerOptions) -> Conflict | None:
             message="listeners leaves nothing to listen on; name an address that is not in "
             "controller.listener.names, e.g. PLAINTEXT://127.0.0.1:9092",
         )
-    for listener in options.open_listeners:
-        if listener.security_protocol not in SERVED_PROTOCOLS:
-            return Conflict(
-                name="listeners",
-                message=f"listeners names {listener} with {listener.security_protocol}, but only "
-                f"{', '.join(sorted(SERVED_PROTOCOLS))} is served; change or remove it",
-            )
     repeated = _find_repeated(
         f"{one.host}:{one.port}" for one in options.open_listeners if one.port != 0
     )

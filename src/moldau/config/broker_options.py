@@ -20,9 +20,11 @@ from moldau.config.declarations.metrics import MetricOptions
 from moldau.config.declarations.network import NetworkOptions
 from moldau.config.declarations.quotas import QuotaOptions
 from moldau.config.declarations.replication import ReplicationOptions
+from moldau.config.declarations.security import SecurityOptions
 from moldau.config.declarations.shares import ShareOptions
 from moldau.config.declarations.topic_defaults import TopicDefaultOptions
 from moldau.config.declarations.transactions import TransactionOptions
+from moldau.config.listener_options import ListenerOptions
 from moldau.config.listeners import Listener, parse_listeners, parse_protocol_map
 from moldau.config.option import OptionSet, Reload
 from moldau.config.resolve import Layers, OptionSource, resolve_values
@@ -35,6 +37,7 @@ THEMES: tuple[tuple[str, type[OptionSet]], ...] = (
     ("Identity and cluster", IdentityOptions),
     ("Network", NetworkOptions),
     ("Access control", AuthorizationOptions),
+    ("Security", SecurityOptions),
     ("Topics", TopicDefaultOptions),
     ("Logs", LogOptions),
     ("Compaction", CleanerOptions),
@@ -52,6 +55,7 @@ class BrokerOptions(
     IdentityOptions,
     NetworkOptions,
     AuthorizationOptions,
+    SecurityOptions,
     TopicDefaultOptions,
     LogOptions,
     CleanerOptions,
@@ -134,6 +138,21 @@ class BrokerOptions(
     def max_connections_for(self, host: str) -> int:
         """`max.connections.per.ip.overrides` first, then `max.connections.per.ip`."""
         return self.max_connections_per_ip_overrides.get(host, self.max_connections_per_ip)
+
+    def of_listener(self, name: str) -> ListenerOptions:
+        """The security options of one listener."""
+        return ListenerOptions.of_listener(self.layers, name)
+
+    @property
+    def inter_broker_listener(self) -> Listener | None:
+        """The listener that brokers use among themselves; None where no such one is open."""
+        wanted = self.inter_broker_listener_name
+        for listener in self.open_listeners:
+            if wanted and listener.name == wanted.upper():
+                return listener
+            if not wanted and listener.security_protocol == self.security_inter_broker_protocol:
+                return listener
+        return None
 
     def advertise(self, host_name: str, ports: Mapping[str, int]) -> tuple[Listener, ...]:
         """What clients are told: `advertised.listeners`, or the listeners with their real ports.

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, NoReturn, Self
 
+from moldau.config.declarations.security import ClientSecurityOptions
 from moldau.config.declarations.topic_defaults import GZIP_LEVEL
 from moldau.config.kinds import (
     BOOLEAN,
@@ -25,7 +26,7 @@ from moldau.config.kinds import (
     one_of,
     to_text,
 )
-from moldau.config.option import MINUTE_MS, SECOND_MS, Importance, OptionSet, option, optional
+from moldau.config.option import MINUTE_MS, SECOND_MS, Importance, option, optional
 from moldau.config.spelling import suggest
 from moldau.errors import ConfigurationError
 
@@ -48,7 +49,7 @@ def _parse_acks(text: str) -> int:
 _ACKS = Kind(OptionType.STRING, _parse_acks)
 
 
-class ClientOptions(OptionSet):
+class ClientOptions(ClientSecurityOptions):
     """What every client has."""
 
     CALLED: ClassVar[str] = "a client"

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from ipaddress import ip_address
 from types import MappingProxyType
 
 from moldau.config.kinds import split_list
@@ -44,9 +45,29 @@ class Listener:
     def is_on_all_interfaces(self) -> bool:
         return self.host in ALL_INTERFACES
 
+    @property
+    def is_on_loopback(self) -> bool:
+        """Reached from this machine only."""
+        return self.host.lower() == "localhost" or _is_loopback(self.host)
+
+    @property
+    def uses_tls(self) -> bool:
+        return self.security_protocol in ("SSL", "SASL_SSL")
+
+    @property
+    def uses_sasl(self) -> bool:
+        return self.security_protocol.startswith("SASL_")
+
     def at(self, host: str, port: int) -> Listener:
         """The same listener at another address."""
         return replace(self, host=host, port=port)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
 
 
 def parse_listeners(

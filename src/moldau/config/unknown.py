@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from moldau.config.broker_options import BrokerOptions
+from moldau.config.listener_options import is_listener_option
 from moldau.config.spelling import suggest
 from moldau.config.static import origin_of
 from moldau.config.topic_options import TopicOptions
@@ -51,7 +52,7 @@ def find_unknown(settings: Mapping[str, str]) -> list[UnknownOption]:
     return [
         UnknownOption(name=name, origin=origin_of(settings, name), advice=_advise(name))
         for name, value in settings.items()
-        if name not in known and find_missing(name, value) is None
+        if name not in known and not is_listener_option(name) and find_missing(name, value) is None
     ]
 
 

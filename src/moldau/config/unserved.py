@@ -23,13 +23,17 @@ class Unserved(NamedTuple):
     message: str
 
 
-_NOT_ENCRYPTED: Final = (
-    "asks for TLS, and Moldau serves PLAINTEXT only: put a TLS proxy in front of the broker, or "
-    "remove the line if everybody on the network may listen"
+_NO_KERBEROS: Final = (
+    "asks for Kerberos, and Moldau has no GSSAPI: use SCRAM-SHA-512, OAUTHBEARER or client "
+    "certificates, and remove the line"
 )
-_NOT_AUTHENTICATED: Final = (
-    "asks clients to say who they are, and Moldau serves everybody who can connect: keep others "
-    "off the port, and remove the line"
+_NO_JAVA_SECURITY: Final = (
+    "names a class of Java that decides who a client is, and Moldau cannot load it: remove the "
+    "line if what Moldau decides is right (docs/security.md)"
+)
+_NO_TOKENS: Final = (
+    "asks for delegation tokens, and Moldau has none: use SCRAM users or OAUTHBEARER, and remove "
+    "the line"
 )
 _NO_PLUGIN: Final = (
     "names a class of Java that limits what clients may do, and Moldau cannot load it: remove the "
@@ -45,19 +49,13 @@ _ZOOKEEPER_NOT_ENCRYPTED: Final = (
 )
 
 _PATTERNS: Final[tuple[tuple[str, str], ...]] = (
-    ("ssl.keystore.*", _NOT_ENCRYPTED),
-    ("ssl.truststore.*", _NOT_ENCRYPTED),
-    ("ssl.client.auth", _NOT_AUTHENTICATED),
-    ("listener.name.*.ssl.*", _NOT_ENCRYPTED),
-    ("listener.name.*.sasl.*", _NOT_AUTHENTICATED),
-    ("listener.name.*.*.sasl.*", _NOT_AUTHENTICATED),
-    ("sasl.enabled.mechanisms", _NOT_AUTHENTICATED),
-    ("sasl.jaas.config", _NOT_AUTHENTICATED),
-    ("sasl.mechanism.inter.broker.protocol", _NOT_AUTHENTICATED),
-    ("sasl.oauthbearer.*", _NOT_AUTHENTICATED),
-    ("sasl.server.callback.handler.class", _NOT_AUTHENTICATED),
-    ("principal.builder.class", _NOT_AUTHENTICATED),
-    ("delegation.token.*key", _NOT_AUTHENTICATED),
+    ("sasl.kerberos.*", _NO_KERBEROS),
+    ("listener.name.*.gssapi.*", _NO_KERBEROS),
+    ("sasl.server.callback.handler.class", _NO_JAVA_SECURITY),
+    ("listener.name.*.sasl.server.callback.handler.class", _NO_JAVA_SECURITY),
+    ("ssl.engine.factory.class", _NO_JAVA_SECURITY),
+    ("principal.builder.class", _NO_JAVA_SECURITY),
+    ("delegation.token.*key", _NO_TOKENS),
     ("create.topic.policy.class.name", _NO_PLUGIN),
     ("alter.config.policy.class.name", _NO_PLUGIN),
     ("client.quota.callback.class", _NO_PLUGIN),

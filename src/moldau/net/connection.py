@@ -50,9 +50,9 @@ _MSG_MORE: Final = getattr(socket, "MSG_MORE", 0)  # Linux: one TCP segment for 
 _MAX_GATHER: Final = 64
 _PEER_IS_GONE: Final = (errno.EPIPE, errno.ECONNRESET)
 _NONE_WHILE_MUTED: Final = -1
-_BYTES_TYPES: Final = (bytes, bytearray, memoryview)
+BYTES_TYPES: Final = (bytes, bytearray, memoryview)
 
-_InMemory = bytes | bytearray | memoryview
+InMemory = bytes | bytearray | memoryview
 
 
 class SocketConnection:
@@ -72,6 +72,7 @@ class SocketConnection:
         "_output",
         "_output_bytes",
         "_owed",
+        "_own_limits",
         "_process_is_due",
         "_processing",
         "_reading",
@@ -116,7 +117,8 @@ class SocketConnection:
         self._socket = sock
         self._descriptor = sock.fileno()
         self._loop = loop
-        self._limits = limits
+        self._limits: ConnectionLimits | _RequestLimit = limits
+        self._own_limits = limits
         self._on_gone = on_gone
         self._receiver: FrameReceiver | None = None
         self._buffer = bytearray(INITIAL_BUFFER_BYTES)
@@ -311,7 +313,7 @@ class SocketConnection:
         if self.is_heard:
             output_bytes = self._output_bytes
             for chunk in chunks:
-                output_bytes += len(chunk) if isinstance(chunk, _BYTES_TYPES) else chunk.length
+                output_bytes += len(chunk) if isinstance(chunk, BYTES_TYPES) else chunk.length
             self._output.extend(chunks)
             self._output_bytes = output_bytes
 
@@ -366,7 +368,7 @@ class SocketConnection:
                         output.clear()
                     else:
                         output[0] = memoryview(first)[sent:]
-                elif isinstance(first, _BYTES_TYPES) or first.length <= COPIED_BYTES:
+                elif isinstance(first, BYTES_TYPES) or first.length <= COPIED_BYTES:
                     sent = self._send_views()
                 else:
                     sent = self._send_range(first)
@@ -393,7 +395,7 @@ class SocketConnection:
     def _join_output(self) -> None:
         output = self._output
         joined = b"".join(
-            [one if isinstance(one, _BYTES_TYPES) else _read_whole(one) for one in output]
+            [one if isinstance(one, BYTES_TYPES) else read_whole(one) for one in output]
         )
         output.clear()
         output.append(joined)
@@ -401,14 +403,14 @@ class SocketConnection:
     def _send_views(self) -> int:
         """Send what is in memory, and small ranges, up to the first large range."""
         output = self._output
-        views: list[_InMemory] = []
+        views: list[InMemory] = []
         size_bytes = more = 0
         for place, chunk in enumerate(output):
-            if not isinstance(chunk, _BYTES_TYPES):
+            if not isinstance(chunk, BYTES_TYPES):
                 if chunk.length > COPIED_BYTES:
                     more = _MSG_MORE
                     break
-                chunk = output[place] = _read_whole(chunk)
+                chunk = output[place] = read_whole(chunk)
             views.append(chunk)
             size_bytes += len(chunk)
             if len(views) == _MAX_GATHER:
@@ -429,17 +431,17 @@ class SocketConnection:
     def _send_range(self, chunk: Range) -> int:
         descriptor = chunk.descriptor
         if descriptor is None:
-            self._output[0] = _read_whole(chunk)
+            self._output[0] = read_whole(chunk)
             return 0
         sent = os.sendfile(self._descriptor, descriptor, chunk.position, chunk.length)
         if not sent:
             raise OSError(0, "a file range is shorter than announced")
         if sent == chunk.length:
             self._output.popleft()
-        elif isinstance(chunk, _Rest):
+        elif isinstance(chunk, RestOfRange):
             chunk.advance(sent)
         else:
-            self._output[0] = _Rest(chunk, descriptor, sent)
+            self._output[0] = RestOfRange(chunk, descriptor, sent)
         return sent
 
     def _arm_writer(self) -> None:
@@ -447,12 +449,16 @@ class SocketConnection:
             self._writing = True
             self._loop.add_writer(self._descriptor, self._on_writable)
 
+    def _disarm_writer(self) -> None:
+        if self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._descriptor)
+
     def _on_writable(self) -> None:
         self._flush()
         if self._closed or self._output:
             return
-        self._writing = False
-        self._loop.remove_writer(self._descriptor)
+        self._disarm_writer()
         if not self._busy:
             self._process()
 
@@ -477,25 +483,38 @@ class SocketConnection:
         self._closed = True
         self.close_reason = reason
         self._disarm_reader()
-        if self._writing:
-            self._writing = False
-            self._loop.remove_writer(self._descriptor)
+        self._disarm_writer()
         self._output.clear()
         self._output_bytes = 0
-        self._socket.close()
+        self._hang_up()
         self._on_gone(self)
         if self._receiver is not None:
             self._receiver.on_closed()
 
+    def _hang_up(self) -> None:
+        self._socket.close()
 
-def _read_whole(chunk: Range) -> bytes:
+    def limit_requests(self, max_bytes: int | None) -> None:
+        self._limits = self._own_limits if max_bytes is None else _RequestLimit(max_bytes)
+
+
+class _RequestLimit:
+    """For a client of whom nobody knows yet who it is."""
+
+    __slots__ = ("socket_request_max_bytes",)
+
+    def __init__(self, max_bytes: int) -> None:
+        self.socket_request_max_bytes = max_bytes
+
+
+def read_whole(chunk: Range) -> bytes:
     data = chunk.read()
     if len(data) != chunk.length:
         raise OSError(0, "a file range is shorter than announced")
     return data
 
 
-class _Rest:
+class RestOfRange:
     """What is left of a range after a partial send; it holds the range and so its file."""
 
     __slots__ = ("_range", "descriptor", "length", "position")

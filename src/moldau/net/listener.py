@@ -9,11 +9,17 @@ import asyncio
 import errno
 import logging
 import socket
+import ssl
 from collections import Counter
+from typing import TypeVar
 
 from moldau.clock import Clock, Timer
 from moldau.net.connection import SocketConnection
-from moldau.net.port import Accept, ConnectionLimits
+from moldau.net.newcomers import Newcomers
+from moldau.net.port import Accept, ConnectionLimits, ServerTls
+from moldau.net.tls_connection import PeerCertificate, TlsConnection
+
+C = TypeVar("C", bound=SocketConnection)
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +40,7 @@ class SocketServer:
         clock: Clock,
         listener_name: str,
         limits: ConnectionLimits,
+        tls: ServerTls | None = None,
     ) -> None:
         self._socket = sock
         address = sock.getsockname()
@@ -43,6 +50,8 @@ class SocketServer:
         self._clock = clock
         self._listener_name = listener_name
         self._limits = limits
+        self._tls = tls
+        self._newcomers = Newcomers(clock, "TLS handshake")
         self._loop = asyncio.get_running_loop()
         self._connections: set[SocketConnection] = set()  # open ones only
         self._by_host: Counter[str] = Counter()  # open connections for each peer address
@@ -104,25 +113,47 @@ class SocketServer:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self._accepted += 1
-        connection = SocketConnection(
-            sock,
-            self._loop,
-            identity=f"{self.host}:{self.port}-{peer_host}:{peer_port}-{self._accepted}",
-            peer_host=peer_host,
-            listener_name=self._listener_name,
-            limits=limits,
-            on_gone=self._forget,
-        )
+        identity = f"{self.host}:{self.port}-{peer_host}:{peer_port}-{self._accepted}"
+        if self._tls is None:
+            connection = self._make(SocketConnection, sock, identity, peer_host)
+        else:
+            secured = _wrap(sock, self._tls)
+            if secured is None:
+                return
+            connection = encrypted = self._make(TlsConnection, secured, identity, peer_host)
+            encrypted.secure(self._on_shaken)
+            self._newcomers.add(encrypted)
         connection.idle_since = self._clock.monotonic()
         self._connections.add(connection)
         self._by_host[peer_host] += 1
         connection.begin(self._accept(connection))
+
+    def _make(self, kind: type[C], sock: socket.socket, identity: str, peer_host: str) -> C:
+        return kind(
+            sock,
+            self._loop,
+            identity=identity,
+            peer_host=peer_host,
+            listener_name=self._listener_name,
+            limits=self._limits,
+            on_gone=self._forget,
+        )
+
+    def _on_shaken(self, connection: TlsConnection, certificate: PeerCertificate) -> None:
+        self._newcomers.discard(connection)
+        if self._tls is not None:
+            try:
+                connection.principal = self._tls.identify(certificate)
+            except ValueError as fault:
+                connection.close(f"the certificate of {connection.peer_host} {fault}")
 
     def _forget(self, connection: SocketConnection) -> None:
         self._connections.discard(connection)
         self._by_host[connection.peer_host] -= 1
         if not self._by_host[connection.peer_host]:
             del self._by_host[connection.peer_host]
+        if self._tls is not None:
+            self._newcomers.discard(connection)
         _log.debug("connection %s ended: %s", connection.id, connection.close_reason)
 
     # Idle connections
@@ -153,6 +184,7 @@ class SocketServer:
         self._accepting = False
         self._loop.remove_reader(self._socket.fileno())
         self._socket.close()
+        self._newcomers.close()
         for timer in (self._sweep, self._resume):
             if timer is not None:
                 timer.cancel()
@@ -161,3 +193,12 @@ class SocketServer:
         self.stop_accepting()
         for connection in tuple(self._connections):
             connection.close("the broker stops")
+
+
+def _wrap(sock: socket.socket, tls: ServerTls) -> ssl.SSLSocket | None:
+    """None when the client is gone already."""
+    try:
+        return tls.context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
+    except (OSError, ValueError):
+        sock.close()
+        return None

@@ -18,11 +18,20 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, TypeVar
 
 from moldau.clock import Clock, finish_within
-from moldau.errors import BrokerUnreachableError, ConnectionLostError, NoAnswerError
+from moldau.errors import (
+    BrokerUnreachableError,
+    ConnectionLostError,
+    NoAnswerError,
+    SaslAuthenticationError,
+    TlsHandshakeError,
+    UnsupportedSaslMechanismError,
+)
 from moldau.net.port import Channel, Chunk, Network
 
 T = TypeVar("T")
 
+REFUSALS: Final = (SaslAuthenticationError, UnsupportedSaslMechanismError, TlsHandshakeError)
+"""The other broker does not believe us, or we do not believe it. Somebody may mend that."""
 _CORRELATION_ID: Final = struct.Struct(">i")
 _CORRELATION_ID_AT: Final = 8
 """In a request: length int32, API key int16, version int16, and then the correlation id."""
@@ -137,7 +146,7 @@ class Peer:
             channel = await self._network.connect(
                 address.host, address.port, timeout=timeout_seconds
             )
-        except OSError as error:  # TimeoutError is one
+        except (OSError, *REFUSALS) as error:  # TimeoutError is one
             self._back_off()
             raise BrokerUnreachableError(f"cannot connect to {self._name}: {error}") from error
         if self._is_closed:

@@ -21,8 +21,9 @@ Rules that every implementation keeps, and the broker relies on:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Protocol
+import ssl
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Final, Protocol
 
 from moldau.model import Principal
 
@@ -97,6 +98,11 @@ class Connection(Protocol):
         """Go on. Does nothing when it is not muted, or closed."""
         ...
 
+    def limit_requests(self, max_bytes: int | None) -> None:
+        """Until it is called with None, a larger request ends the connection: of somebody whom
+        nobody knows yet, little is read."""
+        ...
+
     def close(self, reason: str) -> None:
         """End it now; what was not sent is lost."""
         ...
@@ -156,14 +162,43 @@ class Channel(Protocol):
     async def close(self) -> None: ...
 
 
+class ServerTls(Protocol):
+    """How a listener encrypts."""
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """For the next connection: certificates may be renewed while others are open."""
+        ...
+
+    def identify(self, certificate: Mapping[str, Any]) -> Principal:
+        """Who shows this certificate; it was verified, and is empty where none was shown."""
+        ...
+
+
+class ClientTls(Protocol):
+    """How somebody who connects encrypts."""
+
+    @property
+    def context(self) -> ssl.SSLContext: ...
+
+
 class Network(Protocol):
-    """Listens and connects."""
+    """Listens and connects, in the clear or with TLS."""
 
     async def listen(
-        self, host: str, port: int, accept: Accept, *, listener_name: str, limits: ConnectionLimits
+        self,
+        host: str,
+        port: int,
+        accept: Accept,
+        *,
+        listener_name: str,
+        limits: ConnectionLimits,
+        tls: ServerTls | None = None,
     ) -> Server: ...
 
-    def connect(self, host: str, port: int, *, timeout: float) -> Awaitable[Channel]: ...
+    def connect(
+        self, host: str, port: int, *, timeout: float, tls: ClientTls | None = None
+    ) -> Awaitable[Channel]: ...
 
 
 class ConnectionLimits(Protocol):

@@ -8,7 +8,7 @@ import socket
 from moldau.clock import Clock
 from moldau.net.channel import SocketChannel
 from moldau.net.listener import SocketServer
-from moldau.net.port import Accept, ConnectionLimits
+from moldau.net.port import Accept, ClientTls, ConnectionLimits, ServerTls
 
 _BACKLOG = 1024
 
@@ -20,7 +20,14 @@ class SocketNetwork:
         self._clock = clock
 
     async def listen(
-        self, host: str, port: int, accept: Accept, *, listener_name: str, limits: ConnectionLimits
+        self,
+        host: str,
+        port: int,
+        accept: Accept,
+        *,
+        listener_name: str,
+        limits: ConnectionLimits,
+        tls: ServerTls | None = None,
     ) -> SocketServer:
         """Raises OSError when the address is in use or is not one of this machine."""
         loop = asyncio.get_running_loop()
@@ -40,15 +47,24 @@ class SocketNetwork:
             sock.close()
             raise
         server = SocketServer(
-            sock, accept, clock=self._clock, listener_name=listener_name, limits=limits
+            sock, accept, clock=self._clock, listener_name=listener_name, limits=limits, tls=tls
         )
         server.begin()
         return server
 
-    async def connect(self, host: str, port: int, *, timeout: float) -> SocketChannel:  # noqa: ASYNC109 the port says it
+    async def connect(
+        self,
+        host: str,
+        port: int,
+        *,
+        timeout: float,  # noqa: ASYNC109 the port says it
+        tls: ClientTls | None = None,
+    ) -> SocketChannel:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(timeout):
-            transport, channel = await loop.create_connection(SocketChannel, host, port)
+            transport, channel = await loop.create_connection(
+                SocketChannel, host, port, ssl=None if tls is None else tls.context
+            )
         sock = transport.get_extra_info("socket")
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return channel

@@ -16,7 +16,6 @@ from moldau.errors import ConfigurationError
 _log = logging.getLogger(__name__)
 
 KAFKA_PREFIX: Final = "kafka."
-_SECURITY: Final = "security.protocol"
 _CLIENT_ID: Final = "moldau-spark"
 
 _REFUSED: Final[Mapping[str, str]] = {
@@ -37,18 +36,8 @@ def read_client_options(given: Mapping[str, str]) -> ConsumerOptions:
         name = full_name.removeprefix(KAFKA_PREFIX)
         if name in _REFUSED:
             raise ConfigurationError(f"{full_name} {_REFUSED[name]}")
-        if name == _SECURITY:
-            _require_plaintext(text)
-        elif name in known:
+        if name in known:
             taken[name] = text
         else:
             _log.warning("%s is not known to Moldau's client and has no effect", full_name)
     return ConsumerOptions.read(taken)
-
-
-def _require_plaintext(text: str) -> None:
-    if text.strip().upper() != "PLAINTEXT":
-        raise ConfigurationError(
-            f"{KAFKA_PREFIX}{_SECURITY}={text}: this client speaks PLAINTEXT only, and will not "
-            "send in the clear what was meant to be encrypted"
-        )

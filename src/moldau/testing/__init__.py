@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from moldau.testing.memory_network import MemoryNetwork
     from moldau.testing.running_broker import RunningBroker, broker
     from moldau.testing.running_cluster import RunningCluster, cluster
+    from moldau.testing.secured_broker import SecuredBroker, secured_broker
     from moldau.testing.simulated_cluster import SimulatedCluster
 
 __all__ = (
@@ -18,9 +19,11 @@ __all__ = (
     "MemoryNetwork",
     "RunningBroker",
     "RunningCluster",
+    "SecuredBroker",
     "SimulatedCluster",
     "broker",
     "cluster",
+    "secured_broker",
 )
 
 _HOMES = {
@@ -29,9 +32,11 @@ _HOMES = {
     "MemoryNetwork": "moldau.testing.memory_network",
     "RunningBroker": "moldau.testing.running_broker",
     "RunningCluster": "moldau.testing.running_cluster",
+    "SecuredBroker": "moldau.testing.secured_broker",
     "SimulatedCluster": "moldau.testing.simulated_cluster",
     "broker": "moldau.testing.running_broker",
     "cluster": "moldau.testing.running_cluster",
+    "secured_broker": "moldau.testing.secured_broker",
 }
 
 

@@ -23,11 +23,13 @@ from moldau.net.port import (
     Accept,
     Channel,
     Chunk,
+    ClientTls,
     Connection,
     ConnectionLimits,
     FrameReceiver,
     Network,
     Server,
+    ServerTls,
 )
 
 
@@ -164,24 +166,38 @@ class HeldNetwork:
         self._servers: list[Server] = []
 
     async def listen(
-        self, host: str, port: int, accept: Accept, *, listener_name: str, limits: ConnectionLimits
+        self,
+        host: str,
+        port: int,
+        accept: Accept,
+        *,
+        listener_name: str,
+        limits: ConnectionLimits,
+        tls: ServerTls | None = None,
     ) -> Server:
         def held(connection: Connection) -> FrameReceiver:
             self._open[connection] = None
             return _HeldReceiver(self, connection, accept(connection))
 
         server = await self._inner.listen(
-            host, port, held, listener_name=listener_name, limits=limits
+            host, port, held, listener_name=listener_name, limits=limits, tls=tls
         )
         self._brokers_by_port[server.port] = self._broker_id
         self._servers.append(server)
         return server
 
-    async def connect(self, host: str, port: int, *, timeout: float) -> Channel:  # noqa: ASYNC109 the port says it
+    async def connect(
+        self,
+        host: str,
+        port: int,
+        *,
+        timeout: float,  # noqa: ASYNC109 the port says it
+        tls: ClientTls | None = None,
+    ) -> Channel:
         other = self._brokers_by_port.get(port)
         async with asyncio.timeout(timeout):
             await self._links.wait_until_open(self._broker_id, other)
-        channel = await self._inner.connect(host, port, timeout=timeout)
+        channel = await self._inner.connect(host, port, timeout=timeout, tls=tls)
         return _HeldChannel(channel, self._links, self._broker_id, other)
 
     def take(self, connection: Connection, frame: memoryview, receiver: FrameReceiver) -> None:

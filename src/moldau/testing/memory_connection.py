@@ -79,6 +79,7 @@ class MemoryConnection:
         self.seen_frames = 0  # its value at the last sweep
         self.idle_since = 0.0
         self._limits = limits
+        self._request_max_bytes: int | None = None
         self._inbound = inbound
         self._outbound = outbound
         self._on_gone = on_gone
@@ -178,7 +179,11 @@ class MemoryConnection:
         if self._is_muted or self._owed >= MOST_OWED_ANSWERS:
             return None
         try:
-            return self._reader.take_frame(self._limits.socket_request_max_bytes)
+            return self._reader.take_frame(
+                self._limits.socket_request_max_bytes
+                if self._request_max_bytes is None
+                else self._request_max_bytes
+            )
         except _BadLengthError as error:
             self.close(f"{error}: socket.request.max.bytes")
             return None
@@ -219,6 +224,9 @@ class MemoryConnection:
         elif not self._is_client_gone and self._receiver is not None:
             self._is_client_gone = True
             self._receiver.on_client_gone()
+
+    def limit_requests(self, max_bytes: int | None) -> None:
+        self._request_max_bytes = max_bytes
 
     def close(self, reason: str) -> None:
         if self._closed:

@@ -28,7 +28,7 @@ from random import Random
 from typing import Final, NamedTuple
 
 from moldau.clock import Clock, Timer
-from moldau.net.port import Accept, ConnectionLimits
+from moldau.net.port import Accept, ClientTls, ConnectionLimits, ServerTls
 from moldau.testing.memory_connection import MemoryChannel, MemoryConnection
 from moldau.testing.memory_pipe import Pipe, Signal
 
@@ -200,9 +200,17 @@ class MemoryHost:
         self._free_ports = itertools.count(_FIRST_FREE_PORT)
 
     async def listen(
-        self, host: str, port: int, accept: Accept, *, listener_name: str, limits: ConnectionLimits
+        self,
+        host: str,
+        port: int,
+        accept: Accept,
+        *,
+        listener_name: str,
+        limits: ConnectionLimits,
+        tls: ServerTls | None = None,
     ) -> MemoryServer:
-        """Port 0 finds a free one; one in use raises EADDRINUSE."""
+        """Port 0 finds a free one; one in use raises EADDRINUSE. Nothing is encrypted: nobody else
+        is in this memory."""
         if not port:
             port = next(free for free in self._free_ports if free not in self._servers)
         if port in self._servers:
@@ -218,7 +226,14 @@ class MemoryHost:
         )
         return server
 
-    async def connect(self, host: str, port: int, *, timeout: float) -> MemoryChannel:  # noqa: ASYNC109 the port says it
+    async def connect(
+        self,
+        host: str,
+        port: int,
+        *,
+        timeout: float,  # noqa: ASYNC109 the port says it
+        tls: ClientTls | None = None,
+    ) -> MemoryChannel:
         """Raises `ConnectionRefusedError`, or `TimeoutError` when the way is cut."""
         return await self._network.connect_from(self, host, port, timeout_s=timeout)
 
@@ -280,13 +295,27 @@ class MemoryNetwork:
         return found
 
     async def listen(
-        self, host: str, port: int, accept: Accept, *, listener_name: str, limits: ConnectionLimits
+        self,
+        host: str,
+        port: int,
+        accept: Accept,
+        *,
+        listener_name: str,
+        limits: ConnectionLimits,
+        tls: ServerTls | None = None,
     ) -> MemoryServer:
         return await self.host(DEFAULT_HOST).listen(
             host, port, accept, listener_name=listener_name, limits=limits
         )
 
-    async def connect(self, host: str, port: int, *, timeout: float) -> MemoryChannel:  # noqa: ASYNC109 the port says it
+    async def connect(
+        self,
+        host: str,
+        port: int,
+        *,
+        timeout: float,  # noqa: ASYNC109 the port says it
+        tls: ClientTls | None = None,
+    ) -> MemoryChannel:
         return await self.host(DEFAULT_HOST).connect(host, port, timeout=timeout)
 
     @property

@@ -49,6 +49,11 @@ class RunningBroker(TopicTools):
         """`host:port`, for `bootstrap.servers` and the like."""
         return self._thread.broker.bootstrap
 
+    def address_of(self, listener_name: str) -> str:
+        """`host:port` of one of several listeners."""
+        (found,) = (one for one in self._thread.broker.listeners if one.name == listener_name)
+        return f"{found.host}:{found.port}"
+
     @property
     def metrics_url(self) -> str | None:
         """Where it serves its metrics, if `metrics.listener` is set."""

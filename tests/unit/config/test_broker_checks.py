@@ -30,7 +30,6 @@ from moldau.errors import ConfigurationError
         ),
         ("listeners=localhost:9092", "listeners=localhost:9092 has the address 'localhost:9092'"),
         ("listeners=CLIENTS://:1", "add CLIENTS:PLAINTEXT to listener.security.protocol.map"),
-        ("listeners=SSL://:9093", "with SSL, but only PLAINTEXT is served; change or remove it"),
         (
             "listeners=A://x:1,B://x:1\nlistener.security.protocol.map=A:PLAINTEXT,B:PLAINTEXT",
             "listeners names the address x:1 twice",

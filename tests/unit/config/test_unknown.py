@@ -14,7 +14,7 @@ from moldau.config.unknown import find_unknown
         ("port", "is no longer an option; set listeners=PLAINTEXT://host:port"),
         ("host.name", "is no longer an option; set listeners=PLAINTEXT://host:port"),
         ("retention.ms", "is an option of topics; for all topics set log.retention.ms"),
-        ("ssl.protocol", "has no effect"),
+        ("ssl.secure.random.implementation", "has no effect"),
     ],
 )
 def test_a_name_that_nobody_declares_is_reported_with_advice(name: str, advice: str) -> None:

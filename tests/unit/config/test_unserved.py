@@ -19,13 +19,11 @@ def refusal(text: str) -> str:
 @pytest.mark.parametrize(
     ("line", "missing"),
     [
-        ("ssl.keystore.location=/etc/kafka/keystore.jks", "asks for TLS"),
-        ("ssl.truststore.certificates=-----BEGIN", "asks for TLS"),
-        ("ssl.client.auth=required", "asks clients to say who they are"),
-        ("sasl.enabled.mechanisms=SCRAM-SHA-512", "asks clients to say who they are"),
-        ("listener.name.internal.ssl.keystore.location=/etc/k.jks", "asks for TLS"),
-        ("listener.name.external.plain.sasl.jaas.config=x", "asks clients to say who they are"),
-        ("delegation.token.secret.key=hunter2", "asks clients to say who they are"),
+        ("sasl.kerberos.service.name=kafka", "asks for Kerberos"),
+        ("listener.name.internal.gssapi.sasl.jaas.config=hunter2", "asks for Kerberos"),
+        ("principal.builder.class=com.example.Builder", "names a class of Java"),
+        ("ssl.engine.factory.class=com.example.Factory", "names a class of Java"),
+        ("delegation.token.secret.key=hunter2", "asks for delegation tokens"),
         ("create.topic.policy.class.name=com.example.Policy", "names a class of Java"),
         ("client.quota.callback.class=com.example.Quotas", "names a class of Java"),
         ("remote.log.storage.system.enable=true", "asks for a copy of closed segments"),
@@ -42,9 +40,7 @@ def test_a_line_that_protects_and_is_not_served_stops_the_start(line: str, missi
 @pytest.mark.parametrize(
     "line",
     [
-        "ssl.client.auth=none",
         "remote.log.storage.system.enable=false",
-        "ssl.protocol=TLSv1.3",
         "password.encoder.secret=x",
     ],
 )
@@ -55,7 +51,9 @@ def test_a_line_that_protects_nothing_does_not(line: str) -> None:
 
 
 def test_every_such_line_is_named_at_once() -> None:
-    said = refusal("create.topic.policy.class.name=a.B\nssl.keystore.location=/k\n" + THREE_VOTERS)
+    said = refusal(
+        "create.topic.policy.class.name=a.B\nprincipal.builder.class=a.B\n" + THREE_VOTERS
+    )
     assert [line.split(":")[0] for line in said.splitlines()] == [
         "server.properties line 1",
         "server.properties line 2",

@@ -76,9 +76,6 @@ NETWORK: Final = (
          "own (somaxconn on Linux)."),
     _row("max.connection.creation.rate", INT, MAX_INT, at_least(0),
          "How many connections may be opened per second.", MEDIUM, CLUSTER_WIDE),
-    _row("connection.failed.authentication.delay.ms", INT, 100, at_least(0),
-         "How long a connection stays open after a failed authentication, to slow down "
-         "guessing.", LOW),
     _row("queued.max.requests", INT, 500, at_least(1),
          "How many requests may wait for a thread. A Moldau connection has one request under way "
          "and is not read from before that is answered.", HIGH),

@@ -1,0 +1,107 @@
+"""AlterUserScramCredentials, version 0.
+
+Sets and takes away credentials of users. The client has salted the password already, so it never
+comes here. All changes of a user are done, or none; one credential changed twice in a request is
+DUPLICATE_RESOURCE, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from moldau.broker.api import serves
+from moldau.broker.authorization import audit_change, require_cluster
+from moldau.broker.request_context import RequestContext
+from moldau.broker.scram_mechanisms import MECHANISMS_BY_NUMBER
+from moldau.cluster.user_credentials import UserCredentials
+from moldau.errors import (
+    DuplicateResourceError,
+    ErrorCode,
+    KafkaError,
+    ResourceNotFoundError,
+    UnacceptableCredentialError,
+    UnsupportedSaslMechanismError,
+)
+from moldau.model.acls import AclOperation
+from moldau.security.rules.scram import (
+    LEAST_ITERATIONS,
+    MOST_ITERATIONS,
+    ScramCredential,
+    make_credential,
+)
+from moldau.wire.apis import ALTER_USER_SCRAM_CREDENTIALS
+
+if TYPE_CHECKING:
+    from kio.schema.alter_user_scram_credentials.v0 import AlterUserScramCredentialsRequest
+    from kio.schema.alter_user_scram_credentials.v0.request import (
+        ScramCredentialDeletion,
+        ScramCredentialUpsertion,
+    )
+
+    Alteration = ScramCredentialDeletion | ScramCredentialUpsertion
+
+API = serves(ALTER_USER_SCRAM_CREDENTIALS)
+
+
+async def handle(
+    request: AlterUserScramCredentialsRequest, context: RequestContext
+) -> Mapping[str, object]:
+    by_user: dict[str, list[Alteration]] = {}
+    for deletion in request.deletions:
+        by_user.setdefault(deletion.name, []).append(deletion)
+    for upsertion in request.upsertions:
+        by_user.setdefault(upsertion.name, []).append(upsertion)
+    results = [await _alter(name, rows, context) for name, rows in by_user.items()]
+    return {"throttle_time": 0, "results": results}
+
+
+async def _alter(
+    name: str, alterations: list[Alteration], context: RequestContext
+) -> dict[str, object]:
+    error: KafkaError | None = None
+    try:
+        require_cluster(context, AclOperation.ALTER)
+        await _change(name, alterations, context.services.credentials)
+    except KafkaError as refused:
+        error = refused
+    audit_change(context, f"User:{name}", error)
+    return {
+        "user": name,
+        "error_code": ErrorCode.none if error is None else error.code,
+        "error_message": None if error is None else str(error),
+    }
+
+
+async def _change(name: str, alterations: list[Alteration], credentials: UserCredentials) -> None:
+    if not name:
+        raise UnacceptableCredentialError("Username must not be empty")
+    change: dict[str, ScramCredential | None] = {}
+    for alteration in alterations:
+        mechanism = MECHANISMS_BY_NUMBER.get(alteration.mechanism)
+        if mechanism is None:
+            raise UnsupportedSaslMechanismError("Unknown SCRAM mechanism")
+        if mechanism in change:
+            raise DuplicateResourceError(
+                "A user credential cannot be altered twice in the same request"
+            )
+        change[mechanism] = _make(mechanism, alteration)
+    found = await credentials.of_user(name)
+    if any(one is None and mechanism not in found for mechanism, one in change.items()):
+        raise ResourceNotFoundError("Attempt to delete a user credential that does not exist")
+    await credentials.change(name, change)
+
+
+def _make(mechanism: str, alteration: Alteration) -> ScramCredential | None:
+    salt = getattr(alteration, "salt", None)
+    if salt is None:
+        return None
+    iterations: int = alteration.iterations  # type: ignore[union-attr]
+    salted_password: bytes = alteration.salted_password  # type: ignore[union-attr]
+    if iterations < LEAST_ITERATIONS:
+        raise UnacceptableCredentialError("Too few iterations")
+    if iterations > MOST_ITERATIONS:
+        raise UnacceptableCredentialError("Too many iterations")
+    if not salt or not salted_password:
+        raise UnacceptableCredentialError("Salt and salted password must not be empty")
+    return make_credential(mechanism, salted_password, salt, iterations)

@@ -1,0 +1,76 @@
+"""DescribeUserScramCredentials, version 0.
+
+Which users have credentials, of which mechanisms and with how many iterations; never the
+credentials. Without names, all users are told. A user without a credential is RESOURCE_NOT_FOUND,
+and one who is named twice DUPLICATE_RESOURCE, as in Kafka.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from moldau.broker.api import serves
+from moldau.broker.authorization import require_cluster
+from moldau.broker.request_context import RequestContext
+from moldau.broker.scram_mechanisms import number_of
+from moldau.cluster.user_credentials import UserCredentials
+from moldau.errors import ErrorCode, KafkaError
+from moldau.model.acls import AclOperation
+from moldau.wire.apis import DESCRIBE_USER_SCRAM_CREDENTIALS
+
+if TYPE_CHECKING:
+    from kio.schema.describe_user_scram_credentials.v0 import DescribeUserScramCredentialsRequest
+
+API = serves(DESCRIBE_USER_SCRAM_CREDENTIALS)
+
+
+async def handle(
+    request: DescribeUserScramCredentialsRequest, context: RequestContext
+) -> Mapping[str, object]:
+    credentials = context.services.credentials
+    try:
+        require_cluster(context, AclOperation.DESCRIBE)
+    except KafkaError as error:
+        return {
+            "throttle_time": 0,
+            "error_code": error.code,
+            "error_message": str(error),
+            "results": [],
+        }
+    if request.users:
+        named = Counter(user.name for user in request.users)
+        results = [await _describe(name, count, credentials) for name, count in named.items()]
+    else:
+        found = [await _describe(name, 1, credentials) for name in await credentials.users()]
+        results = [row for row in found if row["credential_infos"]]
+    return {
+        "throttle_time": 0,
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "results": results,
+    }
+
+
+async def _describe(name: str, count: int, credentials: UserCredentials) -> dict[str, object]:
+    row: dict[str, object] = {
+        "user": name,
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "credential_infos": [],
+    }
+    if count > 1:
+        message = (
+            f"Cannot describe SCRAM credentials for the same user twice in a single request: {name}"
+        )
+        return {**row, "error_code": ErrorCode.duplicate_resource, "error_message": message}
+    found = await credentials.of_user(name)
+    if not found:
+        message = f"Attempt to describe a user credential that does not exist: {name}"
+        return {**row, "error_code": ErrorCode.resource_not_found, "error_message": message}
+    row["credential_infos"] = [
+        {"mechanism": number_of(mechanism), "iterations": credential.iterations}
+        for mechanism, credential in found.items()
+    ]
+    return row

@@ -1,0 +1,194 @@
+"""The login of one connection: which frames may pass, and who is behind them.
+
+What a frame may be is decided by `security.rules.sasl_states`; the gate of the connection asks
+before each frame (`sasl_gate`), and the handlers of SaslHandshake and SaslAuthenticate do the
+steps. A shell, owned by the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import struct
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from moldau.clock import Clock
+from moldau.config.listener_options import ListenerOptions
+from moldau.errors import ErrorCode, SaslAuthenticationError
+from moldau.model import ANONYMOUS
+from moldau.net.newcomers import Newcomers
+from moldau.net.port import Connection
+from moldau.security.rules.sasl_states import (
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    FrameVerdict,
+    SaslState,
+    judge,
+    session_lifetime_ms,
+)
+from moldau.security.sasl_server import Authenticated, SaslExchange, SaslMechanisms, SaslStep
+
+_log = logging.getLogger(__name__)
+
+_SECONDS_BETWEEN_WARNINGS: Final = 5.0
+_LENGTH: Final = struct.Struct(">i")
+
+
+class RefusedLogins:
+    """Says which logins were refused, now and then: whoever guesses must not fill the disk."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._quiet_until = float("-inf")  # monotonic seconds
+        self._untold = 0
+
+    def note(self, host: str, reason: str) -> None:
+        now = self._clock.monotonic()
+        if now < self._quiet_until:
+            self._untold += 1
+            return
+        self._quiet_until = now + _SECONDS_BETWEEN_WARNINGS
+        more = f"; {self._untold} more were refused before it" if self._untold else ""
+        self._untold = 0
+        _log.warning("refused a login from %s: %s%s", host, reason, more)
+
+
+class SaslSession:
+    """Who is at the other end, as far as it is known. One for each connection."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        mechanisms: Callable[[], SaslMechanisms],
+        options: Callable[[], ListenerOptions],
+        clock: Clock,
+        newcomers: Newcomers,
+        refused: RefusedLogins,
+    ) -> None:
+        self.state = SaslState.NEW
+        self._connection = connection
+        self._mechanisms = mechanisms
+        self._options = options
+        self._clock = clock
+        self._newcomers = newcomers
+        self._refused = refused
+        self._mechanism = ""
+        self._exchange: SaslExchange | None = None
+        self._is_limited = False  # it has to be renewed, and can be
+        self._ends_at = float("inf")  # monotonic seconds
+        self._known: Authenticated | None = None  # from the login before this one
+        connection.limit_requests(options().sasl_server_max_receive_size)
+        newcomers.add(connection)
+
+    @property
+    def is_unlimited(self) -> bool:
+        """Every further frame passes."""
+        return self.state is SaslState.AUTHENTICATED and not self._is_limited
+
+    def judge(self, api_key: int) -> FrameVerdict:
+        is_expired = self._is_limited and self._clock.monotonic() >= self._ends_at
+        return judge(self.state, api_key, is_limited=self._is_limited, is_expired=is_expired)
+
+    def shake_hands(self, mechanism: str, version: int) -> Mapping[str, object]:
+        """The answer to a SaslHandshake."""
+        mechanisms = self._mechanisms()
+        enabled = sorted(mechanisms.enabled)
+        if self.judge(SASL_HANDSHAKE) is not FrameVerdict.HANDSHAKE:
+            self._end_soon("SaslHandshake at the wrong time")
+            return {"error_code": ErrorCode.illegal_sasl_state, "mechanisms": enabled}
+        if mechanism not in enabled or (self._known and mechanism != self._mechanism):
+            self._end_soon(f"the mechanism {mechanism!r} is not enabled")
+            return {"error_code": ErrorCode.unsupported_sasl_mechanism, "mechanisms": enabled}
+        self._mechanism = mechanism
+        self._exchange = mechanisms.begin(mechanism)
+        self.state = SaslState.EXCHANGING if version > 0 else SaslState.RAW
+        return {"error_code": ErrorCode.none, "mechanisms": enabled}
+
+    async def authenticate(self, message: bytes) -> Mapping[str, object]:
+        """The answer to a SaslAuthenticate."""
+        if self.judge(SASL_AUTHENTICATE) is not FrameVerdict.AUTHENTICATE:
+            self._end_soon("SaslAuthenticate at the wrong time")
+            return _refusal(ErrorCode.illegal_sasl_state, "SaslHandshake comes first")
+        try:
+            step = await self.advance(message)
+        except SaslAuthenticationError as error:
+            await self._clock.sleep(self._delay_seconds())
+            self._end_soon("the login failed")
+            return _refusal(ErrorCode.sasl_authentication_failed, str(error))
+        return {
+            "error_code": ErrorCode.none,
+            "error_message": None,
+            "auth_bytes": step.challenge,
+            "session_lifetime": self._lifetime_ms(step.outcome),
+        }
+
+    async def advance(self, message: bytes) -> SaslStep:
+        """The next step of the exchange. Raises SaslAuthenticationError, and the end has begun."""
+        if self._exchange is None:
+            raise SaslAuthenticationError("there is no exchange under way")
+        try:
+            step = await self._exchange.respond(message)
+            if step.outcome is not None:
+                self._admit(step.outcome)
+        except SaslAuthenticationError as error:
+            self.state = SaslState.OVER
+            cause = f" ({error.__cause__})" if error.__cause__ else ""
+            self._refused.note(self._connection.peer_host, f"{error}{cause}")
+            raise
+        return step
+
+    def _admit(self, outcome: Authenticated) -> None:
+        if self._known is not None and self._known.principal != outcome.principal:
+            raise SaslAuthenticationError(
+                f"Cannot change principals during re-authentication from {self._known.principal} "
+                f"to {outcome.principal}"
+            )
+        self._known = outcome
+        self._exchange = None
+        self.state = SaslState.AUTHENTICATED
+        self._is_limited = self._options().connections_max_reauth_ms > 0
+        if self._is_limited:
+            lifetime_ms = self._lifetime_ms(outcome)
+            self._ends_at = self._clock.monotonic() + lifetime_ms / 1000
+        self._connection.principal = outcome.principal
+        self._connection.limit_requests(None)
+        self._newcomers.discard(self._connection)
+
+    def _lifetime_ms(self, outcome: Authenticated | None) -> int:
+        if outcome is None:
+            return 0
+        return session_lifetime_ms(
+            self._clock.now_ms(), self._options().connections_max_reauth_ms, outcome.expires_ms
+        )
+
+    def _delay_seconds(self) -> float:
+        return self._options().connection_failed_authentication_delay_ms / 1000
+
+    def _end_soon(self, reason: str) -> None:
+        """After the answer, which leaves in this turn of the loop."""
+        self.state = SaslState.OVER
+        asyncio.get_running_loop().call_soon(self._connection.close, reason)
+
+    async def answer_raw(self, message: bytes) -> bytes | None:
+        """The answer to a message without Kafka's headers; None when the connection is over."""
+        try:
+            step = await self.advance(message)
+        except SaslAuthenticationError:
+            await self._clock.sleep(self._delay_seconds())
+            return None
+        return _LENGTH.pack(len(step.challenge)) + step.challenge
+
+    def forget(self) -> None:
+        self.state = SaslState.OVER
+        self._connection.principal = ANONYMOUS
+        self._newcomers.discard(self._connection)
+
+
+def _refusal(code: ErrorCode, message: str) -> Mapping[str, object]:
+    return {
+        "error_code": code,
+        "error_message": message,
+        "auth_bytes": b"",
+        "session_lifetime": 0,
+    }

@@ -1,0 +1,76 @@
+"""The security options of one listener: its own (`listener.name.NAME.`) before those of all.
+
+What belongs to one mechanism of SASL has the mechanism in its name as well:
+`listener.name.NAME.scram-sha-512.sasl.jaas.config`. Rule: values in, values out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from moldau.config.declarations.security import MECHANISMS, SecurityOptions
+from moldau.config.resolve import Layers, resolve_values
+
+PREFIX = "listener.name."
+_OF_A_MECHANISM = frozenset({"sasl.jaas.config", "connections.max.reauth.ms"})
+_OF_A_LISTENER = frozenset({"max.connections", "max.connection.creation.rate"})
+
+
+class ListenerOptions(SecurityOptions):
+    """`SecurityOptions` as they are for one listener."""
+
+    jaas_configs: Mapping[str, str]
+    """The text for each mechanism that has one of its own, by the mechanism's name."""
+
+    @classmethod
+    def of_listener(cls, layers: Layers, listener_name: str) -> ListenerOptions:
+        own = own_layers(layers, listener_name)
+        values = resolve_values(SecurityOptions.declarations(), own)
+        merged = _merged(own)
+        jaas = {
+            mechanism: text
+            for mechanism in MECHANISMS
+            if (text := merged.get(f"{mechanism.lower()}.sasl.jaas.config"))
+        }
+        return cls(values | {"jaas_configs": jaas})
+
+    def jaas_config_of(self, mechanism: str) -> str | None:
+        """Its own, else the one of all mechanisms."""
+        return self.jaas_configs.get(mechanism, self.sasl_jaas_config)
+
+
+def own_layers(layers: Layers, listener_name: str) -> Layers:
+    """Settings with those of a listener in front, under their plain names."""
+    prefix = f"{PREFIX}{listener_name.lower()}."
+    return Layers(
+        dynamic=_own(layers.dynamic, prefix),
+        default_dynamic=_own(layers.default_dynamic, prefix),
+        static=_own(layers.static, prefix),
+    )
+
+
+def is_listener_option(name: str) -> bool:
+    """Whether a name is that of an option with a listener's prefix in front."""
+    if not name.startswith(PREFIX):
+        return False
+    _, _, rest = name.removeprefix(PREFIX).partition(".")
+    if rest in SecurityOptions.declarations() or rest in _OF_A_LISTENER:
+        return True
+    mechanism, _, option_name = rest.partition(".")
+    return mechanism.upper() in MECHANISMS and option_name in _OF_A_MECHANISM
+
+
+def _own(settings: Mapping[str, str], prefix: str) -> dict[str, str]:
+    own = {
+        name[len(prefix) :]: text
+        for name, text in settings.items()
+        if name.lower().startswith(prefix)
+    }
+    return {**settings, **own}
+
+
+def _merged(layers: Layers) -> dict[str, str]:
+    merged: dict[str, str] = {}
+    for _, settings in reversed(layers.levels()):
+        merged.update(settings)
+    return merged

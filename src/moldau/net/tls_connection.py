@@ -1,0 +1,229 @@
+"""One client connection on a real socket, encrypted.
+
+`SocketConnection` with TLS below it: frames, order and back-pressure are the same. OpenSSL reads
+and writes the socket itself, so nothing is copied twice; ranges of files have to be read, since the
+kernel cannot encrypt them on their way. A shell, owned by the event loop.
+
+What differs from a plain socket, and is dealt with here: there may be received bytes of which the
+event loop does not know, because OpenSSL holds them; and reading may have to write first, or the
+other way round.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any, Final, cast
+
+from moldau.net.connection import (
+    BYTES_PER_TURN,
+    BYTES_TYPES,
+    InMemory,
+    RestOfRange,
+    SocketConnection,
+    read_whole,
+)
+from moldau.net.port import Range
+
+RECORD_BYTES: Final = 16 << 10
+"""What one record of TLS carries, and so the most that OpenSSL takes or gives in one call."""
+
+READ_BYTES: Final = 256 << 10
+"""How much of a file is read at a time."""
+
+PeerCertificate = Mapping[str, Any]
+"""As `ssl` gives it; empty when the client has shown none."""
+
+
+class TlsConnection(SocketConnection):
+    """The broker's end of one TLS connection. Nobody hears of a frame before the handshake."""
+
+    __slots__ = ("_is_shaken", "_on_shaken", "_read_is_due", "_read_waits", "_write_waits")
+
+    def secure(self, on_shaken: Callable[[TlsConnection, PeerCertificate], None]) -> None:
+        """Call before `begin`. `on_shaken` hears of the handshake's success."""
+        self._on_shaken = on_shaken
+        self._is_shaken = False
+        self._read_is_due = False  # in the next turn of the loop
+        self._read_waits = False  # until the socket takes bytes
+        self._write_waits = False  # until the socket has bytes
+
+    @property
+    def _tls(self) -> ssl.SSLSocket:
+        return cast("ssl.SSLSocket", self._socket)
+
+    def _shake_hands(self) -> None:
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self._disarm_writer()
+            return
+        except ssl.SSLWantWriteError:
+            self._arm_writer()
+            return
+        except (OSError, ValueError) as error:
+            self.close(f"the TLS handshake failed: {_reason(error)}")
+            return
+        self._disarm_writer()
+        self._is_shaken = True
+        certificate = cast("PeerCertificate | None", self._tls.getpeercert())
+        self._on_shaken(self, certificate or {})
+        if not self._closed:
+            self._on_readable()
+
+    # Input
+
+    def _arm_reader(self) -> None:
+        super()._arm_reader()
+        if self._is_shaken and not self._closed and self._tls.pending():
+            self._read_soon()
+
+    def _read_soon(self) -> None:
+        """OpenSSL holds bytes for which no event will come."""
+        if not self._read_is_due:
+            self._read_is_due = True
+            self._loop.call_soon(self._read_in_turn)
+
+    def _read_in_turn(self) -> None:
+        self._read_is_due = False
+        if self._reading and not self._closed:
+            self._on_readable()
+
+    def _on_readable(self) -> None:
+        if not self._is_shaken:
+            self._shake_hands()
+            return
+        if self._write_waits:
+            self._write_waits = False
+            self._flush()
+        turn = BYTES_PER_TURN
+        while turn > 0 and self._reading and not self._closed:
+            count = self._receive()
+            turn -= count
+            if count < RECORD_BYTES and not (count and self._is_pending()):
+                return
+        if self._reading and self._is_pending():
+            self._read_soon()
+
+    def _is_pending(self) -> bool:
+        return not self._closed and self._tls.pending() > 0
+
+    def _receive(self) -> int:
+        """How many bytes came; 0 when there is nothing more to come at the moment."""
+        limit = len(self._buffer) if self._start == self._end else self._receive_limit()
+        if limit == self._end:
+            self._disarm_reader()
+            return 0
+        try:
+            count = self._tls.recv_into(self._view[self._end : limit])
+        except (ssl.SSLWantReadError, BlockingIOError, InterruptedError):
+            return 0
+        except ssl.SSLWantWriteError:
+            self._read_waits = True
+            self._arm_writer()
+            return 0
+        except (OSError, ValueError) as error:
+            self._on_end(f"receive failed: {_reason(error)}")
+            return 0
+        if not count:
+            self._on_end()
+            return 0
+        self._end += count
+        if not self._busy:
+            self._process()
+        return count
+
+    # Output
+
+    def _flush(self) -> None:
+        if not self._is_shaken:
+            return
+        turn = BYTES_PER_TURN
+        output = self._output
+        try:
+            while output and turn > 0:
+                data = self._gather()
+                sent = self._tls.send(data)
+                if sent == len(data):
+                    output.popleft()
+                else:
+                    output[0] = memoryview(data)[sent:]
+                self._output_bytes -= sent
+                turn -= sent
+        except ssl.SSLWantReadError:
+            self._write_waits = True
+            self._arm_reader()
+            return
+        except (ssl.SSLWantWriteError, BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            self._on_unsendable(error)
+            return
+        if self._output:
+            self._arm_writer()
+
+    def _gather(self) -> InMemory:
+        """What leaves next, at the head of the output: at least a record, if there is so much.
+
+        OpenSSL has to be given again what it could not send, so the head only ever grows.
+        """
+        output = self._output
+        first = self._read_head()
+        if len(first) >= RECORD_BYTES or len(output) == 1:
+            return first
+        parts, size = [output.popleft()], len(first)
+        while output and size < RECORD_BYTES:
+            part = self._read_head()
+            size += len(part)
+            parts.append(output.popleft())
+        joined = b"".join(cast("list[InMemory]", parts))
+        output.appendleft(joined)
+        return joined
+
+    def _read_head(self) -> InMemory:
+        """The first chunk; a piece of it, if it is a large range of a file."""
+        chunk = self._output[0]
+        if isinstance(chunk, BYTES_TYPES):
+            return chunk
+        piece = _read_piece(chunk)
+        if len(piece) < chunk.length and chunk.descriptor is not None:
+            self._output[0] = RestOfRange(chunk, chunk.descriptor, len(piece))
+            self._output.appendleft(piece)
+        else:
+            self._output[0] = piece
+        return piece
+
+    def _on_writable(self) -> None:
+        if not self._is_shaken:
+            self._shake_hands()
+            return
+        super()._on_writable()
+        if self._read_waits and not self._closed:
+            self._read_waits = False
+            self._on_readable()
+
+    # The end
+
+    def _hang_up(self) -> None:
+        if self._is_shaken:
+            # Says that this is the end and not a cut; whether the client answers does not matter.
+            with contextlib.suppress(OSError, ValueError):
+                self._tls.unwrap()
+        super()._hang_up()
+
+
+def _read_piece(chunk: Range) -> bytes:
+    if chunk.length <= READ_BYTES or chunk.descriptor is None:
+        return read_whole(chunk)
+    data = os.pread(chunk.descriptor, READ_BYTES, chunk.position)
+    if len(data) != READ_BYTES:
+        raise OSError(0, "a file range is shorter than announced")
+    return data
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return (error.reason or str(error)).lower().replace("_", " ")
+    return getattr(error, "strerror", None) or str(error)

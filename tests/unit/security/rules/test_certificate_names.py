@@ -1,0 +1,52 @@
+"""Names of certificates, as Java writes them and as rules map them."""
+
+from __future__ import annotations
+
+import pytest
+
+from moldau.security.rules.certificate_names import (
+    distinguished_name,
+    map_name,
+    parse_mapping_rules,
+)
+
+SUBJECT = (
+    (("countryName", "DE"),),
+    (("organizationName", "Example, Inc."),),
+    (("organizationalUnitName", "data"),),
+    (("commonName", "alice"),),
+)
+
+
+def test_the_most_specific_part_comes_first():
+    assert distinguished_name(SUBJECT) == "CN=alice,OU=data,O=Example\\, Inc.,C=DE"
+
+
+def test_several_attributes_in_one_part_and_attributes_without_a_name():
+    subject = (
+        (("commonName", "#a "), ("userId", "7")),
+        (("emailAddress", "a@b"),),
+    )
+    assert distinguished_name(subject) == "1.2.840.113549.1.9.1=#1603614062,CN=\\#a\\ +UID=7"
+
+
+@pytest.mark.parametrize(
+    ("rules", "name", "mapped"),
+    [
+        ("DEFAULT", "CN=alice,OU=x", "CN=alice,OU=x"),
+        ("RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/,DEFAULT", "CN=kafka,OU=ServiceUsers", "kafka"),
+        ("RULE:^CN=(.*?),OU=ServiceUsers.*$/$1/,DEFAULT", "CN=a,OU=b", "CN=a,OU=b"),
+        ("RULE:^CN=(.*?),OU=(.*?)$/$1@$2/L", "CN=Alice,OU=Data", "alice@data"),
+        ("RULE:^cn=(.*?),.*$/$1/U , DEFAULT", "cn=alice,ou=x", "ALICE"),
+        ("RULE:^CN=(.*?),OU=nobody$/$1/", "CN=alice,OU=x", None),
+        ("RULE:^CN=(.*?)$/a\\/$1/", "CN=alice", "a\\/alice"),
+    ],
+)
+def test_rules(rules, name, mapped):
+    assert map_name(name, parse_mapping_rules(rules)) == mapped
+
+
+@pytest.mark.parametrize("text", ["RULE:^CN=(.*$/$1/", "RULE:a/b", "SOMETHING", "RULE:^a$/$1/"])
+def test_rules_that_cannot_be_read(text):
+    with pytest.raises(ValueError, match=r"^(is|has|names) "):
+        parse_mapping_rules(text)

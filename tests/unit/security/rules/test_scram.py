@@ -1,0 +1,152 @@
+"""SCRAM: the RFC's own example, both sides against each other, and everything that is refused."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from moldau.security.rules.scram import (
+    ScramClient,
+    ScramCredential,
+    ScramError,
+    ScramServer,
+    make_credential,
+    pretend_credential,
+    salt_password,
+)
+
+MECHANISMS = ["SCRAM-SHA-256", "SCRAM-SHA-512"]
+SALT = b"0123456789abcdef"
+
+
+def credential_of(mechanism, password, iterations=4096):
+    salted = salt_password(mechanism, password, SALT, iterations)
+    return make_credential(mechanism, salted, SALT, iterations)
+
+
+def log_in(mechanism, user, password, credential):
+    """The whole exchange; the name that the server read."""
+    client = ScramClient(mechanism, user, password, "client-nonce")
+    server = ScramServer(mechanism, "server-nonce")
+    name = server.read_first(client.first())
+    client.check(server.finish(client.final(server.answer_first(credential))))
+    return name
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_both_sides_believe_each_other_when_the_password_is_right(mechanism):
+    assert log_in(mechanism, "alice", "sécret", credential_of(mechanism, "sécret")) == "alice"
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_wrong_password_is_refused(mechanism):
+    with pytest.raises(ScramError, match="the proof is wrong"):
+        log_in(mechanism, "alice", "guess", credential_of(mechanism, "secret"))
+
+
+def test_a_user_who_does_not_exist_fails_as_late_as_one_who_does():
+    pretended = pretend_credential("SCRAM-SHA-256", b"key", "nobody")
+    assert pretended == pretend_credential("SCRAM-SHA-256", b"key", "nobody")
+    with pytest.raises(ScramError, match="the proof is wrong"):
+        log_in("SCRAM-SHA-256", "nobody", "x", pretended)
+
+
+def test_example_of_rfc_7677():
+    client = ScramClient("SCRAM-SHA-256", "user", "pencil", "rOprNGfwEbeRWgbNEkqO")
+    assert client.first() == b"n,,n=user,r=rOprNGfwEbeRWgbNEkqO"
+    final = client.final(
+        b"r=rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096"
+    )
+    assert final.endswith(b",p=dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=")
+    client.check(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
+
+
+def test_a_broker_that_does_not_know_the_password_is_not_believed():
+    client = ScramClient("SCRAM-SHA-256", "user", "pencil", "abc")
+    client.final(b"r=abcdef,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096")
+    with pytest.raises(ScramError, match="does not know the password"):
+        client.check(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=")
+
+
+@pytest.mark.parametrize("iterations", [1, 4095, 900_000_000])
+def test_a_broker_can_ask_neither_for_too_little_nor_for_days_of_work(iterations):
+    client = ScramClient("SCRAM-SHA-256", "user", "pencil", "abc")
+    with pytest.raises(ScramError, match="iterations"):
+        client.final(f"r=abcdef,s=W22ZaJ0SNY7soEsUEjb6gQ==,i={iterations}".encode())
+
+
+def test_a_broker_must_go_on_with_the_nonce_of_the_client():
+    client = ScramClient("SCRAM-SHA-256", "user", "pencil", "abc")
+    with pytest.raises(ScramError, match="malformed"):
+        client.final(b"r=other,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096")
+
+
+@given(st.text(min_size=1).filter(lambda name: "\0" not in name))
+def test_any_name_comes_through(name):
+    try:
+        first = ScramClient("SCRAM-SHA-256", name, "x", "abc").first()
+    except UnicodeEncodeError:
+        return
+    assert ScramServer("SCRAM-SHA-256", "def").read_first(first) == name
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"n,,",
+        b"n,,n=,r=abc",
+        b"p=tls-unique,,n=user,r=abc",
+        b"y,,n=user,r=abc",
+        b"n,a=other,n=user,r=abc",
+        b"n,,n=us=er,r=abc",
+        b"n,,n=user,r=abc,tokenauth=true",
+        b"\xff\xfe",
+    ],
+)
+def test_first_messages_that_are_refused(message):
+    with pytest.raises(ScramError):
+        ScramServer("SCRAM-SHA-256", "def").read_first(message)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        b"",
+        b"c=biws,r=abcdef",
+        b"c=biws,r=other,p=AAAA",
+        b"c=biws,r=abcdef,p=!!",
+        b"c=biws,r=abcdef,p=AAAA",
+        b"c=eSws,r=abcdef,p=AAAA",
+    ],
+)
+def test_final_messages_that_are_refused(message):
+    server = ScramServer("SCRAM-SHA-256", "def")
+    server.read_first(b"n,,n=user,r=abc")
+    server.answer_first(credential_of("SCRAM-SHA-256", "x"))
+    with pytest.raises(ScramError):
+        server.finish(message)
+
+
+def test_a_final_message_without_a_first_is_refused():
+    with pytest.raises(ScramError):
+        ScramServer("SCRAM-SHA-256", "def").finish(b"c=biws,r=abcdef,p=AAAA")
+
+
+def test_the_text_of_a_credential_is_kafkas():
+    credential = credential_of("SCRAM-SHA-512", "x", 8192)
+    text = str(credential)
+    assert text.startswith("salt=")
+    assert text.endswith(",iterations=8192")
+    assert ScramCredential.parse(text) == credential
+
+
+@pytest.mark.parametrize("text", ["", "salt=AAAA", "salt=!,stored_key=,server_key=,iterations=1"])
+def test_a_text_that_is_no_credential_is_refused(text):
+    with pytest.raises(ValueError, match=r"."):
+        ScramCredential.parse(text)
+
+
+def test_nothing_secret_is_in_the_representation():
+    assert "stored" not in repr(credential_of("SCRAM-SHA-256", "x"))

@@ -25,9 +25,11 @@ _GAP_SECONDS = 15.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenGroup:
-    """A group at one moment. The description is None when nobody remembers it."""
+    """A group at one moment. Of a kind that cannot be described here, only the listing is there;
+    of one that is forgotten but for its offsets, neither."""
 
     description: GroupDescription | None
+    listing: GroupListing | None = None
     rows: Sequence[LagRow]
 
     @property
@@ -63,12 +65,16 @@ async def read_group(cluster: Cluster, group_id: str) -> SeenGroup:
         raise found
     description = None if isinstance(found, KafkaError) else found
     committed = await _committed(cluster, group_id)
-    if description is None and not committed:
-        raise GroupNotFoundError(f"there is no group {group_id!r}")
+    listing = None
+    if description is None:
+        listing = (await cluster.admin.list_groups()).get(group_id)
+        if listing is None and not committed:
+            raise GroupNotFoundError(f"there is no group {group_id!r}")
     members = description.members if description is not None else ()
     assigned = {one for member in members for one in member.assignment}
     ends = await _find_ends(cluster, {*committed, *assigned})
-    return SeenGroup(description=description, rows=lag_rows(description, committed, ends))
+    rows = lag_rows(description, committed, ends)
+    return SeenGroup(description=description, listing=listing, rows=rows)
 
 
 async def find_ages(

@@ -83,7 +83,7 @@ async def find_offsets(
 
 async def read_configs(cluster: Cluster, resource: ConfigResource) -> list[ConfigRow]:
     found = await cluster.admin.describe_configs((resource,), with_documentation=True)
-    return config_rows(_require(found[resource]))
+    return config_rows(_require(found[resource]), resource.type)
 
 
 async def read_settings(cluster: Cluster, resource: ConfigResource) -> Mapping[str, str | None]:

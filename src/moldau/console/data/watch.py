@@ -82,6 +82,7 @@ class ConsoleWatch:
         self._looked_until = 0.0
         self._looked = asyncio.Event()
         self._answered = asyncio.Event()  # the first time, well or badly
+        self._seen = asyncio.Event()  # there is a view
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -139,10 +140,17 @@ class ConsoleWatch:
             self._answered.set()
         self.trouble = None
         self.view = SeenCluster(cluster=cluster, topics=topics, at_ms=self._clock.now_ms())
+        self._seen.set()
+
+    async def _wait_for_view(self) -> SeenCluster:
+        """Which partitions and brokers there are: without it there is nothing to ask about."""
+        while self.view is None:
+            await self._seen.wait()
+        return self.view
 
     async def _ask_offsets(self) -> None:
-        view = self.view
-        if view is None or self.trouble is not None:
+        view = await self._wait_for_view()
+        if self.trouble is not None:
             return
         alive = {broker.id for broker in view.cluster.brokers}
         wanted = {
@@ -161,8 +169,8 @@ class ConsoleWatch:
             self.throughput.add(sample.seconds, sum(self.rates.values()))
 
     async def _ask_sizes(self) -> None:
-        view = self.view
-        if view is None or self.trouble is not None:
+        view = await self._wait_for_view()
+        if self.trouble is not None:
             return
         async with asyncio.timeout(_QUESTION_SECONDS):
             disks = await self._cluster.admin.describe_log_dirs(

@@ -12,7 +12,7 @@ from moldau.console.pages.dialogs import confirm
 from moldau.console.pages.frame import Frame, heading, page_frame, topic_path
 from moldau.console.pages.group_reset import open_reset
 from moldau.console.pages.tables import LoadedPage, PagedTable, TableColumn
-from moldau.console.rules.group_rows import assignment_text, choose_lag_rows
+from moldau.console.rules.group_rows import assignment_text, choose_lag_rows, group_kind
 from moldau.console.rules.paging import PageRequest, cut_page
 from moldau.console.rules.wording import UNKNOWN, count_text, duration_text, plural
 
@@ -145,6 +145,9 @@ class GroupPage:
 
 def _describe(view: SeenGroup) -> str:
     group = view.description
+    if group is None and view.listing is not None:
+        kind = group_kind(view.listing)
+        return f"{kind} · {view.listing.state.value} · members of such a group are not shown yet"
     if group is None:
         return "only its offsets are left"
     parts = [group.type, group.state.value, plural(len(group.members), "member")]

@@ -10,19 +10,18 @@ from moldau.client.admin_values import (
     ConfigEntry,
     ConfigOperation,
     ConfigSource,
+    ResourceType,
 )
 from moldau.console.rules.paging import matches
 
 HIDDEN = "(hidden)"
 
-_SET_HERE = frozenset(
-    {
-        ConfigSource.DYNAMIC_TOPIC,
-        ConfigSource.DYNAMIC_BROKER,
-        ConfigSource.DYNAMIC_GROUP,
-        ConfigSource.DYNAMIC_DEFAULT_BROKER,
-    }
-)
+_OWN_SOURCES = {
+    ResourceType.TOPIC: ConfigSource.DYNAMIC_TOPIC,
+    ResourceType.BROKER: ConfigSource.DYNAMIC_BROKER,
+    ResourceType.GROUP: ConfigSource.DYNAMIC_GROUP,
+}
+"""What was set for the resource itself, and can be removed from it: the rest is inherited."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +37,10 @@ class ConfigRow:
     documentation: str
 
 
-def config_rows(entries: Iterable[ConfigEntry]) -> list[ConfigRow]:
-    """What was set comes first, each part by name."""
-    rows = [_row(entry) for entry in entries]
+def config_rows(entries: Iterable[ConfigEntry], kind: ResourceType) -> list[ConfigRow]:
+    """What was set for it comes first, each part by name."""
+    own = _OWN_SOURCES.get(kind)
+    rows = [_row(entry, is_set=entry.source is own) for entry in entries]
     return sorted(rows, key=lambda row: (not row.is_set, row.name))
 
 
@@ -50,8 +50,7 @@ def choose_configs(
     return [row for row in rows if matches(row.name, search) and (row.is_set or not only_set)]
 
 
-def _row(entry: ConfigEntry) -> ConfigRow:
-    is_set = entry.source in _SET_HERE
+def _row(entry: ConfigEntry, *, is_set: bool) -> ConfigRow:
     return ConfigRow(
         name=entry.name,
         value=HIDDEN if entry.is_sensitive else _text(entry.value),

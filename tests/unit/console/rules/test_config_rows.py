@@ -8,6 +8,7 @@ from moldau.client.admin_values import (
     ConfigOperation,
     ConfigSource,
     ConfigSynonym,
+    ResourceType,
 )
 from moldau.console.rules.config_rows import (
     HIDDEN,
@@ -34,7 +35,7 @@ SECRET = ConfigEntry(
 
 
 def test_what_was_set_comes_first_with_what_applies_otherwise() -> None:
-    rows = config_rows((DEFAULT, SECRET, SET))
+    rows = config_rows((DEFAULT, SECRET, SET), ResourceType.TOPIC)
     assert [row.name for row in rows] == ["retention.ms", "cleanup.policy", "ssl.key.password"]
     assert (rows[0].source, rows[0].fallback, rows[0].is_editable) == (
         "dynamic topic",
@@ -45,13 +46,13 @@ def test_what_was_set_comes_first_with_what_applies_otherwise() -> None:
 
 
 def test_settings_are_found() -> None:
-    rows = config_rows((DEFAULT, SET))
+    rows = config_rows((DEFAULT, SET), ResourceType.TOPIC)
     assert [row.name for row in choose_configs(rows, "clean", only_set=False)] == ["cleanup.policy"]
     assert [row.name for row in choose_configs(rows, "", only_set=True)] == ["retention.ms"]
 
 
 def test_an_edit_says_before_and_after() -> None:
-    row = config_rows((SET,))[0]
+    row = config_rows((SET,), ResourceType.TOPIC)[0]
     edit = plan_edit(row, " 5000 ")
     assert edit is not None
     assert edit.change == ConfigChange(name="retention.ms", value="5000")
@@ -60,9 +61,21 @@ def test_an_edit_says_before_and_after() -> None:
 
 
 def test_a_removal_says_what_applies_then() -> None:
-    row = config_rows((SET,))[0]
+    row = config_rows((SET,), ResourceType.TOPIC)[0]
     edit = plan_removal(row)
     assert edit is not None
     assert edit.change.operation is ConfigOperation.DELETE
     assert "2000" in edit.message
-    assert plan_removal(config_rows((DEFAULT,))[0]) is None
+    assert plan_removal(config_rows((DEFAULT,), ResourceType.TOPIC)[0]) is None
+
+
+def test_what_a_broker_was_told_is_not_set_for_its_topics() -> None:
+    entry = ConfigEntry(
+        name="min.insync.replicas", value="2", source=ConfigSource.DYNAMIC_DEFAULT_BROKER
+    )
+    (row,) = config_rows((entry,), ResourceType.TOPIC)
+    assert not row.is_set
+    assert plan_removal(row) is None
+    own = ConfigEntry(name="log.retention.ms", value="2", source=ConfigSource.DYNAMIC_BROKER)
+    assert config_rows((own,), ResourceType.BROKER)[0].is_set
+    assert not config_rows((own,), ResourceType.TOPIC)[0].is_set

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
-from moldau.broker.authorization import may_group, may_topic
+from moldau.broker.authorization import audit_change, may_group, may_topic
 from moldau.broker.group_requests import respond
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
@@ -35,6 +35,7 @@ def handle(request: OffsetDeleteRequest, context: RequestContext) -> Eventually[
     event = DeleteOffsets(group_id=request.group_id, partitions=tuple(wanted))
 
     def shape(answer: PartitionsAnswer) -> dict[str, object]:
+        audit_change(context, f"Group:{request.group_id}", answer.error)
         if answer.error is not ErrorCode.none:
             return _refuse(answer.error)
         return _shape(request, dict(zip(wanted, answer.errors, strict=True)), denied)

@@ -313,6 +313,7 @@ class RequestPump:
         if self._unmuting is not None:
             self._unmuting.cancel()
         self._end_task()
+        self._services.shares.on_connection_closed(self._connection)
 
     def _end_task(self) -> None:
         """Nobody waits for the answer. A handler that has to finish its work first does so."""

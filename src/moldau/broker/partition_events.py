@@ -17,6 +17,7 @@ from moldau.replication.partition import Partition
 from moldau.replication.partitions import Partitions
 from moldau.replication.replica_fetchers import ReplicaFetchers
 from moldau.shares.share_coordinator import ShareCoordinator
+from moldau.shares.share_partitions import SharePartitions
 from moldau.transactions.coordinator import TransactionCoordinator
 
 
@@ -30,6 +31,7 @@ class PartitionEvents:
         self._groups: GroupCoordinator | None = None
         self._transactions: TransactionCoordinator | None = None
         self._share_coordinator: ShareCoordinator | None = None
+        self._share_partitions: SharePartitions | None = None
         self._isr_keeper: IsrKeeper | None = None
         self._damage_watch: DamageWatch | None = None
         self._fetchers: ReplicaFetchers | None = None
@@ -43,6 +45,7 @@ class PartitionEvents:
         groups: GroupCoordinator,
         transactions: TransactionCoordinator,
         share_coordinator: ShareCoordinator,
+        share_partitions: SharePartitions,
         isr_keeper: IsrKeeper,
         damage_watch: DamageWatch,
         fetchers: ReplicaFetchers,
@@ -52,6 +55,7 @@ class PartitionEvents:
         self._groups = groups
         self._transactions = transactions
         self._share_coordinator = share_coordinator
+        self._share_partitions = share_partitions
         self._isr_keeper = isr_keeper
         self._damage_watch = damage_watch
         self._fetchers = fetchers
@@ -65,6 +69,8 @@ class PartitionEvents:
         self._purgatory.on_change(topic_partition)
         if self._fetchers is not None:
             self._fetchers.look_again(topic_partition)
+        if self._share_partitions is not None:
+            self._share_partitions.on_partition_changed(topic_partition)
         if topic_partition.topic in INTERNAL_TOPICS and self._partitions is not None:
             found = self._partitions.find(*topic_partition)
             for coordinator in (self._groups, self._transactions, self._share_coordinator):

@@ -27,6 +27,7 @@ from moldau.broker.broker_listeners import BrokerListeners
 from moldau.broker.broker_security import BrokerSecurity
 from moldau.broker.control_plane import ControlPlane, connect_control_plane, random_uuid
 from moldau.broker.coordinators import Coordinators, connect_coordinators
+from moldau.broker.dead_letters import DeadLetterSender
 from moldau.broker.dispatch import DispatchTable
 from moldau.broker.duties import Duties
 from moldau.broker.encoded_topics import EncodedTopics
@@ -40,6 +41,7 @@ from moldau.broker.purgatory import Purgatory
 from moldau.broker.quotas import connect_quotas
 from moldau.broker.replication import Replication, connect_replication
 from moldau.broker.services import Services
+from moldau.broker.shares import Shares
 from moldau.cluster.acl_nodes import ACL_PATHS
 from moldau.cluster.broker_registration import generate_broker_id
 from moldau.cluster.cluster_identity import ensure_layout
@@ -285,11 +287,23 @@ class BrokerServer:
             on_group_message=self.monitoring.on_group_message,
         )
         stack.push_async_exit(_unless_discarded(coordinators.close))
+        dead_letters = DeadLetterSender(lambda: self.services, coordinators.shares.connect)
+        stack.push_async_exit(_unless_discarded(dead_letters.close))
+        shares = Shares(
+            store=coordinators.shares.persister,
+            dead_letters=dead_letters,
+            clock=ports.clock,
+            spawn=self._supervisor.spawn,
+            image=lambda: publisher.image,
+            options=self._options,
+        )
+        stack.callback(shares.close)
         events.connect(
             partitions,
             coordinators.groups,
             coordinators.transactions,
             coordinators.shares.coordinator,
+            shares.partitions,
             replication.isr_keeper,
             replication.damage_watch,
             replication.fetchers,
@@ -313,6 +327,7 @@ class BrokerServer:
             share_coordinator=coordinators.shares.coordinator,
             share_persister=coordinators.shares.persister,
             share_lag=coordinators.shares.lag,
+            shares=shares,
             purgatory=purgatory,
             leader_quota=replication.leader_quota,
             quotas=connect_quotas(ports.clock, self._options, publisher),

@@ -11,6 +11,7 @@ from moldau.broker.fetch_sessions import FetchSessions
 from moldau.broker.purgatory import Purgatory
 from moldau.broker.share_lag import ShareLag
 from moldau.broker.share_persister import SharePersister
+from moldau.broker.shares import Shares
 from moldau.broker.topic_maker import TopicMaker
 from moldau.broker.transaction_verifier import TransactionVerifier
 from moldau.clock import Clock
@@ -58,6 +59,7 @@ class Services:
     share_coordinator: ShareCoordinator
     share_persister: SharePersister
     share_lag: ShareLag
+    shares: Shares
     purgatory: Purgatory
     leader_quota: ReplicationQuota
     quotas: ClientQuotas

@@ -27,6 +27,8 @@ class ShareCoordination(NamedTuple):
     coordinator: ShareCoordinator
     persister: SharePersister
     lag: ShareLag
+    connect: Callable[[BrokerId], Peer]
+    """Makes the way to a broker."""
 
 
 def connect_share_coordination(
@@ -63,4 +65,4 @@ def connect_share_coordination(
         timeout_ms=lambda: options().request_timeout_ms,
     )
     lag = ShareLag(broker_id, image=image, partitions=partitions, connect=connect)
-    return ShareCoordination(coordinator, persister, lag)
+    return ShareCoordination(coordinator, persister, lag, connect)

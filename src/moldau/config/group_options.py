@@ -134,6 +134,25 @@ class GroupConfigOptions(OptionSet):
         reload=Reload.CLUSTER_WIDE,
     )
 
+    errors_deadletterqueue_topic_name = option(
+        "errors.deadletterqueue.topic.name",
+        STRING,
+        "",
+        "The topic for records that members of the share group reject, or that were delivered too "
+        "often (KIP-1191); none without a name. It has to begin with "
+        "errors.deadletterqueue.topic.name.prefix, and to have set "
+        "errors.deadletterqueue.group.enable.",
+        reload=Reload.CLUSTER_WIDE,
+    )
+    errors_deadletterqueue_copy_record_enable = option(
+        "errors.deadletterqueue.copy.record.enable",
+        BOOLEAN,
+        False,
+        "Whether the dead-letter topic of the share group gets the records themselves, or only "
+        "where they are and what became of them.",
+        reload=Reload.CLUSTER_WIDE,
+    )
+
     @classmethod
     def check_all(cls, settings: Mapping[str, str], broker: BrokerOptions) -> None:
         """Raise InvalidConfigError unless a group can have exactly these settings."""
@@ -146,6 +165,10 @@ class GroupConfigOptions(OptionSet):
                 declared.parse(text)
             except ValueError as fault:
                 raise InvalidConfigError(declared.message(text, fault)) from None
+        _check_dead_letters(
+            value_in_group(cls.errors_deadletterqueue_topic_name, settings, ""),
+            broker.errors_deadletterqueue_topic_name_prefix,
+        )
         for bounded in (
             cls.consumer_session_timeout_ms,
             cls.consumer_heartbeat_interval_ms,
@@ -178,6 +201,14 @@ def value_in_group(declared: Option[V], settings: Mapping[str, str], otherwise: 
 def _effective(declared: Option[int], settings: Mapping[str, str], broker: BrokerOptions) -> int:
     default = broker.value_of(f"group.{declared.name}")
     return value_in_group(declared, settings, default if isinstance(default, int) else 0)
+
+
+def _check_dead_letters(topic: str, prefix: str) -> None:
+    if topic and not topic.startswith(prefix):
+        raise InvalidConfigError(
+            f"errors.deadletterqueue.topic.name={topic} does not begin with {prefix!r}, which "
+            "errors.deadletterqueue.topic.name.prefix of the broker asks for"
+        )
 
 
 def _check_heartbeats(

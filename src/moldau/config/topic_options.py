@@ -299,6 +299,14 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
         "storage, so only false is taken.",
         _ONLY_FALSE,
     )
+    errors_deadletterqueue_group_enable = option(
+        "errors.deadletterqueue.group.enable",
+        BOOLEAN,
+        False,
+        "Whether share groups may have this topic as their dead-letter topic (KIP-1191): brokers "
+        "write to it on behalf of clients that may not do so themselves.",
+        reload=_DYNAMIC,
+    )
     remote_storage_enable = option(
         "remote.storage.enable",
         BOOLEAN,

@@ -1,4 +1,5 @@
-"""What the leader of a partition needs of the share coordinator: its state, kept for a failover.
+"""What the leader of a partition needs for a share group: its state, kept for a failover by the
+share coordinator, and a place for dead letters.
 
 The shapes are those of ReadShareGroupState and WriteShareGroupState (KIP-932). Whoever implements
 the port finds the share coordinator of a key, which may be this broker, asks it, and tries again
@@ -15,10 +16,14 @@ A port: values and a protocol.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
+from moldau.replication.partition import Partition
+from moldau.shares.rules.dead_letters import DeadLetterSettings
 from moldau.shares.rules.delivery_state import StateBatch
+from moldau.shares.rules.in_flight import DeadRange
 
 NO_START_OFFSET: Final = -1
 """In the place of a start offset: none was stored yet, or this write does not change it."""
@@ -68,4 +73,19 @@ class ShareStateStore(Protocol):
     async def write(self, key: SharePartitionKey, change: ShareStateWrite) -> None:
         """Return when the change is committed; an error other than a fencing may have left it
         written."""
+        ...
+
+
+class DeadLetters(Protocol):
+    """Where records go that come to their end without having been accepted (KIP-1191)."""
+
+    async def send(
+        self,
+        group_id: str,
+        source: Partition,
+        dead: Sequence[DeadRange],
+        settings: DeadLetterSettings,
+    ) -> None:
+        """Return when there is a letter for each record, or there cannot be one; raises a
+        KafkaError when it may be tried again."""
         ...

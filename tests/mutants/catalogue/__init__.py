@@ -19,6 +19,7 @@ from mutants.catalogue import (
     replication,
     served_store,
     sessions,
+    shares,
     storage,
     transactions,
 )
@@ -34,6 +35,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *storage.MUTANTS,
     *groups.MUTANTS,
     *consumer_groups.MUTANTS,
+    *shares.MUTANTS,
     *clients.MUTANTS,
     *queue_clients.MUTANTS,
     *partition_transactions.MUTANTS,

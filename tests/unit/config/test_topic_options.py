@@ -62,10 +62,11 @@ KAFKA_OPTIONS = {
 """Name, type, default and server property as Kafka 4 documents them."""
 
 
-def test_the_options_are_kafkas_that_of_kip_966_and_two_of_our_own() -> None:
+def test_the_options_are_kafkas_those_of_two_proposals_and_two_of_our_own() -> None:
     public = {o.name for o in TopicOptions.declarations().values() if not o.is_internal}
-    ours = {"unclean.recovery.strategy", "cleanup.suspended", "record.validation"}
-    assert public == KAFKA_OPTIONS.keys() | ours
+    proposed = {"unclean.recovery.strategy", "errors.deadletterqueue.group.enable"}
+    ours = {"cleanup.suspended", "record.validation"}
+    assert public == KAFKA_OPTIONS.keys() | proposed | ours
 
 
 @pytest.mark.parametrize("name", KAFKA_OPTIONS)

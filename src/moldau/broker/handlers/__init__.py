@@ -3,6 +3,8 @@
 from types import ModuleType
 from typing import Final
 
+import moldau.broker.handlers.share_acknowledge as share_acknowledge
+import moldau.broker.handlers.share_fetch as share_fetch
 from moldau.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -124,6 +126,8 @@ HANDLERS: Final[tuple[ModuleType, ...]] = (
     unregister_broker,
     update_features,
     share_group_heartbeat,
+    share_acknowledge,
+    share_fetch,
     share_group_describe,
     initialize_share_group_state,
     read_share_group_state,

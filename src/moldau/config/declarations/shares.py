@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moldau.config.declarations import ignored
-from moldau.config.kinds import INT, LIST, SHORT, any_of, at_least, between
+from moldau.config.kinds import BOOLEAN, INT, LIST, SHORT, STRING, any_of, at_least, between
 from moldau.config.option import Importance, OptionSet, option
 
 
@@ -65,6 +65,14 @@ class ShareOptions(OptionSet, ignored=ignored.SHARES):
         ("simple",),
         "The assignors of share groups on the broker; the first is used.",
         any_of("simple"),
+    )
+    group_share_max_share_sessions = option(
+        "group.share.max.share.sessions",
+        INT,
+        2000,
+        "How many share sessions a broker has at most: one for each member of a share group that "
+        "reads partitions that it leads.",
+        at_least(1),
     )
     group_share_delivery_count_limit = option(
         "group.share.delivery.count.limit",
@@ -131,6 +139,19 @@ class ShareOptions(OptionSet, ignored=ignored.SHARES):
         4_000,
         "The largest share.partition.max.record.locks that a share group may have.",
         between(100, 10_000),
+    )
+    errors_deadletterqueue_topic_name_prefix = option(
+        "errors.deadletterqueue.topic.name.prefix",
+        STRING,
+        "dlq.",
+        "How the names of dead-letter topics of share groups begin (KIP-1191), so that whoever "
+        "reads one knows who has written it.",
+    )
+    errors_deadletterqueue_auto_create_topics_enable = option(
+        "errors.deadletterqueue.auto.create.topics.enable",
+        BOOLEAN,
+        False,
+        "Whether the dead-letter topic of a share group is made when it is needed.",
     )
     share_coordinator_state_topic_num_partitions = option(
         "share.coordinator.state.topic.num.partitions",

@@ -5,7 +5,7 @@ from it on was ever acquired). Who fetches acquires what is Available, for a tim
 it is said by an acknowledgement, or the time is over.
 
 A change that must survive a failover takes two steps: it begins, and is *pending* until it is
-stored; then it is completed, or taken back. What it does in between is nothing: nobody else
+stored; then it is completed, or taken back (SHR-3). What it does in between is nothing: nobody else
 gets the records, nobody can acknowledge them again. Locks are not stored. A machine: `now` is
 handed in, nothing is opened.
 """

@@ -28,7 +28,7 @@ class Lot(NamedTuple):
     """What is known of a record.
 
     Invariants: only an Acquired one has a member and a deadline; only an Acquired one is pending,
-    and a pending one is not given to anybody, nor acknowledged a second time.
+    and a pending one is not given to anybody, nor acknowledged a second time (SHR-3).
     """
 
     state: DeliveryState

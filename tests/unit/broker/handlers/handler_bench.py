@@ -19,6 +19,7 @@ from moldau.broker.handlers import create_topics
 from moldau.broker.request_context import RequestContext
 from moldau.model import ANONYMOUS, Principal
 from moldau.records.batch_builder import build_batch
+from moldau.replication.partition import Partition
 from moldau.wire.headers import RequestHeader
 from moldau.wire.messages import encode_response, parse_response
 from moldau.wire.shape import fit
@@ -53,6 +54,13 @@ class HandlerBench:
         request = fit(load_request_schema(api.key, version), values)
         header = RequestHeader(api.key, version, 9, "test")
         context = RequestContext(header, self.connection, self.services)
+        return await self.call_as(handler, version, request, context)
+
+    async def call_as(
+        self, handler: ModuleType, version: int, request: Any, context: RequestContext
+    ) -> Any:
+        """The same for a client that is given by its context."""
+        api = handler.API
         answer = handler.handle(request, context)
         if inspect.isawaitable(answer):
             answer = await self.cluster.during(answer)
@@ -73,7 +81,11 @@ class HandlerBench:
         return answer.topics[0]
 
     def append(self, topic: str, *values: bytes, timestamp_ms: int = 1_000) -> None:
-        partition = self.services.partitions.require_leader(topic, 0)
+        self.append_to(
+            self.services.partitions.require_leader(topic, 0), *values, timestamp_ms=timestamp_ms
+        )
+
+    def append_to(self, partition: Partition, *values: bytes, timestamp_ms: int = 1_000) -> None:
         rows = [(timestamp_ms + number, None, value, ()) for number, value in enumerate(values)]
         partition.append_as_leader(memoryview(build_batch(rows)), 1)
 

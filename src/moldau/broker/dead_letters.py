@@ -1,0 +1,216 @@
+"""Writes the dead letters of share groups to their topic (KIP-1191).
+
+A record that was rejected, or delivered too often, is looked up in the log, and what there is to
+say of it is appended to the group's dead-letter topic, by its leader, with acks=all, before it
+comes to its end in the group. So it is written at least once: a leader that dies in between does it
+again.
+
+A topic is used only when its name begins as `errors.deadletterqueue.topic.name.prefix` says and it
+has `errors.deadletterqueue.group.enable`: nobody writes to a topic through a share group that is
+not meant for it. Where it cannot be used, records come to their end without a letter, and the log
+says so, as in Kafka; what passes (no leader, too few replicas) is tried again.
+
+A shell, owned by the event loop.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final
+
+from moldau.broker.commit_waits import Uncommitted, wait_until_committed
+from moldau.broker.services import Services
+from moldau.cluster.rules.metadata_image import TopicState
+from moldau.cluster.rules.topic_creation import TopicSpec
+from moldau.config.topic_options import TopicOptions
+from moldau.errors import ClientError, ErrorCode, KafkaError, LeaderNotAvailableError
+from moldau.model import BrokerId, Offset, TopicPartition
+from moldau.net.peer import Peer
+from moldau.records.batch_builder import build_batch
+from moldau.records.batch_header import walk_headers
+from moldau.records.batch_reader import records_of
+from moldau.records.record import NewRecord
+from moldau.replication.partition import Partition
+from moldau.shares.rules.dead_letters import DeadLetterSettings, write_letters
+from moldau.shares.rules.in_flight import DeadRange
+from moldau.storage.files import FileSlice
+from moldau.wire.apis import PRODUCE
+from moldau.wire.headers import read_response_header, request_prefix
+from moldau.wire.produce_client import encode_produce_request, parse_produce_response
+
+_log = logging.getLogger(__name__)
+
+_ENABLED: Final = "errors.deadletterqueue.group.enable"
+_ALL_IN_SYNC: Final = -1
+_READ_BYTES: Final = 1 << 20
+_VERSION: Final = 12
+
+
+class DeadLetterSender:
+    """A `shares.port.DeadLetters`. `connect` makes the way to a broker."""
+
+    def __init__(
+        self, services: Callable[[], Services], connect: Callable[[BrokerId], Peer]
+    ) -> None:
+        self._services = services
+        self._connect = connect
+        self._peers: dict[BrokerId, Peer] = {}
+
+    async def close(self) -> None:
+        for peer in self._peers.values():
+            await peer.close()
+
+    async def send(
+        self,
+        group_id: str,
+        source: Partition,
+        dead: Sequence[DeadRange],
+        settings: DeadLetterSettings,
+    ) -> None:
+        """Return when the letters are written, or cannot be; raises what passes."""
+        topic = await self._find_topic(group_id, settings.topic)
+        if topic is None:
+            return
+        for records in self._slices(source, dead):
+            make = partial(self._letters_of, records, source.topic_partition, group_id, dead)
+            letters = await self._services().workers.run(partial(make, settings.copies))
+            for batch in _batches(letters, self._most_bytes(topic)):
+                await self._append(topic, source.topic_partition.partition, batch)
+
+    # Where to
+
+    async def _find_topic(self, group_id: str, name: str) -> TopicState | None:
+        services = self._services()
+        options = services.options
+        prefix = options.errors_deadletterqueue_topic_name_prefix
+        if not name.startswith(prefix):
+            self._give_up(group_id, name, f"its name does not begin with {prefix!r}")
+            return None
+        topic = services.image.topics.get(name)
+        if topic is None:
+            if not options.errors_deadletterqueue_auto_create_topics_enable:
+                self._give_up(group_id, name, "there is no such topic")
+                return None
+            topic = await services.topic_maker.create_topic(
+                TopicSpec(name=name, configs={_ENABLED: "true"})
+            )
+        if not TopicOptions.resolve(topic.configs, options).errors_deadletterqueue_group_enable:
+            self._give_up(group_id, name, f"it has not set {_ENABLED}")
+            return None
+        return topic
+
+    def _give_up(self, group_id: str, name: str, why: str) -> None:
+        _log.error(
+            "dead letters of share group %r cannot be written to %r: %s. Records that are rejected "
+            "or were delivered too often come to their end without one",
+            group_id,
+            name,
+            why,
+        )
+
+    def _most_bytes(self, topic: TopicState) -> int:
+        return TopicOptions.resolve(topic.configs, self._services().options).max_message_bytes
+
+    # What
+
+    def _slices(self, source: Partition, dead: Sequence[DeadRange]) -> list[FileSlice]:
+        """The batches that have dead records, each once."""
+        slices: list[FileSlice] = []
+        offset = source.log.log_start_offset
+        for first, end, _, _ in sorted(dead):
+            offset = Offset(max(offset, first))
+            while offset < end:
+                read = source.log.read(
+                    offset, _READ_BYTES, end_offset=source.high_watermark, min_one=True
+                )
+                if read.slice is None:
+                    break
+                slices.append(read.slice)
+                offset = Offset(read.end_offset)
+        return slices
+
+    def _letters_of(
+        self,
+        records: FileSlice,
+        source: TopicPartition,
+        group_id: str,
+        dead: Sequence[DeadRange],
+        copies: bool,
+    ) -> list[NewRecord]:
+        """In a worker: batches may be large, and compressed."""
+        data = memoryview(records.read())
+        now_ms = self._services().clock.now_ms()
+        first, end = min(one.first for one in dead), max(one.end for one in dead)
+        letters: list[NewRecord] = []
+        for position, header in walk_headers(data):
+            if header.is_control or header.next_offset <= first or header.base_offset >= end:
+                continue
+            rows = records_of(data[position : position + header.size_bytes], header)
+            letters += write_letters(source, group_id, rows, dead, copies=copies, now_ms=now_ms)
+        return letters
+
+    # Writing
+
+    async def _append(self, topic: TopicState, source_partition: int, batch: bytearray) -> None:
+        """As Kafka, to the partition with the source's number, as far as there are so many."""
+        services = self._services()
+        index = source_partition % len(topic.partitions)
+        state = services.image.find_partition(topic.name, index)
+        if state is None or state.leader not in services.image.brokers:
+            raise LeaderNotAvailableError(f"nobody leads {topic.name}-{index}")
+        if state.leader == services.broker_id:
+            await self._append_here(TopicPartition(topic.name, index), batch)
+        else:
+            await self._append_there(state.leader, TopicPartition(topic.name, index), batch)
+
+    async def _append_here(self, target: TopicPartition, batch: bytearray) -> None:
+        services = self._services()
+        partition = services.partitions.require_leader(*target)
+        await partition.append_in_worker(memoryview(batch), _ALL_IN_SYNC)
+        written = Uncommitted(partition, partition.leader_epoch, partition.log.log_end_offset)
+        timeout_seconds = services.options.request_timeout_ms / 1000
+        deadline = services.clock.monotonic() + timeout_seconds
+        (error,) = await wait_until_committed([written], deadline, services)
+        if error is not None:
+            raise error
+
+    async def _append_there(
+        self, leader: BrokerId, target: TopicPartition, batch: bytearray
+    ) -> None:
+        services = self._services()
+        timeout_ms = services.options.request_timeout_ms
+        peer = self._peers.get(leader)
+        if peer is None:
+            peer = self._peers[leader] = self._connect(leader)
+        body = encode_produce_request(
+            _VERSION, _ALL_IN_SYNC, timeout_ms, [(target.topic, [(target.partition, batch)])]
+        )
+        size_bytes = sum(len(one) for one in body)
+        client_id = f"broker-{services.broker_id}"
+        prefix = request_prefix(PRODUCE.key, _VERSION, 0, client_id, size_bytes)
+        frame = [prefix, *(bytes(one) for one in body)]
+        try:
+            answer = await peer.ask(frame, timeout_seconds=timeout_ms / 1000)
+        except ClientError as error:
+            raise LeaderNotAvailableError(f"broker {leader} was not reached: {error}") from error
+        _, position = read_response_header(answer, PRODUCE.key, _VERSION)
+        (told,) = parse_produce_response(_VERSION, answer, position).answers
+        if told.error_code != ErrorCode.none.value:
+            raise KafkaError(f"{target} of broker {leader}: {ErrorCode(told.error_code).name}")
+
+
+def _batches(letters: Sequence[NewRecord], most_bytes: int) -> list[bytearray]:
+    """Letters in batches that the topic takes; one that is too large by itself goes without the
+    record that it is about."""
+    if not letters:
+        return []
+    batch = build_batch(letters)
+    if len(batch) <= most_bytes:
+        return [batch]
+    if len(letters) > 1:
+        half = len(letters) // 2
+        return [*_batches(letters[:half], most_bytes), *_batches(letters[half:], most_bytes)]
+    (one,) = letters
+    return [build_batch([NewRecord(one.timestamp_ms, None, None, one.headers[-6:])])]

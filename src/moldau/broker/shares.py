@@ -1,0 +1,69 @@
+"""What the broker has for share groups at the leaders of partitions: share partitions and share
+sessions, and what happens to both when a member or its connection goes.
+
+A shell, owned by the event loop. Part of the composition root.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from moldau.clock import Clock
+from moldau.cluster.rules.metadata_image import MetadataImage
+from moldau.config.broker_options import BrokerOptions
+from moldau.model import TopicPartition
+from moldau.shares.port import DeadLetters, ShareStateStore
+from moldau.shares.share_partition import Spawn
+from moldau.shares.share_partitions import SharePartitions
+from moldau.shares.share_sessions import ShareSession, ShareSessions
+from moldau.shares.share_settings import ShareSettings, share_settings
+
+
+class Shares:
+    """See the module."""
+
+    def __init__(
+        self,
+        *,
+        store: ShareStateStore,
+        dead_letters: DeadLetters,
+        clock: Clock,
+        spawn: Spawn,
+        image: Callable[[], MetadataImage],
+        options: Callable[[], BrokerOptions],
+    ) -> None:
+        self._image = image
+        self._options = options
+        self.sessions = ShareSessions(lambda: options().group_share_max_share_sessions)
+        self.partitions = SharePartitions(
+            store=store,
+            dead_letters=dead_letters,
+            clock=clock,
+            spawn=spawn,
+            settings_of=self.settings_of,
+            has_members=self.sessions.has_group,
+        )
+
+    def settings_of(self, group_id: str) -> ShareSettings:
+        return share_settings(self._image().group_config(group_id), self._options())
+
+    def leave(self, session: ShareSession, *, counts: bool) -> None:
+        """A member has closed its session, or its connection has ended; then what it had counts as
+        delivered: one that dies of a record must not make all others die of it, too."""
+        group_id, member_id = session.key
+        self.sessions.close(session.key)
+        for topic_id, index in session.partitions:
+            topic = self._image().topics_by_id.get(topic_id)
+            if topic is not None:
+                found = self.partitions.find(TopicPartition(topic.name, index), group_id)
+                if found is not None and found.key.topic_id == topic_id:
+                    found.release(member_id, counts=counts)
+        if not self.sessions.has_group(group_id):
+            self.partitions.forget_idle(group_id)
+
+    def on_connection_closed(self, connection: object) -> None:
+        for session in self.sessions.close_connection(connection):
+            self.leave(session, counts=True)
+
+    def close(self) -> None:
+        self.partitions.close()

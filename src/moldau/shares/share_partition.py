@@ -1,0 +1,442 @@
+"""One partition in one share group, at the partition's leader.
+
+Reads the state through the share coordinator when it is asked for the first time, lets members
+acquire records of the log, and has the coordinator store what becomes of them before anybody is
+told (SHR-3). Changes that come while one is being stored are stored together with the next.
+
+A shell, owned by the event loop: what it decides is in `rules.in_flight`. It is good for one leader
+epoch and is thrown away with it; whoever leads next reads what was stored.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from moldau.clock import Clock, Timer
+from moldau.errors import (
+    CoordinatorNotAvailableError,
+    FencedLeaderEpochError,
+    FencedStateEpochError,
+    KafkaError,
+    LeaderNotAvailableError,
+    NotLeaderError,
+)
+from moldau.replication.partition import Partition
+from moldau.shares.port import (
+    NO_START_OFFSET,
+    DeadLetters,
+    SharePartitionKey,
+    ShareStateStore,
+    ShareStateWrite,
+    StoredShareState,
+)
+from moldau.shares.rules.acknowledgements import AcknowledgedRange
+from moldau.shares.rules.in_flight import AcquiredRange, DeliveryChange, InFlight, LogBatch, Wanted
+from moldau.shares.share_settings import ShareSettings
+from moldau.storage.batch_scan import walk_batches
+from moldau.storage.files import FileSlice
+
+_log = logging.getLogger(__name__)
+
+_MOST_READS: Final = 32
+"""Of one fetch of one partition: released records may lie far from each other."""
+
+_RETRY_SECONDS: Final = 1.0
+"""How long a lock that is over waits when its end could not be stored."""
+
+_FENCINGS: Final = (FencedStateEpochError, FencedLeaderEpochError)
+
+Spawn = Callable[[str, Coroutine[Any, Any, None]], object]
+
+
+class ShareRead(NamedTuple):
+    """What a member gets of a partition: files to send, and which of their records it has."""
+
+    slices: tuple[FileSlice, ...]
+    ranges: tuple[AcquiredRange, ...]
+    record_count: int
+    size_bytes: int
+
+
+_NOTHING: Final = ShareRead((), (), 0, 0)
+
+
+class _Waiting(NamedTuple):
+    """A change that is not stored yet, and who waits for it."""
+
+    change: DeliveryChange
+    stored: asyncio.Future[None] | None
+
+
+class SharePartition:
+    """See the module. `failure` is set when it is of no use any more."""
+
+    def __init__(
+        self,
+        key: SharePartitionKey,
+        partition: Partition,
+        *,
+        store: ShareStateStore,
+        dead_letters: DeadLetters,
+        clock: Clock,
+        spawn: Spawn,
+        settings: Callable[[], ShareSettings],
+        on_rest: Callable[[SharePartition], None],
+    ) -> None:
+        self.key = key
+        self.partition = partition
+        self.leader_epoch = partition.leader_epoch
+        self.failure: KafkaError | None = None
+        self._store = store
+        self._dead_letters = dead_letters
+        self._clock = clock
+        self._spawn = spawn
+        self._settings = settings
+        self._on_rest = on_rest  # told when everything is stored
+        self._state_epoch = -1
+        self._in_flight: InFlight | None = None  # None until it is loaded
+        self._waiting: list[_Waiting] = []
+        self._is_writing = False
+        self._letters_under_way = 0
+        self._timer: Timer | None = None
+        self._listeners: dict[Callable[[], None], None] = {}
+        spawn(f"loading of {self}", self._load())
+
+    def __str__(self) -> str:
+        return f"{self.partition.topic_partition} in share group {self.key.group_id!r}"
+
+    # Facts
+
+    @property
+    def is_current(self) -> bool:
+        """Whether this broker still leads, in the epoch in which the state was read."""
+        partition = self.partition
+        return (
+            self.failure is None
+            and partition.is_leader
+            and partition.leader_epoch == self.leader_epoch
+        )
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether all is as it is stored: nothing is on its way, and nobody has a record."""
+        is_busy = self._is_writing or self._waiting or self._letters_under_way
+        if is_busy or self._in_flight is None:
+            return False
+        return self._in_flight.next_deadline() == math.inf
+
+    @property
+    def in_flight(self) -> InFlight | None:
+        return self._in_flight
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Have somebody called when there may be more to acquire, or it is of no use any more."""
+        self._listeners[listener] = None
+
+    def stop_listening(self, listener: Callable[[], None]) -> None:
+        self._listeners.pop(listener, None)
+
+    def _tell(self) -> None:
+        for listener in tuple(self._listeners):
+            listener()
+
+    def _require_current(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        if not self.is_current:
+            raise NotLeaderError(f"this broker does not lead {self.partition.topic_partition}")
+
+    # Loading
+
+    async def _load(self) -> None:
+        try:
+            stored = await self._store.read(self.key, self.leader_epoch)
+            start_offset = await self._start_at(stored)
+            self._require_current()
+        except KafkaError as error:
+            self.fail(_as_told(error))
+            return
+        self._state_epoch = stored.state_epoch
+        self._in_flight = InFlight(start_offset, stored.state_batches)
+        self._in_flight.forget_before(self.partition.log.log_start_offset)
+        self._tell()
+
+    async def _start_at(self, stored: StoredShareState) -> int:
+        """Where the group begins. A group that begins at the end is not to begin at another end
+        after a failover, so that is stored first (SHR-7)."""
+        if stored.start_offset != NO_START_OFFSET:
+            return stored.start_offset
+        timestamp_ms = self._settings().first_timestamp_ms(self._clock.now_ms())
+        found = await self.partition.find_offset(timestamp_ms, read_committed=False)
+        start = found.offset if found.offset >= 0 else self.partition.high_watermark
+        write = ShareStateWrite(stored.state_epoch, self.leader_epoch, start, 0, ())
+        await self._store.write(self.key, write)
+        return start
+
+    def fail(self, error: KafkaError) -> None:
+        """It is of no use any more; who waits is told."""
+        if self.failure is not None:
+            return
+        self.failure = error
+        self._cancel_timer()
+        waiting, self._waiting = self._waiting, []
+        for _, stored in waiting:
+            _refuse(stored, error)
+        self._tell()
+
+    # Acquiring
+
+    def size_available(self, max_bytes: int) -> int:
+        """How many bytes there are to be acquired at once, as far as `max_bytes` matter."""
+        offset = self._find_offset()
+        if offset is None:
+            return 0
+        read = self.partition.read(
+            offset,
+            max_bytes,
+            read_committed=self._settings().read_committed,
+            min_one=True,
+        )
+        return 0 if read.records is None else read.records.length
+
+    def acquire(self, member: str, wanted: Wanted, max_bytes: int, *, min_one: bool) -> ShareRead:
+        """Give a member records that nobody else has; with `min_one`, a batch that is larger than
+        the limit, too."""
+        self._require_current()
+        in_flight = self._in_flight
+        if in_flight is None:
+            return _NOTHING
+        now, limits = self._clock.monotonic(), self._settings().limits
+        slices: list[FileSlice] = []
+        ranges: list[AcquiredRange] = []
+        count = size_bytes = 0
+        for _ in range(_MOST_READS):
+            offset = self._find_offset()
+            if offset is None:
+                break
+            window = self._read(offset, max_bytes - size_bytes, min_one and not size_bytes)
+            if window is None:
+                break
+            left = wanted._replace(max_records=wanted.max_records - count)
+            got = in_flight.acquire(member, offset, window.batches(), left, limits, now)
+            ranges += got.ranges
+            count += got.record_count
+            for batch in got.batches:
+                size_bytes += batch.size_bytes
+                _add(slices, FileSlice(window.records.file, batch.position, batch.size_bytes))
+            if got.is_complete or got.next_offset == offset:
+                break
+        if ranges:
+            self._arm()
+        return ShareRead(tuple(slices), tuple(ranges), count, size_bytes)
+
+    def _find_offset(self) -> int | None:
+        """Where there is something to acquire; None when there is not."""
+        in_flight, partition = self._in_flight, self.partition
+        if in_flight is None:
+            return None
+        in_flight.forget_before(partition.log.log_start_offset)
+        settings = self._settings()
+        offset = in_flight.find_available()
+        committed = settings.read_committed
+        end = partition.last_stable_offset if committed else partition.high_watermark
+        if offset >= end:
+            return None
+        if offset >= in_flight.end_offset and not in_flight.has_room(settings.limits):
+            return None
+        return offset
+
+    def _read(self, offset: int, max_bytes: int, min_one: bool) -> _Window | None:
+        read_committed = self._settings().read_committed
+        partition = self.partition
+        read = partition.read(offset, max_bytes, read_committed=read_committed, min_one=min_one)
+        if read.records is None:
+            return None
+        return _Window(partition, offset, read.records, read_committed)
+
+    # What becomes of records
+
+    def acknowledge(
+        self, member: str, ranges: Sequence[AcknowledgedRange]
+    ) -> Awaitable[None] | None:
+        """None when there is nothing to wait for; raises when a record is not the member's."""
+        self._require_current()
+        if self._in_flight is None:
+            raise LeaderNotAvailableError(f"the state of {self} is being read")
+        now, limits = self._clock.monotonic(), self._settings().limits
+        change = self._in_flight.acknowledge(member, ranges, limits, now)
+        if change.is_empty:
+            return None
+        return self._store_change(change)
+
+    def release(self, member: str, *, counts: bool) -> None:
+        """The member has gone, or closes its session."""
+        if self._in_flight is None or not self.is_current:
+            return
+        change = self._in_flight.release(member, self._settings().limits, counts=counts)
+        if not change.is_empty:
+            self._store_soon(_Waiting(change, None))
+            self._tell()
+
+    def _expire(self) -> None:
+        self._timer = None
+        if self._in_flight is None or not self.is_current:
+            return
+        change = self._in_flight.expire(self._clock.monotonic(), self._settings().limits)
+        if not change.is_empty:
+            self._store_soon(_Waiting(change, None))
+            self._tell()
+        self._arm()
+
+    def _arm(self, not_before: float = -math.inf) -> None:
+        """Have the next lock end in time. Deadlines only grow, so a timer that is set is early
+        enough."""
+        if self._timer is not None or self._in_flight is None or self.failure is not None:
+            return
+        deadline = max(self._in_flight.next_deadline(), not_before)
+        if deadline < math.inf:
+            seconds = max(0.0, deadline - self._clock.monotonic())
+            self._timer = self._clock.call_later(seconds, self._expire)
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    # Storing
+
+    def _store_change(self, change: DeliveryChange) -> Awaitable[None]:
+        stored: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._store_soon(_Waiting(change, stored))
+        return asyncio.shield(stored)  # who gives up waiting does not undo it
+
+    def _store_soon(self, waiting: _Waiting) -> None:
+        """Have a change stored, and before it, if the group wants that, written down elsewhere
+        what comes to its end."""
+        if waiting.change.dead and self._settings().dead_letters.topic:
+            self._letters_under_way += 1
+            self._spawn(f"dead letters of {self}", self._send_letters(waiting))
+        else:
+            self._enqueue(waiting)
+
+    async def _send_letters(self, waiting: _Waiting) -> None:
+        group_id, dead = self.key.group_id, waiting.change.dead
+        failure: KafkaError | None = CoordinatorNotAvailableError(f"{self} was not stored")
+        try:
+            await self._dead_letters.send(
+                group_id, self.partition, dead, self._settings().dead_letters
+            )
+            failure = self.failure
+        except KafkaError as error:
+            _log.warning("dead letters of %s could not be written: %s", self, error)
+            failure = error
+        finally:
+            self._letters_under_way -= 1
+            if failure is not None:
+                self._take_back((waiting,), failure)
+        if failure is None:
+            self._enqueue(waiting)
+
+    def _take_back(self, together: Sequence[_Waiting], error: KafkaError) -> None:
+        """Nothing of it counts; locks that are over are looked at again, after a pause."""
+        for change, stored in together:
+            if self._in_flight is not None:
+                self._in_flight.take_back(change)
+            _refuse(stored, error)
+        self._arm(self._clock.monotonic() + _RETRY_SECONDS)
+
+    def _enqueue(self, waiting: _Waiting) -> None:
+        self._waiting.append(waiting)
+        if not self._is_writing:
+            self._is_writing = True
+            self._spawn(f"storing of {self}", self._write())
+
+    async def _write(self) -> None:
+        together: list[_Waiting] = []
+        try:
+            while self._waiting and self._in_flight is not None:
+                together, self._waiting = self._waiting, []
+                await self._write_together(self._in_flight, together)
+        finally:
+            self._is_writing = False
+            for _, stored in (*together, *self._waiting):  # of a broker that ends
+                _refuse(stored, CoordinatorNotAvailableError(f"{self} was not stored"))
+        if self.failure is None:
+            self._on_rest(self)
+
+    async def _write_together(self, in_flight: InFlight, together: Sequence[_Waiting]) -> None:
+        changes = [change for change, _ in together]
+        plan = in_flight.plan_write(changes)
+        try:
+            await self._store.write(
+                self.key, ShareStateWrite(self._state_epoch, self.leader_epoch, *plan)
+            )
+        except KafkaError as error:
+            told = _as_told(error)
+            self._take_back(together, told)
+            if isinstance(error, _FENCINGS):
+                self.fail(told)
+            else:
+                _log.warning("the state of %s could not be stored: %s", self, error)
+            return
+        for change in changes:
+            in_flight.complete(change)
+        for _, stored in together:
+            if stored is not None and not stored.done():
+                stored.set_result(None)
+        self._tell()
+
+
+class _Window(NamedTuple):
+    """A part of the log, from the batch that holds an offset on."""
+
+    partition: Partition
+    offset: int
+    records: FileSlice
+    read_committed: bool
+
+    def batches(self) -> Iterator[LogBatch]:
+        """Batch by batch, as far as somebody looks: headers are read, records are not."""
+        file, start, length = self.records
+        log = self.partition.log
+        for position, header in walk_batches(file, start, start + length):
+            if header.last_offset < self.offset:
+                continue
+            is_hidden = header.is_control or not header.record_count
+            if self.read_committed and header.is_transactional and not is_hidden:
+                is_hidden = any(
+                    aborted.producer_id == header.producer_id
+                    and aborted.first_offset <= header.base_offset <= aborted.last_offset
+                    for aborted in log.aborted_transactions(header.base_offset, header.next_offset)
+                )
+            yield LogBatch(
+                header.base_offset, header.last_offset, position, header.size_bytes, is_hidden
+            )
+
+
+def _add(slices: list[FileSlice], new: FileSlice) -> None:
+    """Neighbours in one file are sent as one."""
+    if slices:
+        file, position, length = slices[-1]
+        if file is new.file and position + length == new.position:
+            slices[-1] = FileSlice(file, position, length + new.length)
+            return
+    slices.append(new)
+
+
+def _refuse(stored: asyncio.Future[None] | None, error: KafkaError) -> None:
+    if stored is not None and not stored.done():
+        stored.set_exception(error)
+        stored.exception()  # seen: whoever waited may have gone
+
+
+def _as_told(error: KafkaError) -> KafkaError:
+    """What a client hears of an error of the store, as in Kafka: the leader that was fenced by
+    another one is none."""
+    if isinstance(error, FencedLeaderEpochError):
+        return NotLeaderError(str(error))
+    return error

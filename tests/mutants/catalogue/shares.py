@@ -1,0 +1,156 @@
+"""Share groups at the leader of a partition: who has a record, for how long, and what is stored."""
+
+from __future__ import annotations
+
+from mutants.mutant import Edit, Mutant
+
+_IN_FLIGHT = "moldau.shares.rules.in_flight"
+_RUNS = "moldau.shares.rules.offset_runs"
+_PARTITION = "moldau.shares.share_partition"
+_RULES = "unit/shares/rules/test_in_flight.py"
+_MODEL = "unit/shares/rules/test_in_flight_model.py"
+_SHELL = "unit/shares/test_share_partition.py"
+
+MUTANTS = (
+    Mutant(
+        name="neighbours-that-are-alike-stay-apart",
+        rule="SHR-1",
+        breaks="a share partition keeps an entry for each acknowledgement instead of one for all",
+        edits=(
+            Edit(
+                _RUNS,
+                "            if joined and joined[-1].lot == run.lot:",
+                "            if False:",
+            ),
+        ),
+        tests=(_MODEL,),
+    ),
+    Mutant(
+        name="a-pending-record-is-acknowledged-again",
+        rule="SHR-3",
+        breaks="a record is accepted while its release is being stored",
+        edits=(
+            Edit(
+                _IN_FLIGHT,
+                "            if run.lot.member != member or run.lot.pending is not None:",
+                "            if run.lot.member != member:",
+            ),
+        ),
+        tests=(_MODEL, f"{_RULES}::test_while_a_change_is_stored_nobody_has_the_records"),
+    ),
+    Mutant(
+        name="anybody-acknowledges",
+        rule="SHR-4",
+        breaks="a member acknowledges what another one has",
+        edits=(
+            Edit(
+                _IN_FLIGHT,
+                "            if run.lot.member != member or run.lot.pending is not None:",
+                "            if not run.lot.member or run.lot.pending is not None:",
+            ),
+        ),
+        tests=(_MODEL, f"{_RULES}::test_only_who_has_a_record_acknowledges_it"),
+    ),
+    Mutant(
+        name="records-are-delivered-for-ever",
+        rule="SHR-5",
+        breaks="a record that was delivered too often is released again",
+        edits=(
+            Edit(
+                _IN_FLIGHT,
+                "    if kind is AcknowledgeType.RELEASE and "
+                "lot.delivery_count < limits.delivery_count_limit:",
+                "    if kind is AcknowledgeType.RELEASE:",
+            ),
+        ),
+        tests=(_MODEL, f"{_RULES}::test_what_was_delivered_too_often_comes_to_its_end"),
+    ),
+    Mutant(
+        name="a-lock-lasts-for-ever",
+        rule="SHR-5",
+        breaks="what a stuck member has never comes to another one",
+        edits=(
+            Edit(
+                _IN_FLIGHT,
+                "            return lot.deadline <= now and lot.pending is None",
+                "            return False",
+            ),
+        ),
+        tests=(_MODEL, f"{_SHELL}::test_a_lock_that_is_over_is_counted_and_stored"),
+    ),
+    Mutant(
+        name="as-many-locks-as-anybody-likes",
+        rule="SHR-6",
+        breaks="members acquire without end while the first record is stuck",
+        edits=(
+            Edit(
+                _IN_FLIGHT,
+                "        return self.end_offset - self.start_offset < limits.max_record_locks",
+                "        return True",
+            ),
+        ),
+        tests=(f"{_RULES}::test_new_records_are_not_acquired_beyond_the_limit_of_locks",),
+    ),
+    Mutant(
+        name="the-start-passes-what-is-not-done",
+        rule="SHR-2",
+        breaks="records that were released are skipped",
+        edits=(
+            Edit(
+                _IN_FLIGHT,
+                "            if not run.lot.is_final:\n                break\n",
+                "            if run.lot.member:\n                break\n",
+            ),
+        ),
+        tests=(_MODEL,),
+    ),
+    Mutant(
+        name="the-stored-start-is-ahead",
+        rule="SHR-3",
+        breaks="the next leader skips records whose acknowledgement was not stored",
+        edits=(
+            Edit(
+                _IN_FLIGHT,
+                "    if lot.pending is not None and lot.pending.change_id in completed:",
+                "    if lot.pending is not None:",
+            ),
+        ),
+        tests=(_MODEL,),
+    ),
+    Mutant(
+        name="told-before-it-is-stored",
+        rule="SHR-3",
+        breaks="a client hears that its acknowledgement counts, and the next leader knows nothing",
+        edits=(
+            Edit(
+                _PARTITION,
+                "        self._store_soon(_Waiting(change, stored))\n"
+                "        return asyncio.shield(stored)",
+                "        self._store_soon(_Waiting(change, None))\n"
+                "        stored.set_result(None)\n"
+                "        return asyncio.shield(stored)",
+            ),
+        ),
+        tests=(f"{_SHELL}::test_nobody_is_told_before_it_is_stored",),
+    ),
+    Mutant(
+        name="the-first-offset-is-not-stored",
+        rule="SHR-7",
+        breaks="a group that begins at the end begins at a later one after a failover",
+        edits=(Edit(_PARTITION, "        await self._store.write(self.key, write)\n", ""),),
+        tests=(f"{_SHELL}::test_where_the_group_begins_is_stored_before_anything_is_delivered",),
+    ),
+    Mutant(
+        name="a-fenced-leader-goes-on",
+        rule="SHR-3",
+        breaks="a leader that another one has followed keeps giving records away",
+        edits=(
+            Edit(
+                _PARTITION,
+                "            if isinstance(error, _FENCINGS):",
+                "            if False:",
+            ),
+        ),
+        tests=(f"{_SHELL}::test_a_state_that_was_made_anew_is_read_again",),
+    ),
+)

@@ -1,0 +1,337 @@
+"""A share partition at its leader: what is read, delivered, stored and told, in which order."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from moldau.config.offset_reset import OffsetReset, ResetTo
+from moldau.errors import (
+    CoordinatorNotAvailableError,
+    FencedStateEpochError,
+    InvalidRecordStateError,
+    NotEnoughReplicasError,
+    NotLeaderError,
+)
+from moldau.records.batch_builder import build_batch
+from moldau.records.batch_header import walk_headers
+from moldau.records.control_records import ControlType, EndTransactionMarker
+from moldau.shares.rules.acknowledgements import AcknowledgeType
+from moldau.shares.rules.dead_letters import DeadLetterSettings
+from moldau.shares.rules.delivery_state import DeliveryState
+from moldau.shares.rules.in_flight import DeadRange
+from moldau.shares.share_partition import ShareRead
+from moldau.testing.manual_clock import wait_until_idle
+from shares.share_bench import GROUP, ShareBench, share_story
+
+ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
+
+
+def offsets_sent(read: ShareRead) -> list[int]:
+    """The base offsets of the batches that leave."""
+    return [
+        header.base_offset
+        for one in read.slices
+        for _, header in walk_headers(memoryview(one.read()))
+    ]
+
+
+def test_a_member_gets_records_and_the_bytes_of_their_batches_only():
+    async def story(bench: ShareBench) -> None:
+        for _ in range(3):
+            bench.replica.produce(b"a", b"b")
+        first = await bench.take(most=2)
+        assert first.ranges == ((0, 1, 1),)
+        assert offsets_sent(first) == [0]
+        rest = await bench.take("bob")
+        assert rest.ranges == ((2, 5, 1),)
+        assert offsets_sent(rest) == [2, 4]
+        assert len(rest.slices) == 1  # neighbours leave as one
+        assert (await bench.take("eve")).ranges == ()
+
+    share_story(story)
+
+
+def test_what_lies_between_is_not_sent_again():
+    async def story(bench: ShareBench) -> None:
+        for _ in range(4):
+            bench.replica.produce(b"a")
+        await bench.take()
+        await bench.say(0, 0, RELEASE)
+        await bench.say(3, 3, RELEASE)
+        again = await bench.take("bob")
+        assert again.ranges == ((0, 0, 2), (3, 3, 2))
+        assert offsets_sent(again) == [0, 3]
+
+    share_story(story)
+
+
+def test_no_more_bytes_than_wanted_but_a_batch_at_least():
+    async def story(bench: ShareBench) -> None:
+        for _ in range(4):
+            bench.replica.produce(b"a" * 100)
+        read = await bench.take(max_bytes=1)
+        assert read.record_count == 1
+        assert (await bench.take(max_bytes=2 * read.size_bytes)).record_count == 2
+
+    share_story(story)
+
+
+def test_nobody_is_told_before_it_is_stored():
+    async def story(bench: ShareBench) -> None:
+        bench.replica.produce(b"a", b"b", b"c")
+        await bench.take()
+        bench.store.may_write.clear()
+        stored = bench.say(0, 0, RELEASE)
+        await wait_until_idle()
+        assert not stored.done()
+        assert (await bench.take("bob")).ranges == ()
+        bench.store.may_write.set()
+        await stored
+        assert (await bench.take("bob")).ranges == ((0, 0, 2),)
+
+    share_story(story)
+
+
+def test_what_comes_while_something_is_stored_is_stored_together():
+    async def story(bench: ShareBench) -> None:
+        bench.replica.produce(b"a", b"b", b"c", b"d")
+        await bench.take()
+        before = len(bench.store.writes)
+        bench.store.may_write.clear()
+        first = bench.say(0, 0, ACCEPT)
+        await wait_until_idle()
+        others = [bench.say(2, 2, ACCEPT), bench.say(1, 1, ACCEPT)]
+        bench.store.may_write.set()
+        await asyncio.gather(first, *others)
+        assert [write.start_offset for write in bench.store.writes[before:]] == [1, 3]
+        assert bench.store.states == {}
+
+    share_story(story)
+
+
+def test_what_could_not_be_stored_was_not_said():
+    async def story(bench: ShareBench) -> None:
+        bench.replica.produce(b"a", b"b")
+        await bench.take()
+        bench.store.fails_with = CoordinatorNotAvailableError("away")
+        with pytest.raises(CoordinatorNotAvailableError):
+            await bench.say(0, 1, ACCEPT)
+        bench.store.fails_with = None
+        await bench.say(0, 1, ACCEPT)
+        assert bench.store.start_offset == 2
+
+    share_story(story)
+
+
+def test_where_the_group_begins_is_stored_before_anything_is_delivered():
+    async def story(bench: ShareBench) -> None:
+        bench.settings = bench.settings._replace(start=OffsetReset(ResetTo.LATEST))
+        bench.replica.produce(b"old")
+        bench.store.may_write.clear()
+        assert (await bench.take()).ranges == ()
+        bench.replica.produce(b"new")
+        assert (await bench.take()).ranges == ()
+        bench.store.may_write.set()
+        assert (await bench.take()).ranges == ((1, 1, 1),)
+        assert bench.store.start_offset == 1
+
+    share_story(story)
+
+
+def test_a_group_can_begin_at_a_time():
+    async def story(bench: ShareBench) -> None:
+        now_ms = bench.bench.clock.now_ms()
+        for age_ms in (90_000, 30_000):
+            batch = build_batch([(now_ms - age_ms, None, b"a", ())])
+            bench.replica.partition.append_as_leader(memoryview(batch), -1)
+        bench.settings = bench.settings._replace(start=OffsetReset(ResetTo.DURATION, 60_000))
+        assert (await bench.take()).ranges == ((1, 1, 1),)
+
+    share_story(story)
+
+
+def test_a_lock_that_is_over_is_counted_and_stored():
+    async def story(bench: ShareBench) -> None:
+        bench.limit(lock_seconds=30.0)
+        bench.replica.produce(b"a", b"b")
+        await bench.take()
+        heard: list[str] = []
+        bench.share.listen(lambda: heard.append("news"))
+        await bench.bench.clock.advance(29)
+        assert heard == []
+        await bench.bench.clock.advance(1)
+        assert heard
+        assert bench.store.states == {0: (0, 1), 1: (0, 1)}
+        assert (await bench.take("bob")).ranges == ((0, 1, 2),)
+
+    share_story(story)
+
+
+def test_what_was_delivered_too_often_is_not_given_up_before_that_is_stored():
+    async def story(bench: ShareBench) -> None:
+        bench.limit(lock_seconds=10.0, delivery_count_limit=1)
+        bench.replica.produce(b"a")
+        await bench.take()
+        bench.store.fails_with = CoordinatorNotAvailableError("away")
+        await bench.bench.clock.advance(20)
+        assert bench.share.in_flight.start_offset == 0
+        bench.store.fails_with = None
+        await bench.bench.clock.advance(20)
+        assert bench.share.in_flight.start_offset == 1
+        assert bench.store.start_offset == 1
+
+    share_story(story)
+
+
+def test_the_next_leader_finds_what_was_stored():
+    async def story(bench: ShareBench) -> None:
+        bench.replica.produce(b"a", b"b", b"c", b"d")
+        await bench.take()
+        await bench.say(0, 1, ACCEPT)
+        await bench.say(3, 3, ACCEPT)
+        old = bench.share
+        bench.bench.elect(1, 1)
+        bench.partitions.on_partition_changed(bench.replica.partition.topic_partition)
+        with pytest.raises(NotLeaderError):
+            old.acknowledge("ann", ())
+        assert (await bench.take("bob")).ranges == ((2, 2, 1),)
+
+    share_story(story)
+
+
+def test_a_leader_that_was_followed_by_another_one_stores_nothing_more():
+    async def story(bench: ShareBench) -> None:
+        bench.replica.produce(b"a")
+        await bench.take()
+        bench.store.leader_epoch = 7
+        with pytest.raises(NotLeaderError):
+            await bench.say(0, 0, ACCEPT)
+        with pytest.raises(NotLeaderError):
+            await bench.load()  # told once
+        assert bench.store.start_offset == 0
+
+    share_story(story)
+
+
+def test_a_state_that_was_made_anew_is_read_again():
+    async def story(bench: ShareBench) -> None:
+        bench.replica.produce(b"a", b"b")
+        await bench.take()
+        bench.store.state_epoch, bench.store.start_offset = 9, 1
+        with pytest.raises(FencedStateEpochError):
+            await bench.say(0, 0, ACCEPT)
+        assert (await bench.take()).ranges == ((1, 1, 1),)
+        await bench.say(1, 1, ACCEPT)
+        assert bench.store.start_offset == 2
+
+    share_story(story)
+
+
+def test_who_closes_gives_back_and_the_state_is_read_again_later():
+    async def story(bench: ShareBench) -> None:
+        bench.replica.produce(b"a", b"b")
+        await bench.take()
+        bench.has_members = False
+        bench.share.release("ann", counts=False)
+        bench.partitions.forget_idle(GROUP)
+        assert len(bench.partitions) == 1  # until it is stored
+        await wait_until_idle()
+        assert len(bench.partitions) == 0
+        bench.has_members = True
+        bench.store.state_epoch = 8
+        assert (await bench.take("bob")).ranges == ((0, 1, 1),)
+        await bench.say(0, 1, ACCEPT, "bob")
+
+    share_story(story)
+
+
+def test_records_that_were_deleted_are_passed_over():
+    async def story(bench: ShareBench) -> None:
+        for _ in range(4):
+            bench.replica.produce(b"a")
+        await bench.load()
+        bench.replica.partition.delete_records(2)
+        assert (await bench.take()).ranges == ((2, 3, 1),)
+
+    share_story(story)
+
+
+def test_who_does_not_have_a_record_is_refused_at_once():
+    async def story(bench: ShareBench) -> None:
+        bench.replica.produce(b"a")
+        await bench.take()
+        with pytest.raises(InvalidRecordStateError):
+            bench.say(0, 0, ACCEPT, "bob")
+
+    share_story(story)
+
+
+@pytest.mark.parametrize("read_committed", [True, False])
+def test_records_of_transactions_as_the_group_wants_them(read_committed: bool):
+    async def story(bench: ShareBench) -> None:
+        bench.settings = bench.settings._replace(read_committed=read_committed)
+        partition = bench.replica.partition
+        for producer_id, marker in (
+            (7, EndTransactionMarker(ControlType.ABORT, 0)),
+            (8, EndTransactionMarker(ControlType.COMMIT, 0)),
+        ):
+            batch = build_batch(
+                [(1, None, b"x", ()), (1, None, b"y", ())],
+                producer_id=producer_id,
+                producer_epoch=0,
+                base_sequence=0,
+                transactional=True,
+            )
+            partition.append_internal(batch)
+            read = await bench.take()
+            if read_committed:
+                assert read.ranges == ()  # undecided
+            partition.append_marker(marker, producer_id, 0, 0)
+        read = await bench.take()
+        assert read.ranges == (((3, 4, 1),) if read_committed else ())
+        held = {
+            (run.first, run.lot.state)
+            for run in bench.share.in_flight.runs
+            if run.lot.state is DeliveryState.ACQUIRED
+        }
+        both = {(0, DeliveryState.ACQUIRED), (3, DeliveryState.ACQUIRED)}
+        assert held == ({(3, DeliveryState.ACQUIRED)} if read_committed else both)
+
+    share_story(story)
+
+
+def test_what_comes_to_its_end_is_written_down_first():
+    async def story(bench: ShareBench) -> None:
+        bench.settings = bench.settings._replace(dead_letters=DeadLetterSettings("dlq.clicks"))
+        bench.replica.produce(b"a", b"b", b"c")
+        await bench.take()
+        bench.letters.fails_with = NotEnoughReplicasError("one is away")
+        with pytest.raises(NotEnoughReplicasError):
+            await bench.say(1, 1, REJECT)
+        bench.letters.fails_with = None
+        await bench.say(0, 0, ACCEPT)
+        assert bench.letters.dead == []
+        await bench.say(1, 1, REJECT)
+        assert bench.letters.dead == [DeadRange(1, 2, 1, True)]
+        assert bench.store.start_offset == 2
+
+    share_story(story)
+
+
+def test_what_was_delivered_too_often_waits_until_it_is_written_down():
+    async def story(bench: ShareBench) -> None:
+        bench.limit(lock_seconds=10.0, delivery_count_limit=1)
+        bench.settings = bench.settings._replace(dead_letters=DeadLetterSettings("dlq.clicks"))
+        bench.replica.produce(b"a")
+        await bench.take()
+        bench.letters.fails_with = NotEnoughReplicasError("one is away")
+        await bench.bench.clock.advance(15)
+        assert bench.share.in_flight.start_offset == 0
+        bench.letters.fails_with = None
+        await bench.bench.clock.advance(15)
+        assert bench.share.in_flight.start_offset == 1
+        assert bench.letters.dead == [DeadRange(0, 1, 1, False)]
+
+    share_story(story)

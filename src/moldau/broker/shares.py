@@ -6,7 +6,8 @@ A shell, owned by the event loop. Part of the composition root.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
 
 from moldau.clock import Clock
 from moldau.cluster.rules.metadata_image import MetadataImage
@@ -17,6 +18,17 @@ from moldau.shares.share_partition import Spawn
 from moldau.shares.share_partitions import SharePartitions
 from moldau.shares.share_sessions import ShareSession, ShareSessions
 from moldau.shares.share_settings import ShareSettings, share_settings
+
+_MOST_KNOWN: Final = 1000
+"""Groups whose settings are remembered; clients name them, so there may be any number."""
+
+
+class _Known(NamedTuple):
+    """Settings, and what they were read from."""
+
+    config: Mapping[str, str]
+    options: BrokerOptions
+    settings: ShareSettings
 
 
 class Shares:
@@ -34,6 +46,7 @@ class Shares:
     ) -> None:
         self._image = image
         self._options = options
+        self._known: dict[str, _Known] = {}
         self.sessions = ShareSessions(lambda: options().group_share_max_share_sessions)
         self.partitions = SharePartitions(
             store=store,
@@ -45,7 +58,15 @@ class Shares:
         )
 
     def settings_of(self, group_id: str) -> ShareSettings:
-        return share_settings(self._image().group_config(group_id), self._options())
+        """What is in force for a group; read once, until something is set."""
+        config, options = self._image().group_config(group_id), self._options()
+        known = self._known.get(group_id)
+        if known is None or known.config is not config or known.options is not options:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            known = _Known(config, options, share_settings(config, options))
+            self._known[group_id] = known
+        return known.settings
 
     def leave(self, session: ShareSession, *, counts: bool) -> None:
         """A member has closed its session, or its connection has ended; then what it had counts as

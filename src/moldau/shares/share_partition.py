@@ -232,6 +232,8 @@ class SharePartition:
                 break
         if ranges:
             self._arm()
+            self.partition.traffic.bytes_out += size_bytes
+            self.partition.traffic.records_out += count
         return ShareRead(tuple(slices), tuple(ranges), count, size_bytes)
 
     def _find_offset(self) -> int | None:

@@ -1,5 +1,5 @@
-"""Which thing a config request is about: a topic, this broker, all brokers, a group, or the loggers
-of this broker.
+"""Which thing a config request is about: a topic, this broker, all brokers, a group, the loggers of
+this broker, or a subscription to clients' metrics.
 
 Shared by DescribeConfigs, AlterConfigs and IncrementalAlterConfigs.
 """
@@ -25,10 +25,11 @@ from moldau.model.acls import AclOperation
 TOPIC: Final = 2
 BROKER: Final = 4
 BROKER_LOGGER: Final = 8
+CLIENT_METRICS: Final = 16
 GROUP: Final = 32
 
 
-_NAMES: Final = {TOPIC: "Topic", BROKER: "Broker", GROUP: "Group"}
+_NAMES: Final = {TOPIC: "Topic", BROKER: "Broker", CLIENT_METRICS: "ClientMetrics", GROUP: "Group"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,14 @@ class LoggerResource:
     """The loggers of this broker."""
 
 
-AnyResource: TypeAlias = TopicResource | BrokerResource | GroupResource | LoggerResource
+@dataclass(frozen=True, slots=True)
+class ClientMetricsResource:
+    name: str  # of a subscription that need not exist
+
+
+AnyResource: TypeAlias = (
+    TopicResource | BrokerResource | GroupResource | LoggerResource | ClientMetricsResource
+)
 
 
 def require_resource(resource_type: int, resource_name: str, services: Services) -> AnyResource:
@@ -70,9 +78,13 @@ def require_resource(resource_type: int, resource_name: str, services: Services)
         if _broker_id(resource_name, services) is None:
             raise InvalidRequestError("name a broker: loggers are each broker's own")
         return LoggerResource()
+    if resource_type == CLIENT_METRICS:
+        if not resource_name:
+            raise InvalidRequestError("name a subscription: there is none of all clients")
+        return ClientMetricsResource(resource_name)
     raise InvalidRequestError(
         f"configs of resource type {resource_type} are not kept here, only those of topics (2), "
-        "brokers (4), loggers of brokers (8) and groups (32)"
+        "brokers (4), loggers of brokers (8), client metrics (16) and groups (32)"
     )
 
 

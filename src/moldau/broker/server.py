@@ -334,6 +334,7 @@ class BrokerServer:
             fetch_sessions=fetch_sessions,
             encoded_topics=EncodedTopics(),
             requests=self.monitoring.figures.requests,
+            telemetry=self.monitoring.connect_clients(coordination, self._supervisor.spawn),
             apis=self._table.apis,
             authorizer=access.authorizer,
             acls=access.acls,

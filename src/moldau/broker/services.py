@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from moldau.broker.api import ServedApi
 from moldau.broker.encoded_topics import EncodedTopics
 from moldau.broker.fetch_sessions import FetchSessions
+from moldau.broker.monitoring.client_telemetry import ClientTelemetry
 from moldau.broker.purgatory import Purgatory
 from moldau.broker.share_lag import ShareLag
 from moldau.broker.share_persister import SharePersister
@@ -66,6 +67,7 @@ class Services:
     fetch_sessions: FetchSessions
     encoded_topics: EncodedTopics
     requests: RequestFigures
+    telemetry: ClientTelemetry
     apis: Callable[[], tuple[ServedApi, ...]]
     authorizer: Authorizer | None
     """None where everybody may do everything."""

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from moldau.config.broker_options import BrokerOptions
+from moldau.config.client_metrics_options import ClientMetricsOptions
 from moldau.config.group_options import GroupConfigOptions
 from moldau.config.kinds import OptionType, to_text
 from moldau.config.option import AnyOption, Reload
@@ -63,6 +64,18 @@ def describe_group_configs(
             declared, overrides.get(declared.name), OptionSource.GROUP_CONFIG, broker
         )
         for declared in sorted(GroupConfigOptions.declarations().values(), key=_by_name)
+    ]
+
+
+def describe_client_metrics(
+    settings: Mapping[str, str], broker: BrokerOptions
+) -> list[DescribedOption]:
+    """Every option of a subscription to clients' metrics, by name."""
+    return [
+        _describe_override(
+            declared, settings.get(declared.name), OptionSource.CLIENT_METRICS_CONFIG, broker
+        )
+        for declared in sorted(ClientMetricsOptions.declarations().values(), key=_by_name)
     ]
 
 

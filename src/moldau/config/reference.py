@@ -13,6 +13,7 @@ from pathlib import Path
 
 from moldau.config.broker_options import THEMES, BrokerOptions
 from moldau.config.client_consumer_options import ConsumerOptions
+from moldau.config.client_metrics_options import ClientMetricsOptions
 from moldau.config.client_options import AdminOptions, ClientOptions, ProducerOptions
 from moldau.config.client_queue_options import QueueOptions
 from moldau.config.group_options import GroupConfigOptions
@@ -99,6 +100,7 @@ _DECLARED: tuple[type[OptionSet], ...] = (
     BrokerOptions,
     TopicOptions,
     GroupConfigOptions,
+    ClientMetricsOptions,
     *(options for _, options in CLIENTS),
 )
 _NAMES = frozenset(name for options in _DECLARED for name in options.declarations())
@@ -110,6 +112,9 @@ def render() -> str:
     sections = [_INTRODUCTION, "## Topics\n", *_entries(topics, {_DYNAMIC: "changes at any time"})]
     groups = GroupConfigOptions.declarations().values()
     sections += ["## Groups\n", *_entries(groups, {_DYNAMIC: "changes at any time"})]
+    metrics = ClientMetricsOptions.declarations().values()
+    sections += ["## Subscriptions to clients' metrics\n"]
+    sections += _entries(metrics, {_DYNAMIC: "changes at any time"})
     sections.append("## Brokers\n")
     for title, theme in THEMES:
         sections += [f"### {title}\n", *_entries(theme.declarations().values(), {})]

@@ -354,6 +354,18 @@ OPEN_FILES = _gauge("process_open_fds", "Open files and sockets.")
 MAX_FILES = _gauge("process_max_fds", "How many may be open.")
 START_TIME = _gauge("process_start_time_seconds", "When the process began, in seconds since 1970.")
 
+# Clients' own figures (KIP-714)
+
+CLIENTS = _gauge(
+    "moldau_client_instances",
+    "Clients that push their own metrics to this broker.",
+    jmx=f"{_SERVER}ClientMetrics,name=ClientMetricsInstanceCount",
+)
+CLIENT_PUSHES = _counter("moldau_client_pushes", "Pushes of metrics that clients sent.")
+CLIENT_SERIES_DROPPED = _counter(
+    "moldau_client_series_dropped", "Series of clients that were left out, beyond the bounds."
+)
+
 CATALOGUE: Final[tuple[Metric, ...]] = tuple(
     value for value in tuple(globals().values()) if isinstance(value, Metric)
 )

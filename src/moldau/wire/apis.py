@@ -135,8 +135,8 @@ CONSUMER_GROUP_HEARTBEAT: Final = _api(
 )
 CONSUMER_GROUP_DESCRIBE: Final = _api(69, "ConsumerGroupDescribe", 0, served=(0, 1), spoken=(0, 1))
 _api(70, "ControllerRegistration", 0)
-_api(71, "GetTelemetrySubscriptions", 0)
-_api(72, "PushTelemetry", 0)
+GET_TELEMETRY_SUBSCRIPTIONS: Final = _api(71, "GetTelemetrySubscriptions", 0, served=(0, 0))
+PUSH_TELEMETRY: Final = _api(72, "PushTelemetry", 0, served=(0, 0))
 _api(73, "AssignReplicasToDirs", 0)
 # Spoken: 0 lists client metrics only.
 LIST_CONFIG_RESOURCES: Final = _api(74, "ListConfigResources", 0, served=(0, 1), spoken=(1, 1))

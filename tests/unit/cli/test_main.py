@@ -131,10 +131,10 @@ def test_bootstrap_may_come_from_the_environment(
     [
         (["topics", "create", "x", "--config", "nonsense"], "key=value"),
         (["topics", "create", "x", "--partitions", "0"], "--partitions"),
-        (["configs", "describe"], "one of --topic, --broker, --group and --loggers"),
+        (["configs", "describe"], "one of --topic, --broker, --group"),
         (
             ["configs", "describe", "--topic", "x", "--broker", "1"],
-            "one of --topic, --broker, --group and --loggers",
+            "one of --topic, --broker, --group",
         ),
         (["configs", "describe", "--broker", "one"], "'one' is not a number"),
         (["configs", "alter", "--topic", "x"], "--set or --unset"),

@@ -40,6 +40,7 @@ from moldau.broker.handlers import (
     end_txn,
     fetch,
     find_coordinator,
+    get_telemetry_subscriptions,
     heartbeat,
     incremental_alter_configs,
     init_producer_id,
@@ -57,6 +58,7 @@ from moldau.broker.handlers import (
     offset_fetch,
     offset_for_leader_epoch,
     produce,
+    push_telemetry,
     read_share_group_state,
     read_share_group_state_summary,
     sasl_authenticate,
@@ -137,4 +139,6 @@ HANDLERS: Final[tuple[ModuleType, ...]] = (
     describe_share_group_offsets,
     alter_share_group_offsets,
     delete_share_group_offsets,
+    get_telemetry_subscriptions,
+    push_telemetry,
 )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from moldau.broker.api import serves
 from moldau.broker.config_resources import (
     AnyResource,
+    ClientMetricsResource,
     GroupResource,
     LoggerResource,
     TopicResource,
@@ -52,6 +53,9 @@ async def _replace(
             )
         elif isinstance(resource, LoggerResource):
             raise InvalidRequestError("levels of loggers are altered one by one (API 44)")
+        elif isinstance(resource, ClientMetricsResource):
+            kept = context.services.telemetry.configs
+            await kept.replace(resource.name, configs, validate_only=validate_only)
         else:
             await admin.replace_broker_configs(
                 resource.broker_id, configs, validate_only=validate_only

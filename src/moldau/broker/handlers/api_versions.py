@@ -40,18 +40,21 @@ def handle_frame(frame: memoryview, position: int, context: RequestContext) -> l
     error = ErrorCode.none
     if not API.first <= version <= API.last:
         version, error = 0, ErrorCode.unsupported_version
-    elif version >= 3 and not _names_its_software(frame, position, version):
+    elif version >= 3 and not _note_software(frame, position, context):
         error = ErrorCode.invalid_request
     body = _encode(context.services.apis(), version, error)
     return [response_prefix(API.key, version, context.header.correlation_id, len(body)) + body]
 
 
-def _names_its_software(frame: memoryview, position: int, version: int) -> bool:
-    request = parse_request(API.key, version, frame, position)
-    return all(
-        _SOFTWARE_NAME.match(getattr(request, field))
-        for field in ("client_software_name", "client_software_version")
-    )
+def _note_software(frame: memoryview, position: int, context: RequestContext) -> bool:
+    """Whether the client names its software as it should; then that is remembered (KIP-714)."""
+    request = parse_request(API.key, context.version, frame, position)
+    fields = ("client_software_name", "client_software_version")
+    name, version = (getattr(request, field) for field in fields)
+    if not _SOFTWARE_NAME.match(name) or not _SOFTWARE_NAME.match(version):
+        return False
+    context.services.telemetry.note_software(context.connection.id, name, version)
+    return True
 
 
 @cache

@@ -1,12 +1,10 @@
 """DescribeConfigs, versions 1 to 4.
 
-Every option of a topic, of this broker or of a group: effective value, where it came from, what it
-would fall back to, type and documentation. All of it derives from the declarations in `config`.
-And the levels of this broker's loggers.
+Every option of a topic, of this broker, of a group or of a subscription to clients' metrics:
+effective value, where it came from, what it would fall back to, type and documentation. All of it
+derives from the declarations in `config`. And the levels of this broker's loggers.
 
 v2 throttle after the answer; v3 type and documentation; v4 flexible.
-
-Differences from Kafka: client metrics have no configs here.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ from typing import TYPE_CHECKING
 from moldau.broker.api import serves
 from moldau.broker.config_resources import (
     AnyResource,
+    ClientMetricsResource,
     GroupResource,
     LoggerResource,
     TopicResource,
@@ -31,6 +30,7 @@ from moldau.config.describe import (
     DescribedOption,
     describe_broker,
     describe_broker_defaults,
+    describe_client_metrics,
     describe_group_configs,
     describe_topic,
 )
@@ -97,6 +97,9 @@ def _options_of(resource: AnyResource, services: Services) -> Sequence[Described
         return describe_group_configs(settings, services.options)
     if isinstance(resource, LoggerResource):
         return [_describe_level(name, level) for name, level in list_levels().items()]
+    if isinstance(resource, ClientMetricsResource):
+        settings = services.telemetry.configs.settings.get(resource.name, {})
+        return describe_client_metrics(settings, services.options)
     if resource.broker_id is None:
         return describe_broker_defaults(services.image.default_broker_config)
     return describe_broker(services.options)

@@ -1,7 +1,8 @@
 """IncrementalAlterConfigs, versions 0 and 1 (KIP-339).
 
-Sets, unsets, appends to and subtracts from single options of a topic, a broker or a group, and
-leaves the others alone; sets and unsets the levels of this broker's loggers (KIP-412).
+Sets, unsets, appends to and subtracts from single options of a topic, a broker, a group or a
+subscription to clients' metrics, and leaves the others alone; sets and unsets the levels of this
+broker's loggers (KIP-412).
 
 v1 is flexible.
 """
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING
 from moldau.broker.api import serves
 from moldau.broker.config_resources import (
     AnyResource,
+    ClientMetricsResource,
     GroupResource,
     LoggerResource,
     TopicResource,
@@ -55,6 +57,9 @@ async def _alter(
             await admin.alter_group_configs(resource.group_id, changes, validate_only=validate_only)
         elif isinstance(resource, LoggerResource):
             change_levels(changes, validate_only=validate_only)
+        elif isinstance(resource, ClientMetricsResource):
+            configs = context.services.telemetry.configs
+            await configs.alter(resource.name, changes, validate_only=validate_only)
         else:
             await admin.alter_broker_configs(
                 resource.broker_id, changes, validate_only=validate_only

@@ -4,7 +4,6 @@ Version 0, ListClientMetricsResources once, asks for client metrics only; v1 nam
 for, none meaning all. Topics and brokers, each of which has loggers, are those that there are,
 groups those for which something is set: others have only what the brokers say.
 
-Differences from Kafka: there are no client metrics.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from moldau.broker.api import serves
 from moldau.broker.authorization import may_cluster
-from moldau.broker.config_resources import BROKER, BROKER_LOGGER, GROUP, TOPIC
+from moldau.broker.config_resources import BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP, TOPIC
 from moldau.broker.request_context import RequestContext
 from moldau.broker.slices import Slices, answered_class, encode_array
 from moldau.cluster.rules.metadata_image import MetadataImage
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
 API = serves(LIST_CONFIG_RESOURCES, droppable=("resource_type",))
 
-CLIENT_METRICS: Final = 16
 _KNOWN: Final = (
     frozenset({CLIENT_METRICS}),
     frozenset({TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP}),
@@ -53,7 +51,8 @@ async def handle(request: ListConfigResourcesRequest, context: RequestContext) -
             "config_resources": [],
         }
     resource_class = answered_class(API, context.version, "config_resources")
-    rows = _list(wanted, context.services.image)
+    services = context.services
+    rows = _list(wanted, services.image, services.telemetry.configs.settings)
     slices = Slices(_RESOURCES_AT_ONCE)
     return {
         "throttle_time": 0,
@@ -62,12 +61,15 @@ async def handle(request: ListConfigResourcesRequest, context: RequestContext) -
     }
 
 
-def _list(wanted: Collection[int], image: MetadataImage) -> Iterator[dict[str, object]]:
+def _list(
+    wanted: Collection[int], image: MetadataImage, client_metrics: Collection[str]
+) -> Iterator[dict[str, object]]:
     brokers = [str(broker_id) for broker_id in sorted(image.brokers)]
     names = {
         TOPIC: sorted(image.topics),
         BROKER: brokers,
         BROKER_LOGGER: brokers,
+        CLIENT_METRICS: sorted(client_metrics),
         GROUP: sorted(image.group_configs),
     }
     for resource_type, of_type in names.items():

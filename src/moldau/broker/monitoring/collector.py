@@ -54,6 +54,7 @@ async def collect_broker(sources: Sources, figures: BrokerFigures, out: Expositi
     await _collect_storage(services, figures, out)
     await _collect_groups(sources, figures, out)
     _collect_transactions(services, out)
+    services.telemetry.collect(out)
 
 
 def _collect_traffic(figures: BrokerFigures, out: Exposition) -> None:

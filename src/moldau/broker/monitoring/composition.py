@@ -7,13 +7,16 @@ history kept over restarts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
+from typing import Any, TypeAlias
 
+from moldau.broker.control_plane import random_uuid
 from moldau.broker.duties import Duties
 from moldau.broker.log_end_questions import LogEndQuestions
+from moldau.broker.monitoring.client_telemetry import ClientTelemetry
 from moldau.broker.monitoring.cluster_changes import ClusterChanges
 from moldau.broker.monitoring.collector import Sources
 from moldau.broker.monitoring.endpoint import MetricsEndpoint
@@ -24,6 +27,7 @@ from moldau.broker.monitoring.store_probe import StoreProbe
 from moldau.broker.ports import Ports
 from moldau.broker.replication import find_address
 from moldau.broker.services import Services
+from moldau.cluster.client_metrics import ClientMetricsConfigs
 from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.port import Coordination
 from moldau.groups.rules.outcome import LogMessage
@@ -32,6 +36,8 @@ from moldau.metrics.history import EventKind, History
 from moldau.metrics.request_figures import ConnectionFigures
 from moldau.model import BrokerId
 from moldau.net.peer import Peer
+
+Spawn: TypeAlias = Callable[[str, Coroutine[Any, Any, None]], object]
 
 
 class Monitoring:
@@ -46,6 +52,7 @@ class Monitoring:
         self._lags: GroupLags | None = None
         self._probe: StoreProbe | None = None
         self._file: HistoryFile | None = None
+        self._telemetry: ClientTelemetry | None = None
 
     @property
     def url(self) -> str | None:
@@ -122,6 +129,16 @@ class Monitoring:
             )
         )
 
+    def connect_clients(self, coordination: Coordination, spawn: Spawn) -> ClientTelemetry:
+        """What clients push of their own figures."""
+        self._telemetry = ClientTelemetry(
+            ClientMetricsConfigs(coordination, spawn),
+            clock=self._ports.clock,
+            make_uuid=partial(random_uuid, self._ports.random),
+            max_bytes=lambda: self._options().telemetry_max_bytes,
+        )
+        return self._telemetry
+
     def _connect_to(self, services: Services, other: BrokerId) -> Peer:
         return Peer(
             self._ports.network,
@@ -132,6 +149,8 @@ class Monitoring:
 
     def run(self, duties: Duties) -> None:
         """The broker answers from now on."""
+        if self._telemetry is not None:
+            self._telemetry.configs.begin()
         endpoint, clock = self._endpoint, self._ports.clock
         if endpoint is None:
             return

@@ -6,7 +6,14 @@ from typing import Annotated
 
 import typer
 
-from moldau.cli.configs.target import Broker, Group, Loggers, Topic, require_target
+from moldau.cli.configs.target import (
+    Broker,
+    ClientMetrics,
+    Group,
+    Loggers,
+    Topic,
+    require_target,
+)
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_settings
 
 
@@ -15,6 +22,7 @@ def alter(
     broker: Broker = None,
     group: Group = None,
     loggers: Loggers = None,
+    client_metrics: ClientMetrics = None,
     to_set: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Set this; repeat for more."),
@@ -26,13 +34,13 @@ def alter(
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Change settings of a topic, broker or group. What is not named stays."""
+    """Change settings of a topic, broker, group or subscription. What is not named stays."""
     from moldau.cli.output import note, print_document
     from moldau.cli.session import with_admin
     from moldau.client.admin_values import ConfigChange, ConfigOperation
     from moldau.config.unknown import find_unknown
 
-    resource = require_target(topic, broker, group, loggers)
+    resource = require_target(topic, broker, group, loggers, client_metrics)
     settings = parse_settings(to_set or (), "--set")
     removed = to_unset or []
     if not settings and not removed:

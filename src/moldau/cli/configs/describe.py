@@ -6,7 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moldau.cli.configs.target import Broker, Group, Loggers, Topic, require_target
+from moldau.cli.configs.target import (
+    Broker,
+    ClientMetrics,
+    Group,
+    Loggers,
+    Topic,
+    require_target,
+)
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 
 if TYPE_CHECKING:
@@ -18,16 +25,17 @@ def describe(
     broker: Broker = None,
     group: Group = None,
     loggers: Loggers = None,
+    client_metrics: ClientMetrics = None,
     show_all: Annotated[bool, typer.Option("--all", help="Show defaults, too.")] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
-    """Show the settings of a topic, broker or group, and where each comes from."""
+    """Show the settings of a topic, broker, group or subscription, and where each comes from."""
     from moldau.cli.output import Column, note, print_document, print_table
     from moldau.cli.session import with_admin
     from moldau.errors import KafkaError
 
-    resource = require_target(topic, broker, group, loggers)
+    resource = require_target(topic, broker, group, loggers, client_metrics)
     answer = with_admin(bootstrap, lambda admin: admin.describe_configs([resource]))[resource]
     if isinstance(answer, KafkaError):
         raise answer

@@ -1,4 +1,4 @@
-"""Which topic, broker, group or broker's loggers the `moldau configs` commands are about."""
+"""Which topic, broker, group, loggers or subscription the `moldau configs` commands are about."""
 
 from __future__ import annotations
 
@@ -41,16 +41,34 @@ Loggers = Annotated[
 ]
 
 
+ClientMetrics = Annotated[
+    str | None,
+    typer.Option(
+        "--client-metrics",
+        metavar="NAME",
+        help="A subscription to clients' own metrics: metrics, interval.ms, match.",
+        show_default=False,
+    ),
+]
+
+
 def require_target(
-    topic: str | None, broker: str | None, group: str | None, loggers: str | None = None
+    topic: str | None,
+    broker: str | None,
+    group: str | None,
+    loggers: str | None = None,
+    client_metrics: str | None = None,
 ) -> ConfigResource:
     """Exactly one of them has to be given."""
     from moldau.client.admin_values import ConfigResource, ResourceType
 
-    if sum(one is not None for one in (topic, broker, group, loggers)) != 1:
+    if sum(one is not None for one in (topic, broker, group, loggers, client_metrics)) != 1:
         raise typer.BadParameter(
-            "name one of --topic, --broker, --group and --loggers", param_hint="--topic"
+            "name one of --topic, --broker, --group, --loggers and --client-metrics",
+            param_hint="--topic",
         )
+    if client_metrics is not None:
+        return ConfigResource(ResourceType.CLIENT_METRICS, client_metrics)
     if topic is not None:
         return ConfigResource.topic(topic)
     if group is not None:

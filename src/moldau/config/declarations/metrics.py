@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from moldau.config.declarations import ignored
-from moldau.config.kinds import Kind, OptionType
-from moldau.config.option import Importance, OptionSet, optional
+from moldau.config.kinds import INT, Kind, OptionType, at_least
+from moldau.config.option import Importance, OptionSet, option, optional
 
 
 def split_address(text: str) -> tuple[str, int]:
@@ -28,7 +28,7 @@ _ADDRESS = Kind(OptionType.STRING, _check_address)
 
 
 class MetricOptions(OptionSet, ignored=ignored.METRICS):
-    """Prometheus and health."""
+    """Prometheus, health, clients' own figures."""
 
     metrics_listener = optional(
         "metrics.listener",
@@ -38,4 +38,12 @@ class MetricOptions(OptionSet, ignored=ignored.METRICS):
         "There is no authentication: whoever reaches the port can read it, and nothing else. Not "
         "an option of Kafka.",
         importance=Importance.HIGH,
+    )
+    telemetry_max_bytes = option(
+        "telemetry.max.bytes",
+        INT,
+        1 << 20,
+        "The most that a client may push of its own metrics at a time, packed or unpacked.",
+        at_least(1),
+        importance=Importance.LOW,
     )

@@ -23,8 +23,10 @@ SERVED = range(API_VERSIONS.served.first, API_VERSIONS.served.last + 1)
 def ask(version: int, name: str = "kafka-python", answered_in: int | None = None) -> Any:
     values = {"client_software_name": name, "client_software_version": "3.0"} if version > 2 else {}
     body = b"" if version not in SERVED else encode_body(fit(request_class(18, version), values))
-    services = SimpleNamespace(apis=lambda: APIS)
-    context = RequestContext(RequestHeader(18, version, 9, "test"), SimpleNamespace(), services)
+    telemetry = SimpleNamespace(note_software=lambda connection_id, name, version: None)
+    services = SimpleNamespace(apis=lambda: APIS, telemetry=telemetry)
+    connection = SimpleNamespace(id="c")
+    context = RequestContext(RequestHeader(18, version, 9, "test"), connection, services)
     chunks = api_versions.handle_frame(memoryview(body), 0, context)
     frame = memoryview(b"".join(map(bytes, chunks)))[4:]
     correlation_id, answer = parse_response(

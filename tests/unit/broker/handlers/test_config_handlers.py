@@ -61,7 +61,7 @@ def test_a_broker_describes_itself_and_the_defaults_of_all() -> None:
         (BROKER, "two", ErrorCode.invalid_request),
         (99, "clicks", ErrorCode.invalid_request),
         (BROKER_LOGGER, "2", ErrorCode.invalid_request),
-        (CLIENT_METRICS, "all", ErrorCode.invalid_request),
+        (CLIENT_METRICS, "", ErrorCode.invalid_request),
         (GROUP, "", ErrorCode.invalid_request),
     ],
 )

@@ -1,0 +1,30 @@
+"""PushTelemetry, version 0 (KIP-714): a client's own metrics, as OpenTelemetry's MetricsData.
+
+They are shown on the metrics port until the next push, the last one (`terminating`), or three
+intervals of silence. UNKNOWN_SUBSCRIPTION_ID has the client ask again what it shall push.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from moldau.broker.api import serves
+from moldau.broker.monitoring.client_telemetry import NO_ID
+from moldau.broker.request_context import RequestContext
+from moldau.wire.apis import PUSH_TELEMETRY
+
+if TYPE_CHECKING:
+    from kio.schema.push_telemetry.v0 import PushTelemetryRequest
+
+API = serves(PUSH_TELEMETRY)
+
+
+def handle(request: PushTelemetryRequest, context: RequestContext) -> dict[str, object]:
+    error = context.services.telemetry.push(
+        request.client_instance_id or NO_ID,
+        request.subscription_id,
+        request.compression_type,
+        request.metrics,
+        is_terminating=request.terminating,
+    )
+    return {"throttle_time": 0, "error_code": error}

@@ -1,0 +1,87 @@
+"""The options of one subscription to clients' own metrics (KIP-714), which `kafka-client-metrics`
+or `kafka-configs --entity-type client-metrics` sets. Rule: values in, values out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from moldau.config.kinds import INT, LIST, Rule, between
+from moldau.config.option import OptionSet, Reload, option
+from moldau.config.spelling import suggest
+from moldau.errors import InvalidConfigError
+
+MATCHED = (
+    "client_instance_id",
+    "client_id",
+    "client_software_name",
+    "client_software_version",
+    "client_source_address",
+    "client_source_port",
+)
+"""What of a client a pattern can look at."""
+
+
+def _find_match_fault(items: tuple[str, ...]) -> str | None:
+    for item in items:
+        name, equals, pattern = item.partition("=")
+        if not equals or name.strip() not in MATCHED:
+            return f"has the entry {item!r}, which does not begin with one of {', '.join(MATCHED)}"
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            return f"has the entry {item!r}, whose pattern makes no sense: {error}"
+    return None
+
+
+_PATTERNS: Rule[tuple[str, ...]] = Rule("a list of name=pattern", _find_match_fault)
+
+
+class ClientMetricsOptions(OptionSet):
+    """One subscription. Kafka's words: `ClientMetricsConfigs`."""
+
+    metrics = option(
+        "metrics",
+        LIST,
+        (),
+        "Which metrics clients are asked for, by the beginnings of their names; * for all.",
+        reload=Reload.CLUSTER_WIDE,
+    )
+    interval_ms = option(
+        "interval.ms",
+        INT,
+        300_000,
+        "How often they push them.",
+        between(100, 3_600_000),
+        reload=Reload.CLUSTER_WIDE,
+    )
+    match = option(
+        "match",
+        LIST,
+        (),
+        "Which clients: name=pattern, all of which have to fit. The names are "
+        f"{', '.join(MATCHED)}; without any, all clients are meant.",
+        _PATTERNS,
+        reload=Reload.CLUSTER_WIDE,
+    )
+
+    @classmethod
+    def check_all(cls, settings: Mapping[str, str]) -> None:
+        """Raise InvalidConfigError unless a subscription can have exactly these settings."""
+        for name, text in settings.items():
+            declared = cls.find_declaration(name)
+            if declared is None:
+                hint = suggest(name, cls.declarations())
+                raise InvalidConfigError(f"Unknown client metrics config name: {name}{hint}")
+            try:
+                declared.parse(text)
+            except ValueError as fault:
+                raise InvalidConfigError(declared.message(text, fault)) from None
+
+    @classmethod
+    def find_list_default(cls, name: str) -> str | None:
+        """The default of a list, for appending to it; None for what is no list."""
+        declared = cls.find_declaration(name)
+        is_list = declared is not None and declared.kind.type is LIST.type
+        return "" if is_list else None

@@ -25,6 +25,7 @@ from moldau.wire.messages import encode_response, parse_response
 from moldau.wire.shape import fit
 
 CONNECTION = SimpleNamespace(
+    id="a:1-b:2-3",
     listener_name="PLAINTEXT",
     security_protocol="PLAINTEXT",
     peer_host="10.0.0.1",

@@ -3,7 +3,6 @@
 Version 0, ListClientMetricsResources once, asks for client metrics only; v1 names the types it asks
 for, none meaning all. Topics and brokers, each of which has loggers, are those that there are,
 groups those for which something is set: others have only what the brokers say.
-
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from moldau.broker.sasl_session import SaslSession
 from moldau.broker.services import Services
 from moldau.clock import Timer
 from moldau.errors import ErrorCode, MalformedFrameError
-from moldau.metrics.request_figures import ApiFigures, ConnectionFigures
+from moldau.metrics.request_figures import NOT_TIMED, ApiFigures, ConnectionFigures
 from moldau.net.port import Chunk, Connection
 from moldau.tasks import TaskSupervisor
 from moldau.wire.apis import API_VERSIONS, LEAVE_GROUP, OFFSET_COMMIT, PRODUCE
@@ -141,7 +141,6 @@ class RequestPump:
             self._held = frame
             return
         connection = self._connection
-        began = self._monotonic()
         try:
             header, position = read_request_header(frame)
             module = self._table.find(header)
@@ -157,6 +156,8 @@ class RequestPump:
                 return
             services = self._services
             figures = services.requests.of(header.api_key)
+            left = figures.left = figures.left - 1
+            began = self._monotonic() if left <= 0 else NOT_TIMED
             charge = (
                 open_charge(header, len(frame), connection, services)
                 if services.quotas.is_enabled
@@ -175,7 +176,8 @@ class RequestPump:
             self._take_charged(module, answer, charge, figures, began)
         elif isinstance(answer, list) and not self._owed:
             connection.send(answer)
-            figures.durations.note(self._monotonic() - began)
+            if left <= 0:
+                figures.note_timed(self._monotonic() - began)
         else:
             self._take(module, answer, figures, began)
 
@@ -224,12 +226,16 @@ class RequestPump:
     ) -> None:
         """An answer that does not leave at once."""
         if answer is None or isinstance(answer, list):
-            figures.durations.note(self._monotonic() - began)
+            if began != NOT_TIMED:
+                figures.note_timed(self._monotonic() - began)
             if answer is None:
                 self._connection.skip_answer()
             else:
                 self._send(answer)
-        elif isinstance(answer, LaterAnswer):
+            return
+        figures.left += 1  # it was not answered at once, and is timed from here on
+        began = self._monotonic() if began == NOT_TIMED else began
+        if isinstance(answer, LaterAnswer):
             self._owe(module, answer, figures, began)
         else:
             name = f"{module.API.name} of {self._connection.id}"
@@ -252,7 +258,7 @@ class RequestPump:
         finally:
             if self._task is asyncio.current_task():
                 self._task = None
-        figures.durations.note(self._monotonic() - began)
+        figures.note_waited(self._monotonic() - began)
         if chunks is None:
             self._connection.skip_answer()
         else:
@@ -290,7 +296,7 @@ class RequestPump:
         chunks: Answer = None
         try:
             chunks = await work
-            figures.durations.note(self._monotonic() - began)
+            figures.note_waited(self._monotonic() - began)
         except Exception:  # noqa: BLE001 as above
             _log.exception("a request of %s failed", self._connection.id)
             self._connection.close("internal error")
@@ -362,8 +368,7 @@ async def _encode_later(
 
 def _encode(api: ServedApi, values: Values, context: RequestContext, version: int) -> list[Chunk]:
     header = context.header
-    if context.figures is not None:
-        _count_errors(values, context.figures)
+    _count_errors(values, context)
     if context.charge is not None:
         values = context.charge.settled(values)
     body = encode_body(fit(response_class(api.key, version), values, api.droppable))
@@ -374,14 +379,16 @@ _COUNTED_ELEMENTS = 100
 """Of each list in an answer: to look through thousands for errors would cost more than to know."""
 
 
-def _count_errors(values: Values, figures: ApiFigures) -> None:
+def _count_errors(values: Values, context: RequestContext) -> None:
     """Of the answer, and of what it lists: topics, partitions, groups."""
-    for name, value in values.items():
-        if name == "error_code":
-            if isinstance(value, ErrorCode) and value is not ErrorCode.none:
-                figures.count_error(value.value)
-        elif isinstance(value, list):
+    code = values.get("error_code")
+    if code and isinstance(code, ErrorCode):
+        context.count_error(code.value)
+    for value in values.values():
+        if type(value) is list and value and type(value[0]) is dict and _has_errors_in(value[0]):
             for one in value[:_COUNTED_ELEMENTS]:
-                if not isinstance(one, dict):
-                    break
-                _count_errors(one, figures)
+                _count_errors(one, context)
+
+
+def _has_errors_in(element: Values) -> bool:
+    return "error_code" in element or any(type(value) is list for value in element.values())

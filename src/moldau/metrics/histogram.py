@@ -24,9 +24,9 @@ class Histogram:
         self.counts = [0] * _BUCKETS
         self.seconds = 0.0
 
-    def note(self, seconds: float) -> None:
-        self.counts[int(seconds * 1e6).bit_length()] += 1
-        self.seconds += seconds
+    def note(self, seconds: float, times: int = 1) -> None:
+        self.counts[int(seconds * 1e6).bit_length()] += times
+        self.seconds += seconds * times
 
     @property
     def count(self) -> int:

@@ -126,7 +126,7 @@ async def _collect_partitions(services: Services, figures: BrokerFigures, out: E
 def _collect_requests(sources: Sources, figures: BrokerFigures, out: Exposition) -> None:
     services = sources.services
     for api in figures.requests:
-        out.add_histogram(catalogue.REQUESTS, api.durations, APIS[api.api_key].name)
+        out.add_histogram(catalogue.REQUESTS, api.durations(), APIS[api.api_key].name)
         for code, count in api.errors.items():
             out.add(catalogue.REQUEST_ERRORS, count, APIS[api.api_key].name, _error_name(code))
     for listener, of_it in sources.connections().items():

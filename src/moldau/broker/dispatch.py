@@ -375,7 +375,7 @@ def _encode(api: ServedApi, values: Values, context: RequestContext, version: in
     return [response_prefix(api.key, version, header.correlation_id, len(body)) + body]
 
 
-_COUNTED_ELEMENTS = 100
+_COUNTED_ELEMENTS = 16
 """Of each list in an answer: to look through thousands for errors would cost more than to know."""
 
 

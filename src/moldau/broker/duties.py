@@ -22,6 +22,7 @@ How each duty is treated:
 | controller | kept | it resigns, and whoever claims the next term plans from the whole image |
 | copying from a broker | kept | it goes on from the end of each log |
 | maintenance, expiry of offsets | kept | they look at everything anew each time |
+| watching of the loop, of groups, of the store | tried again | nobody depends on it |
 | applying of one topic | tried again | the others are served meanwhile |
 | markers of transactions | tried again | nobody else would end the transaction |
 | a request, a check of damage, forgetting of deleted topics | logged | nothing waits for it |

@@ -7,6 +7,7 @@ history kept over restarts.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
@@ -36,6 +37,10 @@ from moldau.metrics.history import EventKind, History
 from moldau.metrics.request_figures import ConnectionFigures
 from moldau.model import BrokerId
 from moldau.net.peer import Peer
+
+_log = logging.getLogger(__name__)
+
+_PAUSE_SECONDS = 60.0
 
 Spawn: TypeAlias = Callable[[str, Coroutine[Any, Any, None]], object]
 
@@ -159,15 +164,26 @@ class Monitoring:
         def see(now: float) -> None:
             endpoint.looked_at = now
 
-        duties.keep(
-            "watching of the loop", lambda: watch_loop(clock, self.figures.loop_delays, see)
-        )
+        watches: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
+            "watching of the loop": lambda: watch_loop(clock, self.figures.loop_delays, see)
+        }
         if self._lags is not None:
-            duties.keep("lag of groups", self._lags.run)
+            watches["lag of groups"] = self._lags.run
         if self._probe is not None:
-            duties.keep("probing of the coordination store", self._probe.run)
+            watches["probing of the coordination store"] = self._probe.run
         if self._file is not None:
-            duties.keep("keeping of the history", self._file.run)
+            watches["keeping of the history"] = self._file.run
+        for name, watch in watches.items():
+            duties.keep(name, partial(self._tolerate, name, watch))
+
+    async def _tolerate(self, name: str, watch: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Nobody depends on a look: one that fails is told of, and comes again after a while."""
+        while True:
+            try:
+                await watch()
+            except Exception:  # noqa: BLE001 a broker does not end for want of watching
+                _log.exception("%s failed, and begins again in %.0f s", name, _PAUSE_SECONDS)
+            await self._ports.clock.sleep(_PAUSE_SECONDS)
 
     def begin_stop(self) -> None:
         """Whoever sends clients here hears that it is over."""

@@ -457,6 +457,7 @@ def test_clients_hear_of_the_features_in_force() -> None:
         )
         assert [(one.name, one.max_version_level) for one in answer.finalized_features] == [
             ("group.version", 1),
+            ("share.version", 1),
             ("transaction.version", 2),
         ]
         await broker.stop()

@@ -1,0 +1,129 @@
+"""Share groups (KIP-932): what members are given, and what share coordinators keep."""
+
+from __future__ import annotations
+
+from mutants.mutant import Edit, Mutant
+
+_STATES = "moldau.shares.rules.state_machine"
+_BATCHES = "moldau.shares.rules.state_batches"
+_ASSIGNOR = "moldau.groups.rules.share_assignor"
+_EVENTS = "moldau.groups.rules.share_group_events"
+_STATE_TESTS = "unit/shares/rules/test_state_machine.py"
+_BATCH_TESTS = "unit/shares/rules/test_state_batches.py"
+_GROUP_TESTS = "unit/groups/test_share_groups_machine.py"
+_ASSIGNOR_TESTS = "unit/groups/test_share_assignor.py"
+
+MUTANTS = (
+    Mutant(
+        name="a-share-partition-is-given-before-its-state-is-there",
+        rule="SHG-1",
+        breaks="members take from partitions of which no share coordinator knows",
+        edits=(
+            Edit(
+                _ASSIGNOR,
+                "if (some := frozenset(range(count)) & initialized.get(topic_id, frozenset()))",
+                "if (some := frozenset(range(count)))",
+            ),
+        ),
+        tests=(
+            f"{_GROUP_TESTS}::test_a_member_gets_partitions_when_their_states_are_there",
+            f"{_ASSIGNOR_TESTS}::test_only_initialized_partitions_are_wanted",
+        ),
+    ),
+    Mutant(
+        name="a-share-group-ends-before-its-states",
+        rule="SHG-3",
+        breaks="share coordinators keep states of groups that are gone",
+        edits=(
+            Edit(
+                _EVENTS,
+                "if group.subscriptions or group.state_topics.everything:",
+                "if group.subscriptions:",
+            ),
+        ),
+        tests=(f"{_GROUP_TESTS}::test_a_group_ends_after_its_states",),
+    ),
+    Mutant(
+        name="a-former-leader-may-write-its-share-state",
+        rule="SHS-2",
+        breaks="what a leader acknowledged is overwritten by the one before it",
+        edits=(
+            Edit(
+                _STATES,
+                "if change.leader_epoch < state.leader_epoch:",
+                "if change.leader_epoch < 0:",
+            ),
+        ),
+        tests=(
+            f"{_STATE_TESTS}::test_an_earlier_leader_is_fenced_as_soon_as_a_later_one_has_read",
+        ),
+        is_sample=True,
+    ),
+    Mutant(
+        name="a-leader-that-reads-is-not-written-down",
+        rule="SHS-2",
+        breaks="the next share coordinator lets the leader of before write",
+        edits=(
+            Edit(
+                _STATES,
+                "return StateOutcome(answer, (UpdateRecord(event.key, update),))",
+                "return StateOutcome(answer)",
+            ),
+        ),
+        tests=(
+            f"{_STATE_TESTS}::test_an_earlier_leader_is_fenced_as_soon_as_a_later_one_has_read",
+        ),
+    ),
+    Mutant(
+        name="a-state-that-was-begun-anew-takes-what-was-meant-for-the-former",
+        rule="SHS-2",
+        breaks="offsets that were altered are altered back",
+        edits=(
+            Edit(
+                _STATES,
+                "if change.state_epoch != state.state_epoch:",
+                "if change.state_epoch > state.state_epoch:",
+            ),
+        ),
+        tests=(f"{_STATE_TESTS}::test_a_state_that_was_begun_anew_fences_who_read_the_former_one",),
+    ),
+    Mutant(
+        name="a-beginning-that-comes-twice-forgets-everything",
+        rule="SHS-4",
+        breaks="a repeated request of a coordinator undoes what was acknowledged since",
+        edits=(
+            Edit(
+                _STATES,
+                "if event.state_epoch == kept.state.state_epoch:",
+                "if event.state_epoch < 0:",
+            ),
+        ),
+        tests=(f"{_STATE_TESTS}::test_a_beginning_that_comes_twice_changes_nothing",),
+    ),
+    Mutant(
+        name="share-states-are-pruned-up-to-the-newest-snapshot",
+        rule="SHS-3",
+        breaks="a share partition is forgotten because another one was written later",
+        edits=(
+            Edit(
+                _STATES,
+                "return min((one.snapshot_offset",
+                "return max((one.snapshot_offset",
+            ),
+        ),
+        tests=(f"{_STATE_TESTS}::TestCoordinator",),
+    ),
+    Mutant(
+        name="a-late-write-takes-an-acknowledgement-back",
+        rule="SHS-1",
+        breaks="a record that was accepted is delivered again",
+        edits=(
+            Edit(
+                _BATCHES,
+                "furthest = max(open_batches, key=_progress)",
+                "furthest = open_batches[-1]",
+            ),
+        ),
+        tests=(f"{_BATCH_TESTS}::test_a_late_write_takes_nothing_back",),
+    ),
+)

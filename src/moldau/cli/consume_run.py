@@ -17,6 +17,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from queue import SimpleQueue
 
+from moldau.cli.command_config import security_options
 from moldau.cli.consume_start import go_to_start
 from moldau.cli.output import note
 from moldau.cli.progress import Progress
@@ -90,6 +91,7 @@ def _make_consumer(bootstrap: str, consumption: Consumption) -> AsyncConsumer:
         allow_auto_create_topics=False,
         # Without a group the command knows where to read, and an offset that is gone is an error.
         auto_offset_reset="error" if consumption.group_id is None else reset,
+        **security_options(),  # type: ignore[arg-type]  # any option's value
     )
 
 

@@ -37,6 +37,10 @@ class Command:
         )
         command = typer.main.get_command(app)
         command.name = name
+        if any(parameter.name == "bootstrap" for parameter in command.params):
+            from moldau.cli.command_config import make_option
+
+            command.params.append(make_option())
         return command  # type: ignore[return-value]  # Typer's annotation names its private base
 
 

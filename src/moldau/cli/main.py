@@ -112,6 +112,18 @@ COMMANDS: dict[str, Command | LazyGroup] = {
         },
     ),
     "console": Command("moldau.cli.console:console"),
+    "users": LazyGroup(
+        "List users, set and delete their passwords (SCRAM).",
+        {
+            "list": Command("moldau.cli.users.list:list_users"),
+            "set": Command("moldau.cli.users.set:set_user"),
+            "delete": Command("moldau.cli.users.delete:delete_user"),
+        },
+    ),
+    "secure": LazyGroup(
+        "Make what a secured cluster needs.",
+        {"init": Command("moldau.cli.secure.init:init")},
+    ),
     "produce": Command("moldau.cli.produce:produce"),
     "consume": Command("moldau.cli.consume:consume"),
     "bench": LazyGroup(

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from moldau.cli.command_config import security_options
 from moldau.cli.line_parser import Parser
 from moldau.cli.line_source import read_lines
 from moldau.cli.log_lines import warnings_shown
@@ -86,6 +87,7 @@ def _make_producer(production: Production) -> Producer:
         buffer_memory=_BUFFER_BYTES,
         # Memory is waited for as long as anything in it may still be delivered.
         max_block_ms=_MAX_BLOCK_MS,
+        **security_options(),  # type: ignore[arg-type]  # any option's value
     )
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import typer
 
 from moldau import __version__
+from moldau.cli.command_config import security_of_command
 from moldau.cli.failures import explain
 from moldau.cli.log_lines import warnings_shown
 from moldau.client.cluster_client import ClientSettings, ClusterClient
@@ -27,7 +28,9 @@ CLIENT_ID = "moldau-cli"
 
 def command_settings() -> ClientSettings:
     return ClientSettings(
-        connection=ConnectionSettings(client_id=CLIENT_ID, client_version=__version__)
+        connection=ConnectionSettings(
+            client_id=CLIENT_ID, client_version=__version__, security=security_of_command()
+        )
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from moldau.config.secrets import expand_secrets
 from moldau.config.static import Static, given, load_properties, load_settings
 from moldau.errors import ConfigurationError
 
@@ -35,7 +36,7 @@ def gather_settings(
         settings |= given({"adopt.topics.enable": "true"}, "--adopt-topics")
     if metrics is not None:
         settings |= given({"metrics.listener": metrics}, "--metrics")
-    return settings
+    return expand_secrets(settings)
 
 
 def _to_listener(address: str) -> str:

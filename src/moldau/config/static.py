@@ -6,7 +6,7 @@ name the line or the flag. Rule: text in, values out; reading the file is the ca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from moldau.config.properties import parse_properties
@@ -40,6 +40,15 @@ class Static(Mapping[str, str]):
     def origin(self, name: str) -> str:
         """`server.properties line 12: ` or `--set `."""
         return self._entries[name].origin
+
+    def mapped(self, change: Callable[[str, str], str]) -> Static:
+        """The same settings, where they stood, with other values."""
+        return Static(
+            {
+                name: _Entry(change(name, entry.value), entry.origin)
+                for name, entry in self._entries.items()
+            }
+        )
 
     def __or__(self, other: Static) -> Static:
         """Both; the other's values win."""

@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 
 from moldau.cli.bench.figures import Figures, percentiles_ms
+from moldau.cli.command_config import security_options
 from moldau.cli.session import command_settings
 from moldau.client.admin import AsyncAdmin
 from moldau.client.admin_values import BROKER_DEFAULT, NewTopic
@@ -257,6 +258,7 @@ def _producer(bootstrap: str, load: Load, **options: object) -> AsyncProducer:
         "client_id": _CLIENT_ID,
         "acks": load.acks,
         "compression_type": load.compression,
+        **security_options(),
         **options,
         **_underscored(load.options),
     }
@@ -264,7 +266,7 @@ def _producer(bootstrap: str, load: Load, **options: object) -> AsyncProducer:
 
 
 def _consumer(bootstrap: str, load: Load) -> AsyncConsumer:
-    given: dict[str, object] = {"client_id": _CLIENT_ID}
+    given: dict[str, object] = {"client_id": _CLIENT_ID, **security_options()}
     return AsyncConsumer(bootstrap, **given)  # type: ignore[arg-type]  # any option's value
 
 

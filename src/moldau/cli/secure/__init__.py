@@ -1,0 +1,1 @@
+"""`moldau secure`: makes what a secured cluster needs."""

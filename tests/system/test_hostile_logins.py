@@ -1,0 +1,124 @@
+"""Whoever does not mean it well, before a login: the broker lives, and good clients go on."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import ssl
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+import moldau
+from moldau.testing.secured_broker import SecuredBroker, secured_broker
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    config = {"connection.failed.authentication.delay.ms": "10"}
+    with secured_broker(config, folder=tmp_path_factory.mktemp("hostile")) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _good_clients_go_on(broker: SecuredBroker) -> Iterator[None]:
+    yield
+    with moldau.Admin(broker.bootstrap, **broker.client_options("alice")) as admin:
+        assert admin.describe_cluster().brokers
+
+
+def connect(broker: SecuredBroker) -> socket.socket:
+    host, _, port = broker.bootstrap.rpartition(":")
+    return socket.create_connection((host, int(port)), 60)
+
+
+@contextlib.contextmanager
+def encrypted(broker: SecuredBroker) -> Iterator[ssl.SSLSocket]:
+    context = ssl.create_default_context(cafile=str(broker.authority_file))
+    with (
+        connect(broker) as plain,
+        context.wrap_socket(plain, server_hostname="127.0.0.1") as secured,
+    ):
+        yield secured
+
+
+def ends(sock: socket.socket) -> bool:
+    """Whether the broker ends the connection, after whatever it answers."""
+    try:
+        while sock.recv(65536):
+            pass
+    except OSError:
+        pass
+    return True
+
+
+def frame(api_key: int, version: int, body: bytes = b"") -> bytes:
+    head = struct.pack(">hhih", api_key, version, 1, -1) + body
+    return struct.pack(">i", len(head)) + head
+
+
+def text(value: str) -> bytes:
+    return struct.pack(">h", len(value)) + value.encode()
+
+
+def test_clear_text_on_a_port_with_tls(broker: SecuredBroker) -> None:
+    with connect(broker) as sock:
+        sock.sendall(frame(18, 0))
+        assert ends(sock)
+
+
+def test_half_a_handshake_holds_up_nobody(broker: SecuredBroker) -> None:
+    with contextlib.ExitStack() as stack:
+        for _ in range(200):
+            sock = stack.enter_context(connect(broker))
+            sock.sendall(b"\x16\x03\x01\x02\x00\x01")
+        with moldau.Admin(broker.bootstrap, **broker.client_options("alice")) as admin:
+            assert admin.describe_cluster().brokers
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        frame(3, 9, b"\x00\x00\x00"),  # Metadata before a login
+        frame(0, 9, b"\x00" * 50),  # Produce
+        frame(36, 1, struct.pack(">i", 4) + b"\0a\0b"),  # SaslAuthenticate before the handshake
+        frame(17, 1, text("GSSAPI")),
+        frame(17, 1, text("PLAIN")) + frame(3, 0, b"\0\0\0\0"),
+        frame(17, 1, text("PLAIN")) + frame(17, 1, text("PLAIN")),
+        frame(17, 1, text("PLAIN")) + frame(36, 1, struct.pack(">i", 9) + b"\0alice\0xy"),
+        frame(17, 1, text("SCRAM-SHA-256")) + frame(36, 1, struct.pack(">i", 3) + b"n,,"),
+        frame(17, 0, text("PLAIN")) + struct.pack(">i", 9) + b"\0alice\0xy",
+        frame(36, 1, struct.pack(">i", 2_000_000_000)),
+        struct.pack(">i", 2_000_000_000),
+        struct.pack(">i", 600 << 10),  # more than is read of a stranger
+        struct.pack(">i", -5),
+        struct.pack(">i", 1) + b"\0",
+        frame(9999, 0),
+    ],
+)
+def test_requests_out_of_order_end_the_connection(broker: SecuredBroker, sent: bytes) -> None:
+    with encrypted(broker) as sock:
+        sock.sendall(sent)
+        assert ends(sock)
+
+
+def test_noise_after_the_handshake(broker: SecuredBroker) -> None:
+    noise = random.Random(15)
+    for _ in range(60):
+        with encrypted(broker) as sock:
+            body = noise.randbytes(noise.randrange(1, 300))
+            with contextlib.suppress(OSError):
+                sock.sendall(struct.pack(">i", len(body)) + body)
+                sock.settimeout(0.01)
+                sock.recv(1000)
+
+
+def test_frames_of_every_api_are_refused_to_strangers(broker: SecuredBroker) -> None:
+    for api_key in range(100):
+        if api_key in (17, 18):
+            continue
+        with encrypted(broker) as sock:
+            sock.sendall(frame(api_key, 0, b"\x00" * 40))
+            assert ends(sock)

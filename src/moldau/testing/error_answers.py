@@ -38,6 +38,8 @@ _ZEROS: Final[Mapping[str, object]] = MappingProxyType(
 _PLAIN: Final[Mapping[str, type]] = MappingProxyType(
     {"partition_index": int, "name": str, "group_id": str}
 )
+_UNKNOWN: Final = frozenset({"leader_id", "leader_epoch"})
+"""Of a leader that the answer does not name."""
 _TWINS: Final = (("partition_index", "index", "partition"), ("name", "topic"))
 """Fields that mean the same in a request and its answer."""
 
@@ -70,6 +72,8 @@ def _build(
             )
         elif field.metadata.get("kafka_type") == "error_code":
             values[field.name] = own_code if own_code is not None else type(inner_code)(0)
+        elif isinstance(field.type, type) and is_dataclass(field.type):
+            values[field.name] = _build(field.type, None, None, inner_code)
         else:
             values[field.name] = _echo(field, told)
     return entity_class(**values)
@@ -97,6 +101,8 @@ def _echo(field: Field[object], told: object) -> object:
                     return getattr(told, twin)
     if field.default is not MISSING:
         return field.default
+    if field.name in _UNKNOWN:
+        return -1
     kind = _without_none(field.type)
     if kind is not field.type:
         return None

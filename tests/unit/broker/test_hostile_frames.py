@@ -30,6 +30,7 @@ class Client(SimpleNamespace):
 
     is_heard = True
     id = "hostile"
+    __hash__ = object.__hash__
 
     def __init__(self, principal: Principal) -> None:
         super().__init__(**{**vars(CONNECTION), "principal": principal})

@@ -7,7 +7,7 @@ import re
 import pytest
 from kio.schema.index import api_key_map
 
-from moldau.wire.apis import APIS, FIRST_FLEXIBLE, NO_VERSION, Api
+from moldau.wire.apis import APIS, FIRST_FLEXIBLE, Api
 from moldau.wire.versions import request_class, response_class
 
 from .strategies import versions_of
@@ -40,6 +40,5 @@ def test_every_version_that_is_served_or_spoken_has_its_messages(api: Api) -> No
 
 @every_api
 def test_this_client_speaks_to_this_broker_whatever_it_speaks_at_all(api: Api) -> None:
-    # Kafka serves share groups; this broker is about to.
-    if api.spoken.last >= 0 and not (api.name.startswith("Share") and api.served == NO_VERSION):
+    if api.spoken.last >= 0:
         assert api.served.first <= api.spoken.last <= api.served.last

@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 CHAINS = (
     {"core": "", "arrow": "[arrow]"},
     {"spark": "[spark]", "delta": "[delta]"},
-    {"regex": "[regex]"},
+    {"regex": "[regex]", "security": "[security]"},
     {"console": "[console]"},
 )
 """Names and what is installed for them, one chain beside the other. The job of each is the file

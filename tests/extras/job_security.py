@@ -10,7 +10,7 @@ import moldau
 import moldau.testing
 
 command = [sys.executable, "-m", "moldau", "secure", "init", "--out", "keys"]
-subprocess.run(command, check=True)  # noqa: S603
+subprocess.run(command, check=True)
 assert (Path("keys") / "client.properties").exists()
 with moldau.testing.secured_broker() as broker:
     user = next(iter(broker.users))

@@ -166,16 +166,18 @@ def test_a_leader_is_killed_and_nothing_is_lost_or_accepted_twice(
         locks = {"share.record.lock.duration.ms": "3000"}
         with ShareStory(cluster.bootstrap, tmp_path, takers, topic, locks) as story:
             first, second = story.join("explicit"), story.join("explicit")
-            story.produce(f"accept-{number}" for number in range(200))
-            first.wait_until_it_has(20)
-            second.wait_until_it_has(20)
-            eventually(first.acknowledged, "the first taker's acknowledgements count")
+            for round_number in range(500):  # until each has partitions, and has worked
+                story.produce(f"accept-{round_number}-{number}" for number in range(25))
+                story.wait_until_all_are_confirmed()
+                if all(len([*taker.deliveries]) >= 20 for taker in (first, second)):
+                    break
+            story.produce(f"accept-then-{number}" for number in range(100))
             leader = cluster.view(topic, 0).leader
             confirmed = first.acknowledged() | second.acknowledged()
             before = {taker.name: len([*taker.deliveries]) for taker in story.takers}
             cluster.kill(leader)
             cluster.wait_until_led_by_another(topic, leader)
-            story.produce(f"accept-{number}" for number in range(200, 400))
+            story.produce(f"accept-later-{number}" for number in range(200))
             story.wait_until_all_are_confirmed()
             later = {
                 (one.partition, one.offset)

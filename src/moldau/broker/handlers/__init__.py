@@ -3,8 +3,6 @@
 from types import ModuleType
 from typing import Final
 
-import moldau.broker.handlers.share_acknowledge as share_acknowledge
-import moldau.broker.handlers.share_fetch as share_fetch
 from moldau.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -63,6 +61,8 @@ from moldau.broker.handlers import (
     read_share_group_state_summary,
     sasl_authenticate,
     sasl_handshake,
+    share_acknowledge,
+    share_fetch,
     share_group_describe,
     share_group_heartbeat,
     sync_group,

@@ -25,6 +25,7 @@ import moldau
 from moldau.errors import (
     MoldauError,
     SaslAuthenticationError,
+    StartupError,
     TlsHandshakeError,
     UnsupportedSaslMechanismError,
 )
@@ -420,3 +421,9 @@ def test_logins_are_renewed_on_the_same_connection() -> None:
         while time.monotonic() < ends:
             other.produce("renewed", b"x")
             assert other.flush(60) == 0
+
+
+def test_rules_for_names_that_cannot_be_read_stop_the_start() -> None:
+    rules = {"ssl.principal.mapping.rules": "RULE:^CN=(.*)$/$1"}
+    with pytest.raises(StartupError, match=r"ssl\.principal\.mapping\.rules is not of the form"):
+        secured_broker(rules).__enter__()

@@ -89,7 +89,12 @@ class BrokerSecurity:
         )
         await _load(watched, listener)
         self._watched.append(watched)
-        return ListenerTls(watched, self.options_of(listener.name).ssl_principal_mapping_rules)
+        try:
+            return ListenerTls(watched, self.options_of(listener.name).ssl_principal_mapping_rules)
+        except ValueError as fault:
+            raise StartupError(
+                f"the listener {listener}: ssl.principal.mapping.rules {fault}"
+            ) from None
 
     async def _load_client(self, listener: Listener) -> ClientSecurity:
         from moldau.security.logins import login_maker

@@ -16,7 +16,6 @@ from typing import Final
 from moldau.clock import Clock
 from moldau.config.listener_options import ListenerOptions
 from moldau.errors import ErrorCode, SaslAuthenticationError
-from moldau.model import ANONYMOUS
 from moldau.net.newcomers import Newcomers
 from moldau.net.port import Connection
 from moldau.security.rules.sasl_states import (
@@ -147,9 +146,10 @@ class SaslSession:
         self._known = outcome
         self._exchange = None
         self.state = SaslState.AUTHENTICATED
-        self._is_limited = self._options().connections_max_reauth_ms > 0
+        # What the client is told counts here, too: one that hears of an end renews its login.
+        lifetime_ms = self._lifetime_ms(outcome)
+        self._is_limited = lifetime_ms > 0
         if self._is_limited:
-            lifetime_ms = self._lifetime_ms(outcome)
             self._ends_at = self._clock.monotonic() + lifetime_ms / 1000
         self._connection.principal = outcome.principal
         self._connection.limit_requests(None)
@@ -158,9 +158,8 @@ class SaslSession:
     def _lifetime_ms(self, outcome: Authenticated | None) -> int:
         if outcome is None:
             return 0
-        return session_lifetime_ms(
-            self._clock.now_ms(), self._options().connections_max_reauth_ms, outcome.expires_ms
-        )
+        max_reauth_ms = self._options().max_reauth_ms_of(self._mechanism)
+        return session_lifetime_ms(self._clock.now_ms(), max_reauth_ms, outcome.expires_ms)
 
     def _delay_seconds(self) -> float:
         return self._options().connection_failed_authentication_delay_ms / 1000
@@ -180,8 +179,9 @@ class SaslSession:
         return _LENGTH.pack(len(step.challenge)) + step.challenge
 
     def forget(self) -> None:
+        """The connection is closed. Who it was stays known: what he asked for last may still be
+        done, and the audit log tells it."""
         self.state = SaslState.OVER
-        self._connection.principal = ANONYMOUS
         self._newcomers.discard(self._connection)
 
 

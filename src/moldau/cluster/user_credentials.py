@@ -32,6 +32,10 @@ _log = logging.getLogger(__name__)
 _ATTEMPTS: Final = 10
 _MOST_REMEMBERED: Final = 10_000
 
+LONGEST_USER_NAME: Final = 4096
+"""As it stands in a path. ZooKeeper ends the connection of whoever sends it a request of a
+megabyte, and with it the broker's session may end; no client shall be able to bring that about."""
+
 Change = Mapping[str, ScramCredential | None]
 """What shall be, by mechanism; None for no credential."""
 
@@ -44,6 +48,9 @@ class UserCredentials:
         self._remembered: dict[str, Mapping[str, ScramCredential]] = {}
 
     async def find(self, mechanism: str, user: str) -> ScramCredential | None:
+        """For a login: anybody may ask, with any name."""
+        if len(layout.encode_user_name(user)) > LONGEST_USER_NAME:
+            return None
         return (await self.of_user(user)).get(mechanism)
 
     async def of_user(self, user: str) -> Mapping[str, ScramCredential]:

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 
 from moldau.config.declarations.security import MECHANISMS, SecurityOptions
 from moldau.config.resolve import Layers, resolve_values
+from moldau.errors import ConfigurationError
 
 PREFIX = "listener.name."
-_OF_A_MECHANISM = frozenset({"sasl.jaas.config", "connections.max.reauth.ms"})
+_MAX_REAUTH = SecurityOptions.connections_max_reauth_ms
+_OF_A_MECHANISM = frozenset({"sasl.jaas.config", _MAX_REAUTH.name})
 _OF_A_LISTENER = frozenset({"max.connections", "max.connection.creation.rate"})
 
 
@@ -21,6 +23,9 @@ class ListenerOptions(SecurityOptions):
 
     jaas_configs: Mapping[str, str]
     """The text for each mechanism that has one of its own, by the mechanism's name."""
+
+    max_reauth_ms: Mapping[str, int]
+    """The same for `connections.max.reauth.ms`."""
 
     @classmethod
     def of_listener(cls, layers: Layers, listener_name: str) -> ListenerOptions:
@@ -32,11 +37,20 @@ class ListenerOptions(SecurityOptions):
             for mechanism in MECHANISMS
             if (text := merged.get(f"{mechanism.lower()}.sasl.jaas.config"))
         }
-        return cls(values | {"jaas_configs": jaas})
+        reauth = {
+            mechanism: _read_reauth(text)
+            for mechanism in MECHANISMS
+            if (text := merged.get(f"{mechanism.lower()}.{_MAX_REAUTH.name}")) is not None
+        }
+        return cls(values | {"jaas_configs": jaas, "max_reauth_ms": reauth})
 
     def jaas_config_of(self, mechanism: str) -> str | None:
         """Its own, else the one of all mechanisms."""
         return self.jaas_configs.get(mechanism, self.sasl_jaas_config)
+
+    def max_reauth_ms_of(self, mechanism: str) -> int:
+        """Its own, else the one of all mechanisms."""
+        return self.max_reauth_ms.get(mechanism, self.connections_max_reauth_ms)
 
 
 def own_layers(layers: Layers, listener_name: str) -> Layers:
@@ -67,6 +81,13 @@ def _own(settings: Mapping[str, str], prefix: str) -> dict[str, str]:
         if name.lower().startswith(prefix)
     }
     return {**settings, **own}
+
+
+def _read_reauth(text: str) -> int:
+    try:
+        return _MAX_REAUTH.parse(text)
+    except ValueError as fault:
+        raise ConfigurationError(_MAX_REAUTH.message(text, fault)) from None
 
 
 def _merged(layers: Layers) -> dict[str, str]:

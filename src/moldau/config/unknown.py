@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from moldau.config.broker_options import BrokerOptions
-from moldau.config.listener_options import is_listener_option
+from moldau.config.listener_options import PREFIX, is_listener_option
 from moldau.config.spelling import suggest
 from moldau.config.static import origin_of
 from moldau.config.topic_options import TopicOptions
@@ -30,6 +30,8 @@ RETIRED: Mapping[str, str] = {
 }
 """Names that Kafka once had, and what took their place."""
 
+_NOBODYS = "is for a listener that is not among listeners, and has no effect"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnknownOption:
@@ -49,11 +51,25 @@ def find_unknown(settings: Mapping[str, str]) -> list[UnknownOption]:
     Those that stop the start (`unserved`) are left out: there is more to say of them.
     """
     known = BrokerOptions.declarations()
-    return [
-        UnknownOption(name=name, origin=origin_of(settings, name), advice=_advise(name))
+    strange = [
+        (name, _advise(name))
         for name, value in settings.items()
         if name not in known and not is_listener_option(name) and find_missing(name, value) is None
     ]
+    strange += [(name, _NOBODYS) for name in settings if _is_of_no_listener(name, settings)]
+    return [
+        UnknownOption(name=name, origin=origin_of(settings, name), advice=advice)
+        for name, advice in strange
+    ]
+
+
+def _is_of_no_listener(name: str, settings: Mapping[str, str]) -> bool:
+    """A misspelled listener would go without the security that was meant for it."""
+    if "listeners" not in settings or not is_listener_option(name):
+        return False
+    addresses = settings["listeners"].lower().split(",")
+    names = [address.strip().partition("://")[0] for address in addresses]
+    return not any(name.lower().startswith(f"{PREFIX}{listener}.") for listener in names)
 
 
 def _advise(name: str) -> str:

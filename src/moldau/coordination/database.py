@@ -13,6 +13,7 @@ checkpoint syncs what that commit will stand on (SQLite drops a log beside an em
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -64,6 +65,7 @@ class Database:
         name = str(location)
         with contextlib.ExitStack() as cleanup:
             try:
+                _keep_private(name)
                 connection = sqlite3.connect(
                     name, isolation_level=None, check_same_thread=False, timeout=0
                 )
@@ -118,6 +120,14 @@ class Database:
 
     def close(self) -> None:
         self._connection.close()
+
+
+def _keep_private(name: str) -> None:
+    """A new file is its owner's alone, and what SQLite puts beside it, too: it has in it what is
+    known of users' passwords. One that is there keeps the mode that somebody gave it."""
+    if name != MEMORY:
+        with contextlib.suppress(OSError):  # SQLite says what is wrong
+            os.close(os.open(name, os.O_RDWR | os.O_CREAT, 0o600))
 
 
 def _prepare(connection: sqlite3.Connection, name: str) -> bool:

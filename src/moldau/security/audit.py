@@ -59,10 +59,10 @@ class AuditLog:
             more = f" ({left_out} more denials before it were not logged)"
         _log.info(
             "denied: %s from %s may not %s %s (%s)%s",
-            fields["principal"],
+            _on_one_line(fields["principal"]),
             host,
             operation,
-            fields["resource"],
+            _on_one_line(fields["resource"]),
             request,
             more,
             extra={"audit": fields},
@@ -84,10 +84,10 @@ class AuditLog:
         _log.info(
             "%s: %s from %s, %s %s%s",
             fields["event"],
-            fields["principal"],
+            _on_one_line(fields["principal"]),
             host,
             request,
-            fields["resource"],
+            _on_one_line(fields["resource"]),
             "" if error is None else f": {error}",
             extra={"audit": fields},
         )
@@ -131,6 +131,12 @@ def write_audit_file(path: str) -> Callable[[], None]:
         handler.close()
 
     return close
+
+
+def _on_one_line(text: object) -> str:
+    """A name that a client made up must not look like a line of its own. JSON sees to it by
+    itself."""
+    return "".join(one if one.isprintable() else repr(one)[1:-1] for one in str(text))
 
 
 def _cut(text: str) -> str:

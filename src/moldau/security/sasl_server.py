@@ -21,7 +21,8 @@ from moldau.security.rules.jaas import JaasConfig, parse_jaas
 from moldau.security.rules.plain import parse_plain
 from moldau.security.rules.scram import (
     HASHES,
-    LEAST_ITERATIONS,
+    SALT_BYTES,
+    USUAL_ITERATIONS,
     ScramCredential,
     ScramError,
     ScramServer,
@@ -32,7 +33,6 @@ from moldau.security.rules.scram import (
 from moldau.workers import Workers
 
 _NONCE_BYTES: Final = 24
-_SALT_BYTES: Final = 24
 
 
 class Authenticated(NamedTuple):
@@ -110,11 +110,11 @@ class SaslMechanisms:
             return await self._find_stored(mechanism, user)
         key = (mechanism, user)
         if key not in self._derived:
-            salt = secrets.token_bytes(_SALT_BYTES)
+            salt = secrets.token_bytes(SALT_BYTES)
 
             def derive() -> ScramCredential:
-                salted = salt_password(mechanism, password, salt, LEAST_ITERATIONS)
-                return make_credential(mechanism, salted, salt, LEAST_ITERATIONS)
+                salted = salt_password(mechanism, password, salt, USUAL_ITERATIONS)
+                return make_credential(mechanism, salted, salt, USUAL_ITERATIONS)
 
             self._derived[key] = await self._workers.run(derive)
         return self._derived[key]

@@ -27,3 +27,16 @@ def test_a_name_that_nobody_declares_is_reported_with_advice(name: str, advice: 
 
 def test_an_option_that_topics_and_brokers_share_is_known() -> None:
     assert find_unknown({"min.insync.replicas": "2", "compression.type": "lz4"}) == []
+
+
+def test_an_option_of_a_listener_that_is_not_there_is_reported() -> None:
+    name = "listener.name.outsid.ssl.client.auth"
+    listeners = {"listeners": "INSIDE://127.0.0.1:1, OUTSIDE://127.0.0.1:2"}
+    (unknown,) = find_unknown({**listeners, name: "required"})
+    assert str(unknown).startswith(f"{name} is for a listener that is not among listeners")
+    right = {
+        "listener.name.outside.ssl.client.auth": "required",
+        "listener.name.INSIDE.plain.sasl.jaas.config": "x",
+    }
+    assert find_unknown({**listeners, **right}) == []
+    assert find_unknown({name: "required"}) == []  # a change of one setting, without the others

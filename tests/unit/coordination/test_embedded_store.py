@@ -449,3 +449,19 @@ def test_the_root_cannot_be_deleted() -> None:
         await store.close()
 
     asyncio.run(story())
+
+
+async def _made_file(folder: Path) -> None:
+    store = await open_store(folder / FILE_NAME)
+    session = store.session()
+    await session.transact([Create(path="/a", data=b"")])
+    names = [path for path in folder.iterdir() if path.name.startswith(FILE_NAME)]
+    assert len(names) >= 2  # the log of SQLite beside it
+    assert all(path.stat().st_mode & 0o077 == 0 for path in names)
+    await session.close()
+    await store.close()
+
+
+def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
+    """What is known of users' passwords is in it."""
+    asyncio.run(_made_file(tmp_path))

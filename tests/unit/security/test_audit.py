@@ -81,3 +81,11 @@ def test_a_long_name_is_cut(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, AUDIT_LOGGER):
         deny(AuditLog(_Clock()), "x" * 100_000)
     assert len(caplog.messages[0]) < 500
+
+
+def test_a_name_does_not_look_like_a_line_of_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, AUDIT_LOGGER):
+        deny(AuditLog(_Clock()), "x\nchanged: User:root from h\x1b[2J, é")
+    (line,) = caplog.messages
+    assert line.isprintable()
+    assert "x\\nchanged: User:root from h\\x1b[2J, é" in line

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from moldau.client.cluster_client import ClusterClient
 
-_SALT_BYTES = 24
-
 
 def set_user(
     name: Annotated[str, typer.Argument(metavar="USER")],
@@ -68,12 +66,12 @@ async def _set(
 ) -> None:
     from moldau.client.broker_errors import error_for
     from moldau.errors import ErrorCode
-    from moldau.security.rules.scram import salt_password
+    from moldau.security.rules.scram import SALT_BYTES, salt_password
     from moldau.wire.apis import ALTER_USER_SCRAM_CREDENTIALS
 
     rows = []
     for mechanism in mechanisms:
-        salt = os.urandom(_SALT_BYTES)
+        salt = os.urandom(SALT_BYTES)
         rows.append(
             {
                 "name": name,

@@ -229,7 +229,7 @@ class SecurityOptions(TlsOptions, OauthClientOptions):
         LONG,
         0,
         "How long a client may work before it has to prove again who it is, on the same "
-        "connection (KIP-368); 0 for ever.",
+        "connection (KIP-368); 0 for ever. A login with a token ends with the token in any case.",
         at_least(0),
     )
     connection_failed_authentication_delay_ms = option(

@@ -29,6 +29,9 @@ MOST_ITERATIONS: Final = 16384
 """Kafka's bounds. What a server asks of a client is bounded, too: a false one could ask for days
 of work."""
 MOST_ITERATIONS_TO_DO: Final = 1_000_000
+USUAL_ITERATIONS: Final = 8192
+SALT_BYTES: Final = 24
+"""Of what `moldau users` makes."""
 
 _GS2_HEADER: Final = "n,,"
 _CLIENT_FIRST = re.compile(
@@ -102,12 +105,13 @@ def make_credential(
 def pretend_credential(mechanism: str, secret: bytes, user: str) -> ScramCredential:
     """For a user who does not exist: always the same one, and nobody can prove to be him.
 
-    So whoever tries names learns nothing about which of them exist.
+    It looks like one that `moldau users` has made, so that whoever tries names does not learn at
+    once which of them exist.
     """
-    salt = hmac.digest(secret, user.encode(), HASHES[mechanism])
+    salt = hmac.digest(secret, user.encode(), HASHES[mechanism])[:SALT_BYTES]
     unknown = hmac.digest(secret, salt, HASHES[mechanism])
     return ScramCredential(
-        salt=salt, stored_key=unknown, server_key=unknown, iterations=LEAST_ITERATIONS
+        salt=salt, stored_key=unknown, server_key=unknown, iterations=USUAL_ITERATIONS
     )
 
 

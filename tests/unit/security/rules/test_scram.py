@@ -7,6 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.security.rules.scram import (
+    SALT_BYTES,
+    USUAL_ITERATIONS,
     ScramClient,
     ScramCredential,
     ScramError,
@@ -50,6 +52,12 @@ def test_a_user_who_does_not_exist_fails_as_late_as_one_who_does():
     assert pretended == pretend_credential("SCRAM-SHA-256", b"key", "nobody")
     with pytest.raises(ScramError, match="the proof is wrong"):
         log_in("SCRAM-SHA-256", "nobody", "x", pretended)
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_a_user_who_does_not_exist_has_a_salt_as_long_as_those_who_do(mechanism):
+    pretended = pretend_credential(mechanism, b"key", "nobody")
+    assert (len(pretended.salt), pretended.iterations) == (SALT_BYTES, USUAL_ITERATIONS)
 
 
 def test_example_of_rfc_7677():

@@ -22,6 +22,7 @@ from confluent_kafka.admin import AdminClient
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 import moldau
+from moldau.client.admin_values import ConfigChange, ConfigResource, ResourceType
 from moldau.errors import (
     MoldauError,
     SaslAuthenticationError,
@@ -427,3 +428,16 @@ def test_rules_for_names_that_cannot_be_read_stop_the_start() -> None:
     rules = {"ssl.principal.mapping.rules": "RULE:^CN=(.*)$/$1"}
     with pytest.raises(StartupError, match=r"ssl\.principal\.mapping\.rules is not of the form"):
         secured_broker(rules).__enter__()
+
+
+def test_users_that_cannot_be_read_lock_nobody_out() -> None:
+    """Who changed them could not take it back otherwise."""
+    with secured_broker() as broker:
+        options = broker.client_options("alice", "PLAIN")
+        name = "listener.name.sasl_ssl.plain.sasl.jaas.config"
+        resource = ConfigResource(ResourceType.BROKER, "1")
+        with moldau.Admin(broker.bootstrap, **options) as admin:
+            change = ConfigChange(name=name, value="nonsense")
+            assert admin.alter_configs({resource: [change]}) == {resource: None}
+        with moldau.Admin(broker.bootstrap, **options) as admin:
+            assert admin.describe_cluster().brokers

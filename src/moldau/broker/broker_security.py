@@ -143,15 +143,29 @@ class BrokerSecurity:
         key = self._current.options.layers
         known = self._mechanisms.get(listener_name)
         if known is None or known[0] is not key:
-            options = self.options_of(listener_name)
-            made = SaslMechanisms(
-                options,
-                find_credential=find_credential,
-                check_token=self._token_check(options),
-                workers=self._ports.workers,
-            )
+            try:
+                made = self._make_mechanisms(listener_name, find_credential)
+            except (ConfigurationError, MissingExtraError) as error:
+                if known is None:
+                    raise
+                made = known[1]
+                _log.error(
+                    "the changed users of the listener %s are not used, the former stay in "
+                    "force: %s",
+                    listener_name,
+                    error,
+                )
             known = self._mechanisms[listener_name] = (key, made)
         return known[1]
+
+    def _make_mechanisms(self, name: str, find_credential: FindCredential) -> SaslMechanisms:
+        options = self.options_of(name)
+        return SaslMechanisms(
+            options,
+            find_credential=find_credential,
+            check_token=self._token_check(options),
+            workers=self._ports.workers,
+        )
 
     def _token_check(self, options: ListenerOptions) -> CheckToken | None:
         if "OAUTHBEARER" not in options.sasl_enabled_mechanisms:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import cast
 
 from moldau.config.broker_checks import find_conflict
 from moldau.config.declarations.authorization import AuthorizationOptions
@@ -24,7 +25,7 @@ from moldau.config.declarations.security import SecurityOptions
 from moldau.config.declarations.shares import ShareOptions
 from moldau.config.declarations.topic_defaults import TopicDefaultOptions
 from moldau.config.declarations.transactions import TransactionOptions
-from moldau.config.listener_options import ListenerOptions
+from moldau.config.listener_options import ListenerOptions, find_listener_declaration
 from moldau.config.listeners import Listener, parse_listeners, parse_protocol_map
 from moldau.config.option import OptionSet, Reload
 from moldau.config.resolve import Layers, OptionSource, resolve_values
@@ -77,6 +78,9 @@ class BrokerOptions(
     told_listeners: tuple[Listener, ...]
     """`advertised.listeners`, parsed, without those of Kafka's own quorum; `advertise` uses it."""
 
+    listener_options: Mapping[str, ListenerOptions]
+    """By name, those of the listeners with TLS or SASL: a wrong one is told with all others."""
+
     @property
     def is_alone(self) -> bool:
         """Whether the broker has the coordination store to itself, in its data folder."""
@@ -98,6 +102,11 @@ class BrokerOptions(
         values["told_listeners"] = _parse_addresses(
             given, "advertised.listeners", given.advertised_listeners
         )
+        values["listener_options"] = {
+            one.name: ListenerOptions.of_listener(layers, one.name)
+            for one in cast("tuple[Listener, ...]", values["open_listeners"])
+            if one.uses_tls or one.uses_sasl
+        }
         options = cls(values)
         conflict = find_conflict(options)
         if conflict is not None:
@@ -115,7 +124,7 @@ class BrokerOptions(
         `cluster_wide` when it is meant for all brokers (an empty resource name in AlterConfigs).
         A name that nobody declares is taken, as Kafka takes it: a plugin might know it.
         """
-        declared = cls.find_declaration(name)
+        declared = cls.find_declaration(name) or find_listener_declaration(name)
         if declared is None:
             return
         if declared.reload is Reload.READ_ONLY:
@@ -140,8 +149,8 @@ class BrokerOptions(
         return self.max_connections_per_ip_overrides.get(host, self.max_connections_per_ip)
 
     def of_listener(self, name: str) -> ListenerOptions:
-        """The security options of one listener."""
-        return ListenerOptions.of_listener(self.layers, name)
+        """The security options of one listener that is secured."""
+        return self.listener_options[name]
 
     @property
     def inter_broker_listener(self) -> Listener | None:

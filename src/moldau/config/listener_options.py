@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from moldau.config.declarations.security import MECHANISMS, SecurityOptions
+from moldau.config.option import AnyOption
 from moldau.config.resolve import Layers, resolve_values
 from moldau.errors import ConfigurationError
 
@@ -72,6 +73,15 @@ def is_listener_option(name: str) -> bool:
         return True
     mechanism, _, option_name = rest.partition(".")
     return mechanism.upper() in MECHANISMS and option_name in _OF_A_MECHANISM
+
+
+def find_listener_declaration(name: str) -> AnyOption | None:
+    """The option that a name is for one listener; None for every other name."""
+    if not is_listener_option(name):
+        return None
+    declared = SecurityOptions.declarations()
+    _, _, rest = name.removeprefix(PREFIX).partition(".")
+    return declared.get(rest) or declared.get(rest.partition(".")[2])
 
 
 def _own(settings: Mapping[str, str], prefix: str) -> dict[str, str]:

@@ -134,12 +134,18 @@ class ShareStates:
         return min((one.snapshot_offset for one in self._kept.values()), default=end_offset)
 
     def cold_keys(self, before_ms: int, end_offset: int) -> list[SharePartitionKey]:
-        """Those whose snapshots are so old that they hold up what could be deleted; none while
-        there is hardly anything to be gained."""
+        """Those whose snapshots are so old that they hold up what could be deleted, the oldest
+        first: whoever writes only some of them anew gets to all. None while there is hardly
+        anything to be gained."""
         record_count = end_offset - self.needed_from(end_offset)
         if record_count <= 2 * len(self._kept):
             return []
-        return [key for key, one in self._kept.items() if one.state.write_timestamp_ms < before_ms]
+        cold = [
+            (one.snapshot_offset, key)
+            for key, one in self._kept.items()
+            if one.state.write_timestamp_ms < before_ms
+        ]
+        return [key for _, key in sorted(cold)]
 
 
 def _with_update(state: ShareState, update: ShareUpdate) -> ShareState:

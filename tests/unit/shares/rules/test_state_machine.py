@@ -199,6 +199,21 @@ def test_a_cold_partition_is_written_anew_when_that_frees_something() -> None:
     assert shard.states.cold_keys(shard.now_ms, shard.end_offset) == []
 
 
+def test_cold_partitions_have_their_turn_though_few_are_written_anew_at_once() -> None:
+    shard = begun(updates_per_snapshot=100)
+    shard.do(InitializeState(OTHER, 1, NO_START_OFFSET))
+    written = []
+    for round_ in range(4):
+        for offset in range(8):
+            at = 8 * round_ + offset
+            shard.write(StateBatch(at, at, DONE, 1), key=KEY, start_offset=at)
+        shard.now_ms += 1_000
+        key = shard.states.cold_keys(shard.now_ms, shard.end_offset)[0]
+        shard.do(SnapshotState(key))
+        written.append(key)
+    assert written == [KEY, OTHER, KEY, OTHER]
+
+
 def test_an_update_without_its_snapshot_says_nothing() -> None:
     shard = begun()
     shard.write(start_offset=4)

@@ -96,7 +96,7 @@ class SharePartition:
         self._clock = clock
         self._spawn = spawn
         self._settings = settings
-        self._on_rest = on_rest  # told when everything is stored
+        self._on_rest = on_rest  # told when everything is read or stored, or could not be
         self._state_epoch = -1
         self._in_flight: InFlight | None = None  # None until it is loaded
         self._waiting: list[_Waiting] = []
@@ -123,7 +123,10 @@ class SharePartition:
 
     @property
     def is_idle(self) -> bool:
-        """Whether all is as it is stored: nothing is on its way, and nobody has a record."""
+        """Whether nothing is lost without it: all is as it is stored, nothing is on its way, and
+        nobody has a record; or it is of no use any more."""
+        if self.failure is not None:
+            return True
         is_busy = self._is_writing or self._waiting or self._letters_under_way
         if is_busy or self._in_flight is None:
             return False
@@ -159,11 +162,13 @@ class SharePartition:
             self._require_current()
         except KafkaError as error:
             self.fail(_as_told(error))
+            self._on_rest(self)
             return
         self._state_epoch = stored.state_epoch
         self._in_flight = InFlight(start_offset, stored.state_batches)
         self._in_flight.forget_before(self.partition.log.log_start_offset)
         self._tell()
+        self._on_rest(self)  # the last member may have gone meanwhile
 
     async def _start_at(self, stored: StoredShareState) -> int:
         """Where the group begins. A group that begins at the end is not to begin at another end
@@ -367,8 +372,7 @@ class SharePartition:
             self._is_writing = False
             for _, stored in (*together, *self._waiting):  # of a broker that ends
                 _refuse(stored, CoordinatorNotAvailableError(f"{self} was not stored"))
-        if self.failure is None:
-            self._on_rest(self)
+        self._on_rest(self)
 
     async def _write_together(self, in_flight: InFlight, together: Sequence[_Waiting]) -> None:
         changes = [change for change, _ in together]

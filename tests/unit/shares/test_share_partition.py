@@ -13,6 +13,7 @@ from moldau.errors import (
     InvalidRecordStateError,
     NotEnoughReplicasError,
     NotLeaderError,
+    UnknownTopicError,
 )
 from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import walk_headers
@@ -243,6 +244,32 @@ def test_who_closes_gives_back_and_the_state_is_read_again_later():
         bench.store.state_epoch = 8
         assert (await bench.take("bob")).ranges == ((0, 1, 1),)
         await bench.say(0, 1, ACCEPT, "bob")
+
+    share_story(story)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_what_was_still_being_read_when_the_last_member_went_is_not_kept(fails: bool):
+    async def story(bench: ShareBench) -> None:
+        if fails:
+            bench.store.fails_with = UnknownTopicError("there is no such state")
+        assert bench.share.in_flight is None
+        bench.has_members = False
+        bench.partitions.forget_idle(GROUP)
+        await wait_until_idle()
+        assert len(bench.partitions) == 0
+
+    share_story(story)
+
+
+def test_what_could_not_be_read_goes_with_the_last_member():
+    async def story(bench: ShareBench) -> None:
+        bench.store.fails_with = UnknownTopicError("there is no such state")
+        await bench.load()
+        assert len(bench.partitions) == 1
+        bench.has_members = False
+        bench.partitions.forget_idle(GROUP)
+        assert len(bench.partitions) == 0
 
     share_story(story)
 

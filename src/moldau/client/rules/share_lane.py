@@ -188,8 +188,13 @@ class ShareLane:
     def goes_alone(self) -> bool:
         """Whether what is to be told should not travel with a request for records: a broker takes
         no renewals with those, and may keep them until there are records."""
-        return self.is_awaited or any(
-            one.kind is AcknowledgeType.RENEW for parcel in self._waiting.values() for one in parcel
+        if self.is_awaited:
+            return True
+        halves = (parcel for some in self._halves.values() for parcel in some)
+        return any(
+            one.kind is AcknowledgeType.RENEW
+            for parcel in (*self._waiting.values(), *halves)
+            for one in parcel
         )
 
     def _pack(self, *, with_renewals: bool) -> AcknowledgedRanges:

@@ -451,6 +451,31 @@ def test_leaving_without_ever_having_joined_tells_nobody() -> None:
     assert not story.take_one(SendShareLeave).is_told
 
 
+def test_a_renewal_that_was_refused_together_with_others_does_not_travel_with_a_fetch() -> None:
+    """A broker takes no renewals with a request for records: it would refuse the whole half, and
+    with it what was accepted."""
+    story = QueueStory(max_poll_records=4)
+    story.begin()
+    story.receive(10, 4)
+    records = story.machine.take(4, story.now)
+    for record in records[:2]:
+        story.machine.finish(record, ACCEPT)
+    for record in records[2:]:
+        story.machine.renew(record)
+    story.maybe_wake()
+    together = story.take_one(SendShareAcknowledge)
+    story.machine.wait_for_records(story.now)
+    story.answer(together, refuse(ErrorCode.invalid_record_state))
+    assert story.take(SendShareFetch) == []
+    half = story.take_one(SendShareAcknowledge)
+    assert half.acknowledged == {ZERO: [AcknowledgedOffsets(10, 11, ACCEPT)]}
+    story.answer(half)
+    assert story.take(SendShareFetch) == []
+    half = story.take_one(SendShareAcknowledge)
+    assert half.acknowledged == {ZERO: [AcknowledgedOffsets(12, 13, RENEW)]}
+    assert half.has_renewals
+
+
 # Whatever happens
 
 

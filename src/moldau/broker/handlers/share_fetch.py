@@ -89,7 +89,7 @@ async def _serve(request: ShareFetchRequest, context: RequestContext) -> list[Ch
     found: _Found = {}
     if request.share_session_epoch == CLOSING_EPOCH:
         shares.leave(session, counts=False)
-    elif not is_renewing:
+    elif not is_renewing and shares.sessions.is_open(session):
         found = await _fetch(session, _limits_of(request, context), context)
     return _answer(session, acknowledged, found, context)
 
@@ -166,19 +166,22 @@ async def _wait(
     deadline: float,
     context: RequestContext,
 ) -> _Found:
-    """Look again whenever something comes, is released, or happens to a partition."""
+    """Look again whenever something comes, is released, or happens to a partition. Nothing is
+    acquired any more when the member has another session: the answer may reach nobody, and the
+    records would be locked for as long as a lock lasts."""
     services = context.services
     waiting = services.fetch_sessions.open_for_one(services.clock.now_ms())
     _watch(waiting, shared, context)
     for one in shared.values():
         one.listen(waiting.wake)
     try:
-        while True:
+        while services.shares.sessions.is_open(session):
             left_ms = (deadline - services.clock.monotonic()) * 1000
             found = _look(session, shared, limits, is_last=left_ms <= 0)
-            if found or left_ms <= 0 or not services.shares.sessions.is_open(session):
+            if found or left_ms <= 0:
                 return found
             await services.purgatory.wait_for_news(waiting, 1, left_ms, hears_commits=True)
+        return {}
     finally:
         services.fetch_sessions.unwatch(waiting.partitions.values())
         for one in shared.values():

@@ -18,6 +18,7 @@ from moldau.errors import ErrorCode, InvalidConfigError
 from moldau.model import ANONYMOUS
 from moldau.records.batch_header import walk_headers
 from moldau.records.batch_reader import records_of
+from moldau.shares.share_sessions import MemberKey
 from moldau.wire.headers import RequestHeader
 from moldau.wire.messages import encode_body, parse_response
 from moldau.wire.shape import fit
@@ -231,6 +232,21 @@ def test_who_waits_is_woken_by_records_and_by_what_others_release() -> None:
         clock.call_later(0.3, lambda: bench.services.shares.on_connection_closed(ann.connection))
         assert ranges(await bob.fetch(max_wait=5_000)) == [(0, 0, 2)]
         assert clock.monotonic() - before < 4
+
+    with_broker(story)
+
+
+def test_a_session_that_the_member_has_left_for_another_one_acquires_nothing() -> None:
+    """A client whose connection hangs comes through another one; what the old one would be given
+    would be locked for nobody."""
+
+    async def story(bench: HandlerBench) -> None:
+        ann, bob = await taker(bench), await taker(bench, "bob")
+        clock, sessions = bench.cluster.clock, bench.services.shares.sessions
+        clock.call_later(0.2, lambda: sessions.open(MemberKey(GROUP, "ann"), Connection()))
+        clock.call_later(0.4, lambda: bench.append("clicks", b"a"))
+        assert ranges(await ann.fetch(max_wait=2_000)) == []
+        assert ranges(await bob.fetch()) == [(0, 0, 1)]
 
     with_broker(story)
 

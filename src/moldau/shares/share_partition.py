@@ -103,6 +103,7 @@ class SharePartition:
         self._is_writing = False
         self._letters_under_way = 0
         self._timer: Timer | None = None
+        self._timer_at = math.inf  # when it fires, if there is one
         self._listeners: dict[Callable[[], None], None] = {}
         spawn(f"loading of {self}", self._load())
 
@@ -308,6 +309,7 @@ class SharePartition:
         if deadline < math.inf:
             seconds = max(0.0, deadline - self._clock.monotonic())
             self._timer = self._clock.call_later(seconds, self._expire)
+            self._timer_at = deadline
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
@@ -354,7 +356,10 @@ class SharePartition:
             if self._in_flight is not None:
                 self._in_flight.take_back(change)
             _refuse(stored, error)
-        self._arm(self._clock.monotonic() + _RETRY_SECONDS)
+        again_at = self._clock.monotonic() + _RETRY_SECONDS
+        if self._timer_at > again_at:  # set for locks that are over later
+            self._cancel_timer()
+        self._arm(again_at)
 
     def _enqueue(self, waiting: _Waiting) -> None:
         self._waiting.append(waiting)

@@ -186,6 +186,25 @@ def test_what_was_delivered_too_often_is_not_given_up_before_that_is_stored():
     share_story(story)
 
 
+def test_an_end_that_could_not_be_stored_does_not_wait_for_the_locks_of_others():
+    async def story(bench: ShareBench) -> None:
+        bench.limit(delivery_count_limit=1)
+        bench.replica.produce(b"a")
+        bench.replica.produce(b"b")
+        await bench.take(most=1)
+        await bench.bench.clock.advance(20)
+        await bench.take("bob")  # its lock ends twenty seconds after the other one
+        bench.store.fails_with = CoordinatorNotAvailableError("nobody coordinates it")
+        await bench.bench.clock.advance(10)
+        await wait_until_idle()
+        bench.store.fails_with = None
+        await bench.bench.clock.advance(2)
+        await wait_until_idle()
+        assert bench.store.start_offset == 1
+
+    share_story(story)
+
+
 def test_the_next_leader_finds_what_was_stored():
     async def story(bench: ShareBench) -> None:
         bench.replica.produce(b"a", b"b", b"c", b"d")

@@ -81,11 +81,10 @@ class _Taking:
             jobs = await self._queue.take_batch(limit, consumption.idle_seconds)
             if not jobs:
                 return
+            jobs.keep()  # whoever reads what is printed may take their time
             await self._print(jobs)
-            for job in jobs:
-                if consumption.releases:
-                    job.keep()
-                else:
+            if not consumption.releases:
+                for job in jobs:
                     await job.accept()
 
     async def _print(self, jobs: Sequence[AsyncJob]) -> None:

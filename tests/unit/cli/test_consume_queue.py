@@ -1,0 +1,60 @@
+"""`moldau consume --queue`: what is being printed stays locked."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from moldau.cli.consume_queue import QueueConsumption, _Taking
+from moldau.client.queue_jobs import AsyncJob, AsyncJobBatch
+from moldau.client.rules.acquired_records import AcquiredRecord
+from moldau.client.rules.consumer_record import ConsumerRecord
+from moldau.model.acknowledge_types import AcknowledgeType
+
+
+class Hands:
+    """In the place of a queue, its core and the terminal: three records, once."""
+
+    def __init__(self) -> None:
+        self.acquired = [
+            AcquiredRecord(
+                ConsumerRecord("clicks", 0, offset, 0, b"", b""), (UUID(int=7), 0), 1, 1, 30.0
+            )
+            for offset in range(3)
+        ]
+        self.were_kept: list[bool] = []
+
+    async def take_batch(self, limit: int, timeout: float | None) -> AsyncJobBatch:  # noqa: ASYNC109
+        taken = [] if self.were_kept else self.acquired
+        core: Any = self
+        return AsyncJobBatch([AsyncJob(core, one, confirms=False) for one in taken])
+
+    def finish(self, record: AcquiredRecord, kind: AcknowledgeType, done: object) -> None:
+        record.kind = kind
+
+    async def write(self, text: bytes) -> None:
+        self.were_kept = [one.is_kept for one in self.acquired]
+
+
+@pytest.mark.parametrize("releases", [False, True])
+def test_locks_are_renewed_while_records_are_printed(releases: bool) -> None:
+    async def run() -> None:
+        hands: Any = Hands()
+        consumption = QueueConsumption(
+            topic="clicks",
+            group_id="g",
+            formatter=lambda records: b"",
+            as_json=False,
+            releases=releases,
+        )
+        taking = _Taking(hands, consumption)
+        taking._output = hands
+        await taking.run()
+        assert hands.were_kept == [True] * 3
+        said = None if releases else AcknowledgeType.ACCEPT
+        assert [one.kind for one in hands.acquired] == [said] * 3
+
+    asyncio.run(run())

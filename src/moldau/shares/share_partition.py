@@ -35,7 +35,9 @@ from moldau.shares.port import (
     StoredShareState,
 )
 from moldau.shares.rules.acknowledgements import AcknowledgedRange
+from moldau.shares.rules.delivery_state import StateBatch
 from moldau.shares.rules.in_flight import AcquiredRange, DeliveryChange, InFlight, LogBatch, Wanted
+from moldau.shares.rules.lost_log import cut_to_log
 from moldau.shares.share_settings import ShareSettings
 from moldau.storage.batch_scan import walk_batches
 from moldau.storage.files import FileSlice
@@ -160,13 +162,14 @@ class SharePartition:
         try:
             stored = await self._store.read(self.key, self.leader_epoch)
             start_offset = await self._start_at(stored)
+            start_offset, batches = await self._fit_to_log(stored, start_offset)
             self._require_current()
         except KafkaError as error:
             self.fail(_as_told(error))
             self._on_rest(self)
             return
         self._state_epoch = stored.state_epoch
-        self._in_flight = InFlight(start_offset, stored.state_batches)
+        self._in_flight = InFlight(start_offset, batches)
         self._in_flight.forget_before(self.partition.log.log_start_offset)
         self._tell()
         self._on_rest(self)  # the last member may have gone meanwhile
@@ -182,6 +185,24 @@ class SharePartition:
         write = ShareStateWrite(stored.state_epoch, self.leader_epoch, start, 0, ())
         await self._store.write(self.key, write)
         return start
+
+    async def _fit_to_log(
+        self, stored: StoredShareState, start_offset: int
+    ) -> tuple[int, tuple[StateBatch, ...]]:
+        """What is stored, without what the log has lost; then that is stored first (SHR-7)."""
+        end_offset = self.partition.log.log_end_offset
+        cut = cut_to_log(start_offset, stored.state_batches, end_offset)
+        if cut.rewritten or cut.start_offset < start_offset:
+            _log.warning(
+                "%s has a state behind offset %d, where the log ends: records were lost, and what "
+                "comes in their place is delivered",
+                self,
+                end_offset,
+            )
+            epochs = stored.state_epoch, self.leader_epoch
+            fitting = ShareStateWrite(*epochs, cut.start_offset, cut.complete_count, cut.rewritten)
+            await self._store.write(self.key, fitting)
+        return cut.start_offset, cut.batches
 
     def fail(self, error: KafkaError) -> None:
         """It is of no use any more; who waits is told."""

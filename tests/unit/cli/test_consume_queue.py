@@ -27,7 +27,7 @@ class Hands:
         ]
         self.were_kept: list[bool] = []
 
-    async def take_batch(self, limit: int, timeout: float | None) -> AsyncJobBatch:  # noqa: ASYNC109
+    async def take_batch(self, limit: int, timeout: float | None) -> AsyncJobBatch:
         taken = [] if self.were_kept else self.acquired
         core: Any = self
         return AsyncJobBatch([AsyncJob(core, one, confirms=False) for one in taken])

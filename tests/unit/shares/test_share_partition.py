@@ -293,6 +293,38 @@ def test_what_could_not_be_read_goes_with_the_last_member():
     share_story(story)
 
 
+def test_what_comes_in_the_place_of_records_that_the_log_has_lost_is_delivered():
+    async def story(bench: ShareBench) -> None:
+        for _ in range(4):
+            bench.replica.produce(b"a")
+        bench.store.start_offset = 10
+        await bench.load()
+        assert bench.store.start_offset == 4
+        bench.replica.produce(b"b")
+        assert (await bench.take()).ranges == ((4, 4, 1),)
+
+    share_story(story)
+
+
+def test_what_was_done_with_records_that_the_log_has_lost_counts_for_nothing():
+    async def story(bench: ShareBench) -> None:
+        for _ in range(4):
+            bench.replica.produce(b"a")
+        done = (DeliveryState.ACKNOWLEDGED, 1)
+        bench.store.start_offset = 1
+        bench.store.states = {2: done, 3: done, 4: done, 6: (DeliveryState.AVAILABLE, 1)}
+        await bench.load()
+        assert bench.store.states[4] == (DeliveryState.AVAILABLE, 2)  # more than was stored
+        (write,) = bench.store.writes
+        assert (write.start_offset, write.delivery_complete_count) == (1, 2)
+        for _ in range(3):
+            bench.replica.produce(b"b")
+        again = await bench.take("bob")
+        assert again.ranges == ((1, 1, 1), (4, 4, 3), (5, 5, 1), (6, 6, 2))
+
+    share_story(story)
+
+
 def test_records_that_were_deleted_are_passed_over():
     async def story(bench: ShareBench) -> None:
         for _ in range(4):

@@ -306,6 +306,10 @@ class QueueCore:
             armed.cancel()
         await self._tasks.close()
         with self._lock:
+            untold = self._machine.give_up()
+        for instruction in untold:
+            self._finish(instruction)
+        with self._lock:
             calls = [*self._acknowledging.values()]
             calls += [one for some in self._renewing.values() for one in some]
             self._acknowledging.clear()

@@ -189,7 +189,7 @@ class Job(JobState):
         """
         answer: Future[None] = Future()
         self._core.renew(self._acquired, _settle(answer))
-        self._wait_for(answer)
+        self._wait_for(answer, self._deadline())
 
     def _tell(self, kind: AcknowledgeType, wait: bool | None) -> None:
         if not (self._confirms if wait is None else wait):
@@ -197,11 +197,14 @@ class Job(JobState):
             return
         answer: Future[None] = Future()
         self._finish(kind, _settle(answer))
-        self._wait_for(answer)
+        self._wait_for(answer, self._deadline())
 
-    def _wait_for(self, answer: Future[None]) -> None:
+    def _deadline(self) -> float:
+        return self._core.clock.monotonic() + self._core.options.default_api_timeout_ms / 1000
+
+    def _wait_for(self, answer: Future[None], deadline: float) -> None:
         try:
-            answer.result(self._core.options.default_api_timeout_ms / 1000)
+            answer.result(max(0.0, deadline - self._core.clock.monotonic()))
         except TimeoutError:
             if answer.done():
                 raise
@@ -301,9 +304,10 @@ class JobBatch(JobSequence[Job]):
                 failures.append(failure)
             else:
                 answers += [(job, answer)] if job._confirms else []
+        deadline = self[0]._deadline() if answers else 0.0  # one for all
         for job, answer in answers:
             try:
-                job._wait_for(answer)
+                job._wait_for(answer, deadline)
             except ClientError as failure:
                 failures.append(failure)
         _raise_failures(failures)

@@ -23,6 +23,7 @@ from moldau.client.rules.consumer_instructions import Failure, Refresh
 from moldau.client.rules.consumer_membership import PartitionsById
 from moldau.client.rules.queue_instructions import (
     AcquireMode,
+    FinishAcknowledgement,
     QueueInstruction,
     QueueTimer,
     QueueTimerKind,
@@ -502,6 +503,14 @@ class QueueMachine:
         if self._is_leaving and is_done and not self.has_left:
             self.has_left = True
             self.membership.leave()
+
+    def give_up(self) -> list[FinishAcknowledgement]:
+        """Everything ends now: what the brokers were not told of, after `leave` took too long."""
+        for lane in self._lanes.values():
+            lane.fail_everything("the queue was closed before the broker had answered")
+        ends = [one for one in self._turn.instructions if isinstance(one, FinishAcknowledgement)]
+        self._turn.instructions = []
+        return ends
 
     def find_unfinished(self) -> Iterable[AcquiredRecord]:
         """What the program has taken, and not said what became of it."""

@@ -1,0 +1,89 @@
+"""A queue whose brokers do not answer: nobody waits without an end, and everybody hears of it."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import Future
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from client.rules.queue_story import QueueStory
+from moldau.client import queue_jobs
+from moldau.client.queue import QueueArguments
+from moldau.client.queue_jobs import Job, JobBatch
+from moldau.client.rules.acquired_records import AcquiredRecord
+from moldau.client.rules.consumer_record import ConsumerRecord
+from moldau.errors import AcknowledgementError
+from moldau.model.acknowledge_types import AcknowledgeType
+
+
+class SilentRequests:
+    """In the place of `QueueRequests`: no answer ever comes."""
+
+    def ask(self, asked: object) -> None: ...
+
+    fetch = acknowledge = heartbeat = leave = refresh = ask
+
+    async def close(self) -> None: ...
+
+
+def test_what_was_accepted_and_could_not_be_told_before_the_end_is_reported() -> None:
+    heard: list[tuple[int, type[Exception]]] = []
+
+    async def run() -> None:
+        arguments = QueueArguments(
+            group="g",
+            topic="t",
+            on_unacknowledged=lambda record, error: heard.append((record.offset, type(error))),
+        )
+        core = arguments.make_core("127.0.0.1:1", {})
+        silent: Any = SilentRequests()
+        core._requests = silent
+        story = QueueStory(max_poll_records=3)
+        core._machine = story.machine
+        story.begin()
+        story.receive(10, 3)
+        accepted, _ = story.machine.take(2, story.now)
+        core.finish(accepted, AcknowledgeType.ACCEPT, None)
+        await core.close(timeout_seconds=0.0)
+
+    asyncio.run(run())
+    assert heard == [(10, AcknowledgementError)]
+
+
+def test_the_jobs_of_a_batch_wait_for_their_confirmations_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = SimpleNamespace(now=100.0)
+    clock.monotonic = lambda: clock.now
+
+    class Unanswered(Future[None]):
+        def result(self, timeout: float | None = None) -> None:
+            assert timeout is not None
+            clock.now += timeout
+            raise TimeoutError
+
+    monkeypatch.setattr(queue_jobs, "Future", Unanswered)
+    core: Any = SimpleNamespace(
+        clock=clock,
+        options=SimpleNamespace(default_api_timeout_ms=60_000),
+        finish=lambda record, kind, done: None,
+    )
+    batch = JobBatch(
+        [
+            Job(
+                core,
+                AcquiredRecord(
+                    ConsumerRecord("t", 0, offset, 0, b"", b""), (UUID(int=7), 0), 1, 1, 130.0
+                ),
+                confirms=True,
+            )
+            for offset in range(5)
+        ]
+    )
+    with pytest.raises(AcknowledgementError, match="5 records may be delivered again"), batch:
+        pass
+    assert clock.now == 160.0

@@ -1,7 +1,8 @@
 """From a frame to its handler and back.
 
 A shell: one `RequestPump` behind each connection. A handler that answers at once costs no task;
-one that has to wait gets a task owned by the broker, cancelled when its client goes. While produced
+one that has to wait gets a task owned by the broker, cancelled when its client goes, unless it
+changes the cluster: the audit log tells what came of that. While produced
 batches wait for the replicas, the next ones are appended (`owed_answers`); every other request
 waits until all before it is answered.
 """
@@ -25,7 +26,27 @@ from moldau.errors import ErrorCode, MalformedFrameError
 from moldau.metrics.request_figures import NOT_TIMED, ApiFigures, ConnectionFigures
 from moldau.net.port import Chunk, Connection
 from moldau.tasks import TaskSupervisor
-from moldau.wire.apis import API_VERSIONS, LEAVE_GROUP, OFFSET_COMMIT, PRODUCE
+from moldau.wire.apis import (
+    ALTER_CLIENT_QUOTAS,
+    ALTER_CONFIGS,
+    ALTER_PARTITION_REASSIGNMENTS,
+    ALTER_SHARE_GROUP_OFFSETS,
+    ALTER_USER_SCRAM_CREDENTIALS,
+    API_VERSIONS,
+    CREATE_ACLS,
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_ACLS,
+    DELETE_GROUPS,
+    DELETE_SHARE_GROUP_OFFSETS,
+    DELETE_TOPICS,
+    ELECT_LEADERS,
+    INCREMENTAL_ALTER_CONFIGS,
+    LEAVE_GROUP,
+    OFFSET_COMMIT,
+    OFFSET_DELETE,
+    PRODUCE,
+)
 from moldau.wire.headers import RequestHeader, read_request_header, response_prefix
 from moldau.wire.messages import encode_body, parse_request
 from moldau.wire.shape import fit
@@ -41,6 +62,29 @@ reads are bounded by the number of their elements (`wire.messages`), and by noth
 _SENT_AND_GONE: Final = frozenset(api.key for api in (PRODUCE, OFFSET_COMMIT, LEAVE_GROUP))
 """What clients send without waiting for an answer before they close (NET-4). Thousands of other
 requests that a client left behind would keep the loop busy for nobody."""
+
+_CHANGES: Final = frozenset(
+    api.key
+    for api in (
+        CREATE_TOPICS,
+        DELETE_TOPICS,
+        CREATE_PARTITIONS,
+        ALTER_CONFIGS,
+        INCREMENTAL_ALTER_CONFIGS,
+        ALTER_CLIENT_QUOTAS,
+        CREATE_ACLS,
+        DELETE_ACLS,
+        ALTER_USER_SCRAM_CREDENTIALS,
+        ALTER_PARTITION_REASSIGNMENTS,
+        ELECT_LEADERS,
+        DELETE_GROUPS,
+        OFFSET_DELETE,
+        ALTER_SHARE_GROUP_OFFSETS,
+        DELETE_SHARE_GROUP_OFFSETS,
+    )
+)
+"""Are finished, and audited, when the client has gone. It may have gone on purpose: what was sent
+to the store is done there, whoever waits for it."""
 
 Answer = Sequence[Chunk] | None
 """The chunks of a whole answer, or None when the client wants none."""
@@ -239,7 +283,10 @@ class RequestPump:
             self._owe(module, answer, figures, began)
         else:
             name = f"{module.API.name} of {self._connection.id}"
-            self._task = self._supervisor.spawn(name, self._finish(answer, figures, began))
+            task = self._supervisor.spawn(name, self._finish(answer, figures, began))
+            if module.API.key in _CHANGES:
+                return
+            self._task = task
             if self._client_is_gone:
                 self._end_task()
 

@@ -385,12 +385,12 @@ class SocketConnection:
     def _on_unsendable(self, error: OSError) -> None:
         """Nobody reads the answers. What the client sent before it went is still handled."""
         has_more = self._reading or self._ended or self._start < self._end
+        self._output.clear()  # first: `close` would try to send it, and fail the same way
+        self._output_bytes = 0
         if error.errno not in _PEER_IS_GONE or not has_more:
             self.close(f"send failed: {error.strerror}")
             return
         self.is_heard = False
-        self._output.clear()
-        self._output_bytes = 0
 
     def _join_output(self) -> None:
         output = self._output

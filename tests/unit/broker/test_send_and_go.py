@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
+from pathlib import Path
 from random import Random
 from typing import TypeVar
 
 from kio.index import load_request_schema
 
+import moldau
 import moldau.testing
 from moldau.broker.server import BrokerServer
+from moldau.client.admin_values import NewTopic
 from moldau.records.batch_builder import build_batch
 from moldau.records.compression import Codec
 from moldau.testing.manual_clock import wait_until_idle
@@ -31,7 +34,7 @@ T = TypeVar("T")
 
 BATCHES = 40
 RECORDS = 125
-PRODUCE, FETCH, LIST_OFFSETS, CREATE_TOPICS = 0, 1, 2, 19
+PRODUCE, FETCH, LIST_OFFSETS, CREATE_TOPICS, DELETE_TOPICS = 0, 1, 2, 19, 20
 
 
 def produce_frame(number: int, acks: int = 0) -> bytes:
@@ -54,6 +57,25 @@ def first_values(numbers: range) -> list[bytes]:
 
 
 # Real sockets and threads
+
+
+def test_who_changes_something_and_goes_is_in_the_audit_log(tmp_path: Path) -> None:
+    audit = tmp_path / "audit.log"
+    names = [f"t{number}" for number in range(20)]
+    with moldau.testing.broker({"audit.log.path": str(audit)}) as broker:
+        with moldau.Admin(broker.bootstrap) as admin:
+            admin.create_topics([NewTopic(name=name, partitions=1) for name in names])
+        port = int(broker.bootstrap.rsplit(":", 1)[1])
+        for name in names:
+            with socket.create_connection(("127.0.0.1", port)) as sender:
+                sender.sendall(request(DELETE_TOPICS, 4, topic_names=(name,), timeout=60_000))
+
+        def deleted() -> list[str]:
+            lines = audit.read_text().splitlines()
+            return sorted(line for line in lines if '"DeleteTopics"' in line)
+
+        eventually(lambda: len(deleted()) == len(names), lambda: f"{len(deleted())} are told", 20)
+        assert all('"changed"' in line for line in deleted())
 
 
 def test_what_was_sent_with_acks_0_before_closing_is_appended_on_real_sockets() -> None:

@@ -392,6 +392,6 @@ ROWS: tuple[Row, ...] = (
 )
 
 NOT_YET = {
-    "tls": "TLS: the broker has none yet (row X1 of its plan), so there is nothing to compare",
+    "tls": "TLS: the load generator does not speak it yet",
 }
 """What the table ought to have, and why it has not."""

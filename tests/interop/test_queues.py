@@ -28,7 +28,6 @@ from moldau.errors import (
     QueueEmptyError,
     RecordDeserializationError,
 )
-from moldau.wire.apis import NO_VERSION, SHARE_FETCH
 from support.command_line import Cli
 from support.waiting import PATIENCE_SECONDS, eventually
 
@@ -56,8 +55,6 @@ def share_bootstrap(
 ) -> Iterator[str]:
     """A broker with share groups, or a skip that says why there is none."""
     if request.param == "moldau":
-        if SHARE_FETCH.served == NO_VERSION:
-            pytest.skip("our broker does not serve share groups yet")
         with moldau.testing.broker(BROKER_SETTINGS) as broker:
             yield broker.bootstrap
         return

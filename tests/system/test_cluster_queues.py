@@ -18,7 +18,6 @@ from moldau.client.admin_values import ConfigResource
 from moldau.config.operations import ConfigChange
 from moldau.errors import AcknowledgementError, ClientError, ClosedClientError, KafkaError
 from moldau.model.topic_names import GROUP_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC
-from moldau.wire.apis import NO_VERSION, SHARE_FETCH
 from support.cluster_processes import ClusterProcesses, cluster_processes
 from support.waiting import PATIENCE_SECONDS, eventually
 from support.zookeeper import Zookeeper, zookeeper_ensemble
@@ -34,10 +33,6 @@ SETTINGS = {
     "group.share.min.record.lock.duration.ms": "1000",
 }
 GROUP = "workers"
-
-pytestmark = pytest.mark.skipif(
-    SHARE_FETCH.served == NO_VERSION, reason="our broker does not serve share groups yet"
-)
 
 
 @pytest.fixture

@@ -1,4 +1,7 @@
-"""Records of `__share_group_state`: Kafka's bytes. The golden ones were written by Kafka 4.3."""
+"""Records of `__share_group_state` in Kafka's formats: the golden bytes follow the schemas of 4.3.
+
+That Kafka itself reads them is seen in `tests/interop/test_java_share_groups.py`.
+"""
 
 from __future__ import annotations
 

@@ -420,9 +420,10 @@ class Partition:
         end_offset = last_stable_offset if read_committed else high_watermark
         read: LogRead | None = None
         if diverging is None:
-            if offset > high_watermark and not state.is_leader:
+            if offset > high_watermark and not self.holds_lease:
                 # Also behind the log's end: a follower that is late, or was made anew, cannot know
-                # that nothing is there, and a consumer would leave its position for it.
+                # that nothing is there, nor can a leader that somebody else may have replaced; and
+                # a consumer would leave its position for it.
                 raise OffsetNotAvailableError(
                     f"offset {offset} of {self.topic_partition} is not known to be committed here"
                 )

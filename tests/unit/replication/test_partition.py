@@ -569,6 +569,25 @@ def test_consumers_of_a_follower_see_what_is_committed_there():
     run_story(story)
 
 
+def test_a_leader_whose_lease_is_over_does_not_say_that_nothing_is_behind_its_end():
+    """Another one may lead and have more: a consumer would go back to the beginning."""
+
+    async def story(bench: Bench) -> None:
+        (leader,) = await bench.open(1)
+        bench.elect(1, 0)
+        leader.produce(b"a")
+        leader.lease_end = bench.clock.monotonic() + 5
+        with pytest.raises(OffsetOutOfRangeError):
+            leader.partition.read(2, 1 << 20, read_committed=False, min_one=True)
+        await bench.clock.advance(5)
+        with pytest.raises(OffsetNotAvailableError):
+            leader.partition.read(2, 1 << 20, read_committed=False, min_one=True)
+        read = leader.partition.read(0, 1 << 20, read_committed=False, min_one=True)
+        assert read.records is not None
+
+    run_story(story)
+
+
 def test_a_follower_does_not_say_that_nothing_is_behind_its_end():
     """It may be late, or made anew: a consumer that was told so would leave its position."""
 

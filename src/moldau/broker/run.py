@@ -21,6 +21,7 @@ from moldau.broker.server import BrokerServer
 from moldau.broker.stored_replicas import refuse_several_brokers
 from moldau.clock import Clock, MachineClock
 from moldau.config.broker_options import BrokerOptions
+from moldau.config.listeners import Listener
 from moldau.coordination.embedded import FILE_NAME, EmbeddedStore
 from moldau.coordination.port import Coordination
 from moldau.errors import BrokerFailedError, StartupError
@@ -212,7 +213,10 @@ def refuse_insecure(options: BrokerOptions) -> None:
     """Raises StartupError where anybody on the network could read and delete everything, unless
     that is wanted; then it is said at each start."""
     for listener in options.open_listeners:
-        if listener.security_protocol != "PLAINTEXT" or listener.is_on_loopback:
+        if listener.is_on_loopback:
+            continue
+        if listener.security_protocol != "PLAINTEXT":
+            _warn_of_strangers(listener, options)
             continue
         if not options.insecure_listeners_enable:
             raise StartupError(
@@ -224,6 +228,18 @@ def refuse_insecure(options: BrokerOptions) -> None:
         _log.warning(
             "the listener %s is not secured (--insecure): whoever can reach it reads, writes and "
             "deletes everything",
+            listener,
+        )
+
+
+def _warn_of_strangers(listener: Listener, options: BrokerOptions) -> None:
+    """Encryption alone keeps nobody out."""
+    if listener.uses_sasl or options.authorizer_class_name:
+        return
+    if options.of_listener(listener.name).ssl_client_auth != "required":
+        _log.warning(
+            "the listener %s is encrypted, and nobody has to say who he is: whoever can reach it "
+            "reads, writes and deletes everything. Set ssl.client.auth=required, or use SASL_SSL",
             listener,
         )
 

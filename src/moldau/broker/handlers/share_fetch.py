@@ -70,13 +70,11 @@ class _Limits(NamedTuple):
 
 def handle_frame(
     frame: memoryview, position: int, context: RequestContext
-) -> Awaitable[list[Chunk]]:
-    request = parse_request(SHARE_FETCH.key, context.version, frame, position)
-    return _serve(cast("ShareFetchRequest", request), context)
-
-
-async def _serve(request: ShareFetchRequest, context: RequestContext) -> list[Chunk]:
-    shares = context.services.shares
+) -> list[Chunk] | Awaitable[list[Chunk]]:
+    """A session is opened here and not in the task, which may begin when the connection has ended:
+    nobody would end the session then."""
+    parsed = parse_request(SHARE_FETCH.key, context.version, frame, position)
+    request = cast("ShareFetchRequest", parsed)
     is_renewing = context.version >= _FIRST_WITH_MODES and request.is_renew_ack
     try:
         member = require_member(request.group_id, request.member_id, context)
@@ -85,7 +83,14 @@ async def _serve(request: ShareFetchRequest, context: RequestContext) -> list[Ch
         session = _find_session(member, request, context)
     except KafkaError as error:
         return _refuse(error, context)
-    acknowledged = await acknowledge(member, request.topics, context, may_renew=is_renewing)
+    return _serve(request, session, context, is_renewing=is_renewing)
+
+
+async def _serve(
+    request: ShareFetchRequest, session: ShareSession, context: RequestContext, *, is_renewing: bool
+) -> list[Chunk]:
+    shares = context.services.shares
+    acknowledged = await acknowledge(session.key, request.topics, context, may_renew=is_renewing)
     found: _Found = {}
     if request.share_session_epoch == CLOSING_EPOCH:
         shares.leave(session, counts=False)

@@ -251,6 +251,28 @@ def test_a_session_that_the_member_has_left_for_another_one_acquires_nothing() -
     with_broker(story)
 
 
+def test_a_connection_that_ends_before_its_request_is_begun_leaves_no_session_and_no_locks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story(bench: HandlerBench) -> None:
+        bob = await taker(bench, "bob")
+        bench.append("clicks", b"a")
+        ann = Member(bench)
+        begin, shares = bench.cluster.during, bench.services.shares
+
+        def end_before(work: Any) -> Any:
+            shares.on_connection_closed(ann.connection)
+            return begin(work)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(bench.cluster, "during", end_before)
+            assert ranges(await ann.fetch(0)) == []
+        assert len(shares.sessions) == 1
+        assert ranges(await bob.fetch()) == [(0, 0, 1)]
+
+    with_broker(story)
+
+
 def test_a_lock_that_is_over_wakes_who_waits() -> None:
     async def story(bench: HandlerBench) -> None:
         ann = await taker(bench, record_lock_duration_ms="15000")

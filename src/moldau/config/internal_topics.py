@@ -37,6 +37,7 @@ def find_internal_configs(topic: str, options: BrokerOptions) -> Mapping[str, st
             "cleanup.policy": "delete",  # its coordinator deletes what is superseded
             "compression.type": "producer",
             "min.insync.replicas": str(options.share_coordinator_state_topic_min_isr),
+            "retention.bytes": "-1",
             "retention.ms": "-1",
             "segment.bytes": str(options.share_coordinator_state_topic_segment_bytes),
         }

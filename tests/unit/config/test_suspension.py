@@ -38,12 +38,13 @@ def test_settings_that_are_not_known_suspend():
 
 
 @pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS))
-def test_topics_of_the_brokers_lose_nothing_by_age(name):
-    broker = BrokerOptions.resolve({})
+def test_topics_of_the_brokers_lose_nothing_by_age_or_size(name):
+    broker = BrokerOptions.resolve({"log.retention.bytes": "1000", "log.retention.ms": "1000"})
     configs = find_internal_configs(name, broker)
     assert configs is not None
     options = TopicOptions.resolve(configs, broker)
-    assert "delete" not in options.cleanup_policy or options.retention_ms == -1
+    if "delete" in options.cleanup_policy:
+        assert (options.retention_ms, options.retention_bytes) == (-1, -1)
     assert options.segment_bytes == 100 << 20
 
 

@@ -92,6 +92,7 @@ class Queue:
         leave the group. A second call does nothing."""
         if self._is_closing:
             return
+        self._require_other_thread()
         self._is_closing = True
         seconds = QUEUE_CLOSE_SECONDS if timeout_seconds is None else timeout_seconds
         try:
@@ -149,7 +150,12 @@ class Queue:
                 return taken
         if self._is_forked or not self._loop.is_open:
             raise ClosedClientError("the queue is closed, or its process was forked")
+        self._require_other_thread()
         return self._loop.run(self._core.take(limit, timeout))
+
+    def _require_other_thread(self) -> None:
+        if self._loop.is_current:
+            raise RuntimeError("on_unacknowledged cannot wait for the queue that calls it")
 
     def _make_job(self, acquired: AcquiredRecord) -> Job:
         self._arguments.deserialize(self._core, acquired)

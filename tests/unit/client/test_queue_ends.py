@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from client.rules.queue_story import QueueStory
 from moldau.client import queue_jobs
+from moldau.client.blocking_queue import Queue
 from moldau.client.queue import QueueArguments
 from moldau.client.queue_jobs import Job, JobBatch
 from moldau.client.rules.acquired_records import AcquiredRecord
@@ -52,6 +54,17 @@ def test_what_was_accepted_and_could_not_be_told_before_the_end_is_reported() ->
 
     asyncio.run(run())
     assert heard == [(10, AcknowledgementError)]
+
+
+def test_a_function_that_the_queue_calls_cannot_wait_for_it_for_ever() -> None:
+    with Queue("127.0.0.1:1", group="g", topic="t") as queue:
+
+        async def from_inside(call: Callable[[], object]) -> None:
+            call()
+
+        for call in (queue.close, queue.next):
+            with pytest.raises(RuntimeError, match="cannot wait for the queue"):
+                queue._loop.submit(from_inside(call)).result(30)
 
 
 def test_the_jobs_of_a_batch_wait_for_their_confirmations_together(

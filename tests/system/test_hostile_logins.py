@@ -122,3 +122,40 @@ def test_frames_of_every_api_are_refused_to_strangers(broker: SecuredBroker) -> 
         with encrypted(broker) as sock:
             sock.sendall(frame(api_key, 0, b"\x00" * 40))
             assert ends(sock)
+
+
+def _raw(message: bytes) -> bytes:
+    return struct.pack(">i", len(message)) + message
+
+
+@pytest.mark.parametrize(("password", "is_right"), [("alice-secret", True), ("guess", False)])
+def test_a_login_as_before_kip_152(broker: SecuredBroker, password: str, is_right: bool) -> None:
+    """The mechanism's messages come without Kafka's headers, and all is sent at once."""
+    message = _raw(b"\0alice\0" + password.encode())
+    cluster = frame(3, 1, struct.pack(">i", 0))
+    with encrypted(broker) as sock:
+        sock.sendall(frame(17, 0, text("PLAIN")) + message + cluster)
+        (size,) = struct.unpack(">i", _receive(sock, 4))
+        assert b"PLAIN" in _receive(sock, size)
+        if is_right:
+            assert _receive(sock, 4) == _raw(b"")
+            (size,) = struct.unpack(">i", _receive(sock, 4))
+            assert b"127.0.0.1" in _receive(sock, size)
+        else:
+            assert not sock.recv(1)
+
+
+def _receive(sock: socket.socket, size: int) -> bytes:
+    data = b""
+    while len(data) < size:
+        more = sock.recv(size - len(data))
+        assert more, "the broker ended the connection"
+        data += more
+    return data
+
+
+@pytest.mark.parametrize("data", [_raw(b""), _raw(b"\0"), _raw(b"\0\x12")])
+def test_frames_shorter_than_a_header(broker: SecuredBroker, data: bytes) -> None:
+    with encrypted(broker) as sock:
+        sock.sendall(data)
+        assert ends(sock)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from moldau.broker.handlers import HANDLERS
 from moldau.config.spelling import suggest
-from moldau.errors import KafkaError
+from moldau.errors import KafkaError, MalformedFrameError
 from moldau.net.port import Connection
 from moldau.testing.error_answers import error_answer
 from moldau.testing.seeded_faults import Fault, FaultTable
@@ -38,7 +38,10 @@ class InjectedErrors:
 
     def intercept(self, broker_id: int, connection: Connection, frame: memoryview) -> bool:
         """Whether the request was answered here."""
-        header, position = read_request_header(frame)
+        try:
+            header, position = read_request_header(frame)
+        except MalformedFrameError:
+            return False  # the broker's matter; it may be a message of SASL without headers
         name = self._apis.get(header.api_key, "")
         fault = self._faults.find_fault(name, str(broker_id))
         if fault is None:

@@ -69,6 +69,22 @@ def test_members_share_what_there_is_and_take_over_from_who_leaves() -> None:
     assert world.beat("a", epoch).assigned == ALL
 
 
+@pytest.mark.parametrize("topics", [None, frozenset({"clicks"})])
+def test_a_member_that_has_not_heard_what_is_its_own_is_told_again(
+    topics: frozenset[str] | None,
+) -> None:
+    world = ShareWorld()
+    joined = world.join_at_once("a")
+    world.join("b")
+    lost = world.beat("a", joined.epoch)
+    assert lost.assigned != joined.assigned
+    again = world.beat("a", joined.epoch, topics=topics)
+    assert (again.epoch, again.assigned) == (lost.epoch, lost.assigned)
+    assert world.beat("a", again.epoch).assigned is None
+    full = world.beat("a", again.epoch, topics=frozenset({"clicks"}))
+    assert full.assigned == again.assigned
+
+
 def test_who_is_silent_is_removed() -> None:
     world = ShareWorld()
     joined = world.join_at_once("a")

@@ -104,13 +104,16 @@ class _Step:
         turn.outcome.records += self._records
         turn.outcome.arm(group.session_timer(member_id), turn.limits.share_session_timeout_ms)
         initialize_missing(group, topics, epoch, turn)
-        is_news = event.epoch == JOINING_EPOCH or reached.assigned != current.assigned
+        # One that says what it wants, or is behind, may not have heard the answer before.
+        is_news = event.topics is not None or event.epoch != current.epoch
         turn.answer(
             ConsumerHeartbeatAnswer(
                 member_id=member_id,
                 epoch=reached.epoch,
                 heartbeat_interval_ms=turn.limits.share_heartbeat_interval_ms,
-                assigned=reached.assigned if is_news else None,
+                assigned=reached.assigned
+                if is_news or reached.assigned != current.assigned
+                else None,
             )
         )
 

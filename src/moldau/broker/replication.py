@@ -129,7 +129,7 @@ def is_for_brokers(listener: str, broker: BrokerState | None, options: BrokerOpt
 def _inter_broker_endpoint(broker: BrokerState, options: BrokerOptions) -> Endpoint | None:
     name = options.inter_broker_listener_name
     if name:
-        return broker.find_endpoint(name)
+        return broker.find_endpoint(name.upper())
     protocol = options.security_inter_broker_protocol
     for endpoint in broker.endpoints:
         if endpoint.security_protocol == protocol:

@@ -37,6 +37,15 @@ _UNPACKING_THREADS = 4
 
 _COLLECTOR_THRESHOLDS = (10_000, 20, 50)
 
+_PROTECTING = (
+    "ssl.client.auth",
+    "ssl.keystore.location",
+    "ssl.keystore.key",
+    "sasl.enabled.mechanisms",
+    "sasl.jaas.config",
+)
+"""Who sets one of these means to be protected."""
+
 _SILENT_SECONDS = 2.0
 """How long ZooKeeper may take to answer before the wait is mentioned."""
 
@@ -212,6 +221,7 @@ async def run_broker(
 def refuse_insecure(options: BrokerOptions) -> None:
     """Raises StartupError where anybody on the network could read and delete everything, unless
     that is wanted; then it is said at each start."""
+    _warn_of_idle_settings(options)
     for listener in options.open_listeners:
         if listener.is_on_loopback:
             continue
@@ -230,6 +240,18 @@ def refuse_insecure(options: BrokerOptions) -> None:
             "deletes everything",
             listener,
         )
+
+
+def _warn_of_idle_settings(options: BrokerOptions) -> None:
+    if any(one.uses_tls or one.uses_sasl for one in options.open_listeners):
+        return
+    for name in _PROTECTING:
+        if name in options.layers.static:
+            _log.warning(
+                "%s is set and protects nothing: no listener uses TLS or SASL. Name one of SSL, "
+                "SASL_SSL or SASL_PLAINTEXT in listeners",
+                name,
+            )
 
 
 def _warn_of_strangers(listener: Listener, options: BrokerOptions) -> None:

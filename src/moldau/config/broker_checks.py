@@ -106,6 +106,14 @@ def _check_advertised(options: BrokerOptions) -> Conflict | None:
 def _check_inter_broker(options: BrokerOptions) -> Conflict | None:
     name = "inter.broker.listener.name"
     wanted = options.inter_broker_listener_name
+    if not wanted and options.inter_broker_listener is None and not options.is_alone:
+        protocol = options.security_inter_broker_protocol
+        return Conflict(
+            name="security.inter.broker.protocol",
+            message=f"security.inter.broker.protocol={protocol} is the protocol of no listener, so "
+            "brokers would not find each other; set it to that of one, or set "
+            "inter.broker.listener.name",
+        )
     if not wanted:
         return None
     if _is_set(options, "security.inter.broker.protocol"):

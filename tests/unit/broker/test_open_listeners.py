@@ -54,3 +54,11 @@ def test_encryption_alone_keeps_nobody_out(
     with caplog.at_level(logging.WARNING):
         refuse_insecure(options_of(listener, **settings))
     assert ["nobody has to say who he is" in line for line in caplog.messages] == [True] * is_told
+
+
+def test_settings_that_no_listener_uses_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        refuse_insecure(options_of("PLAINTEXT://127.0.0.1:9092", ssl_client_auth="required"))
+        refuse_insecure(options_of("SSL://127.0.0.1:9092", ssl_client_auth="required"))
+    (line,) = caplog.messages
+    assert line.startswith("ssl.client.auth is set and protects nothing")

@@ -54,3 +54,11 @@ def test_what_was_written_past_the_brokers_leaves_what_is_in_force() -> None:
     current.apply({f"{OWN}ssl.client.auth": "required"}, {})
     current.apply({f"{OWN}ssl.client.auth": "bogus"}, {})
     assert current.options.of_listener("SASL_SSL").ssl_client_auth == "required"
+
+
+def test_brokers_have_a_listener_for_each_other() -> None:
+    alone = {"listeners": "SASL_SSL://127.0.0.1:0"}
+    assert BrokerOptions.resolve(alone).inter_broker_listener is None
+    with pytest.raises(ConfigurationError, match="is the protocol of no listener"):
+        BrokerOptions.resolve({**alone, "zookeeper.connect": "127.0.0.1:1"})
+    BrokerOptions.resolve({**STATIC, "zookeeper.connect": "127.0.0.1:1"})

@@ -13,6 +13,7 @@ from typing import Final
 
 from moldau.config.operations import ConfigChange, ConfigOperation
 from moldau.errors import InvalidConfigError, InvalidRequestError
+from moldau.security.audit import AUDIT_LOGGER
 
 ROOT: Final = "root"
 
@@ -52,6 +53,10 @@ def _check(changes: Iterable[ConfigChange]) -> None:
             raise InvalidRequestError(f"the level of {change.name} is no list")
         if change.name != ROOT and change.name not in logging.root.manager.loggerDict:
             raise InvalidConfigError(f"there is no logger {change.name!r}")
+        if change.name == AUDIT_LOGGER:
+            raise InvalidConfigError(
+                f"the level of {AUDIT_LOGGER} is set where the broker is started, and by no client"
+            )
         if change.operation is ConfigOperation.SET:
             if change.value not in _LEVELS:
                 levels = ", ".join(_LEVELS)

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from moldau.broker.api import serves
-from moldau.broker.authorization import may_create_topic, may_see, may_topic
+from moldau.broker.authorization import audit_change, may_create_topic, may_see, may_topic
 from moldau.broker.authorized_operations import cluster_operations, topic_operations
 from moldau.broker.encoded_topics import Wording
 from moldau.broker.request_context import RequestContext
@@ -214,4 +214,6 @@ async def _create_missing(names: Iterable[str], context: RequestContext) -> None
             continue  # another client was faster
         except KafkaError as error:
             _log.warning("cannot make topic %s on demand: %s", name, error)
+        else:
+            audit_change(context, f"Topic:{name}")
     await services.wait_until_applied()

@@ -3,6 +3,7 @@
 - No two members own a partition in the same generation, and none is told another assignment in a
   generation than it was told before (GRP-6).
 - A commit of a generation is refused as soon as somebody owns something in a later one (GRP-6).
+- A commit of a member of the consumer protocol is refused as soon as it has a later epoch (CGR-2).
 - A committed position does not go back: whoever owns a partition goes on from what the last owner
   has committed, gets every record in its order, and leaves none out (GRP-8).
 """
@@ -62,6 +63,10 @@ class GroupHistory:
                     f"{self.name}",
                 )
 
+    def newest_of(self, member_id: str) -> int:
+        """The generation before which no commit of the member may be taken from now on."""
+        return self.newest_generation
+
     def accept_commit(
         self, generation: int, newest_when_sent: int, partition: TopicPartition, position: int
     ) -> None:
@@ -105,3 +110,28 @@ class GroupHistory:
     def position(self, partition: TopicPartition) -> int:
         """The highest that any member was told of."""
         return self._positions.get(partition, -1)
+
+
+class ConsumerGroupHistory(GroupHistory):
+    """Of a group of the consumer protocol (KIP-848). Its members have epochs of their own, in which
+    they may be given more; so a commit is measured by what its member was told before (CGR-2)."""
+
+    def __init__(self, name: str, report: Callable[[str, str], None]) -> None:
+        super().__init__(name, report)
+        self._epochs: dict[str, int] = {}  # of members
+
+    def see_assignment(
+        self, generation: int, member_id: str, partitions: Sequence[TopicPartition]
+    ) -> None:
+        if generation > self.newest_generation:
+            self.newest_generation = generation
+            self.generations_seen += 1
+        before = self._epochs.get(member_id, generation)
+        if generation < before:
+            self._report(
+                "CGR-2", f"{member_id} of {self.name} was in epoch {before}, and is in {generation}"
+            )
+        self._epochs[member_id] = max(before, generation)
+
+    def newest_of(self, member_id: str) -> int:
+        return self._epochs.get(member_id, -1)

@@ -48,7 +48,7 @@ from moldau.testing.cluster_transactions import ClusterTransactions
 from moldau.testing.cluster_watermarks import ClusterWatermarks
 from moldau.testing.committed_positions import CommittedPositions
 from moldau.testing.fault_plan import FaultKind, PlannedFault, draw_plan
-from moldau.testing.group_history import GroupHistory
+from moldau.testing.group_history import ConsumerGroupHistory, GroupHistory
 from moldau.testing.memory_network import MemoryHost
 from moldau.testing.operation_plan import PlannedOperation
 from moldau.testing.replica_logs import find_log_end, list_logs, read_log
@@ -100,6 +100,10 @@ OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
         "offsets.topic.replication.factor": "3",
         "offsets.commit.timeout.ms": "1500",
         "group.min.session.timeout.ms": "500",
+        "group.consumer.min.session.timeout.ms": "500",
+        "group.consumer.session.timeout.ms": "1000",
+        "group.consumer.min.heartbeat.interval.ms": "100",
+        "group.consumer.heartbeat.interval.ms": "250",
         "auto.create.topics.enable": "false",
         "replica.lag.time.max.ms": "1500",
         "replica.fetch.wait.max.ms": "300",
@@ -395,8 +399,9 @@ class SimulatedCluster:
 
     def _begin_group(self, name: str) -> None:
         """Members that share the partitions; some seeds have none."""
-        group = GroupHistory(name, self.history.report)
-        assignor = self._random(name).choice(("range", "cooperative-sticky"))
+        assignor = self._random(name).choice(("range", "cooperative-sticky", None))
+        kind = ConsumerGroupHistory if assignor is None else GroupHistory
+        group = kind(name, self.history.report)
         for number in range(self.habits.group_members):
             member = f"{name}-{number}"
             self._add(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from random import Random
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from moldau.client.consumer import AsyncConsumer
 from moldau.client.rules.consumer_instructions import Identity
@@ -94,7 +94,7 @@ class SimulatedMember(WireClient):
         *,
         group: GroupHistory,
         topic: str,
-        assignor: str,
+        assignor: str | None,
         bootstrap: str,
         make_process: MakeProcess,
         positions: PositionBook,
@@ -167,22 +167,30 @@ class SimulatedMember(WireClient):
             group=self._group.name,
             topics=[self._topic],
             commit="manual" if by_hand else "after",
-            assignors=[self._assignor],
             on_assigned=see_assigned,
             network=host,
             clock=clock,
             random=Random(self._random.random()),  # noqa: S311 of the seed
             auto_offset_reset="earliest",
-            session_timeout_ms=SESSION_MS,
-            heartbeat_interval_ms=SESSION_MS // 4,
             max_poll_interval_ms=2 * SESSION_MS,
             auto_commit_interval_ms=300,
             request_timeout_ms=1_500,
             metadata_max_age_ms=3_000,
             fetch_max_wait_ms=300,
+            **self._protocol(),
         )
         identity.append(consumer)
         return _Program(self, process, consumer, commits=by_hand)
+
+    def _protocol(self) -> dict[str, Any]:
+        """With the consumer protocol (KIP-848) the brokers have an assignor and time-outs."""
+        if self._assignor is None:
+            return {"group_protocol": "consumer"}
+        return {
+            "assignors": [self._assignor],
+            "session_timeout_ms": SESSION_MS,
+            "heartbeat_interval_ms": SESSION_MS // 4,
+        }
 
     # What it is told
 
@@ -193,7 +201,8 @@ class SimulatedMember(WireClient):
         )
         if self._last is not None and self._last[0].generation_id < identity.generation_id:
             self._former = self._last
-        self._last = identity, min(partitions)
+        if partitions:
+            self._last = identity, min(partitions)
         for partition in partitions:
             self._next[partition] = None
             self._at_least[partition] = self._group.position(partition)
@@ -216,7 +225,7 @@ class SimulatedMember(WireClient):
         }
         if not given:
             return
-        newest = self._group.newest_generation
+        newest = self._group.newest_of(_identity_of(consumer).member_id)
         before = _identity_of(consumer).generation_id
         await consumer.commit(given)
         generation = max(before, _identity_of(consumer).generation_id)
@@ -226,7 +235,7 @@ class SimulatedMember(WireClient):
 
     async def _commit_late(self, identity: Identity, partition: TopicPartition) -> None:
         """As a request would that was long under way: nobody must take it."""
-        name, newest = self._group.name, self._group.newest_generation
+        name, newest = self._group.name, self._group.newest_of(identity.member_id)
         found = cast(
             "FindCoordinatorResponse",
             await self._ask_any(FIND_COORDINATOR, {"key": name, "key_type": 0}),

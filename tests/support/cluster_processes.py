@@ -290,6 +290,8 @@ def cluster_processes(
         for number in range(1, count + 1):
             options = {} if network is None else dict(network.place(number))
             own = cast("Mapping[str, str]", options.pop("settings", NOTHING))
+            if network is not None:  # of this machine alone, and no loopback
+                own = {"insecure.listeners.enable": "true", **own}
             brokers[number] = stack.enter_context(
                 broker_process(
                     folder / f"broker-{number}",

@@ -288,7 +288,7 @@ def test_two_thousand_partitions_are_shown_page_by_page(
     page.get_by_role("link", name="wide").click()
     page.get_by_text("The topic is empty").wait_for()
     page.get_by_role("link", name="Partitions").click()
-    page.get_by_text("1-25 of 2000").wait_for()
+    page.get_by_text("1-25 of 2000").wait_for(timeout=180_000)
     assert page.locator("tbody tr").count() == 25
     page.locator("button", has_text="last_page").click()
     page.get_by_role("cell", name="1999").wait_for()

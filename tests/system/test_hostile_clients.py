@@ -201,6 +201,7 @@ class Victims:
             "resource_type": 2,
             "AlterableConfig.name": "retention.ms",
             "value": "1000",
+            "OpData.value": 1000.0,  # of a quota
             "acks": -1,
             "records": bytes(build_batch([(1_700_000_000_000, b"key", b"value", ())])),
             "max_wait": timedelta(milliseconds=1),

@@ -178,7 +178,7 @@ def test_a_leader_is_killed_and_nothing_is_lost_or_accepted_twice(
             cluster.kill(leader)
             cluster.wait_until_led_by_another(topic, leader)
             story.produce(f"accept-later-{number}" for number in range(200))
-            story.wait_until_all_are_confirmed()
+            story.wait_until_all_are_done()
             later = {
                 (one.partition, one.offset)
                 for taker in story.takers

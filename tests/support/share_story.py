@@ -14,6 +14,7 @@ from confluent_kafka import Producer
 
 from moldau.client.admin_values import ConfigChange, ConfigResource
 from moldau.client.blocking import Admin
+from moldau.client.group_values import ShareGroupOffset
 from support.topics import fresh_name
 from support.waiting import PATIENCE_SECONDS, eventually
 
@@ -156,6 +157,30 @@ class ShareStory:
     @property
     def accepted(self) -> Counter[str]:
         return Counter(one.value for one in self.deliveries if one.said == "ACCEPT")
+
+    def wait_until_all_are_done(self) -> None:
+        """Every record was accepted by a taker, and the group's own account has none left.
+
+        Where a broker was killed, a taker may never hear that it was: the state was stored, and the
+        answer lost. Then nobody confirms it, and it must not come again.
+        """
+        with Admin(self.bootstrap) as admin:
+
+            def is_done() -> bool:
+                offsets = admin.list_share_group_offsets(self.group)
+                accepted = {one.value for one in self.deliveries if one.said == "ACCEPT"}
+                return accepted >= set(self.sent) and all(
+                    isinstance(one, ShareGroupOffset) and one.lag == 0 for one in offsets.values()
+                )
+
+            eventually(
+                is_done,
+                lambda: (
+                    f"what is left: {admin.list_share_group_offsets(self.group)} "
+                    f"{[taker.output[-800:] for taker in self.takers]}"
+                ),
+                3 * PATIENCE_SECONDS,
+            )
 
     def wait_until_all_are_confirmed(self) -> None:
         """Every record was dealt with for good, and some broker has said so."""

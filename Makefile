@@ -9,13 +9,15 @@ QUICK_TESTS := tests/unit tests/scenarios tests/mutants/test_catalogue.py $(addp
 SEEDS ?= 1000
 FIRST ?= 1
 SECONDS ?= 300
+ROUNDS ?= 10
+KILLS ?=
 MUTANTS ?=
 VERSIONS ?= 4.0 4.1 4.2
 EXTRAS ?=
 RUN_TESTS ?= -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help start demo interop spark-versions test check extras lint format bench bench-quick bench-baseline campaign mutants soak reference stubs clean
+.PHONY: help start demo interop apicurio spark-versions test check extras docs lint format bench bench-quick bench-baseline campaign mutants soak upgrade reference stubs audit clean
 
 help: ## Show this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -25,7 +27,7 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
 
-$(VENV)/.core: pyproject.toml setup.py src/moldau/records/_codec_native.pyx src/moldau/records/_columns.pxi src/moldau/wire/_frames_native.pyx | $(BIN)/python
+$(VENV)/.core: pyproject.toml setup.py src/moldau/records/_codec_native.pyx src/moldau/records/_column_encoder.pxi src/moldau/records/_columns.pxi src/moldau/records/_latest.pxi src/moldau/records/_lines.pxi src/moldau/wire/_frames_native.pyx | $(BIN)/python
 	@echo "installing Moldau into $(VENV)"
 	@$(BIN)/python -m pip install --quiet --editable .
 	@touch $@
@@ -44,6 +46,10 @@ demo: $(VENV)/.dev ## A click stream through Spark: a derived feed and an offlin
 interop: $(VENV)/.dev ## Spark's own Kafka connector, and Kafka's Java client, Streams and tools, where Maven has them
 	$(BIN)/python -m pytest tests/interop
 
+apicurio: $(VENV)/.dev ## A real schema registry, Apicurio's from Maven (110 MB), and our client of it
+	mvn -q -B dependency:get -Dartifact=io.apicurio:apicurio-registry-app:3.0.9:tar.gz:all -Dtransitive=false
+	$(BIN)/python -m pytest -n 0 tests/interop/test_apicurio.py
+
 $(VENV)-spark-%/.ready: pyproject.toml
 	@echo "installing Moldau with Spark $* into $(@D)"
 	@$(PYTHON) -m venv $(@D) && $(@D)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
@@ -57,7 +63,7 @@ test: $(VENV)/.dev lint ## Install what the tests need, lint, and run every test
 	$(BIN)/python $(RUN_TESTS) -n $(JOBS) --dist worksteal
 
 extras: | $(BIN)/python ## The built wheel with each extra alone, and the README as a script, in clean environments
-	$(BIN)/python tests/extras $(EXTRAS)
+	PYTHONPATH=src:tests $(BIN)/python tests/extras $(EXTRAS)
 
 check: $(VENV)/.dev lint ## Two minutes for everyday work: lint, the tests without processes, some simulated clusters
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal --hypothesis-profile=quick $(QUICK_TESTS)
@@ -70,6 +76,7 @@ lint: $(VENV)/.dev ## Style, types and layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	PYTHONPATH=tests $(BIN)/python -m stubs --check
+	PYTHONPATH=tests $(BIN)/python -m compatibility --check
 
 format: $(VENV)/.dev ## Put the code into shape
 	$(BIN)/ruff format src tests bench
@@ -90,17 +97,40 @@ campaign: $(VENV)/.core ## Run SEEDS=N simulated clusters with faults, the first
 mutants: $(VENV)/.dev ## Break each rule on purpose and see who notices; MUTANTS='*lead*' some, SEEDS=N counts
 	@set -f; PYTHONPATH=tests $(BIN)/python -m mutants $(MUTANTS) $(if $(filter command environment,$(firstword $(origin SEEDS))),--seeds $(SEEDS))
 
+.PHONY: exactly-once
+exactly-once: $(VENV)/.dev ## Kill workers of every client, and their brokers, ROUNDS=N times; with KILLS=N Spark drivers, too
+	MOLDAU_EXACTLY_ONCE_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest -n 0 tests/system/test_cluster_exactly_once.py tests/interop/test_java_exactly_once.py
+	$(if $(KILLS),MOLDAU_SPARK_KILLS=$(KILLS) $(BIN)/python -m pytest -n 0 tests/spark/test_exactly_once_kill.py)
+
 soak: $(VENV)/.dev ## Move partitions for SECONDS=N while real brokers fail, twice, and write to a thousand of them (SEED=K asks for the same again)
 	MOLDAU_SOAK_SECONDS=$(SECONDS) $(if $(SEED),MOLDAU_SOAK_SEED=$(SEED)) $(BIN)/python -m pytest tests/system/test_cluster_soak.py
 
-reference: $(VENV)/.dev ## Write the option tables of the documentation anew from the declarations
+upgrade: $(VENV)/.dev ## Three brokers from commit FROM=... to this tree and back, one by one, while clients work
+	PYTHONPATH=src:tests $(BIN)/python -m upgrade $(FROM) --back
+
+reference: $(VENV)/.dev ## Write the generated pages and tables of the documentation anew from the declarations
 	$(BIN)/python -m moldau.config.reference docs/configuration.md
 	$(BIN)/python -m moldau.spark.reference docs/spark.md
+	PYTHONPATH=tests $(BIN)/python -m compatibility
+
+$(VENV)-docs/.ready: pyproject.toml
+	@echo "installing what the documentation needs into $(@D)"
+	@$(PYTHON) -m venv $(@D) && $(@D)/bin/python -m pip install --quiet --upgrade 'pip>=25.1'
+	@$(@D)/bin/python -m pip install --quiet --group docs
+	@touch $@
+
+docs: $(VENV)/.dev $(VENV)-docs/.ready ## The documentation as a site, in ./site; links, and the files in deploy/, are checked
+	$(VENV)-docs/bin/zensical build --clean --strict
+	PATH=$(abspath $(VENV)-docs/bin):$$PATH $(BIN)/python -m pytest -q -n 0 tests/unit/test_documentation.py tests/unit/test_deploy_files.py
 
 stubs: $(VENV)/.dev ## Write the type stubs of the blocking client anew from the asynchronous classes
 	PYTHONPATH=tests $(BIN)/python -m stubs
 
+audit: $(VENV)/.dev ## Known vulnerabilities of what Moldau installs, by pip-audit; says so where its database cannot be reached
+	@$(BIN)/python -m pip_audit --version >/dev/null 2>&1 || $(BIN)/python -m pip install --quiet 'pip-audit>=2.7,<3'
+	$(BIN)/python tests/audit
+
 clean: ## Remove what make and the tests made
-	rm -rf $(VENV) $(VENV)-spark-* build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-docs $(VENV)-spark-* site .cache build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src -name '*.so' -delete
 	find src -name '_codec_native.c' -delete -o -name '_frames_native.c' -delete

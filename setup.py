@@ -8,7 +8,12 @@ setup(
         Extension(
             "moldau.records._codec_native",
             ["src/moldau/records/_codec_native.pyx"],
-            depends=["src/moldau/records/_columns.pxi"],
+            depends=[
+                "src/moldau/records/_column_encoder.pxi",
+                "src/moldau/records/_columns.pxi",
+                "src/moldau/records/_latest.pxi",
+                "src/moldau/records/_lines.pxi",
+            ],
             optional=True,
             extra_compile_args=["-O3", "-g0"],
         ),

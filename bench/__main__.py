@@ -31,7 +31,7 @@ from bench.report import (
     show,
     write_page,
 )
-from bench.rows import NOT_YET, ROWS, Row
+from bench.rows import ROWS, Row
 from bench.scale import DEFAULT, FULL, GIB, TINY, Scale
 from bench.systems import SYSTEMS
 
@@ -39,13 +39,18 @@ STUDIES = {
     "ceilings": "what the machine can do: memory, page cache, loopback, sendfile",
     "start": "where the time of a start goes, by package",
     "growth": "cost per request with gigabytes in the log, and with 2,000 partitions",
+    "cleaner": "compaction: MB/s, CPU, memory, and what a reader and a writer notice",
+    "counting": "what the broker's own metrics cost, request by request",
     "loop": "the longest turn of the event loop, under requests of many kinds",
     "validation": "looking inside batches, native codec and its twin in Python",
     "clients_produce": "Moldau's producer beside confluent-kafka, aiokafka, kafka-python",
     "clients_consume": "Moldau's consumer beside the same",
+    "lines": "`moldau produce` and `consume` of a million lines beside kcat",
     "queues": "share groups beside consumer groups and Redis Streams: records/s, latency",
     "group_settle": "a hundred members, a thousand partitions: classic beside consumer protocol",
     "arrow": "records to columns, a topic to an Arrow table",
+    "exactly_once": "transactions beside plain records; latency to readers of committed ones",
+    "spark_exactly_once": "a Spark stream exactly once beside at least once",
     "spark_read": "rows/s with Spark, beside its own connector",
     "replication_partitions": "an acks=all record beside up to 10,000 partitions",
     "replication_failover": "a dead leader and a dead controller; memory of a replica",
@@ -106,6 +111,10 @@ def _parse_options() -> argparse.Namespace:
     )
     parser.add_argument("--log-gib", type=float, metavar="N", help="size of growth's large log")
     parser.add_argument(
+        "--megabytes", type=int, metavar="N", help="size of the log that cleaner compacts"
+    )
+    parser.add_argument("--keys", type=int, metavar="N", help="how many keys it has")
+    parser.add_argument(
         "--data-dir", type=Path, metavar="DIR", help="where systems keep their data (TMPDIR)"
     )
     options = parser.parse_args()
@@ -161,7 +170,6 @@ def _compare(rows: list[Row], options: argparse.Namespace, results: dict[str, ob
     left_out = [f"{row.name}: no time for it" for row in rows if row not in chosen]
     left_out = [] if options.quick else left_out
     left_out += [f"{name}: {why}" for name, why in missing.items() if why]
-    left_out += NOT_YET.values()
     seconds = sum(compare.estimate_seconds(row, systems[row.name], effort) for row in chosen)
     _tell(
         f"{len(chosen)} rows, {effort.repetitions} samples of {effort.seconds} s each, "
@@ -227,7 +235,11 @@ def _study(name: str, options: argparse.Namespace, results: dict[str, object]) -
 def _scale_of(options: argparse.Namespace) -> Scale:
     scale = TINY if options.quick else FULL if options.full else DEFAULT
     if options.log_gib is not None:
-        return dataclasses.replace(scale, log_bytes=int(options.log_gib * GIB))
+        scale = dataclasses.replace(scale, log_bytes=int(options.log_gib * GIB))
+    if options.megabytes is not None:
+        scale = dataclasses.replace(scale, cleaner_bytes=options.megabytes * 1_000_000)
+    if options.keys is not None:
+        scale = dataclasses.replace(scale, cleaner_keys=options.keys)
     return scale
 
 

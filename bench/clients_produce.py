@@ -28,7 +28,7 @@ _BATCH_BYTES = 128 * 1024
 _LINGER_MS = 5
 _BUFFER_BYTES = 64 << 20
 _AT_ONCE = 1_000
-"""Records in one call of `send_many`."""
+"""Records in one call of `send_many` or `send_arrow`."""
 _FLUSH_SECONDS = 60.0
 _SLOW_SHARE = 4
 """The slower clients send a part of the records only: it is costs for each one that count."""
@@ -38,6 +38,7 @@ _AIOKAFKA = "aiokafka send"
 _KAFKA_PYTHON = "kafka-python send"
 _SEND = "moldau send"
 _SEND_MANY = "moldau send_many"
+_SEND_ARROW = "moldau send_arrow"
 _ASYNC_SEND = "moldau async send"
 _ASYNC_SEND_MANY = "moldau async send_many"
 
@@ -182,6 +183,21 @@ def _moldau_send_many(bootstrap: str) -> Iterator[Subject]:
 
 
 @contextlib.contextmanager
+def _moldau_send_arrow(bootstrap: str) -> Iterator[Subject]:
+    import pyarrow as pa
+
+    with moldau.Producer(bootstrap, **_OPTIONS) as producer:
+
+        def work(value: bytes, count: int) -> None:
+            table = pa.table({"value": [value] * _AT_ONCE})
+            for _ in range(count // _AT_ONCE):
+                producer.send_arrow(_TOPIC, table)
+            producer.flush(_FLUSH_SECONDS)
+
+        yield Subject(work)
+
+
+@contextlib.contextmanager
 def _moldau_async_send(bootstrap: str) -> Iterator[Subject]:
     with asyncio.Runner() as runner:
         producer = moldau.AsyncProducer(bootstrap, **_OPTIONS)
@@ -306,6 +322,7 @@ def _kafka_python(bootstrap: str) -> Iterator[Subject]:
 _SUBJECTS: dict[str, Callable[[str], contextlib.AbstractContextManager[Subject]]] = {
     _SEND: _moldau_send,
     _SEND_MANY: _moldau_send_many,
+    _SEND_ARROW: _moldau_send_arrow,
     _ASYNC_SEND: _moldau_async_send,
     _ASYNC_SEND_MANY: _moldau_async_send_many,
     _CONFLUENT: _confluent,

@@ -71,10 +71,13 @@ class CallgrindCounter(Counter):
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="moldau-bench-")
+        # A broker that is killed leaves its pipes behind: here they go with the folder.
+        self._pipes = f"--vgdb-prefix={self._folder.name}/pipe"
 
     def wrap(self, command: Sequence[str]) -> list[str]:
         out = f"--callgrind-out-file={self._folder.name}/%p"
-        return ["valgrind", "-q", "--tool=callgrind", "--instr-atstart=no", out, *command]
+        options = ("-q", "--tool=callgrind", "--instr-atstart=no", out, self._pipes)
+        return ["valgrind", *options, *command]
 
     def attach(self, pid: int) -> None:
         self._tell(pid, "instrumentation", "on")
@@ -91,7 +94,7 @@ class CallgrindCounter(Counter):
         return float(found[-1])
 
     def _tell(self, pid: int, *words: str) -> None:
-        command = ("vgdb", f"--pid={pid}", *words)
+        command = ("vgdb", self._pipes, f"--pid={pid}", *words)
         subprocess.run(command, check=True, capture_output=True, timeout=_ANSWER_SECONDS)
 
     @staticmethod

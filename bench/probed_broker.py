@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import json
 import os
-import selectors
 import signal
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from moldau.cli.main import main
+from moldau.cli.entry import main
+from moldau.net import event_loop
 
 _MS = 1000.0
 
@@ -54,18 +55,18 @@ class _Longest:
 
 
 def watch(path: Path) -> None:
-    """Have every loop that is made from now on watched."""
+    """Have every loop of a broker that is made from now on watched (where there is epoll)."""
     longest = _Longest(path)
 
-    class WatchedSelector(selectors.DefaultSelector):
-        def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+    class WatchedSelector(event_loop.ReadySelector):
+        def poll(self, timeout: float | None) -> Sequence[tuple[int, int]]:
             longest.end_turn()
             try:
-                return super().select(timeout)
+                return super().poll(timeout)
             finally:
                 longest.begin_turn()
 
-    selectors.DefaultSelector = WatchedSelector  # type: ignore[misc]
+    event_loop.ReadySelector = WatchedSelector  # type: ignore[misc]
     signal.signal(signal.SIGUSR1, longest.write)
 
 

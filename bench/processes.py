@@ -39,6 +39,7 @@ class ServerProcess:
         """With a port, it is ready when that accepts; without one, it says where it listens."""
         self.spawned_at = time.perf_counter()
         self.host, self.port = "127.0.0.1", port
+        self.authority: Path | None = None  # whose certificate it shows, where it speaks TLS
         self.is_ready = False
         with contextlib.ExitStack() as stack:
             errors = stack.enter_context(log.open("ab")) if log is not None else None
@@ -111,6 +112,7 @@ class StartedElsewhere(ServerProcess):
 
     def __init__(self, host: str, port: int, pid: int) -> None:
         self.host, self.port = host, port
+        self.authority = None
         self.is_ready = True
         self._pid = pid
 
@@ -138,12 +140,6 @@ def resident_bytes(pid: int) -> int:
         pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
         return int(pages) * resource.getpagesize()
     return int(_ask_ps(pid, "rss")) * 1024
-
-
-def free_port() -> int:
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _ask_ps(pid: int, field: str) -> str:
@@ -193,7 +189,7 @@ def broker_command(
     if not blocked_modules:
         return [sys.executable, "-m", "moldau", *options]
     blocks = "".join(f"sys.modules[{name!r}] = None; " for name in blocked_modules)
-    run = f"import sys; {blocks}from moldau.cli.main import main; main()"
+    run = f"import sys; {blocks}from moldau.cli.entry import main; main()"
     return [sys.executable, "-c", run, *options]
 
 

@@ -136,21 +136,24 @@ class _Counting:
 # --- the broker -------------------------------------------------------------------------------
 
 
-def count_broker(counter: Counter) -> dict[str, Counted]:
+def count_broker(counter: Counter, module: str = "moldau") -> dict[str, Counted]:
+    """Of `moldau`, or of another module that is started like it."""
     with temporary_folder() as folder:
-        broker = ServerProcess(counter.wrap(broker_command(folder)))
+        python, option, _, *rest = broker_command(folder)
+        broker = ServerProcess(counter.wrap([python, option, module, *rest]))
         try:
             broker.wait_until_ready()
             counting = _Counting(counter, broker.pid)
             with RawClient(broker) as client:
                 return {
-                    name: counting.count(work, units) for name, work, units in _broker_paths(client)
+                    name: counting.count(work, units) for name, work, units in broker_paths(client)
                 }
         finally:
             broker.end()
 
 
-def _broker_paths(client: RawClient) -> Iterator[tuple[str, Callable[[], None], int]]:
+def broker_paths(client: RawClient) -> Iterator[tuple[str, Callable[[], None], int]]:
+    """Name, work, and how many requests that is."""
     topic = client.create_topic("paths", partitions=100)
     small, large = make_batch(1, 100), make_batch(128 << 10, 1 << 10)
     small_produce = produce(topic, small)

@@ -6,7 +6,6 @@ The brokers' view of the cluster is what clients get, from the metadata of any o
 from __future__ import annotations
 
 import contextlib
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -25,6 +24,7 @@ from moldau.coordination.zookeeper_server import (
     ask_server,
 )
 from moldau.errors import StartupError
+from moldau.testing.free_ports import take_port
 
 REPLICAS = 3
 TICK_MS = 500
@@ -129,7 +129,7 @@ def _is_whole(found: ClusterMetadata) -> bool:
 @contextlib.contextmanager
 def running_cluster(settings: Mapping[str, str]) -> Iterator[RunningCluster]:
     with temporary_folder() as folder:
-        ports = NodePorts(client=_free_port(), peer=0, election=0)
+        ports = NodePorts(client=take_port(), peer=0, election=0)
         options = ServerOptions(tick_ms=TICK_MS, flushes=False, ends_with_parent=True)
         zookeeper = ZookeeperEnsemble.make(folder / "zookeeper", [ports], options)
         cluster = RunningCluster(zookeeper, folder, settings)
@@ -151,9 +151,3 @@ def find_obstacle() -> Outcome | None:
         table = Table(title="Replication: skipped", columns=("why",), rows=[(str(error),)])
         return Outcome(tables=[table])
     return None
-
-
-def _free_port() -> int:
-    with contextlib.closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -187,9 +187,10 @@ def found_table(found: Sequence[Found]) -> Table:
 
 def advantage(found: Found, place: int, peer: str = "kafka") -> float | None:
     """How many times better Moldau is in a figure than a peer; None where one is missing."""
-    nodes = "-3" if found.row.systems[0] == "moldau-3" else ""
-    ours, theirs = (found.spread(f"{name}{nodes}", place) for name in ("moldau", peer))
-    if nodes and theirs is None:
+    first = found.row.systems[0]
+    variant = first.removeprefix("moldau") if first in ("moldau-3", "moldau-tls") else ""
+    ours, theirs = (found.spread(f"{name}{variant}", place) for name in ("moldau", peer))
+    if variant and theirs is None:
         theirs = found.spread(peer, place)
     if ours is None or theirs is None or not ours.median or not theirs.median:
         return None

@@ -27,6 +27,7 @@ from bench.transaction_loads import RATE_OF_TRANSACTIONS, commit
 
 ONE = ("moldau", "kafka", "kafka-256m")
 THREE = ("moldau-3", "kafka-3", "kafka-3-256m")
+TLS = ("moldau-tls", "kafka-tls")
 SEVERAL = ("moldau", "moldau-brokers-2", "moldau-brokers-4", "kafka")
 OTHERS = ("redis", "nats")
 ALL = -1
@@ -165,6 +166,29 @@ ROWS: tuple[Row, ...] = (
             weight=3 if count == 50 else 2,
         )
         for count in (1, 50, 500)
+    ),
+    # TLS 1.3; the same loads without it are above
+    _produce(
+        "tls/produce-128k",
+        "TLS: produce, batches of 128 KiB of 1 KiB records, acks=1",
+        systems=TLS,
+        batch_bytes=128 * KIB,
+        record_bytes=KIB,
+    ),
+    Row(
+        name="tls/fetch-128k",
+        title="TLS: fetch from the page cache, answers of 128 KiB, 1 KiB records",
+        load=partial(loads.read, answer_bytes=128 * KIB),
+        figures=THROUGHPUT,
+        systems=TLS,
+        setup_seconds=3.0,
+    ),
+    _small(
+        "tls/requests-50-connections",
+        "TLS: produce 100 B, 50 connections",
+        systems=TLS,
+        in_flight=1,
+        connections=50,
     ),
     # All cores of one machine: 1, 2 and 4 processes
     *(
@@ -390,8 +414,3 @@ ROWS: tuple[Row, ...] = (
         repetitions=3,
     ),
 )
-
-NOT_YET = {
-    "tls": "TLS: the load generator does not speak it yet",
-}
-"""What the table ought to have, and why it has not."""

@@ -29,6 +29,10 @@ class Scale:
     starts: int
     log_bytes: int
     """How large the large log of `growth` is."""
+    cleaner_bytes: int
+    """How large the log is that is compacted."""
+    cleaner_keys: int
+    """How many keys its records have."""
     partitions: int
     """How many partitions the full broker of `growth` has."""
     cluster_partitions: tuple[int, ...]
@@ -51,6 +55,8 @@ DEFAULT = Scale(
     latencies=5_000,
     starts=7,
     log_bytes=2 * GIB,
+    cleaner_bytes=1_000_000_000,
+    cleaner_keys=2_000_000,
     partitions=2_000,
     cluster_partitions=(10, 300, 1_000, 3_000),
     client_bytes=64 * MIB,
@@ -67,6 +73,8 @@ FULL = Scale(
     latencies=20_000,
     starts=15,
     log_bytes=10 * GIB,
+    cleaner_bytes=5_000_000_000,
+    cleaner_keys=10_000_000,
     partitions=2_000,
     cluster_partitions=(10, 300, 1_000, 3_000, 10_000),
     client_bytes=128 * MIB,
@@ -83,6 +91,8 @@ TINY = Scale(
     latencies=50,
     starts=1,
     log_bytes=8 * MIB,
+    cleaner_bytes=20_000_000,
+    cleaner_keys=20_000,
     partitions=12,
     cluster_partitions=(2, 6),
     client_bytes=MIB,

@@ -26,12 +26,12 @@ from typing import Any, TypeVar
 from bench.processes import resident_bytes, usual_environment
 from bench.report import Outcome, Table
 from bench.scale import TINY, Scale
+from moldau.client.admin import AsyncAdmin
+from moldau.client.admin_values import CreatedTopic, NewTopic
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.coordination.store_messages import ReadChildren, ReadNodes, ToService, Write
-from moldau.testing.cluster_history import ClusterHistory
-from moldau.testing.simulated_clients import TopicMaker
+from moldau.errors import ClientError, TopicExistsError
 from moldau.testing.simulated_machine import PORT, SimulatedMachine, World
-from moldau.testing.simulated_wire import BrokerAddress, SimulatedWire
 from moldau.testing.virtual_loop import ProcessClock, SimulatedProcess
 
 T = TypeVar("T")
@@ -209,12 +209,16 @@ class _Cluster:
         }
         process = SimulatedProcess("maker", self.world.loop)
         clock = ProcessClock(self.world.loop, process, start_ms=0)
-        addresses = {number: BrokerAddress(one.host, PORT) for number, one in self.machines.items()}
         host = self.world.network.host("maker")
         host.clock = clock
-        wire = SimulatedWire("maker", host, clock, addresses, timeout_seconds=120.0)
-        history = ClusterHistory(self.world.loop.time)
-        self._maker = TopicMaker("maker", wire, history, self.world.streams.stream("maker"))
+        self._admin = AsyncAdmin(
+            ",".join(f"{one.host}:{PORT}" for one in self.machines.values()),
+            network=host,
+            clock=clock,
+            random=self.world.streams.stream("maker"),
+            request_timeout_ms=120_000,
+            default_api_timeout_ms=600_000,
+        )
 
     def _count_requests(self) -> None:
         service, receive = self.world.service, self.world.service.receive
@@ -254,8 +258,25 @@ class _Cluster:
     async def make_topics(self) -> None:
         for number in range(self.size.topics):
             partitions = self.size.partitions // self.size.topics
-            await self._maker.make(f"t{number}", partitions, REPLICAS, 2)
+            topic = NewTopic(
+                name=f"t{number}",
+                partitions=partitions,
+                replication_factor=REPLICAS,
+                configs={"min.insync.replicas": "2"},
+            )
+            await self._make_topic(topic)
         await self.wait_until(self.is_whole)
+
+    async def _make_topic(self, topic: NewTopic) -> None:
+        """Ask until it is made: brokers that have just come may not listen yet."""
+        while True:
+            try:
+                made = (await self._admin.create_topics([topic]))[topic.name]
+            except ClientError:
+                made = None
+            if isinstance(made, CreatedTopic | TopicExistsError):
+                return
+            await self.world.clock.sleep(0.1)
 
     async def idle(self) -> None:
         await self.world.clock.sleep(_IDLE_SECONDS)

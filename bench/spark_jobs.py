@@ -44,6 +44,7 @@ class Query:
     record_bytes: int
     schema: str | None = None
     partitions: int = PARTITIONS
+    min_records: int | None = None  # of a task of Moldau's source
 
 
 class SparkRound(NamedTuple):
@@ -116,6 +117,8 @@ class Jobs:
             return reader.options(**_prebuilt_options(query)).load()
         if query.schema is not None:
             reader = reader.schema(query.schema)
+        if query.min_records is not None:
+            reader = reader.option("minRecordsPerPartition", query.min_records)
         return reader.options(**self._brokers()).option("subscribe", query.topic).load()
 
     def _save(self, frame: DataFrame, query: Query) -> None:

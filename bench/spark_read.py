@@ -47,24 +47,19 @@ _MILLION = 1e6
 _GOAL_RECORD_BYTES = 100
 _MANY_PARTITIONS = 100
 _VALUE_ONLY = f"{MOLDAU}, value only"
+_PACKED = f"{MOLDAU}, minRecordsPerPartition"
 
 Found = Mapping[str, Sequence[SparkRound]]
 
 
 def run(scale: Scale) -> Outcome:
-    try:
-        import pyarrow  # noqa: F401
-        import pyspark  # noqa: F401
-
-        require_java()
-    except (ImportError, StartupError) as error:
-        return Outcome(
-            tables=[Table(title="Spark: skipped", columns=("why",), rows=[(str(error),)])]
-        )
+    obstacle = find_obstacle()
+    if obstacle is not None:
+        return Outcome(tables=[Table(title="Spark: skipped", columns=("why",), rows=[(obstacle,)])])
     jars, remark = _find_connector(scale)
     with (
         temporary_folder() as folder,
-        _session(folder, jars) as spark,
+        open_session(folder, jars) as spark,
         running_broker() as broker,
     ):
         sources = (MOLDAU, PREBUILT, CONNECTOR) if jars else (MOLDAU, PREBUILT)
@@ -90,6 +85,18 @@ def run(scale: Scale) -> Outcome:
     return report.outcome()
 
 
+def find_obstacle() -> str | None:
+    """Why there is no Spark here."""
+    try:
+        import pyarrow  # noqa: F401
+        import pyspark  # noqa: F401
+
+        require_java()
+    except (ImportError, StartupError) as error:
+        return str(error)
+    return None
+
+
 def _rounds(scale: Scale, sink: str) -> int:
     """Queries take seconds: fewer rounds than elsewhere, fewest where rows are written."""
     return (scale.rounds + 1) // 2 if sink == NOOP else max(scale.rounds // 2, 1)
@@ -107,7 +114,7 @@ def _find_connector(scale: Scale) -> tuple[list[Path], str]:
 
 
 @contextlib.contextmanager
-def _session(folder: Path, jars: Sequence[Path]) -> Iterator[SparkSession]:
+def open_session(folder: Path, jars: Sequence[Path]) -> Iterator[SparkSession]:
     from bench.prebuilt_source import PrebuiltSource
     from moldau.spark import session
 
@@ -182,6 +189,10 @@ def _measure_partitions(
                 record_bytes=record_bytes,
                 partitions=partitions,
             )
+    packed = dataclasses.replace(
+        found[MOLDAU, _MANY_PARTITIONS], min_records=found[MOLDAU, PARTITIONS].rows // PARTITIONS
+    )
+    found[_PACKED, _MANY_PARTITIONS] = packed
     subjects = {name: partial(jobs.measure, query) for name, query in found.items()}
     return take_turns(_rounds(scale, NOOP), subjects)
 
@@ -225,7 +236,13 @@ class _Report:
         )
         self._partitions = Table(
             title="The same bytes in few partitions and in many, to noop",
-            columns=("records", "source", "partitions", "M rows per CPU s", "Python CPU ms a task"),
+            columns=(
+                "records",
+                "source",
+                "partitions",
+                "M rows per CPU s",
+                "Python CPU ms a partition",
+            ),
             note="Planning included; CPU of the broker, the JVM and all Python processes.",
         )
         self._cpu = Table(

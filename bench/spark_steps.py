@@ -131,10 +131,10 @@ def _fetch(options: SourceOptions, wanted: PartitionRange) -> Iterator[Sequence[
 
 
 def _read(options: SourceOptions, ranges: Sequence[PartitionRange], schema: pa.Schema) -> None:
-    from moldau.spark.fetching import read_range
+    from moldau.spark.fetching import read_task
 
     for one in ranges:
-        for _ in read_range(options, one, schema):
+        for _ in read_task(options, (one,), schema):
             pass
 
 

@@ -32,8 +32,8 @@ from bench.raw_client import RawClient
 from bench.report import Goal, Outcome, Table
 from bench.scale import Scale
 
-GOAL_SECONDS = 0.3
-GOAL_MB = 40.0
+GOAL_SECONDS = 0.2
+GOAL_MB = 35.0
 _TOPIC = "produced"
 _RECORD_BYTES = 100
 _SHOWN_PACKAGES = 14

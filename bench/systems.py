@@ -24,12 +24,12 @@ from bench.processes import (
     StartedElsewhere,
     broker_command,
     cpu_seconds,
-    free_port,
     resident_bytes,
 )
 from moldau.coordination.zookeeper_java import find_jars, find_java
 from moldau.coordination.zookeeper_server import NodePorts, ServerOptions, ZookeeperEnsemble
 from moldau.errors import StartupError
+from moldau.testing.free_ports import take_port
 
 KAFKA_VERSION = "4.3.0"
 _KAFKA_CHOICE = "MOLDAU_BENCH_KAFKA"
@@ -62,6 +62,8 @@ class Running:
         self.folder = folder
         self.nodes: dict[int, ServerProcess] = {}
         """By number from 1 on; a node that was killed is not in it."""
+        self.authority: Path | None = None
+        """Whose certificate the nodes show, where they speak TLS."""
 
     def command(self, node: int) -> tuple[list[str], int]:
         """What is run for a node, and the port it will accept on; 0 where it prints it itself."""
@@ -73,8 +75,10 @@ class Running:
     def launch(self, node: int) -> ServerProcess:
         (self.folder / str(node)).mkdir(parents=True, exist_ok=True)
         command, port = self.command(node)
-        self.nodes[node] = ServerProcess(command, port, self.folder / f"{node}.log")
-        return self.nodes[node]
+        process = ServerProcess(command, port, self.folder / f"{node}.log")
+        process.authority = self.authority
+        self.nodes[node] = process
+        return process
 
     def start(self) -> None:
         self.open()
@@ -98,6 +102,14 @@ class Running:
     def bootstrap(self) -> str:
         return ",".join(node.bootstrap for node in self.nodes.values())
 
+    @property
+    def client_settings(self) -> dict[str, str]:
+        """Of confluent-kafka."""
+        settings = {"bootstrap.servers": self.bootstrap}
+        if self.authority is not None:
+            settings |= {"security.protocol": "SSL", "ssl.ca.location": str(self.authority)}
+        return settings
+
     def pids(self) -> list[int]:
         """Of everything that belongs to the system, coordination included."""
         return [node.pid for node in self.nodes.values()]
@@ -117,11 +129,35 @@ class _Moldau(Running):
         return broker_command(self.folder / str(node)), 0
 
 
+def _tls_settings(folder: Path) -> dict[str, object]:
+    """Of a broker of Moldau or Kafka, with a certificate that is made for it: P-256, TLS 1.3."""
+    from moldau.testing.running_secured_broker import write_certificates
+
+    folder.mkdir(parents=True, exist_ok=True)
+    write_certificates(folder)
+    return {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": folder / "broker.pem",
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": folder / "ca.pem",
+    }
+
+
+class _MoldauTls(Running):
+    def open(self) -> None:
+        self._settings = {"listeners": "SSL://127.0.0.1:0", **_tls_settings(self.folder)}
+        self.authority = self.folder / "ca.pem"
+
+    def command(self, node: int) -> tuple[list[str], int]:
+        settings = [f"{name}={value}" for name, value in self._settings.items()]
+        return broker_command(self.folder / str(node), settings), 0
+
+
 class _MoldauCluster(Running):
     """Three brokers and a ZooKeeper of their own."""
 
     def open(self) -> None:
-        ports = NodePorts(client=free_port(), peer=0, election=0)
+        ports = NodePorts(client=take_port(), peer=0, election=0)
         options = ServerOptions(tick_ms=500, flushes=False, ends_with_parent=True)
         self._zookeeper = ZookeeperEnsemble.make(self.folder / "zookeeper", [ports], options)
         self._zookeeper.start()
@@ -193,9 +229,15 @@ def _find_zookeeper_obstacle() -> str | None:
 class _Kafka(Running):
     """Brokers that are controllers too (KRaft), with Kafka's own defaults beside ports, folders."""
 
+    _protocol = "PLAINTEXT"
+
+    def security_settings(self) -> Mapping[str, object]:
+        return {}
+
     def open(self) -> None:
+        security = self.security_settings()
         everyone = range(1, self.system.nodes + 1)
-        self._ports = {node: (free_port(), free_port()) for node in everyone}
+        self._ports = {node: (take_port(), take_port()) for node in everyone}
         voters = ",".join(f"{node}@127.0.0.1:{self._ports[node][1]}" for node in everyone)
         for node, (port, controller_port) in self._ports.items():
             data = self.folder / str(node)
@@ -205,7 +247,7 @@ class _Kafka(Running):
                 "node.id": node,
                 "controller.quorum.voters": voters,
                 "controller.listener.names": "CONTROLLER",
-                "listeners": f"PLAINTEXT://127.0.0.1:{port},"
+                "listeners": f"{self._protocol}://127.0.0.1:{port},"
                 f"CONTROLLER://127.0.0.1:{controller_port}",
                 "log.dirs": data,
                 "offsets.topic.replication.factor": self.system.nodes,
@@ -215,6 +257,7 @@ class _Kafka(Running):
                 "group.initial.rebalance.delay.ms": 0,
                 "log.segment.delete.delay.ms": 1000,
                 **self.system.settings,
+                **security,
             }
             lines = "".join(f"{name}={value}\n" for name, value in settings.items())
             self._properties(node).write_text(lines, encoding="utf-8")
@@ -236,6 +279,18 @@ class _Kafka(Running):
     def _java(self, *options: str) -> list[str]:
         jars = _require_kafka_jars()
         return ["java", *options, "-cp", str(jars / "*"), f"-Dkafka.logs.dir={self.folder}"]
+
+
+class _KafkaTls(_Kafka):
+    _protocol = "SSL"
+
+    def security_settings(self) -> Mapping[str, object]:
+        self.authority = self.folder / "ca.pem"
+        return {
+            "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,SSL:SSL",
+            "inter.broker.listener.name": "SSL",
+            **_tls_settings(self.folder),
+        }
 
 
 def _find_kafka_obstacle() -> str | None:
@@ -306,7 +361,7 @@ class _Redis(Running):
     """Streams, with the append-only file written every second: a page cache's promise as well."""
 
     def command(self, node: int) -> tuple[list[str], int]:
-        port = free_port()
+        port = take_port()
         options = {
             "port": port,
             "bind": "127.0.0.1",
@@ -325,7 +380,7 @@ class _Nats(Running):
     """JetStream with streams in files."""
 
     def command(self, node: int) -> tuple[list[str], int]:
-        port = free_port()
+        port = take_port()
         folder = str(self.folder / str(node))
         return ["nats-server", "-js", "-a", "127.0.0.1", "-p", str(port), "-sd", folder], port
 
@@ -380,12 +435,12 @@ class System:
         return self.name.partition("-")[0]
 
 
-def _kafka(name: str, title: str, heap: str, nodes: int = 1) -> System:
+def _kafka(name: str, title: str, heap: str, nodes: int = 1, run: type[Running] = _Kafka) -> System:
     return System(
         name=name,
         title=title,
         protocol="kafka",
-        run=_Kafka,
+        run=run,
         nodes=nodes,
         heap=heap,
         find_obstacle=_find_kafka_obstacle,
@@ -396,6 +451,7 @@ SYSTEMS = {
     system.name: system
     for system in (
         System(name="moldau", title="Moldau", protocol="kafka", run=_Moldau),
+        System(name="moldau-tls", title="Moldau, TLS", protocol="kafka", run=_MoldauTls),
         System(
             name="moldau-3",
             title="Moldau",
@@ -417,6 +473,7 @@ SYSTEMS = {
         ),
         _kafka("kafka", "Kafka, 1 GB heap", "1g"),
         _kafka("kafka-256m", "Kafka, 256 MB heap", "256m"),
+        _kafka("kafka-tls", "Kafka, TLS, 1 GB heap", "1g", run=_KafkaTls),
         _kafka("kafka-3", "Kafka, 1 GB heap", "1g", nodes=3),
         _kafka("kafka-3-256m", "Kafka, 256 MB heap", "256m", nodes=3),
         System(

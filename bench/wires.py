@@ -11,6 +11,7 @@ import contextlib
 import itertools
 import json
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -101,7 +102,10 @@ class Wire:
 def connect(server: ServerProcess) -> socket.socket:
     connection = socket.create_connection((server.host, server.port))
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return connection
+    if server.authority is None:
+        return connection
+    context = ssl.create_default_context(cafile=str(server.authority))
+    return context.wrap_socket(connection, server_hostname=server.host)
 
 
 # --- Kafka ------------------------------------------------------------------------------------
@@ -120,7 +124,7 @@ class KafkaWire(Wire):
 
         if running.system.name == "mock":
             return  # it makes topics itself, with four partitions
-        admin = AdminClient({"bootstrap.servers": running.bootstrap, **_QUIET})
+        admin = AdminClient({**running.client_settings, **_QUIET})
 
         def metadata() -> ClusterMetadata | None:
             try:
@@ -159,7 +163,7 @@ class KafkaWire(Wire):
         from confluent_kafka.admin import AdminClient
 
         if running.system.name != "mock":
-            admin = AdminClient({"bootstrap.servers": running.bootstrap, **_QUIET})
+            admin = AdminClient({**running.client_settings, **_QUIET})
             admin.delete_topics([topic], request_timeout=60.0)[topic].result()
 
     def leader(self, running: Running, topic: str, partition: int = 0) -> ServerProcess:
@@ -167,7 +171,7 @@ class KafkaWire(Wire):
 
         if len(running.nodes) == 1:
             return running.first
-        admin = AdminClient({"bootstrap.servers": running.bootstrap, **_QUIET})
+        admin = AdminClient({**running.client_settings, **_QUIET})
         found = admin.list_topics(topic, timeout=_ANSWER_SECONDS)
         return running.nodes[found.topics[topic].partitions[partition].leader]
 

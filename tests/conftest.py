@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator
 
@@ -24,6 +25,19 @@ settings.load_profile("moldau")
 settings.register_profile("quick", settings.get_profile("moldau"), max_examples=20)  # make check
 
 _FIGURE = "figure"
+
+
+@pytest.fixture(autouse=True)
+def log_as_before() -> Iterator[None]:
+    """What a command that is run within a test does to the log ends with the test: the next one
+    would find a handler that writes to a closed file."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    for handler in root.handlers[:]:
+        if handler not in handlers:
+            root.removeHandler(handler)
+    root.setLevel(level)
 
 
 @pytest.fixture

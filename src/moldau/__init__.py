@@ -4,14 +4,18 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as `typing` has it, without the import: Ctrl-C in it showed a traceback
 if TYPE_CHECKING:
+    from moldau import errors as errors
+    from moldau import schemas as schemas
+    from moldau import spark as spark
+    from moldau import testing as testing
     from moldau.client.admin import AsyncAdmin
-    from moldau.client.admin_values import NewTopic
+    from moldau.client.admin_values import ConfigResource, ElectionType, NewTopic, ResourceType
     from moldau.client.blocking import Admin
     from moldau.client.blocking_consumer import Consumer, SimpleConsumer
     from moldau.client.blocking_producer import Producer
     from moldau.client.blocking_queue import Queue
+    from moldau.client.committed_values import ConsumerGroupMetadata, GroupOffset
     from moldau.client.consumer import AsyncConsumer
-    from moldau.client.group_values import ConsumerGroupMetadata, GroupOffset
     from moldau.client.producer import AsyncProducer
     from moldau.client.producer_values import (
         Interceptor,
@@ -26,12 +30,67 @@ if TYPE_CHECKING:
     from moldau.client.simple_consumer import AsyncSimpleConsumer
     from moldau.client.transaction_values import PreparedTransaction
     from moldau.client.transform import transform
+    from moldau.config.operations import ConfigChange, ConfigOperation
     from moldau.model import TopicPartition
+    from moldau.model.acls import (
+        AclBinding,
+        AclEntry,
+        AclFilter,
+        AclOperation,
+        AclPermission,
+        AclResourceType,
+        PatternType,
+        ResourcePattern,
+    )
+    from moldau.model.principal import Principal
+    from moldau.quotas.rules.entities import QuotaEntity
     from moldau.records.record import NewRecord, Record
+else:
+    from moldau.lazy_names import load_on_demand
+
+    __getattr__, __dir__ = load_on_demand(
+        __name__,
+        {
+            "client.admin": "AsyncAdmin",
+            "client.admin_values": "ConfigResource ElectionType NewTopic ResourceType",
+            "client.blocking": "Admin",
+            "client.blocking_consumer": "Consumer SimpleConsumer",
+            "client.blocking_producer": "Producer",
+            "client.blocking_queue": "Queue",
+            "client.consumer": "AsyncConsumer",
+            "client.committed_values": "ConsumerGroupMetadata GroupOffset",
+            "client.producer": "AsyncProducer",
+            "client.producer_values": "Interceptor OutgoingRecord RecordMetadata RecordRange",
+            "client.queue": "AsyncQueue",
+            "client.queue_jobs": "AsyncJob AsyncJobBatch Job JobBatch",
+            "client.read_table": "read_batches read_table",
+            "client.rules.consumer_record": "ConsumerRecord",
+            "client.simple_consumer": "AsyncSimpleConsumer",
+            "client.transaction_values": "PreparedTransaction",
+            "client.transform": "transform",
+            "config.operations": "ConfigChange ConfigOperation",
+            "model": "TopicPartition",
+            "model.acls": (
+                "AclBinding AclEntry AclFilter AclOperation "
+                "AclPermission AclResourceType PatternType ResourcePattern"
+            ),
+            "model.principal": "Principal",
+            "quotas.rules.entities": "QuotaEntity",
+            "records.record": "NewRecord Record",
+        },
+        # `import moldau` is enough for `moldau.testing.broker()` and `moldau.errors.KafkaError`.
+        rooms="errors schemas spark testing",
+    )
 
 __version__ = "0.1.0"
 
 __all__ = (
+    "AclBinding",
+    "AclEntry",
+    "AclFilter",
+    "AclOperation",
+    "AclPermission",
+    "AclResourceType",
     "Admin",
     "AsyncAdmin",
     "AsyncConsumer",
@@ -40,9 +99,13 @@ __all__ = (
     "AsyncProducer",
     "AsyncQueue",
     "AsyncSimpleConsumer",
+    "ConfigChange",
+    "ConfigOperation",
+    "ConfigResource",
     "Consumer",
     "ConsumerGroupMetadata",
     "ConsumerRecord",
+    "ElectionType",
     "GroupOffset",
     "Interceptor",
     "Job",
@@ -50,70 +113,20 @@ __all__ = (
     "NewRecord",
     "NewTopic",
     "OutgoingRecord",
+    "PatternType",
     "PreparedTransaction",
+    "Principal",
     "Producer",
     "Queue",
+    "QuotaEntity",
     "Record",
     "RecordMetadata",
     "RecordRange",
+    "ResourcePattern",
+    "ResourceType",
     "SimpleConsumer",
     "TopicPartition",
     "read_batches",
     "read_table",
     "transform",
 )
-
-_HOMES = {
-    "Admin": "moldau.client.blocking",
-    "AsyncAdmin": "moldau.client.admin",
-    "AsyncConsumer": "moldau.client.consumer",
-    "AsyncJob": "moldau.client.queue_jobs",
-    "AsyncJobBatch": "moldau.client.queue_jobs",
-    "AsyncProducer": "moldau.client.producer",
-    "AsyncQueue": "moldau.client.queue",
-    "AsyncSimpleConsumer": "moldau.client.simple_consumer",
-    "Consumer": "moldau.client.blocking_consumer",
-    "ConsumerGroupMetadata": "moldau.client.group_values",
-    "ConsumerRecord": "moldau.client.rules.consumer_record",
-    "GroupOffset": "moldau.client.group_values",
-    "Interceptor": "moldau.client.producer_values",
-    "Job": "moldau.client.queue_jobs",
-    "JobBatch": "moldau.client.queue_jobs",
-    "NewRecord": "moldau.records.record",
-    "NewTopic": "moldau.client.admin_values",
-    "OutgoingRecord": "moldau.client.producer_values",
-    "PreparedTransaction": "moldau.client.transaction_values",
-    "Producer": "moldau.client.blocking_producer",
-    "Queue": "moldau.client.blocking_queue",
-    "Record": "moldau.records.record",
-    "RecordMetadata": "moldau.client.producer_values",
-    "RecordRange": "moldau.client.producer_values",
-    "SimpleConsumer": "moldau.client.blocking_consumer",
-    "TopicPartition": "moldau.model",
-    "read_batches": "moldau.client.read_table",
-    "read_table": "moldau.client.read_table",
-    "transform": "moldau.client.transform",
-}
-
-
-_ROOMS = ("errors", "spark", "testing")
-"""`import moldau` is enough for `moldau.testing.broker()` and `except moldau.errors.KafkaError`."""
-
-
-def __getattr__(name: str) -> object:
-    """Load a name when it is asked for: the broker and the command line do not need them."""
-    from importlib import import_module
-
-    if name in _ROOMS:
-        return import_module(f"moldau.{name}")
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(import_module(home), name)
-    globals()[name] = found  # asked for once: the next time it is simply there
-    return found
-
-
-def __dir__() -> list[str]:
-    """What there is, also before it was asked for."""
-    return sorted({*__all__, *_ROOMS, *(name for name in globals() if name.startswith("__"))})

@@ -3,17 +3,22 @@
     MoldauError
     ├── InvariantViolation          a bug: the values are in the message
     ├── ConfigurationError          a wrong option; says which line
+    │   └── UsageError              a word of a command line that means nothing
     ├── StartupError                the broker cannot start; says what to do
     ├── ForeignStoreError           the coordination store is another cluster's, or empty
     ├── DamagedFileError            a checkpoint, snapshot or properties file is damaged
     ├── ClientError                 a request did not come through
     │   ├── BrokerUnreachableError, ConnectionLostError, NoAnswerError, TlsHandshakeError
     │   └── UnsupportedByBrokerError
+    ├── RegistryError               a schema registry said no, or nothing
+    │   └── RegistryUnreachableError, RegistryAuthorizationError, SchemaNotFoundError, …
+    ├── SchemaDecodingError, SchemaEncodingError    bytes or values that do not fit a schema
     └── KafkaError                  has an ErrorCode; rooms raise facts, handlers turn them to codes
         ├── UnknownTopicError, TopicExistsError, InvalidTopicError, …
         ├── NotLeaderError, FencedLeaderEpochError, UnknownLeaderEpochError, …
         ├── OffsetOutOfRangeError
         ├── SaslAuthenticationError, IllegalSaslStateError, UnsupportedSaslMechanismError
+        ├── DelegationTokenNotFoundError, DelegationTokenExpiredError, …
         ├── CorruptBatchError, InvalidRecordError, BatchTooLargeError, …
         ├── OutOfOrderSequenceError, InvalidProducerEpochError, …
         └── StorageError            the log directory is offline
@@ -28,6 +33,8 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 from kio.schema.errors import ErrorCode as ErrorCode  # exported: the codes have one home
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from moldau.model import TopicPartition
 
 
@@ -41,6 +48,11 @@ class InvariantViolation(MoldauError):
 
 class ConfigurationError(MoldauError):
     """An option has a wrong value; the message names the file and line, or the flag."""
+
+
+class UsageError(ConfigurationError):
+    """A word cannot be read, such as an address that is none: nothing was tried. Commands end with
+    exit code 2."""
 
 
 class StartupError(MoldauError):
@@ -164,6 +176,12 @@ class EligibleLeadersNotAvailableError(KafkaError):
     """No replica of the partition is alive."""
 
     code = ErrorCode.eligible_leaders_not_available
+
+
+class ReassignmentInProgressError(KafkaError):
+    """The partition is being moved."""
+
+    code = ErrorCode.reassignment_in_progress
 
 
 class NoReassignmentInProgressError(KafkaError):
@@ -336,6 +354,12 @@ class TransactionalIdAuthorizationError(KafkaError):
     code = ErrorCode.transactional_id_authorization_failed
 
 
+class TransactionalIdNotFoundError(KafkaError):
+    """There is no such transactional id."""
+
+    code = ErrorCode.transactional_id_not_found
+
+
 class ProducerFencedError(KafkaError):
     """Another producer has the transactional id now."""
 
@@ -478,6 +502,48 @@ class IllegalSaslStateError(KafkaError):
     """A request that a client may not send before, or while, it says who it is."""
 
     code = ErrorCode.illegal_sasl_state
+
+
+class DelegationTokenAuthDisabledError(KafkaError):
+    """The brokers have no key for delegation tokens (delegation.token.secret.key)."""
+
+    code = ErrorCode.delegation_token_auth_disabled
+
+
+class DelegationTokenNotFoundError(KafkaError):
+    """There is no token with this secret."""
+
+    code = ErrorCode.delegation_token_not_found
+
+
+class DelegationTokenOwnerMismatchError(KafkaError):
+    """Somebody else's token, which this one may not renew."""
+
+    code = ErrorCode.delegation_token_owner_mismatch
+
+
+class DelegationTokenRequestNotAllowedError(KafkaError):
+    """Only who logged in over TLS or SASL may ask for tokens, and not who did so with a token."""
+
+    code = ErrorCode.delegation_token_request_not_allowed
+
+
+class DelegationTokenAuthorizationError(KafkaError):
+    """The principal may not make tokens for this user."""
+
+    code = ErrorCode.delegation_token_authorization_failed
+
+
+class DelegationTokenExpiredError(KafkaError):
+    """Its time is over, and it cannot be renewed."""
+
+    code = ErrorCode.delegation_token_expired
+
+
+class InvalidPrincipalTypeError(KafkaError):
+    """A principal of another kind than `User`."""
+
+    code = ErrorCode.invalid_principal_type
 
 
 class UnacceptableCredentialError(KafkaError):
@@ -670,3 +736,50 @@ class OperationTimeoutError(ClientError):
 
 class DataLossError(ClientError):
     """Records were deleted before a query could read them, and it was not to go on without."""
+
+
+class RegistryError(MoldauError):
+    """A schema registry refused; `status` is HTTP's, `registry_code` its own, where it gave one."""
+
+    def __init__(
+        self, message: str, status: int | None = None, registry_code: int | None = None
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.registry_code = registry_code
+
+
+class RegistryUnreachableError(RegistryError):
+    """No registry answered in time; the message says which were asked, and why not."""
+
+
+class RegistryAuthorizationError(RegistryError):
+    """The registry does not know who asks, or does not let them."""
+
+
+class SchemaNotFoundError(RegistryError):
+    """The registry has no such schema, subject or version."""
+
+
+class IncompatibleSchemaError(RegistryError):
+    """The registry does not take the schema: readers or writers of older versions would fail."""
+
+
+class SchemaDecodingError(MoldauError):
+    """Bytes are not what a schema says, or do not tell their schema."""
+
+
+class SchemaEncodingError(MoldauError):
+    """A value does not fit its schema; the message says where."""
+
+
+class LookUpNeededError(MoldauError):
+    """A serializer has to ask somebody first, who may take a while.
+
+    Clients see it, not programs: they call `look_up` where waiting holds up nothing, and then the
+    serializer again. What `look_up` raises is the program's.
+    """
+
+    def __init__(self, what: str, look_up: Callable[[], object]) -> None:
+        super().__init__(f"{what} has to be looked up first")
+        self.look_up = look_up

@@ -10,6 +10,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +19,12 @@ _PROC = Path("/proc")
 _PAUSE_SECONDS = 0.02
 _GUARD = 'read line || kill -9 "$0"'
 """Ends a program whose parent has died: then nobody writes the line, and the pipe ends."""
+
+
+def module_command(module: str, *arguments: str) -> list[str]:
+    """Runs a module in this Python. -P: a file `moldau.py` or `queue.py` that lies in the working
+    directory is no part of it."""
+    return [sys.executable, "-P", "-m", module, *arguments]
 
 
 def wait_until(ask: Callable[[], bool], seconds: float) -> bool:

@@ -81,4 +81,4 @@ def test_many_clients_that_ask_at_once_get_one_topic(
 def test_listing_all_topics_makes_none(bootstrap: str, topics: Topics) -> None:
     before = topics.names()
     confluent_client.admin_client(bootstrap).list_topics(timeout=30)
-    assert topics.names() == before
+    assert topics.names() <= before  # one that a test before this has deleted may go meanwhile

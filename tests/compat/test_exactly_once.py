@@ -156,7 +156,11 @@ async def _transform_by_aiokafka(bootstrap: str, source: str, target: str, abort
                 await producer.abort_transaction()
             else:
                 await producer.commit_transaction()
-            done = await consumer.committed(here) or 0
+                done = rows[-1].offset + 1
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                # It does not ask for stable offsets: it may be told the former one for a moment.
+                while (await consumer.committed(here) or 0) != done:
+                    await asyncio.sleep(0.01)
     finally:
         await producer.stop()
         await consumer.stop()

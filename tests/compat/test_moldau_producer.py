@@ -189,7 +189,7 @@ def foreign_bootstrap() -> Iterator[str]:
     owner = confluent_kafka.Producer(
         {"bootstrap.servers": "", "test.mock.num.brokers": 3, "log_level": 0}
     )
-    brokers = owner.list_topics(timeout=10).brokers.values()
+    brokers = owner.list_topics(timeout=60).brokers.values()
     yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
     owner.flush(0)
 

@@ -15,6 +15,7 @@ import pytest
 import moldau
 import moldau.errors
 from moldau.client import producer_coordinator
+from moldau.client.transform import Transformation
 from support.topics import Topics, fresh_name
 from support.waiting import PATIENCE_SECONDS, eventually
 
@@ -45,6 +46,13 @@ def read_all(
             assert some, f"{len(found)} of {count} records came"
             found += some
         return found + consumer.poll(1.0)
+
+
+def committed_values(bootstrap: str, topic: str) -> list[bytes]:
+    """All values that a reader of committed records finds now, in order."""
+    found = moldau.read_table(topic, bootstrap=bootstrap, read_committed=True)
+    values: list[bytes] = found["value"].to_pylist()
+    return values
 
 
 def values_of(records: list[moldau.ConsumerRecord]) -> list[bytes | None]:
@@ -205,3 +213,56 @@ def test_transform_writes_the_results_of_each_record_once_and_in_order(
     for record in found:
         by_key[record.key].append(int(record.value or b""))
     assert all(values == sorted(values) for values in by_key.values())
+
+
+def test_a_worker_that_was_too_slow_adds_nothing_to_what_another_has_done(
+    bootstrap: str, topics: Topics
+) -> None:
+    """It works on records that the group has given to another one meanwhile."""
+    source, target = topics.create(partitions=1), topics.create(partitions=1)
+    count, group = 20, fresh_name()
+    with moldau.Producer(bootstrap) as producer:
+        producer.send_many(source, [b"%d" % number for number in range(count)])
+    has_begun, goes_on, stop = threading.Event(), threading.Event(), threading.Event()
+
+    def copy(record: moldau.ConsumerRecord) -> Iterator[moldau.OutgoingRecord]:
+        yield moldau.OutgoingRecord(target, record.value)
+
+    def copy_late(record: moldau.ConsumerRecord) -> Iterator[moldau.OutgoingRecord]:
+        has_begun.set()
+        goes_on.wait(PATIENCE_SECONDS)
+        yield from copy(record)
+
+    def work(name: str, function: Transformation) -> None:
+        moldau.transform(
+            bootstrap,
+            source,
+            function,
+            group=group,
+            transactional_id=f"{group}-{name}",
+            stop=stop,
+            consumer_options={"max_poll_interval_ms": 2_000, "heartbeat_interval_ms": 200},
+        )
+
+    workers = [threading.Thread(target=work, args=("slow", copy_late))]
+    workers[0].start()
+    try:
+        assert has_begun.wait(PATIENCE_SECONDS)
+        workers.append(threading.Thread(target=work, args=("other", copy)))
+        workers[1].start()
+        read_all(bootstrap, target, count, "read_committed")  # the other one has done all
+        goes_on.set()
+        with moldau.Producer(bootstrap) as producer:
+            producer.send(source, b"last")
+        eventually(
+            lambda: b"last" in committed_values(bootstrap, target), "the last one is through"
+        )
+    finally:
+        goes_on.set()
+        stop.set()
+        for worker in workers:
+            worker.join()
+    assert committed_values(bootstrap, target) == [
+        *(b"%d" % number for number in range(count)),
+        b"last",
+    ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import moldau
 import moldau.errors
 import moldau.testing
+from moldau.cli.main import run
 from support.topics import Topics, fresh_name
 from support.waiting import PATIENCE_SECONDS, eventually
 
@@ -117,3 +119,18 @@ def test_a_producer_of_one_phase_prepares_nothing(bootstrap: str, topic: str) ->
             producer.prepare_transaction()
     with pytest.raises(moldau.errors.ConfigurationError, match=r"needs a transactional\.id"):
         moldau.Producer(bootstrap, transaction_two_phase_commit_enable=True)
+
+
+def test_the_command_aborts_what_nobody_will_complete(
+    bootstrap: str, topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = prepare(bootstrap, topic, b"left", fresh_name()).transactional_id
+    abort = ["transactions", "abort", name, "--bootstrap", bootstrap]
+    assert run([*abort, "--topic", topic]) == 2
+    assert run([*abort, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["partitions"] == [f"{topic}-0"]
+    with moldau.Producer(bootstrap) as producer:
+        producer.send(topic, b"next").result()
+    eventually(lambda: committed(bootstrap, topic) == [b"next"], "readers go on")
+    assert run(abort) == 1
+    assert "has no open transaction: it is Complete" in capsys.readouterr().err

@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import sys
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from kafka import KafkaConsumer, KafkaProducer
 
+from support.command_line import run_process
 from support.topics import Topics
 from support.waiting import PATIENCE_SECONDS, eventually
 
@@ -211,8 +211,7 @@ def test_consume_transform_produce_moves_offsets_with_the_output(
 
 
 def moldau(bootstrap: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "moldau", *arguments, "--bootstrap", bootstrap]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return run_process(*arguments, "--bootstrap", bootstrap)
 
 
 def test_the_command_lists_and_describes_transactions(bootstrap: str, topics: Topics) -> None:

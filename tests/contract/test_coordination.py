@@ -45,7 +45,7 @@ from moldau.workers import InlineWorkers, ThreadWorkers, Workers
 from support.waiting import eventually
 from support.zookeeper import end_session, require_zookeeper, shared_ensemble
 
-PATIENCE = 30.0  # seconds of the real clock after which a story is stuck
+PATIENCE = 60.0  # seconds of the real clock after which a story is stuck
 
 
 class Session(Coordination, Protocol):

@@ -41,6 +41,16 @@ def put(files: Files, path: Path, data: bytes = b"") -> Path:
     return path
 
 
+def test_a_file_is_told_from_its_copies(files: Files, folder: Path) -> None:
+    one, two = put(files, folder / "a", b"same"), put(files, folder / "b", b"same")
+    assert files.identify(one) != files.identify(two)
+    before = files.identify(one)
+    put(files, one, b"other")
+    assert files.identify(one) == before
+    with pytest.raises(FileNotFoundError):
+        files.identify(folder / "absent")
+
+
 # Open files
 
 
@@ -106,6 +116,14 @@ def test_a_sync_changes_nothing_for_readers(files: Files, folder: Path) -> None:
     file = files.open(put(files, folder / "a", b"abc"))
     file.sync()
     assert file.read_at(0, 3) == b"abc"
+
+
+def test_what_the_disk_has_taken_is_not_durable_by_that() -> None:
+    files = MemoryFiles()
+    file = files.open(put(files, Path("/a"), b"abc"))
+    file.write_back(3)
+    files.lose_power()
+    assert not files.exists(Path("/a"))
 
 
 def test_two_handles_of_one_file_see_the_same(files: Files, folder: Path) -> None:
@@ -176,8 +194,9 @@ def test_a_slice_keeps_its_file_open(files: Files, folder: Path) -> None:
         lambda file: file.write_at(0, b"x"),
         lambda file: file.truncate(0),
         lambda file: file.sync(),
+        lambda file: file.write_back(3),
     ],
-    ids=["size", "read_at", "write_at", "truncate", "sync"],
+    ids=["size", "read_at", "write_at", "truncate", "sync", "write_back"],
 )
 def test_a_closed_file_cannot_be_used(
     files: Files, folder: Path, use: Callable[[File], object]
@@ -544,7 +563,7 @@ EDITS = st.lists(
     st.one_of(
         st.tuples(st.just("write"), st.integers(0, 9_000), st.binary(max_size=300)),
         st.tuples(st.just("truncate"), st.integers(0, 9_000), st.just(b"")),
-        st.tuples(st.just("sync"), st.just(0), st.just(b"")),
+        st.tuples(st.sampled_from(["sync", "write back"]), st.integers(0, 9_000), st.just(b"")),
     ),
     max_size=12,
 )
@@ -570,8 +589,36 @@ def test_any_edits_give_what_a_byte_array_gives(
         elif operation == "truncate":
             file.truncate(position)
             model = (model + bytes(position))[:position] if position else bytearray()
-        else:
+        elif operation == "sync":
             file.sync()
+        else:
+            file.write_back(position)
     assert file.read_at(0, 20_000) == bytes(model)
     assert file.size() == files.size(folder / "a") == len(model)
     file.close()
+
+
+# Second names
+
+
+def test_a_linked_file_is_the_same_bytes_until_one_name_goes(files: Files, folder: Path) -> None:
+    put(files, folder / "a", b"shared")
+    files.link(folder / "a", folder / "b")
+    assert files.link_count(folder / "a") == files.link_count(folder / "b") == 2
+    files.open(folder / "b").write_at(0, b"S")
+    assert files.read(folder / "a") == b"Shared"
+    files.remove(folder / "a")
+    assert files.link_count(folder / "b") == 1
+    assert files.read(folder / "b") == b"Shared"
+
+
+def test_a_link_takes_no_name_that_is_taken_and_needs_a_file(files: Files, folder: Path) -> None:
+    put(files, folder / "a", b"1")
+    put(files, folder / "b", b"2")
+    with pytest.raises(FileExistsError):
+        files.link(folder / "a", folder / "b")
+    with pytest.raises(FileNotFoundError):
+        files.link(folder / "c", folder / "d")
+    with pytest.raises(FileNotFoundError):
+        files.link_count(folder / "c")
+    assert files.read(folder / "b") == b"2"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -13,33 +12,24 @@ import pytest
 from moldau.clock import Clock
 from moldau.errors import InvariantViolation
 from moldau.net.connection import COPIED_BYTES
+from moldau.net.connection_quotas import ConnectionQuotas
+from moldau.net.event_loop import new_event_loop
 from moldau.net.port import MOST_OWED_ANSWERS, Accept, Channel, Connection, Network, Server
 from moldau.net.sockets import SocketNetwork
 from moldau.storage.files import Files, FileSlice, RealFiles
 from moldau.testing.manual_clock import ManualClock, wait_until_idle
 from moldau.testing.memory_files import MemoryFiles
 from moldau.testing.memory_network import MemoryNetwork
+from support.connection_limits import Limits
 
 NETWORKS: dict[str, Callable[[Clock], Network]] = {
     "sockets": SocketNetwork,
+    "sockets, asyncio's loop": SocketNetwork,
     "memory": MemoryNetwork,
 }
+LOOPS = {"sockets": new_event_loop}
 MEBIBYTE = 1 << 20
 PATIENCE = 60.0  # seconds of the real clock after which a story is stuck
-
-
-@dataclass
-class Limits:
-    """Connection limits that a test can change."""
-
-    socket_request_max_bytes: int = 100 * MEBIBYTE
-    max_connections: int = 1_000_000
-    max_connections_per_ip: int = 1_000_000
-    connections_max_idle_ms: int = 600_000
-    by_host: dict[str, int] = field(default_factory=dict)
-
-    def max_connections_for(self, host: str) -> int:
-        return self.by_host.get(host, self.max_connections_per_ip)
 
 
 class Receiver:
@@ -110,17 +100,25 @@ class Stage:
         self.clock = ManualClock()
         self.network = make_network(self.clock)
         self.limits = Limits()
+        self.quotas = ConnectionQuotas(self.limits, self.clock)
         self.receivers: list[Receiver] = []
         self.accepted = asyncio.Event()
         self.answer: Callable[[Connection, memoryview], None] | None = None
         self.server: Server | None = None
+        self.servers: list[Server] = []
         self.channels: list[Channel] = []
 
     async def listen(self, accept: Accept | None = None) -> Server:
-        self.server = await self.network.listen(
-            "127.0.0.1", 0, accept or self.accept, listener_name="PLAINTEXT", limits=self.limits
-        )
+        self.server = await self.listen_as("PLAINTEXT", accept)
         return self.server
+
+    async def listen_as(self, listener_name: str, accept: Accept | None = None) -> Server:
+        """One more listener; `connect` goes to the one of `listen`."""
+        server = await self.network.listen(
+            "127.0.0.1", 0, accept or self.accept, listener_name=listener_name, quotas=self.quotas
+        )
+        self.servers.append(server)
+        return server
 
     def accept(self, connection: Connection) -> Receiver:
         receiver = Receiver(connection, self.answer)
@@ -128,9 +126,10 @@ class Stage:
         self.accepted.set()
         return receiver
 
-    async def connect(self) -> Channel:
-        assert self.server is not None
-        channel = await self.network.connect("127.0.0.1", self.server.port, timeout=PATIENCE)
+    async def connect(self, to: Server | None = None) -> Channel:
+        server = to or self.server
+        assert server is not None
+        channel = await self.network.connect("127.0.0.1", server.port, timeout=PATIENCE)
         self.channels.append(channel)
         return channel
 
@@ -144,8 +143,9 @@ class Stage:
     async def close(self) -> None:
         for channel in self.channels:
             await channel.close()
-        if self.server is not None:
-            await self.server.close()
+        for server in (self.server, *self.servers):
+            if server is not None:
+                await server.close()
 
 
 @pytest.fixture(params=NETWORKS)
@@ -159,7 +159,8 @@ def perform(request: pytest.FixtureRequest) -> Callable[[Callable[[Stage], Story
             finally:
                 await stage.close()
 
-        asyncio.run(play())
+        with asyncio.Runner(loop_factory=LOOPS.get(request.param)) as runner:
+            runner.run(play())
 
     return run
 
@@ -946,7 +947,7 @@ def test_a_port_in_use_is_refused(perform: Perform) -> None:
                 server.port,
                 lambda connection: Receiver(connection, echo),
                 listener_name="OTHER",
-                limits=stage.limits,
+                quotas=stage.quotas,
             )
 
     perform(story)
@@ -1004,7 +1005,7 @@ def test_a_port_is_free_again_after_its_server_closed(perform: Perform) -> None:
             server.port,
             lambda connection: Receiver(connection, echo),
             listener_name="AGAIN",
-            limits=stage.limits,
+            quotas=stage.quotas,
         )
         channel = await stage.connect()
         await channel.send(framed(b"again"))
@@ -1041,14 +1042,152 @@ async def is_served(channel: Channel) -> bool:
         return False
 
 
-def test_no_more_connections_than_allowed_are_served(perform: Perform) -> None:
+async def is_still_waiting(stage: Stage, channel: Channel) -> asyncio.Task[object]:
+    """Ask on a connection that is not accepted yet; the answer comes when it is."""
+    accepted = len(stage.receivers)
+    await channel.send(framed(b"!"))
+    asked = asyncio.create_task(_receive(channel))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    await wait_until_idle()
+    assert len(stage.receivers) == accepted
+    assert not asked.done()
+    return asked
+
+
+async def _receive(channel: Channel) -> object:
+    return bytes(await channel.receive())
+
+
+@pytest.mark.parametrize("of", ["the broker", "the listener"])
+def test_beyond_the_limit_a_connection_waits_until_another_ends(perform: Perform, of: str) -> None:
     async def story(stage: Stage) -> None:
         stage.answer = echo
-        stage.limits.max_connections = 2
+        if of == "the broker":
+            stage.limits.max_connections = 2
+        else:
+            stage.limits.by_listener["PLAINTEXT"] = 2
         await stage.listen()
-        served = [await is_served(await stage.connect()) for _ in range(4)]
-        assert served == [True, True, False, False]
-        assert len(stage.receivers) == 2
+        first, _ = await stage.connect_and_accept()
+        second, _ = await stage.connect_and_accept()
+        asked = await is_still_waiting(stage, await stage.connect())
+        assert await is_served(second)
+        assert not asked.done()
+        await first.close()
+        assert await asked == b"!"
+
+    perform(story)
+
+
+def test_a_raised_limit_lets_in_who_waits(perform: Perform) -> None:
+    async def story(stage: Stage) -> None:
+        stage.answer = echo
+        stage.limits.max_connections = 1
+        await stage.listen()
+        await stage.connect_and_accept()
+        asked = await is_still_waiting(stage, await stage.connect())
+        stage.limits.max_connections = 2
+        await stage.clock.advance(1)
+        assert await asked == b"!"
+
+    perform(story)
+
+
+def test_a_full_listener_leaves_the_others_alone(perform: Perform) -> None:
+    async def story(stage: Stage) -> None:
+        stage.answer = echo
+        stage.limits.by_listener["PLAINTEXT"] = 1
+        await stage.listen()
+        other = await stage.listen_as("OTHER")
+        await stage.connect_and_accept()
+        await is_still_waiting(stage, await stage.connect())
+        assert await is_served(await stage.connect(other))
+
+    perform(story)
+
+
+def test_brokers_find_room_by_the_connection_that_was_not_used_for_longest(
+    perform: Perform,
+) -> None:
+    async def story(stage: Stage) -> None:
+        stage.answer = echo
+        stage.limits.max_connections = 3
+        stage.limits.protected = "INNER"
+        await stage.listen()
+        inner = await stage.listen_as("INNER")
+        used, of_used = await stage.connect_and_accept()
+        _, of_idle = await stage.connect_and_accept()
+        assert await is_served(await stage.connect(inner))
+        await stage.clock.advance(15)
+        assert await is_served(used)
+        assert await is_served(await stage.connect(inner))
+        assert (of_used.closed, of_idle.closed) == (0, 1)
+        assert await is_served(await stage.connect(inner))
+        assert of_used.closed == 1
+        assert await is_served(await stage.connect(inner)), "there is always room for a broker"
+        await is_still_waiting(stage, await stage.connect())
+
+    perform(story)
+
+
+def test_a_lowered_limit_closes_connections(perform: Perform) -> None:
+    async def story(stage: Stage) -> None:
+        stage.answer = echo
+        await stage.listen()
+        used, _ = await stage.connect_and_accept()
+        for _ in range(3):
+            await stage.connect_and_accept()
+        await stage.clock.advance(10)
+        assert await is_served(used)
+        stage.limits.max_connections = 1
+        await stage.clock.advance(10)
+        assert [one.closed for one in stage.receivers] == [0, 1, 1, 1]
+
+    perform(story)
+
+
+@pytest.mark.parametrize("of", ["the broker", "the listener"])
+def test_connections_are_accepted_at_a_bounded_rate(perform: Perform, of: str) -> None:
+    async def story(stage: Stage) -> None:
+        stage.answer = echo
+        if of == "the broker":
+            stage.limits.max_connection_creation_rate = 2
+        else:
+            stage.limits.rate_by_listener["PLAINTEXT"] = 2
+        await stage.listen()
+        await stage.connect_and_accept()
+        await stage.connect_and_accept()
+        asked = await is_still_waiting(stage, await stage.connect())
+        await stage.clock.advance(0.5)
+        assert await asked == b"!"
+        await is_still_waiting(stage, await stage.connect())
+
+    perform(story)
+
+
+def test_the_rate_of_clients_does_not_hold_up_brokers(perform: Perform) -> None:
+    async def story(stage: Stage) -> None:
+        stage.answer = echo
+        stage.limits.max_connection_creation_rate = 1
+        stage.limits.protected = "INNER"
+        await stage.listen()
+        inner = await stage.listen_as("INNER")
+        await stage.connect_and_accept()
+        for _ in range(5):
+            assert await is_served(await stage.connect(inner))
+        await is_still_waiting(stage, await stage.connect())
+
+    perform(story)
+
+
+def test_connections_of_an_address_are_counted_over_all_listeners(perform: Perform) -> None:
+    async def story(stage: Stage) -> None:
+        stage.answer = echo
+        stage.limits.max_connections_per_ip = 1
+        await stage.listen()
+        other = await stage.listen_as("OTHER")
+        await stage.connect_and_accept()
+        assert not await is_served(await stage.connect(other))
 
     perform(story)
 

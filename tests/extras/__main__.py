@@ -1,5 +1,6 @@
-"""`make extras`: the built wheel with each extra alone, in a clean environment, does its job once,
-and the README is followed command by command.
+"""`make extras`: the built wheel with each extra alone, in a clean environment, does its job once;
+the README is followed command by command; a user's program is checked for its types. `dist` takes
+minutes and is done when it is asked for: the distributions are tried on every Python that is here.
 
 What the source tree or the developers' environment has beside it hides what an extra forgot to
 bring. So the wheel is built, each environment holds nothing but it and one extra, and the job runs
@@ -19,8 +20,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from distributions import try_distributions
 from environments import TIMEOUT_SECONDS, Environment, build_wheel, has_java
 from readme import follow_readme
+from types_from_outside import check_types
 
 HERE = Path(__file__).parent
 CHAINS = (
@@ -28,12 +31,13 @@ CHAINS = (
     {"spark": "[spark]", "delta": "[delta]"},
     {"regex": "[regex]", "security": "[security]"},
     {"console": "[console]"},
+    {"schemas": "[schemas]"},
 )
 """Names and what is installed for them, one chain beside the other. The job of each is the file
 `job_<name>.py` beside this one."""
 
-README = "readme"
-NAMES = (*(name for chain in CHAINS for name in chain), README)
+README, DIST, TYPES = "readme", "dist", "types"
+NAMES = (*(name for chain in CHAINS for name in chain), README, DIST, TYPES)
 OF_README = ("core", "spark")
 NEEDS_JAVA = frozenset({"spark", "delta"})
 
@@ -43,7 +47,7 @@ def main(names: Sequence[str]) -> int:
     if strange:
         sys.stderr.write(f"no such job: {', '.join(sorted(strange))}; {', '.join(NAMES)}\n")
         return 2
-    chosen = tuple(names or NAMES)
+    chosen = tuple(names or (name for name in NAMES if name != DIST))
     with tempfile.TemporaryDirectory(prefix="moldau-extras-") as folder:
         wheel = build_wheel(Path(folder) / "wheel")
         say(f"built {wheel.name}")
@@ -52,6 +56,12 @@ def main(names: Sequence[str]) -> int:
             done = [verdict for chain in pool.map(run.follow, CHAINS) for verdict in chain]
         if README in chosen:
             done.append(run.attempt(README, run.follow_readme))
+        if TYPES in chosen:
+            done.append(run.attempt(TYPES, run.check_types))
+        if DIST in chosen:
+            done.append(
+                run.attempt(DIST, lambda: try_distributions(Path(folder) / "distributions"))
+            )
     counts = [done.count(verdict) for verdict in (True, False, None)]
     say("extras: {} passed, {} failed, {} skipped".format(*counts))
     return 1 if False in done else 0
@@ -100,6 +110,12 @@ class Run:
     def follow_readme(self) -> None:
         """In the environments that the chains left: the core's, and Spark's where there is Java."""
         follow_readme(self._environments["core"], self._environments.get("spark"))
+
+    def check_types(self) -> None:
+        """In an environment of its own: what other jobs installed would bring its own types."""
+        environment = Environment(self._folder / TYPES, self._wheel)
+        environment.install("")
+        check_types(environment)
 
     def _do(self, name: str, chain: dict[str, str]) -> None:
         first = next(iter(chain))

@@ -37,16 +37,20 @@ class Environment:
         run(str(self.bin / "python"), "-I", str(job), folder=folder)
 
 
-def build_wheel(folder: Path) -> Path:
-    """Of a copy of the tree: what an earlier build left in it must not get into the wheel."""
-    source = folder.parent / "source"
-    source.mkdir(parents=True)
+def copy_source(folder: Path) -> Path:
+    """A copy of the tree: what an earlier build left in it must not get into a distribution."""
+    folder.mkdir(parents=True)
     for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE", "src"):
         if (ROOT / name).is_dir():
             left = shutil.ignore_patterns("*.so", "*.c", "*.egg-info", "__pycache__")
-            shutil.copytree(ROOT / name, source / name, ignore=left)
+            shutil.copytree(ROOT / name, folder / name, ignore=left)
         else:
-            shutil.copy(ROOT / name, source / name)
+            shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+def build_wheel(folder: Path) -> Path:
+    source = copy_source(folder.parent / "source")
     pip = (sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", str(folder))
     run(*pip, str(source))
     (wheel,) = folder.glob("*.whl")
@@ -60,13 +64,13 @@ def clean_environ(**more: str) -> Mapping[str, str]:
     return {**bare, "PIP_DISABLE_PIP_VERSION_CHECK": "1", **more}
 
 
-def run(*command: str, folder: Path | None = None) -> None:
+def run(*command: str, folder: Path | None = None, **environ: str) -> None:
     """Raise CalledProcessError or TimeoutExpired, with what was said."""
     subprocess.run(
         command,
         check=True,
         cwd=folder,
-        env=clean_environ(),
+        env=clean_environ(**environ),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -20,3 +20,7 @@ with moldau.testing.broker() as broker:
     ) as consumer:
         rows = consumer.poll_arrow(30.0).num_rows
     assert rows == 100, rows
+    with moldau.Producer(broker.bootstrap) as producer:
+        producer.send_arrow("copies", table).result(30.0)
+    copied = moldau.read_table("copies", bootstrap=broker.bootstrap, columns=["key", "value"])
+    assert copied.equals(table.select(["key", "value"]))

@@ -8,24 +8,18 @@ client that a block imports. Ports are moved to free ones.
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
-import signal
-import socket
 import subprocess
 import tempfile
-import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from environments import ROOT, TIMEOUT_SECONDS, Environment, clean_environ
 
+from support.pages import Block, Server, blocks_of, find_ports, moved_ports
+
 LEFT_OUT = {"make test": "it is what `.ci/run` does beside this"}
 SERVES = "make start"
-USUAL_PORT = 9092
 CLIENTS = {"confluent_kafka": "confluent-kafka>=2.10,<3"}
 ENDLESS = "for record in consumer: ..."
 PUBLISH_ORDER = """
@@ -36,33 +30,6 @@ def publish_order(bootstrap):  # what the reader's own project has
         producer.send("orders", value=b"one").result(60)
 
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """A block of code, and the heading that it stands under."""
-
-    heading: str
-    language: str
-    text: str
-
-
-def blocks_of(page: str) -> list[Block]:
-    """All blocks of a page in Markdown."""
-    found: list[Block] = []
-    heading, lines, language = "", None, ""
-    for line in page.splitlines():
-        if lines is not None:
-            if line.startswith("```"):
-                found.append(Block(heading, language, "\n".join(lines) + "\n"))
-                lines = None
-            else:
-                lines.append(line)
-        elif line.startswith("```"):
-            lines, language = [], line[3:].strip()
-        elif line.startswith("#"):
-            heading = line.lstrip("# ")
-    return found
 
 
 def follow_readme(core: Environment, spark: Environment | None) -> None:
@@ -92,7 +59,7 @@ class Reader:
         self._folder = folder / "moldau"
         self._project = folder / "project"
         self._port = find_ports()
-        self._broker: subprocess.Popen[str] | None = None
+        self._broker: Server | None = None
         self._project.mkdir()
         shutil.copytree(ROOT / "src", self._folder / "src")
         for name in ("Makefile", "pyproject.toml", "setup.py", "README.md", "LICENSE"):
@@ -108,8 +75,7 @@ class Reader:
     def stop_broker(self) -> None:
         """With Ctrl-C, as the page says."""
         if self._broker is not None:
-            os.killpg(self._broker.pid, signal.SIGINT)
-            self._broker.wait(TIMEOUT_SECONDS)
+            self._broker.stop()
             self._broker = None
 
     def _follow_shell(self, text: str) -> None:
@@ -181,36 +147,11 @@ class Reader:
     def _start_broker(self) -> None:
         """Beside, in a session of its own; returns when it says that it listens."""
         command = ["make", "start", f"VENV={self._core.bin.parent}", f"PORT={self._port}"]
-        self._broker = subprocess.Popen(
-            command,
-            cwd=self._folder,
-            env=self._environ(self._core),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-            preexec_fn=_take_ctrl_c,
-        )
-        assert self._broker.stdout is not None
-        said = []
-        for line in self._broker.stdout:
-            said.append(line)
-            if line.startswith("listening on"):
-                threading.Thread(target=self._broker.stdout.read, daemon=True).start()
-                return
-        code = self._broker.wait(TIMEOUT_SECONDS)
-        self._broker = None
-        raise subprocess.CalledProcessError(code, command, "".join(said).encode())
+        self._broker = Server(command, self._folder, self._environ(self._core))
 
     def _move_ports(self, text: str) -> str:
         """To where nobody else listens."""
-        moved = re.sub(
-            r"127\.0\.0\.1:(\d+)",
-            lambda found: f"127.0.0.1:{int(found[1]) - USUAL_PORT + self._port}",
-            text,
-        )
-        return moved.replace(
+        return moved_ports(text, self._port).replace(
             "moldau cluster start", f"moldau cluster start --base-port {self._port}"
         )
 
@@ -226,33 +167,3 @@ def _in_order(lines: list[str]) -> Iterator[str]:
         if first:
             yield first
         yield line
-
-
-def _take_ctrl_c() -> None:
-    """Whatever started this run may ignore it, and children would, too."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def find_ports() -> int:
-    """The first of three free ports in a row, with a fourth a hundred above."""
-    for base in range(21_092, 60_000, 10):
-        try:
-            with _all_bound([base, base + 1, base + 2, base + 100]):
-                return base
-        except OSError:
-            continue
-    raise OSError("there are no free ports")
-
-
-@contextmanager
-def _all_bound(ports: list[int]) -> Iterator[None]:
-    bound = []
-    try:
-        for port in ports:
-            one = socket.socket()
-            bound.append(one)
-            one.bind(("127.0.0.1", port))
-        yield
-    finally:
-        for one in bound:
-            one.close()

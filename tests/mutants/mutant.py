@@ -28,6 +28,8 @@ class Seeds:
     options: tuple[tuple[str, str], ...] = ()
     transactions: bool = False
     """Whether there are any, in each of them."""
+    shares: bool = False
+    """Whether there is a share group, in each of them."""
     by: tuple[str, ...] = ()
     """The invariants, or exceptions, of which one has to be reported; any without."""
 

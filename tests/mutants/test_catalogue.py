@@ -27,6 +27,22 @@ def test_every_edit_finds_its_place(mutant: Mutant) -> None:
         compile(edited, spec.origin, "exec")
 
 
+def test_what_the_study_of_counting_takes_out_is_there() -> None:
+    """Edits of the same kind (`bench/uncounted_broker.py`), which have to follow the code, too."""
+    path = TESTS.parent / "bench" / "uncounted_broker.py"
+    spec = importlib.util.spec_from_file_location("uncounted_broker", path)
+    assert spec is not None
+    assert spec.loader is not None
+    study = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(study)
+    for module in study.EDITS:
+        found = importlib.util.find_spec(module)
+        assert found is not None
+        assert found.origin is not None
+        source = Path(found.origin).read_text(encoding="utf-8")
+        compile(study.edit_source(module, source), found.origin, "exec")
+
+
 def test_names_are_different() -> None:
     names = [mutant.name for mutant in MUTANTS]
     assert len(set(names)) == len(names)

@@ -68,6 +68,7 @@ def run_seeds(seeds: Seeds, trial: Trial, numbers: Iterable[int], enough: int) -
             options=dict(seeds.options),
             kinds=[FaultKind[name] for name in seeds.kinds] or None,
             transactions=seeds.transactions,
+            shares=seeds.shares,
         )
         outcome = cluster.run(getattr(stories, seeds.story) if seeds.story else None)
         trial.tried += 1

@@ -191,7 +191,7 @@ class Stage:
                 (*_partition(where), CommittedOffset(int(at), -1, metadata, self.now_ms, expire_ms))
                 for where, at in options.items()
             ),
-            unknown_group_is_known=True,
+            knows_epochs=True,
         )
         self._request(event, name)
 

@@ -9,12 +9,13 @@ import sys
 import pytest
 
 from moldau.testing.campaign import main, run_seed
-from moldau.testing.simulated_cluster import SimulatedCluster, SimulationFailure
+from moldau.testing.simulated_cluster import SimulatedCluster
+from moldau.testing.simulation_outcome import SimulationFailure
 
 SEED = 3
 _PROGRAM = """
 from moldau.testing import SimulatedCluster
-outcome = SimulatedCluster(seed={seed}, transactions=True).run()
+outcome = SimulatedCluster(seed={seed}, transactions=True, shares=True).run()
 print(outcome.digest, outcome.steps)
 """
 
@@ -27,14 +28,16 @@ def replay(hash_seed: str) -> str:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=250,
         check=True,
     )
     return done.stdout.strip()
 
 
 def test_a_seed_takes_the_same_steps_each_time() -> None:
-    first, second = (SimulatedCluster(seed=SEED, transactions=True).run() for _ in range(2))
+    first, second = (
+        SimulatedCluster(seed=SEED, transactions=True, shares=True).run() for _ in range(2)
+    )
     assert first.events == second.events
     assert (first.digest, first.steps) == (second.digest, second.steps)
     assert first.acknowledged > 20
@@ -43,8 +46,9 @@ def test_a_seed_takes_the_same_steps_each_time() -> None:
 
 
 def test_a_seed_takes_the_same_steps_in_another_process_with_other_hashes() -> None:
-    outcome = SimulatedCluster(seed=SEED, transactions=True).run()
+    outcome = SimulatedCluster(seed=SEED, transactions=True, shares=True).run()
     assert outcome.transactions > 0
+    assert outcome.shared > 0
     assert replay("1") == replay("2") == f"{outcome.digest} {outcome.steps}"
 
 

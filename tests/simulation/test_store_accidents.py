@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from moldau.testing import SimulatedCluster
-from moldau.testing.cluster_accidents import ACCIDENTS
+from moldau.testing.cluster_accidents import ACCIDENTS, REMOVALS
 from moldau.testing.cluster_topics import TOPICS
 from moldau.testing.fault_plan import FaultKind
 
@@ -19,11 +19,21 @@ HARMLESS = [
     not in (
         FaultKind.POWER_LOSS,
         FaultKind.EMPTY_DISK,
+        FaultKind.UNMOUNT,
         FaultKind.FAIL_WRITE,
         FaultKind.FAIL_SYNC,
+        FaultKind.LOSE_FILES,
     )
 ]
 """No disk loses anything by them."""
+
+RUNNING = [
+    kind
+    for kind in HARMLESS
+    if kind
+    not in (FaultKind.CRASH, FaultKind.CRASH_CONTROLLER, FaultKind.CRASH_ALL, FaultKind.STOP)
+]
+"""No process ends by them."""
 
 
 @pytest.mark.parametrize("first", range(1, 21, 5))
@@ -36,6 +46,13 @@ def test_a_topic_that_is_made_again_is_another_one(first: int) -> None:
 def test_what_people_do_to_the_store_costs_no_record(first: int) -> None:
     for seed in range(first, first + 5):
         cluster = SimulatedCluster(seed=seed, kinds=HARMLESS, operations=[ACCIDENTS])
+        cluster.run().require_success()
+
+
+@pytest.mark.parametrize("first", range(1, 21, 5))
+def test_a_store_that_is_emptied_under_living_sessions_costs_no_record(first: int) -> None:
+    for seed in range(first, first + 5):
+        cluster = SimulatedCluster(seed=seed, kinds=RUNNING, operations=[REMOVALS])
         cluster.run().require_success()
 
 

@@ -15,9 +15,10 @@ from pyspark.sql.types import StructType
 
 import moldau
 import moldau.testing
-from moldau.client.transaction_values import ONGOING
+from moldau.client.transaction_values import ONGOING, PreparedTransaction
 from moldau.errors import ConfigurationError, TransactionAbortedError
 from moldau.spark import exactly_once
+from moldau.spark.decision_log import STATE_TOPIC
 from moldau.spark.exactly_once import PreparedRows, abort_batch, commit_batch
 from moldau.spark.rules.batch_decisions import Decision, task_transactional_id
 from moldau.spark.rules.write_options import WriteOptions, read_write_options
@@ -167,6 +168,55 @@ def test_of_two_processes_that_commit_only_one_decides_over_a_batch(query: Query
     exactly_once._logs[key] = later  # fenced in its turn
     query.commit(2, query.task(2, b"c"))
     query.require(b"a", b"b", b"c")
+
+
+def test_a_decision_is_found_again_when_partitions_were_added(query: Query) -> None:
+    task = query.task(0, b"a")
+    query.commit(0, task)
+    with moldau.Admin(query.bootstrap) as admin:
+        count = len(admin.describe_topics([STATE_TOPIC])[STATE_TOPIC].partitions)
+        assert admin.create_partitions({STATE_TOPIC: count + 7}) == {STATE_TOPIC: None}
+    query.restart()
+    query.commit(0, query.task(0, b"a"))  # the same batch again, by the next driver
+    query.require(b"a")
+
+
+@pytest.mark.parametrize(
+    ("partitions", "policy", "fault"),
+    [(16, "delete", "cleanup.policy=delete"), (1, "compact", "has 1 partitions")],
+)
+def test_a_state_topic_that_would_forget_decisions_is_refused(
+    partitions: int, policy: str, fault: str
+) -> None:
+    with moldau.testing.broker({"transaction.two.phase.commit.enable": "true"}) as broker:
+        made = moldau.NewTopic(
+            name=STATE_TOPIC, partitions=partitions, configs={"cleanup.policy": policy}
+        )
+        with moldau.Admin(broker.bootstrap) as admin:
+            assert not isinstance(admin.create_topics([made])[STATE_TOPIC], Exception)
+        query = Query(broker.bootstrap)
+        task = query.task(0, b"a")
+        with pytest.raises(ConfigurationError, match=fault):
+            query.commit(0, task)
+        assert query.seen() == []
+
+
+def test_a_batch_of_thousands_of_tasks_is_one_decision(query: Query) -> None:
+    """Of more bytes than a record may have without further ado."""
+    many = tuple(
+        PreparedTransaction(
+            transactional_id=task_transactional_id(query.query_id, uuid4().hex),
+            producer_id=10**6 + number,
+            producer_epoch=0,
+        )
+        for number in range(20_000)
+    )
+    with exactly_once._admin(query.options) as admin:
+        log = exactly_once._open_log(query.query_id, admin, query.options)
+        log.record(Decision(batch_id=0, commit=many, abort=()))
+        query.restart()
+        again = exactly_once._open_log(query.query_id, admin, query.options)
+    assert again.latest == Decision(batch_id=0, commit=many, abort=())
 
 
 def test_a_transaction_that_an_administrator_has_ended_fails_the_batch(query: Query) -> None:

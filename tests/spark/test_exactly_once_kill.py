@@ -1,4 +1,4 @@
-"""The streaming sink with exactlyOnce, and a driver that is killed: exactly the input, once.
+"""The streaming sink with exactlyOnce, its driver and executors killed: exactly the input, once.
 
 The driver is a process of its own with all that belongs to it, killed without warning at moments
 that hurt, and started again. In the second batch the first attempt of each task fails. What is
@@ -25,7 +25,13 @@ import moldau.testing
 from moldau.client.admin_values import OffsetSpec
 from moldau.client.transaction_values import ONGOING
 from moldau.spark.decision_log import STATE_TOPIC
-from support.pipeline_driver import PATIENCE_SECONDS, started_by
+from support.pipeline_driver import (
+    EXECUTOR,
+    PATIENCE_SECONDS,
+    family_of,
+    spark_home,
+    started_by,
+)
 from support.topics import Topics
 from support.waiting import eventually
 
@@ -51,21 +57,32 @@ class Copying:
         self.folder = folder
         topics = Topics(bootstrap)
         self.source, self.target = topics.create(2), topics.create(3)
-        with moldau.Producer(bootstrap) as producer:
-            producer.send_many(self.source, [b"%d" % one for one in range(COUNT)]).result()
+        self.sent = 0
+        self.send_more()
         self.admin = moldau.Admin(bootstrap)
 
+    def send_more(self) -> None:
+        values = [b"%d" % one for one in range(self.sent, self.sent + COUNT)]
+        with moldau.Producer(self.bootstrap) as producer:
+            producer.send_many(self.source, values).result()
+        self.sent += COUNT
+
     @contextlib.contextmanager
-    def driver(self) -> Iterator[subprocess.Popen[bytes]]:
+    def driver(self, *master: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
         command = [sys.executable, "-m", "support.exactly_once_driver", self.bootstrap]
         paths = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
         with (self.folder / "log.txt").open("ab") as log:
             process = subprocess.Popen(
-                [*command, self.source, self.target, str(self.folder)],
+                [*command, self.source, self.target, str(self.folder), *master],
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                env={**os.environ, "PYTHONPATH": paths, "TMPDIR": str(self.folder)},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": paths,
+                    "TMPDIR": str(self.folder),
+                    **environment,
+                },
             )
         try:
             yield process
@@ -111,8 +128,8 @@ class Copying:
         return sorted(int(value) for value in table["value"].to_pylist())
 
     def require_exactly_once(self, what: str) -> None:
-        eventually(lambda: len(self.seen()) >= COUNT, f"killed when {what}: rows are missing")
-        assert self.seen() == list(range(COUNT)), f"killed when {what}"
+        eventually(lambda: len(self.seen()) >= self.sent, f"killed when {what}: rows are missing")
+        assert self.seen() == list(range(self.sent)), f"killed when {what}"
         assert self.open_count() == 0, f"killed when {what}: {self.admin.list_transactions()}"
 
 
@@ -131,6 +148,41 @@ def test_a_driver_that_is_killed_and_started_again_writes_each_row_once(
     copying.finish()
     copying.require_exactly_once("it hurts")
     assert "the first attempt stumbles" in copying.log()
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/stat").exists(), reason="executors are found through /proc"
+)
+@pytest.mark.timeout(1800)
+def test_executors_that_are_killed_or_paused_while_they_write_add_nothing(
+    bootstrap: str, tmp_path: Path
+) -> None:
+    """The tasks of both run elsewhere; the one that was paused goes on when all is decided."""
+    copying = Copying(bootstrap, tmp_path)
+    paused: list[int] = []
+    master, home = "local-cluster[2,1,1024]", str(spark_home(tmp_path))
+    with copying.driver(master, SPARK_HOME=home) as process:
+
+        def find_writing() -> list[int]:
+            assert process.poll() is None, copying.log()
+            return started_by(process, EXECUTOR) if copying.open_count() else []
+
+        victim, *_ = eventually(find_writing, copying.log, PATIENCE_SECONDS)
+        os.kill(victim, signal.SIGKILL)
+        seen = copying.seen()
+        eventually(lambda: len(copying.seen()) > len(seen), copying.log, PATIENCE_SECONDS)
+        late, *_ = eventually(find_writing, copying.log, PATIENCE_SECONDS)
+        paused += family_of(late)
+        for pid in paused:
+            os.kill(pid, signal.SIGSTOP)
+        process.wait(PATIENCE_SECONDS)
+        assert process.returncode == 0, copying.log()
+        for pid in paused:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+    copying.send_more()
+    copying.finish()  # which ends what was left prepared
+    copying.require_exactly_once("executors were killed and paused")
 
 
 @pytest.mark.skipif(

@@ -14,13 +14,19 @@ import pyarrow.parquet as pq
 import pytest
 
 import moldau
-from support.pipeline_driver import PATIENCE_SECONDS, log_of, pipeline_driver, started_by
+from support.pipeline_driver import (
+    EXECUTOR,
+    PATIENCE_SECONDS,
+    log_of,
+    pipeline_driver,
+    spark_home,
+    started_by,
+)
 from support.topics import Topics
 from support.waiting import eventually
 
 COUNT = 100
 MASTER = ("--master", "local-cluster[2,1,1024]")
-EXECUTOR = b"CoarseGrainedExecutorBackend"
 FILE = """
 name = "clustered"
 [sources.numbers]
@@ -44,17 +50,6 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-def _spark_home(folder: Path) -> Path:
-    """What pip installed, in a folder where executors may leave their work."""
-    import pyspark
-
-    home = folder / "spark-home"
-    home.mkdir()
-    for name in ("bin", "jars", "sbin"):
-        (home / name).symlink_to(Path(pyspark.__file__).parent / name)
-    return home
-
-
 @pytest.mark.timeout(600)
 def test_an_executor_that_is_killed_costs_nothing_and_adds_nothing_to_files(
     bootstrap: str, topics: Topics, tmp_path: Path
@@ -62,7 +57,7 @@ def test_an_executor_that_is_killed_costs_nothing_and_adds_nothing_to_files(
     source, feed = topics.create(2), topics.create()
     path = tmp_path / "clustered.toml"
     path.write_text(FILE.format(source=source, feed=feed))
-    lake, home = tmp_path / "lake", {"SPARK_HOME": str(_spark_home(tmp_path))}
+    lake, home = tmp_path / "lake", {"SPARK_HOME": str(spark_home(tmp_path))}
     values = [
         json.dumps({"n": number, "at": "2026-11-15T05:00:00Z"}).encode() for number in range(COUNT)
     ]

@@ -133,7 +133,7 @@ def test_yaml_says_the_same(tmp_path: Path) -> None:
         (
             'topic = "clicks"',
             'topic = "clicks"\nformat = "jsn"',
-            "sources.clicks.format: 'jsn' is not one of binary, text, json, avro; did you mean js",
+            "'jsn' is not one of binary, text, json, avro, registry; did you mean json",
         ),
         (
             'topic = "clicks"',
@@ -144,6 +144,26 @@ def test_yaml_says_the_same(tmp_path: Path) -> None:
             'topic = "clicks"',
             'topic = "clicks"\nformat = "avro"\nschema = "user STRING"',
             "sources.clicks.schema: an Avro schema is JSON",
+        ),
+        (
+            'topic = "clicks"',
+            'topic = "clicks"\nformat = "registry"',
+            "sources.clicks.registry: is missing; give its address",
+        ),
+        (
+            'topic = "clicks"',
+            'topic = "clicks"\nsubject = "clicks-value"',
+            "sources.clicks.subject: is about a schema registry; set registry",
+        ),
+        (
+            'topic = "clicks"',
+            'topic = "clicks"\nformat = "json"\nschema = "a INT"\nregistry = "http://h"',
+            "the registry has it; remove one of schema and registry",
+        ),
+        (
+            'topic = "clicks"',
+            'topics = ["clicks", "more"]\nformat = "registry"\nregistry = "http://h"',
+            "sources.clicks.subject: is missing; several topics need to be told",
         ),
         (
             'topic = "clicks"',
@@ -356,6 +376,8 @@ def test_what_a_query_has_done_is_told_in_a_line() -> None:
         "1,201 records read in 2 batches; 1,200 rows loaded (2.5 MB), 3 of them late; "
         "2 files fewer after merging"
     )
+    single = QueryProgress(name="lake", batches=1, input_rows=1, extra={"loaded_rows": 1})
+    assert format_query(single) == "1 record read in 1 batch; 1 row loaded (0.0 MB)"
     letters = QueryProgress(name="dead-letters-clicks", batches=1, input_rows=7)
     assert format_name(letters.name) == "dead letters of clicks"
     assert format_query(letters) == "7 records looked at in 1 batch"

@@ -108,7 +108,11 @@ def test_the_first_batch_of_a_query_that_begins_again_is_not_taken_for_the_last_
 ) -> None:
     tally = QueryTally(Checkpoint(Path(pipeline.checkpoint)), "copy")
     counter = DropCounter(
-        pipeline, query="copy", output_mode="append", bootstrap="127.0.0.1:1", tally=tally
+        pipeline,
+        query="copy",
+        output_mode="append",
+        kafka={"kafka.bootstrap.servers": "127.0.0.1:1"},
+        tally=tally,
     )
     seen: list[StreamingQuery] = []
     batches: list[threading.Thread] = []

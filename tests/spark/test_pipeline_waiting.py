@@ -16,7 +16,8 @@ from moldau.errors import BrokerUnreachableError
 from moldau.spark.pipeline.cluster_watch import ClusterWatch
 from moldau.spark.pipeline.file import load_pipeline
 from moldau.spark.pipeline.run import PipelineFailedError
-from support.broker_process import BrokerProcess, broker_process, free_port, moldau_command
+from moldau.testing.free_ports import take_port
+from support.broker_process import BrokerProcess, broker_process, moldau_command
 from support.pipeline_driver import PATIENCE_SECONDS, log_of, pipeline_driver
 from support.pipelines import run_file, send
 from support.topics import Topics
@@ -101,7 +102,7 @@ def test_a_pipeline_whose_broker_never_answers_says_so_before_spark_is_there(
     tmp_path: Path,
 ) -> None:
     path = declare(tmp_path)
-    with pipeline_driver(path, f"127.0.0.1:{free_port()}", "--master", "local[2]") as process:
+    with pipeline_driver(path, f"127.0.0.1:{take_port()}", "--master", "local[2]") as process:
         eventually(
             lambda: "(Connection refused); trying again" in (tmp_path / "log.txt").read_text(),
             lambda: log_of(path),

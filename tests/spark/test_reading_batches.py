@@ -140,6 +140,18 @@ def test_tasks_are_cut_as_asked_for(bootstrap: str, topic: str) -> None:
     assert len(make_reader(bootstrap, subscribe=topic, minPartitions=7).partitions()) == 7
 
 
+def test_short_partitions_are_read_by_one_task_where_that_is_asked_for(
+    bootstrap: str, topic: str
+) -> None:
+    reader = make_reader(bootstrap, subscribe=topic, minRecordsPerPartition=1_000)
+    (task,) = reader.partitions()
+    (batch,) = reader.read(task)  # one for all
+    assert batch.num_rows == 15
+    assert places(reader) == offsets(0, 0, 10) + offsets(1, 0, 5)
+    found = make_reader(bootstrap, subscribe=topic, minRecordsPerPartition=10)
+    assert len(found.partitions()) == 2  # the first has enough
+
+
 def test_offsets_have_to_be_named_for_every_partition(bootstrap: str, topic: str) -> None:
     reader = make_reader(bootstrap, subscribe=topic, startingOffsets=json.dumps({topic: {"0": 3}}))
     with pytest.raises(ConfigurationError, match=f"names no offset for {topic}-1"):

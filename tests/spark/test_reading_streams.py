@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from moldau.client.blocking import Admin
+from moldau.client.blocking_producer import Producer
 from moldau.errors import ClusterUnreachableError, DataLossError, UnknownTopicError
 from moldau.model import TopicId, TopicPartition
 from moldau.spark.columns import source_schema
 from moldau.spark.direct_segments import read_closed_segments
-from moldau.spark.range_partition import find_range
+from moldau.spark.range_partition import find_task
 from moldau.spark.rules.offset_maps import OffsetJson
 from moldau.spark.source import MoldauDataSource
 from moldau.spark.stream_reader import LimitedStreamReader
@@ -365,7 +366,7 @@ def test_closed_segments_are_read_from_their_files(
     direct = [row for batch in beside.read(task) for row in batch.to_pylist()]
     assert direct == [row for batch in through.read(task) for row in batch.to_pylist()]
     assert [row["offset"] for row in direct] == list(range(123, 987))
-    *_, last = read_closed_segments(beside._options, find_range(task))  # type: ignore[arg-type]
+    *_, last = read_closed_segments(beside._options, *find_task(task))
     assert last[-1].next_offset == int(segments[-1].stem)
 
 
@@ -381,5 +382,48 @@ def test_a_folder_of_another_topic_of_this_name_is_not_read(
     )
     reader = make_reader(bootstrap, subscribe=topic, dataFolder=tmp_path)
     (task,) = reader.partitions({topic: {"0": 0}}, {topic: {"0": 500}})
-    assert list(read_closed_segments(reader._options, find_range(task))) == []  # type: ignore[arg-type]
+    assert list(read_closed_segments(reader._options, *find_task(task))) == []
     assert sum(batch.num_rows for batch in reader.read(task)) == 500
+
+
+def test_readers_of_committed_records_stop_before_what_is_open_and_pass_over_what_was_aborted(
+    bootstrap: str, topics: Topics
+) -> None:
+    """Offsets have gaps: markers, and aborted records. Batches are planned by offsets, and no row
+    is lost or there twice."""
+    topic = topics.create()
+    with Producer(bootstrap, transactional_id=fresh_name()) as producer:
+        for number in range(6):
+            producer.begin_transaction()
+            producer.send_many(topic, [b"%d" % number] * 2)
+            if number % 3:
+                producer.flush()
+                producer.abort_transaction()
+            else:
+                producer.commit_transaction()
+        producer.begin_transaction()  # and another batch ends before it
+        producer.send(topic, b"open").result()
+        reader = make_reader(
+            bootstrap,
+            subscribe=topic,
+            startingOffsets="earliest",
+            **{"kafka.isolation.level": "read_committed"},
+        )
+        seen: list[tuple[int, int]] = []
+        start = reader.initialOffset()
+        while True:
+            end = reader.latestOffset(start, ReadMaxRows(4))
+            if end == start:
+                break
+            seen += read_batch(reader, start, end)
+            start = end
+        assert seen == [(0, 0), (0, 1), (0, 9), (0, 10)]
+        assert start == {topic: {"0": 18}}
+        producer.commit_transaction()
+    end = eventually(lambda: _later(reader, start), "the transaction is decided")
+    assert read_batch(reader, start, end) == [(0, 18)]
+
+
+def _later(reader: LimitedStreamReader, start: OffsetJson) -> OffsetJson | None:
+    end = reader.latestOffset(start, ALL)
+    return None if end == start else end

@@ -113,15 +113,5 @@ async def poll(client: AIOKafkaConsumer, count: int) -> list[Got]:
         while len(found) < count:
             batches = await client.getmany(timeout_ms=200, max_records=count - len(found))
             for records in batches.values():
-                found += [
-                    Got(
-                        record.offset,
-                        record.timestamp_type,
-                        record.timestamp,
-                        record.key,
-                        record.value,
-                        tuple(record.headers),
-                    )
-                    for record in records
-                ]
+                found += map(Got.of, records)
     return found

@@ -6,19 +6,16 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import random
 import re
 import signal
-import socket
 import subprocess
-import sys
 import tempfile
-from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
+from moldau.processes import module_command
+from moldau.testing.free_ports import take_port
 from support.waiting import PATIENCE_SECONDS, eventually
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
@@ -30,38 +27,15 @@ _WATCH = 'read line || kill -9 "$0"'
 _SIGNS_OF_A_BUG = ("Traceback (most recent call last)", "internal error", "Exception ignored")
 
 
-_FIRST_PORT = 12_000
-_PORT_SLICES = 8
-_PORTS_OF_A_SLICE = 2_500
-_ports_given: deque[int] = deque(maxlen=500)
-_random = random.SystemRandom()  # hypothesis seeds the other one, in each process alike
-
-
-def free_port() -> int:
-    """A port that nobody listens on, outside the range from which connections get theirs.
-
-    For brokers that come back on the same port: a client that tries in vain to reach a port of
-    that range can end up connected to itself, and takes the port away. Each process of a test run
-    has ports of its own, and gives none twice in a row: between the choice and the start of a
-    server nobody else takes it.
-    """
-    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % _PORT_SLICES
-    first = _FIRST_PORT + worker * _PORTS_OF_A_SLICE
-    while True:
-        port = _random.randrange(first, first + _PORTS_OF_A_SLICE)
-        if port in _ports_given:
-            continue
-        with contextlib.closing(socket.socket()) as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-            _ports_given.append(port)
-            return port
-
-
 def moldau_command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "moldau", *arguments]
+    return module_command("moldau", *arguments)
+
+
+def write_hostile_modules(folder: Path) -> Path:
+    """A working directory with files that Python would import in the place of ours and its own."""
+    for name in ("moldau", "queue", "signal"):
+        (folder / f"{name}.py").write_text(f"raise SystemExit('{name}.py was imported')\n")
+    return folder
 
 
 class BrokerProcess:
@@ -82,11 +56,11 @@ class BrokerProcess:
         self.folder = folder
         self.host = host
         self.data_folder = folder / "data" if data_folder is None else data_folder
-        self.port = free_port() if port is None else port
+        self.port = take_port() if port is None else port
         self.settings = dict(settings)
         self._arguments = list(arguments)
         self._inside = list(inside)  # a command that runs commands in some other surroundings
-        self._program = list(program) or moldau_command()  # what knows `start`
+        self.program = list(program) or moldau_command()  # what knows `start`
         self._output = folder / "broker.out"
         self._process: subprocess.Popen[bytes] | None = None
         self._watch: subprocess.Popen[bytes] | None = None
@@ -140,7 +114,7 @@ class BrokerProcess:
         """Start the process and do not wait for it."""
         assert not self.is_alive, "the broker is already running"
         self.folder.mkdir(parents=True, exist_ok=True)
-        command = [*self._program, "start"]
+        command = [*self.program, "start"]
         if "listeners" not in self.settings:
             command += ["--listen", self.bootstrap]
         if "log.dirs" not in self.settings:
@@ -225,9 +199,9 @@ def broker_process(folder: Path, **options: object) -> Iterator[BrokerProcess]:
 def running_broker(
     settings: Mapping[str, str] = NOTHING, *, arguments: Sequence[str] = ()
 ) -> Iterator[BrokerProcess]:
-    """A broker that answers, on a port that the system chose, in a folder that goes with it."""
+    """A broker that answers, in a folder that goes with it."""
     with (
         tempfile.TemporaryDirectory(prefix="moldau-test-", ignore_cleanup_errors=True) as folder,
-        broker_process(Path(folder), settings=settings, arguments=arguments, port=0) as process,
+        broker_process(Path(folder), settings=settings, arguments=arguments) as process,
     ):
         yield process.start()

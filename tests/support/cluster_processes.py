@@ -10,6 +10,8 @@ import contextlib
 import json
 import shutil
 import signal
+import socket
+import ssl
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -20,8 +22,10 @@ from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import NewTopic
 from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
+from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.retry import KazooRetry
 
+from moldau.cli.secure.folder import SecureFolder
 from support.broker_process import NOTHING, BrokerProcess, broker_process
 from support.confluent_client import admin_client
 from support.topics import fresh_name
@@ -256,9 +260,36 @@ def start_together(brokers: Collection[BrokerProcess]) -> None:
         broker.wait_until_listening()
 
 
+class _TlsHandler(SequentialThreadingHandler):  # type: ignore[misc]
+    """kazoo's own leaves a socket open when a server with TLS does not answer."""
+
+    def __init__(self, secured: SecureFolder) -> None:
+        super().__init__()
+        self._context = ssl.create_default_context(cafile=secured.zookeeper_authority)
+        self._context.load_cert_chain(secured.zookeeper_broker)
+
+    def create_connection(
+        self,
+        address: tuple[str, int],
+        hostname: str | None = None,
+        timeout: float | None = None,
+        **_: object,
+    ) -> socket.socket:
+        connection = socket.create_connection(address, timeout)
+        try:
+            return self._context.wrap_socket(connection, server_hostname=hostname or address[0])
+        except OSError:
+            connection.close()
+            raise
+
+
 @contextlib.contextmanager
-def _connected(zookeeper: str) -> Iterator[KazooClient]:
-    client = KazooClient(zookeeper, connection_retry=KazooRetry(max_tries=-1))
+def _connected(zookeeper: str, secured: SecureFolder | None) -> Iterator[KazooClient]:
+    client = KazooClient(
+        zookeeper,
+        connection_retry=KazooRetry(max_tries=-1),
+        handler=None if secured is None else _TlsHandler(secured),
+    )
     try:
         client.start(PATIENCE_SECONDS)
         yield client
@@ -282,8 +313,10 @@ def cluster_processes(
     count: int = 3,
     settings: Mapping[str, str] = NOTHING,
     network: Network | None = None,
+    secured: SecureFolder | None = None,
 ) -> Iterator[ClusterProcesses]:
     """A cluster that serves; its processes are gone, and were healthy, at the end."""
+    config = () if secured is None else ("--config", str(secured.server_properties))
     near = zookeeper if network is None else network.reach(zookeeper)
     with contextlib.ExitStack() as stack:
         brokers = {}
@@ -296,9 +329,9 @@ def cluster_processes(
                 broker_process(
                     folder / f"broker-{number}",
                     settings={**SETTINGS, **settings, **own},
-                    arguments=("--zookeeper", near, "--broker-id", str(number)),
+                    arguments=("--zookeeper", near, "--broker-id", str(number), *config),
                     **options,
                 )
             )
         start_together(list(brokers.values()))  # they make the path that ours begins with
-        yield ClusterProcesses(brokers, stack.enter_context(_connected(zookeeper)))
+        yield ClusterProcesses(brokers, stack.enter_context(_connected(zookeeper, secured)))

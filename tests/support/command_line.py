@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,9 @@ from typing import Any
 import pytest
 
 from moldau.cli.main import run
+from moldau.processes import module_command
 
-COMMAND = [sys.executable, "-m", "moldau"]
+COMMAND = module_command("moldau")
 PATIENCE = 60
 
 
@@ -46,6 +46,14 @@ def write_lines(folder: Path, *lines: str) -> str:
     path = folder / "input.txt"
     path.write_text("".join(f"{line}\n" for line in lines))
     return str(path)
+
+
+def run_process(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    """A command in a process of its own, until it ends."""
+    return subprocess.run(  # type: ignore[call-overload, no-any-return]
+        [*COMMAND, *arguments],
+        **{"capture_output": True, "text": True, "timeout": 120, "check": False, **options},
+    )
 
 
 def start_process(*arguments: str, **options: object) -> subprocess.Popen[bytes]:

@@ -20,14 +20,25 @@ ODD_ROWS = (
 """What this client can send and others refuse to."""
 
 _QUIET = {"log_level": 0, "log.connection.close": False}
+_security: dict[str, str] = {}
+
+
+@contextlib.contextmanager
+def secured_by(options: Mapping[str, str]) -> Iterator[None]:
+    """Every client that is made meanwhile says who it is."""
+    _security.update(options)
+    try:
+        yield
+    finally:
+        _security.clear()
 
 
 def admin_client(bootstrap: str) -> AdminClient:
-    return AdminClient({"bootstrap.servers": bootstrap, **_QUIET})
+    return AdminClient({"bootstrap.servers": bootstrap, **_QUIET, **_security})
 
 
 def producer(bootstrap: str, **options: object) -> Producer:
-    return Producer({"bootstrap.servers": bootstrap, **_QUIET, **dotted(options)})
+    return Producer({"bootstrap.servers": bootstrap, **_QUIET, **_security, **dotted(options)})
 
 
 @contextlib.contextmanager
@@ -39,6 +50,7 @@ def consumer(bootstrap: str, **options: object) -> Iterator[Consumer]:
             "group.id": "assigned-by-hand",
             "enable.auto.commit": False,
             **_QUIET,
+            **_security,
             **dotted(options),
         }
     )

@@ -1,4 +1,7 @@
-"""A console in a process of its own, and a real browser that looks at it."""
+"""A console in a process of its own, and a real browser that looks at it.
+
+`browser` and `page` are fixtures: import them where they are used.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,18 @@ from support.waiting import PATIENCE_SECONDS, eventually
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-_SERVES = re.compile(r"^console at (http://\S+)$", re.MULTILINE)
+    from moldau.testing.running_secured_broker import SecuredBroker
+
+_SERVES = re.compile(r"^console at (https?://\S+)$", re.MULTILINE)
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 PATIENCE_MS = PATIENCE_SECONDS * 1000
+
+ACCESS_CONTROL = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super.users": "User:admin",
+}
+"""Options of a secured broker: the administrator may do everything, others what lists say."""
 
 
 class ConsoleProcess:
@@ -94,6 +105,17 @@ def running_console(
     assert "Traceback" not in console.output, console.output
 
 
+@contextlib.contextmanager
+def running_secured_console(folder: Path, broker: SecuredBroker) -> Iterator[ConsoleProcess]:
+    """One that is told the administrator's password, which no session is to use."""
+    settings = broker.folder / "client.properties"
+    options = broker.client_options("admin")
+    settings.write_text("".join(f"{name}={value}\n" for name, value in options.items()))
+    arguments = ["--command-config", str(settings)]
+    with running_console(folder, broker.bootstrap, arguments) as console:
+        yield console
+
+
 def find_chromium() -> str | None:
     return next((path for name in _NAMES if (path := shutil.which(name))), None)
 
@@ -107,7 +129,9 @@ def running_browser() -> Iterator[Browser]:
         pytest.skip("chromium is not installed")
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(
-            executable_path=path, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+            executable_path=path,
+            args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"],
+            timeout=2 * PATIENCE_MS,  # Playwright's half a minute is not enough on a busy machine
         )
         try:
             yield browser
@@ -132,3 +156,26 @@ def looking(
     finally:
         context.close()
     assert not faults, faults
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with running_browser() as found:
+        yield found
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    with looking(browser) as found:
+        yield found
+
+
+def log_in(page: Page, user: str, password: str) -> None:
+    page.get_by_label("User").fill(user)
+    page.get_by_label("Password").fill(password)
+    page.get_by_role("button", name="Log in").click()
+
+
+def wait_until_dialogs_are_closed(page: Page) -> None:
+    """A dialog that is closing is still there: its boxes are found beside those of the next."""
+    eventually(lambda: page.locator(".q-dialog").count() == 0, "no dialog is open or closing")

@@ -1,6 +1,6 @@
 """A Spark driver that copies one topic to another exactly once; a process, which tests may kill.
 
-    python -m support.exactly_once_driver BOOTSTRAP SOURCE TARGET FOLDER
+    python -m support.exactly_once_driver BOOTSTRAP SOURCE TARGET FOLDER [MASTER]
 
 The first attempt of every task of the second batch fails after it has written something.
 """
@@ -29,13 +29,25 @@ def stumble(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         raise RuntimeError("the first attempt stumbles")
 
 
-def main(bootstrap: str, source: str, target: str, folder: Path) -> None:
+_MASTER = "local[2,4]"
+"""A task may fail three times."""
+
+_QUICK_LOSS = {
+    "spark.executor.heartbeatInterval": "1s",
+    "spark.network.timeout": "15s",
+    "spark.network.timeoutInterval": "5s",
+}
+"""An executor that is paused counts as lost soon."""
+
+
+def main(bootstrap: str, source: str, target: str, folder: Path, master: str = _MASTER) -> None:
     from moldau.spark import session
 
     spark = session(
-        "local[2,4]",  # a task may fail three times
+        master,
         app_name="exactly once",
         **{
+            **({} if master == _MASTER else _QUICK_LOSS),
             "spark.driver.memory": "512m",
             "spark.driver.extraJavaOptions": f"{_QUICK} -Djava.io.tmpdir={folder}",
             "spark.local.dir": folder / "local",
@@ -66,4 +78,4 @@ def main(bootstrap: str, source: str, target: str, folder: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], sys.argv[3], Path(sys.argv[4]))
+    main(sys.argv[1], sys.argv[2], sys.argv[3], Path(sys.argv[4]), *sys.argv[5:])

@@ -9,8 +9,8 @@ import asyncio
 import gc
 import socket
 import threading
-from collections.abc import Callable
-from typing import ClassVar, NamedTuple, Protocol, Self
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import aiokafka
 import aiokafka.errors
@@ -108,28 +108,36 @@ class ConfluentConsumerMember(ConfluentMember):
     _PROTOCOL: ClassVar[dict[str, object]] = {"group.protocol": "consumer"}
 
 
+_CLASSIC: dict[str, Any] = {
+    "auto_offset_reset": "earliest",
+    "enable_auto_commit": False,
+    "heartbeat_interval_ms": 200,
+    "session_timeout_ms": 6_000,
+}
+"""For kafka-python and aiokafka, whose names are the same."""
+
+
+def _seen_in(found: Mapping[Any, Iterable[Any]]) -> list[Seen]:
+    return [
+        Seen(record.partition, record.offset, record.value)
+        for records in found.values()
+        for record in records
+    ]
+
+
 class KafkaPythonMember:
     """kafka-python."""
 
     def __init__(self, bootstrap: str, topic: str, group: str, **options: object) -> None:
         self._consumer = kafka.KafkaConsumer(
-            topic,
-            bootstrap_servers=bootstrap,
-            group_id=group,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            heartbeat_interval_ms=200,
-            session_timeout_ms=6_000,
-            **options,
+            topic, bootstrap_servers=bootstrap, group_id=group, **_CLASSIC, **options
         )
 
     def poll(self) -> list[Seen]:
-        found = self._consumer.poll(_KAFKA_PYTHON_POLL_MS)
-        return [
-            Seen(record.partition, record.offset, record.value)
-            for records in found.values()
-            for record in records
-        ]
+        try:
+            return _seen_in(self._consumer.poll(_KAFKA_PYTHON_POLL_MS))
+        except kafka.errors.KafkaConnectionError:
+            return []  # while nobody is there it may raise, where others wait: programs poll again
 
     def assigned(self) -> frozenset[int]:
         return frozenset(one.partition for one in self._consumer.assignment())
@@ -167,21 +175,14 @@ class AiokafkaMember:
             topic,
             bootstrap_servers=bootstrap,
             group_id=group,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            heartbeat_interval_ms=200,
-            session_timeout_ms=6_000,
+            **_CLASSIC,
             **options,  # type: ignore[arg-type]
         )
         await self._consumer.start()
 
     def poll(self) -> list[Seen]:
         found = self._runner.run(self._consumer.getmany(timeout_ms=_POLL_MS))
-        return [
-            Seen(record.partition, record.offset, record.value)
-            for records in found.values()
-            for record in records
-        ]
+        return _seen_in(found)
 
     def assigned(self) -> frozenset[int]:
         return frozenset(one.partition for one in self._consumer.assignment())

@@ -23,6 +23,15 @@ CORE = (
 """The broker's own jar, in which are the tools that configure it."""
 
 
+STREAMS = (
+    ("org.apache.kafka", "kafka-streams", "4.3.0"),
+    ("org.apache.kafka", "kafka-clients", "4.3.0"),
+    ("org.apache.kafka", "kafka-tools", "4.3.0"),
+    ("org.slf4j", "slf4j-nop", "1.7.36"),
+)
+"""Kafka Streams with its own group protocol (KIP-1071), and `kafka-streams-groups.sh`."""
+
+
 class JarsUnavailableError(Exception):
     """The jars cannot be had here; the message says why."""
 

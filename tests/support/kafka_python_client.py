@@ -102,15 +102,5 @@ def poll(client: KafkaConsumer, count: int) -> list[Got]:
     while len(found) < count:
         assert time.monotonic() < deadline, f"only {len(found)} of {count} records came"
         for records in client.poll(200, max_records=count - len(found)).values():
-            found += [
-                Got(
-                    record.offset,
-                    record.timestamp_type,
-                    record.timestamp,
-                    record.key,
-                    record.value,
-                    tuple(record.headers),
-                )
-                for record in records
-            ]
+            found += map(Got.of, records)
     return found

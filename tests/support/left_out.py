@@ -8,6 +8,10 @@ from collections.abc import Iterable
 HOW_TO_GET_IT = {
     "chromium is not installed": "apt install chromium, on Debian and Ubuntu",
     "kcat is not installed": "apt install kcat, on Debian and Ubuntu; brew install kcat",
+    "hadolint is not installed": "make docs, which installs and runs it",
+    "kubernetes-validate is not installed": "make docs, which installs and runs it",
+    "check-jsonschema is not installed": "make docs, which installs and runs it",
+    "systemd-analyze is not installed": "apt install systemd, on Debian and Ubuntu",
     "Spark's Kafka connector": "install mvn, then make interop",
     "Maven": "make interop where Maven's repository can be reached",
     "Java": "install Java 17 or newer, or set JAVA_HOME",

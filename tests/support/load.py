@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Self
@@ -13,12 +14,84 @@ from support import confluent_client
 from support.waiting import PATIENCE_SECONDS, eventually
 
 
-class Load:
+class NumberedLoad(ABC):
     """Sends numbered records in a thread of its own, round robin over the partitions.
 
     The producer is idempotent and retries for as long as it takes: every record must be
     acknowledged in the end, exactly once and in its order.
     """
+
+    def __init__(self, topic: str, partitions: int, tag: str) -> None:
+        """`tag` tells its records from those of others."""
+        self._tag = tag.encode()
+        self._topic = topic
+        self._partitions = partitions
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=tag)
+        self.sent: dict[int, list[bytes]] = defaultdict(list)  # by partition
+        self.acknowledged: dict[int, dict[int, bytes]] = defaultdict(dict)  # by partition, offset
+        self.errors: list[object] = []
+        self.count = 0  # acknowledged so far
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+        self._give_up()
+
+    def finish(self) -> None:
+        """Send no more, and wait until everything that was sent is acknowledged."""
+        self._end()
+        self._flush()
+        assert not self.errors, self.errors[:3]
+
+    def wait_for_more(self, count: int) -> None:
+        """Until so many more records are acknowledged."""
+        target = self.count + count
+        eventually(
+            lambda: self.count >= target or self.errors,
+            lambda: f"{target} records acknowledged, there are {self.count}",
+        )
+        assert not self.errors, self.errors[:3]
+
+    def _end(self) -> None:
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        number = 0
+        while self._wait_for_room():
+            partition = number % self._partitions
+            value = b"%s %d " % (self._tag, number) + b"." * (number * 7919 % 200)
+            if not self._send(partition, value):
+                return
+            self.sent[partition].append(value)
+            number += 1
+
+    def _acknowledge(self, partition: int, offset: int, value: bytes) -> None:
+        self.acknowledged[partition][offset] = value
+        self.count += 1
+
+    @abstractmethod
+    def _wait_for_room(self) -> bool:
+        """Whether to go on."""
+
+    @abstractmethod
+    def _send(self, partition: int, value: bytes) -> bool:
+        """False when it cannot be."""
+
+    @abstractmethod
+    def _flush(self) -> None: ...
+
+    @abstractmethod
+    def _give_up(self) -> None:
+        """What is not acknowledged need not be."""
+
+
+class Load(NumberedLoad):
+    """By librdkafka."""
 
     def __init__(
         self,
@@ -30,8 +103,8 @@ class Load:
         tag: str = "record",
         **options: object,
     ) -> None:
-        """`tag` tells its records from those of others."""
-        self._tag = tag.encode()
+        super().__init__(topic, partitions, tag)
+        self._most_in_flight = most_in_flight
         self._producer = confluent_client.producer(
             bootstrap,
             **{
@@ -44,53 +117,23 @@ class Load:
                 **options,
             },
         )
-        self._topic = topic
-        self._partitions = partitions
-        self._most_in_flight = most_in_flight
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="load")
-        self.sent: dict[int, list[bytes]] = defaultdict(list)  # by partition
-        self.acknowledged: dict[int, dict[int, bytes]] = defaultdict(dict)  # by partition, offset
-        self.errors: list[KafkaError] = []
-        self.count = 0  # acknowledged so far
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
+    def _wait_for_room(self) -> bool:
+        self._producer.poll(0)
+        while len(self._producer) >= self._most_in_flight and not self._stopping.is_set():
+            self._producer.poll(0.01)
+        return not self._stopping.is_set()
 
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join()
-        self._producer.purge()
+    def _send(self, partition: int, value: bytes) -> bool:
+        self._producer.produce(self._topic, value, partition=partition, on_delivery=self._note)
+        return True
 
-    def finish(self) -> None:
-        """Send no more, and wait until everything that was sent is acknowledged."""
-        self._stopping.set()
-        self._thread.join()
+    def _flush(self) -> None:
         left = self._producer.flush(PATIENCE_SECONDS)
         assert not left, f"{left} records were never acknowledged; errors: {self.errors[:3]}"
-        assert not self.errors, self.errors[:3]
 
-    def wait_for_more(self, count: int) -> None:
-        """Until so many more records are acknowledged."""
-        target = self.count + count
-        eventually(
-            lambda: self.count >= target or self.errors,
-            lambda: f"{target} records acknowledged, there are {self.count}",
-        )
-        assert not self.errors, self.errors[:3]
-
-    def _run(self) -> None:
-        number = 0
-        while not self._stopping.is_set():
-            partition = number % self._partitions
-            value = b"%s %d " % (self._tag, number) + b"." * (number * 7919 % 200)
-            self._producer.produce(self._topic, value, partition=partition, on_delivery=self._note)
-            self.sent[partition].append(value)
-            number += 1
-            self._producer.poll(0)
-            while len(self._producer) >= self._most_in_flight and not self._stopping.is_set():
-                self._producer.poll(0.01)
+    def _give_up(self) -> None:
+        self._producer.purge()
 
     def _note(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
@@ -98,8 +141,7 @@ class Load:
             return
         value = message.value()
         assert value is not None
-        self.acknowledged[message.partition()][message.offset()] = value
-        self.count += 1
+        self._acknowledge(message.partition(), message.offset(), value)
 
 
 def assert_log_is_what_was_sent(bootstrap: str, topic: str, load: Load) -> None:

@@ -13,7 +13,7 @@ import contextlib
 from collections.abc import Iterator, Mapping
 
 from moldau.client.loop_thread import LoopThread
-from support.broker_process import free_port
+from moldau.testing.free_ports import take_port
 
 _BUFFER_BYTES = 65536
 _LISTENER = "BROKERS"
@@ -33,7 +33,7 @@ class LongLinks:
 
     def place(self, number: int) -> Mapping[str, object]:
         """For `BrokerProcess`."""
-        near, far = free_port(), free_port()
+        near, far = take_port(), take_port()
         proxy = self._loop.run(self._listen(far))
         listeners = f"PLAINTEXT://127.0.0.1:{near},{_LISTENER}://127.0.0.1:{far}"
         told = f"PLAINTEXT://127.0.0.1:{near},{_LISTENER}://127.0.0.1:{proxy}"

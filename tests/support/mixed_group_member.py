@@ -20,7 +20,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-SESSION_MS = 3_000
+SESSION_MS = 6_000
+"""Whoever is late by more has its partitions given to others while it still works on them."""
+
 HEARTBEAT_MS = 300
 POLL_SECONDS = 0.1
 

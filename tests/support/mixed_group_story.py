@@ -25,7 +25,7 @@ from moldau.errors import KafkaError
 from moldau.model import TopicPartition
 from support import confluent_client
 from support.topics import Topics
-from support.waiting import eventually
+from support.waiting import PATIENCE_SECONDS, eventually
 
 TESTS = Path(__file__).parent.parent
 PARTITIONS = 6
@@ -94,7 +94,7 @@ class Member:
     def leave(self) -> None:
         """As a program that is asked to end."""
         self._process.send_signal(signal.SIGTERM)
-        assert self._process.wait(30) == 0, f"{self.name} failed: {self.output}"
+        assert self._process.wait(PATIENCE_SECONDS) == 0, f"{self.name} failed: {self.output}"
 
     def end(self) -> None:
         self._process.kill()
@@ -187,7 +187,7 @@ class Story:
             number += 1
             producer.poll(0)
             self._producing.wait(0.002)
-        assert not producer.flush(30)
+        assert not producer.flush(PATIENCE_SECONDS)
 
     def _watch(self) -> None:
         with Admin(self.bootstrap) as admin:

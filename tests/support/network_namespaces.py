@@ -59,6 +59,11 @@ class Namespaces:
         inside = ("ip", "netns", "exec", self._name(number))
         return {"host": f"{self._net}.{number}", "inside": inside}
 
+    @property
+    def here(self) -> str:
+        """The address of this machine, as the places see it."""
+        return self._here
+
     def reach(self, zookeeper: str) -> str:
         """Addresses on loopback, as the places can reach them."""
         servers, slash, path = zookeeper.partition("/")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Collection, Mapping
 from concurrent.futures import Future
 from typing import NamedTuple, Protocol, Self
@@ -19,6 +19,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 import moldau
 from moldau.errors import MoldauError
 from support import confluent_client
+from support.load import NumberedLoad
 from support.waiting import PATIENCE_SECONDS, eventually
 
 _ABOUT_NEW_LEADERS = (
@@ -40,8 +41,8 @@ class Promised(Protocol):
         ...
 
 
-class OwnLoad:
-    """`moldau.Producer` at work in a thread of its own, as `Load` is for librdkafka."""
+class OwnLoad(NumberedLoad):
+    """By `moldau.Producer`."""
 
     def __init__(
         self,
@@ -53,7 +54,8 @@ class OwnLoad:
         tag: str = "own record",
         **options: object,
     ) -> None:
-        self._tag = tag.encode()
+        super().__init__(topic, partitions, tag)
+        self._room = threading.Semaphore(most_in_flight)
         self._producer = moldau.Producer(
             bootstrap,
             **{
@@ -66,55 +68,27 @@ class OwnLoad:
                 **options,
             },
         )
-        self._topic = topic
-        self._partitions = partitions
-        self._room = threading.Semaphore(most_in_flight)
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="own-load")
-        self.sent: dict[int, list[bytes]] = defaultdict(list)
-        self.acknowledged: dict[int, dict[int, bytes]] = defaultdict(dict)
-        self.errors: list[BaseException] = []
-        self.count = 0  # acknowledged so far
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopping.set()
-        self._thread.join()
-        self._producer.close(0)
-
-    def wait_for_more(self, count: int) -> None:
-        target = self.count + count
-        eventually(
-            lambda: self.count >= target or self.errors,
-            lambda: f"{target} records acknowledged, there are {self.count}",
-        )
-        assert not self.errors, self.errors[:3]
-
-    def finish(self) -> None:
-        """Send no more, and wait until everything that was sent is acknowledged."""
-        self._stopping.set()
-        self._thread.join()
-        self._producer.flush(PATIENCE_SECONDS)
-        assert not self.errors, self.errors[:3]
-
-    def _run(self) -> None:
-        number = 0
+    def _wait_for_room(self) -> bool:
         while not self._stopping.is_set() and not self.errors:
-            if not self._room.acquire(timeout=0.1):
-                continue
-            partition = number % self._partitions
-            value = b"%s %d " % (self._tag, number) + b"," * (number * 7919 % 200)
-            try:
-                future = self._producer.send(self._topic, value, partition=partition)
-            except MoldauError as error:
-                self.errors.append(error)
-                return
-            self.sent[partition].append(value)
-            future.add_done_callback(lambda done, value=value: self._note(done, value))
-            number += 1
+            if self._room.acquire(timeout=0.1):
+                return True
+        return False
+
+    def _send(self, partition: int, value: bytes) -> bool:
+        try:
+            future = self._producer.send(self._topic, value, partition=partition)
+        except MoldauError as error:
+            self.errors.append(error)
+            return False
+        future.add_done_callback(lambda done: self._note(done, value))
+        return True
+
+    def _flush(self) -> None:
+        self._producer.flush(PATIENCE_SECONDS)
+
+    def _give_up(self) -> None:
+        self._producer.close(0)
 
     def _note(self, done: Future[moldau.RecordMetadata], value: bytes) -> None:
         self._room.release()
@@ -123,8 +97,7 @@ class OwnLoad:
             self.errors.append(error)
             return
         metadata = done.result(0)
-        self.acknowledged[metadata.partition][metadata.offset] = value
-        self.count += 1
+        self._acknowledge(metadata.partition, metadata.offset, value)
 
 
 class BrokenPromises(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -29,6 +29,13 @@ class Got(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Headers
+
+    @classmethod
+    def of(cls, record: Any) -> Self:
+        """From a record of aiokafka's or kafka-python's, whose names are the same."""
+        kind, timestamp_ms = record.timestamp_type, record.timestamp
+        headers = tuple(record.headers)
+        return cls(record.offset, kind, timestamp_ms, record.key, record.value, headers)
 
 
 def rows_of(got: Iterable[Got]) -> list[Row]:

@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +20,8 @@ from moldau.coordination.store_client import SocketConnector
 from moldau.coordination.store_listener import SOCKET_NAME
 from moldau.coordination.store_session import StoreSession
 from moldau.processes import command_line_of
-from support.broker_process import NOTHING, BrokerProcess, free_port
+from moldau.testing.free_ports import take_port
+from support.broker_process import NOTHING, BrokerProcess
 from support.cluster_processes import SETTINGS, ClusterBooks
 from support.waiting import PATIENCE_SECONDS, eventually
 
@@ -43,7 +43,7 @@ class SupervisedBrokers(ClusterBooks):
             folder,
             settings=settings,
             arguments=("--brokers", str(count), *arguments),
-            port=free_base_port(count),
+            port=take_port(*range(1, count)),
         )
         self._first_port = self.supervisor.port
 
@@ -147,23 +147,6 @@ class SupervisedBrokers(ClusterBooks):
             return asyncio.run(ask())
         except CoordinationError:
             return None
-
-
-def free_base_port(count: int) -> int:
-    """The first of as many ports that are free."""
-    while True:
-        first = free_port()
-        if all(is_free(first + number) for number in range(1, count)):
-            return first
-
-
-def is_free(port: int) -> bool:
-    with contextlib.closing(socket.socket()) as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ import struct
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -27,10 +28,9 @@ from moldau.coordination.zookeeper_server import (
     ServerOptions,
     ZookeeperEnsemble,
     ZookeeperNode,
-    require_free_ports,
 )
 from moldau.errors import StartupError
-from support.broker_process import free_port
+from moldau.testing.free_ports import take_port
 from support.waiting import PATIENCE_SECONDS, eventually
 
 TICK_MS = 500
@@ -38,7 +38,6 @@ TICK_MS = 500
 
 _PASSWORD_BYTES = 16
 _CLOSE_SESSION = -11
-_START_ATTEMPTS = 3
 
 
 class Zookeeper(ZookeeperEnsemble):
@@ -69,15 +68,6 @@ class Zookeeper(ZookeeperEnsemble):
         node.wait_until_ready()
 
 
-def free_base_port(*offsets: int) -> int:
-    """A port that is free together with those so far above it."""
-    while True:
-        port = free_port()
-        with contextlib.suppress(StartupError):
-            require_free_ports([port + offset for offset in offsets], "")
-            return port
-
-
 def require_zookeeper() -> None:
     """Skip where ZooKeeper cannot run."""
     try:
@@ -88,32 +78,18 @@ def require_zookeeper() -> None:
 
 
 @contextlib.contextmanager
-def running_ensemble(node_count: int, *, flushes: bool = False) -> Iterator[Zookeeper]:
+def running_ensemble(node_count: int, *, flushes: bool = False, **more: Any) -> Iterator[Zookeeper]:
     """Servers of one's own. Killed processes lose nothing without flushes: the page cache stays."""
     require_zookeeper()
-    options = ServerOptions(tick_ms=TICK_MS, flushes=flushes, ends_with_parent=True)
-    with contextlib.ExitStack() as stack:
-        for attempt in range(_START_ATTEMPTS):
-            servers = stack.enter_context(_made_ensemble(node_count, options))
-            try:
-                servers.start()
-                break
-            except StartupError:  # of another test run beside this one, one may have got a port
-                servers.kill()
-                if attempt + 1 == _START_ATTEMPTS:
-                    raise
-        yield servers
-
-
-@contextlib.contextmanager
-def _made_ensemble(node_count: int, options: ServerOptions) -> Iterator[Zookeeper]:
+    options = ServerOptions(tick_ms=TICK_MS, flushes=flushes, ends_with_parent=True, **more)
     with tempfile.TemporaryDirectory(prefix="moldau-zk-", ignore_cleanup_errors=True) as folder:
         ports = [
-            NodePorts(client=free_port(), peer=free_port(), election=free_port())
+            NodePorts(client=take_port(), peer=take_port(), election=take_port())
             for _ in range(node_count)
         ]
         servers = Zookeeper(ZookeeperEnsemble.make(Path(folder), ports, options).nodes, options)
         try:
+            servers.start()
             yield servers
         finally:
             servers.kill()

@@ -32,7 +32,7 @@ from moldau.errors import (
     TopicAuthorizationError,
 )
 from moldau.model import acls
-from moldau.testing.secured_broker import SecuredBroker, secured_broker
+from moldau.testing.running_secured_broker import SecuredBroker, secured_broker
 from support.waiting import eventually
 
 MECHANISM = "PLAIN"

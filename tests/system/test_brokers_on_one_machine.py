@@ -21,7 +21,12 @@ import moldau
 from moldau.broker.broker_places import PID_FILE
 from moldau.storage.files import RealFiles
 from moldau.storage.rules.file_names import LOCK_FILE
-from support.broker_process import BrokerProcess, broker_process, moldau_command
+from support.broker_process import (
+    BrokerProcess,
+    broker_process,
+    moldau_command,
+    write_hostile_modules,
+)
 from support.cluster_processes import SESSION_TIMEOUT_MS
 from support.cluster_traffic import traffic_on
 from support.confluent_client import consume, consumer, produce
@@ -45,7 +50,7 @@ def test_three_brokers_are_one_cluster_and_end_without_a_trace(brokers: Supervis
     for number in brokers.broker_ids:
         assert f"broker {number} at 127.0.0.1:" in brokers.supervisor.output
     topic = brokers.create_topic(6)
-    assert {view.leader for view in brokers.views(topic).values()} == {1, 2, 3}
+    assert {view.replicas[0] for view in brokers.views(topic).values()} == {1, 2, 3}
     produce(brokers.bootstrap, topic, [Row(None, b"a")])
     consume(brokers.bootstrap, topic, 1)
     socket = brokers.supervisor.data_folder / "coordination.sock"
@@ -225,6 +230,15 @@ def test_a_long_path_is_no_obstacle(folder: Path) -> None:
         brokers.start()
         produce(brokers.bootstrap, "t", [Row(None, b"deep")])
         assert brokers.supervisor.stop() == 0
+
+
+def test_files_in_the_working_directory_are_no_part_of_the_brokers(
+    folder: Path, tmp_path: Path
+) -> None:
+    there = ("env", "-C", str(write_hostile_modules(tmp_path)))
+    with broker_process(folder, arguments=("--brokers", "1"), inside=there) as supervisor:
+        supervisor.start()
+        assert supervisor.stop() == 0
 
 
 def test_what_cannot_be_started_is_explained_and_leaves_nothing(folder: Path) -> None:

@@ -15,8 +15,10 @@ import pytest
 
 from moldau.cli.main import run
 from moldau.records.codec import partition_for_key
+from moldau.testing.free_ports import take_port
 from moldau.testing.running_broker import RunningBroker, broker
 from support.command_line import COMMAND, PATIENCE, Cli, process, write_lines
+from support.waiting import eventually
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +69,33 @@ def test_a_topic_that_does_not_exist_is_an_error_unless_that_is_fine(cli: Cli) -
     cli("topics", "describe", "nowhere", code=1)
     assert "moldau topics list" in cli.err
     cli("topics", "alter", "nowhere", "--partitions", "3", code=1)
+
+
+def test_a_misspelt_name_is_put_right(cli: Cli, topic: str, tmp_path: Path) -> None:
+    cli("topics", "create", topic)
+    for command in (("topics", "delete"), ("consume", "--from-beginning"), ("explain", "topic")):
+        cli(*command, f"{topic}x", code=1)
+        assert f"did you mean {topic}?" in cli.err
+    cli("topics", "delete", f"{topic}x", "of-no-likeness", code=1)
+    assert cli.err.count("did you mean") == 1
+    assert "'of-no-likeness'; `moldau topics list` shows" in cli.err
+    cli("produce", topic, "--file", write_lines(tmp_path, "a"))
+    group = f"readers-of-{topic}"
+    cli("consume", topic, "--group", group, "--from-beginning", "--max-messages", "1")
+    cli("groups", "describe", f"{group}x", code=1)
+    assert f"did you mean {group}?" in cli.err
+
+
+def test_a_topic_that_came_with_its_first_record_is_told_of(
+    cli: Cli, topic: str, tmp_path: Path
+) -> None:
+    cli("topics", "create", topic)
+    lines = write_lines(tmp_path, "a")
+    cli("produce", topic, "--file", lines)
+    assert "there was no topic" not in cli.err
+    cli("produce", f"{topic}x", "--file", lines)
+    created = f"there was no topic {topic}x: it was created, with 1 partition"
+    assert f"{created}; did you mean {topic}?" in cli.err
 
 
 def test_a_bad_name_is_explained(cli: Cli) -> None:
@@ -288,6 +317,7 @@ def test_a_record_that_is_too_large_is_refused(
         _, told = producing.communicate(timeout=PATIENCE)
     assert producing.returncode == 1, told
     assert b"1 record sent" in told
+    assert b"line 2: a record of about " in told
     assert b"Traceback" not in told
 
 
@@ -319,6 +349,7 @@ def test_the_files_of_the_broker_can_be_dumped(
 
 
 def test_a_pipe_is_read_to_its_end(shared: RunningBroker, cli: Cli, topic: str) -> None:
+    cli("topics", "create", topic)
     with process(
         *("produce", topic, "--bootstrap", shared.bootstrap),
         stdin=subprocess.PIPE,
@@ -355,6 +386,15 @@ def read_until_prompt(terminal: int) -> None:
         shown += os.read(terminal, 1000)
 
 
+def read_all(terminal: int) -> bytes:
+    """What was shown until nobody had the terminal any more."""
+    shown = b""
+    with contextlib.suppress(OSError):  # that is its end
+        while piece := os.read(terminal, 1000):
+            shown += piece
+    return shown
+
+
 def test_lines_typed_at_a_terminal_are_sent(shared: RunningBroker, cli: Cli, topic: str) -> None:
     cli("topics", "create", topic)
     ours, theirs = pty.openpty()
@@ -373,6 +413,39 @@ def test_lines_typed_at_a_terminal_are_sent(shared: RunningBroker, cli: Cli, top
     assert b"1 record sent" in err
 
 
+@pytest.mark.parametrize(("answer", "code"), [(b"n", 1), (b"y", 0)])
+def test_a_topic_is_deleted_at_a_terminal_by_who_says_yes(
+    shared: RunningBroker, cli: Cli, topic: str, answer: bytes, code: int
+) -> None:
+    cli("topics", "create", topic)
+    ours, theirs = pty.openpty()
+    with process(
+        *("topics", "delete", topic, "--bootstrap", shared.bootstrap), stdin=theirs, stderr=theirs
+    ) as it:
+        os.close(theirs)
+        os.write(ours, answer + b"\n")
+        it.communicate(timeout=PATIENCE)
+    shown = read_all(ours)
+    os.close(ours)
+    assert it.returncode == code
+    assert f"Delete {topic} with all records? [y/N]".encode() in shown
+    assert (topic in cli("topics", "list")) == (code == 1)
+
+
+def test_a_question_that_nobody_would_see_is_not_waited_for(
+    shared: RunningBroker, cli: Cli, topic: str
+) -> None:
+    cli("topics", "create", topic)
+    ours, theirs = pty.openpty()
+    with process(*("topics", "delete", topic, "--bootstrap", shared.bootstrap), stdin=theirs) as it:
+        os.close(theirs)
+        _, err = it.communicate(timeout=PATIENCE)
+    os.close(ours)
+    assert it.returncode == 2
+    assert b"stderr is no terminal: give --yes" in err
+    assert topic in cli("topics", "list")
+
+
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_at_the_prompt_ends_its_line(shared: RunningBroker, cli: Cli, topic: str) -> None:
     cli("topics", "create", topic)
@@ -382,7 +455,16 @@ def test_ctrl_c_at_the_prompt_ends_its_line(shared: RunningBroker, cli: Cli, top
     ) as producing:
         os.close(theirs)
         read_until_prompt(ours)
-        producing.send_signal(signal.SIGINT)
+
+        def press() -> bool:
+            """As a person does: again when nothing happens. Between the prompt and the moment in
+            which readline begins to wait, the signal is seen with the next key only."""
+            producing.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                producing.wait(5)
+            return producing.returncode is not None
+
+        eventually(press, "Ctrl-C ends the command")
         _, err = producing.communicate(timeout=PATIENCE)
         assert os.read(ours, 1000).endswith(b"\n")
     os.close(ours)
@@ -395,7 +477,7 @@ def test_a_reader_that_has_enough_ends_consuming_quietly(
 ) -> None:
     cli("produce", topic, "--file", write_lines(tmp_path, *["x" * 1000] * 2000))
     with process(
-        *("consume", topic, "--from-beginning", "--bootstrap", shared.bootstrap),
+        *("-q", "consume", topic, "--from-beginning", "--bootstrap", shared.bootstrap),
         stdout=subprocess.PIPE,
     ) as consuming:
         assert consuming.stdout is not None
@@ -407,13 +489,36 @@ def test_a_reader_that_has_enough_ends_consuming_quietly(
     assert err == b""
 
 
+@pytest.mark.parametrize("is_member", [False, True], ids=["alone", "member"])
+def test_a_reader_that_has_enough_is_noticed_though_nothing_comes_any_more(
+    shared: RunningBroker, cli: Cli, topic: str, tmp_path: Path, is_member: bool
+) -> None:
+    group = ("--group", topic) if is_member else ()
+    cli("produce", topic, "--file", write_lines(tmp_path, "only"))
+    with process(
+        *("-q", "consume", topic, "--from-beginning", *group, "--bootstrap", shared.bootstrap),
+        stdout=subprocess.PIPE,
+    ) as consuming:
+        assert consuming.stdout is not None
+        assert consuming.stdout.readline() == b"only\n"
+        consuming.stdout.close()
+        assert consuming.stderr is not None
+        err = consuming.stderr.read()
+        assert consuming.wait(PATIENCE) == 141
+    assert err == b""
+    if is_member:
+        (described,) = cli.json("groups", "describe", topic)
+        (row,) = described["offsets"]
+        assert row["committed_offset"] == 1  # what was printed
+
+
 @pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_ends_consuming_quietly(
     shared: RunningBroker, cli: Cli, topic: str, tmp_path: Path
 ) -> None:
     cli("produce", topic, "--file", write_lines(tmp_path, "there"))
     with process(
-        *("consume", topic, "--from-beginning", "--bootstrap", shared.bootstrap),
+        *("-q", "consume", topic, "--from-beginning", "--bootstrap", shared.bootstrap),
         stdout=subprocess.PIPE,
     ) as consuming:
         assert consuming.stdout is not None
@@ -426,11 +531,12 @@ def test_ctrl_c_ends_consuming_quietly(
 
 @contextlib.contextmanager
 def started_broker(
-    folder: Path, *arguments: str, listen: str = "127.0.0.1:0"
+    folder: Path, *arguments: str, listen: str = ""
 ) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """A broker as a process of its own, and its address."""
+    address = listen or f"127.0.0.1:{take_port()}"
     with process(
-        *("start", "--data-dir", str(folder), "--listen", listen, *arguments),
+        *("start", "--data-dir", str(folder), "--listen", address, *arguments),
         stdout=subprocess.PIPE,
     ) as running:
         assert running.stdout is not None

@@ -23,7 +23,7 @@ def cli(shared: RunningBroker, capsysbinary: pytest.CaptureFixture[bytes]) -> Cl
 
 def test_quotas_are_set_shown_and_removed(cli: Cli) -> None:
     told = cli("quotas", "set", "--user", "alice", "producer_byte_rate=1e6", "request_percentage=5")
-    assert told == "user 'alice': set producer_byte_rate=1e+06, request_percentage=5\n"
+    assert told == "user 'alice': set producer_byte_rate=1,000,000, request_percentage=5\n"
     cli("quotas", "set", "--client-id", "default", "consumer_byte_rate=10")
     cli("quotas", "set", "--ip", "10.0.0.1", "connection_creation_rate=3")
     assert cli.json("quotas", "describe") == [

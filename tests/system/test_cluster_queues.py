@@ -9,7 +9,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
@@ -18,28 +17,14 @@ from moldau.client.admin_values import ConfigResource
 from moldau.config.operations import ConfigChange
 from moldau.errors import AcknowledgementError, ClientError, ClosedClientError, KafkaError
 from moldau.model.topic_names import GROUP_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPIC
-from support.cluster_processes import ClusterProcesses, cluster_processes
+from support.cluster_processes import ClusterProcesses
+from support.queue_cluster import cluster
 from support.waiting import PATIENCE_SECONDS, eventually
-from support.zookeeper import Zookeeper, zookeeper_ensemble
+from support.zookeeper import zookeeper_ensemble
 
-__all__ = ("zookeeper_ensemble",)  # a fixture
+__all__ = ("cluster", "zookeeper_ensemble")  # fixtures
 
-SETTINGS = {
-    "share.coordinator.state.topic.num.partitions": "1",
-    "share.coordinator.state.topic.replication.factor": "3",
-    "offsets.topic.num.partitions": "1",
-    "group.share.min.heartbeat.interval.ms": "300",
-    "group.share.heartbeat.interval.ms": "300",
-    "group.share.min.record.lock.duration.ms": "1000",
-}
 GROUP = "workers"
-
-
-@pytest.fixture
-def cluster(folder: Path, zookeeper_ensemble: Zookeeper) -> Iterator[ClusterProcesses]:
-    connect = zookeeper_ensemble.fresh_connect()
-    with cluster_processes(folder, connect, settings=SETTINGS) as running:
-        yield running
 
 
 class Workers:

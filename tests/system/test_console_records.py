@@ -15,7 +15,8 @@ from moldau.client.admin_values import NewTopic
 from moldau.console.data.cluster import Cluster
 from moldau.console.data.records import SEARCH_HITS, find_bounds, read_page, search
 from moldau.console.data.topics import create_topic
-from moldau.console.rules.record_view import KeptRecord, Search
+from moldau.console.rules.record_search import Search
+from moldau.console.rules.record_view import KeptRecord
 from moldau.console.rules.windows import Ranges, newest
 from moldau.console.settings import ConsoleSettings
 from moldau.errors import ConfigurationError
@@ -32,17 +33,23 @@ def ask(bootstrap: str, work: Callable[[Cluster], Awaitable[None]], **settings: 
     asyncio.run(run())
 
 
-async def find(cluster: Cluster, text: str, ranges: Ranges) -> tuple[list[KeptRecord], Ranges]:
+async def find(
+    cluster: Cluster, text: str, ranges: Ranges, *, newest_first: bool = False
+) -> tuple[list[KeptRecord], Ranges]:
     """The hits of one search, and what is left of it."""
     hits: list[KeptRecord] = []
     left: Ranges = {}
-    async with aclosing(search(cluster, Search(text=text), ranges, read_committed=False)) as steps:
+    found = search(
+        cluster, Search(text=text), ranges, read_committed=False, newest_first=newest_first
+    )
+    async with aclosing(found) as steps:
         async for step in steps:
             hits, left = step.hits, {} if step.is_done else step.left
     return hits, left
 
 
-def test_a_search_with_many_hits_goes_on_where_it_stopped() -> None:
+@pytest.mark.parametrize("newest_first", [False, True])
+def test_a_search_with_many_hits_goes_on_where_it_stopped(newest_first: bool) -> None:
     async def work(cluster: Cluster) -> None:
         await create_topic(cluster, NewTopic(name="many", partitions=2))
         async with moldau.AsyncProducer(broker.bootstrap, compression_type="zstd") as producer:
@@ -52,12 +59,30 @@ def test_a_search_with_many_hits_goes_on_where_it_stopped() -> None:
         found: set[bytes | None] = set()
         turns = 0
         while ranges:
-            hits, ranges = await find(cluster, "NEEDLE", ranges)
+            hits, ranges = await find(cluster, "NEEDLE", ranges, newest_first=newest_first)
             assert len(hits) <= SEARCH_HITS
             found |= {one.value.data for one in hits}
             turns += 1
         assert found == {b"needle %d" % number for number in range(250)}
         assert turns == 3
+
+    with moldau.testing.broker() as broker:
+        ask(broker.bootstrap, work)
+
+
+def test_a_search_for_the_newest_begins_at_the_end() -> None:
+    async def work(cluster: Cluster) -> None:
+        await create_topic(cluster, NewTopic(name="long", partitions=1))
+        async with moldau.AsyncProducer(broker.bootstrap) as producer:
+            for number in range(300):
+                await producer.send("long", b"needle %d" % number)
+        ranges = await find_bounds(cluster, "long", None)
+        hits, left = await find(cluster, "needle", ranges, newest_first=True)
+        assert [one.offset for one in hits] == list(range(299, 199, -1))
+        (rest,) = left.values()
+        assert tuple(rest) == (0, 200)
+        hits, left = await find(cluster, "needle 2", ranges, newest_first=True)
+        assert [one.offset for one in hits] == [*range(299, 199, -1)]
 
     with moldau.testing.broker() as broker:
         ask(broker.bootstrap, work)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import os
 import pty
 import re
 import signal
+import ssl
 import subprocess
 import urllib.error
 import urllib.request
@@ -15,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from moldau.processes import command_line_of
-from support.broker_process import broker_process, free_port, moldau_command, running_broker
+from moldau.testing.free_ports import take_port
+from support.broker_process import broker_process, moldau_command, running_broker
 from support.console_process import ConsoleProcess, running_console
 from support.waiting import PATIENCE_SECONDS, eventually
 
@@ -26,20 +30,20 @@ _CONSOLE = re.compile(r"console at (http://127\.0\.0\.1:\d+)")
 
 def find_consoles(parent: int) -> list[int]:
     """Children of a process that are consoles."""
-    found = []
+    children: list[int] = []
     for task in Path(f"/proc/{parent}/task").iterdir():
-        for child in (task / "children").read_text().split():
-            if "console" in command_line_of(int(child)):
-                found.append(int(child))
-    return found
+        with contextlib.suppress(OSError):  # a thread that has ended meanwhile
+            children += map(int, (task / "children").read_text().split())
+    return [child for child in children if "console" in command_line_of(child)]
 
 
 def is_alive(pid: int) -> bool:
     return any(command_line_of(pid))
 
 
-def is_served(url: str, host: str | None = None) -> bool:
-    request = urllib.request.Request(url, headers={} if host is None else {"Host": host})
+def is_served(url: str, host: str | None = None, method: str = "GET") -> bool:
+    headers = {} if host is None else {"Host": host}
+    request = urllib.request.Request(url, headers=headers, method=method)
     try:
         with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS) as answer:
             return answer.status == 200
@@ -114,7 +118,7 @@ def test_a_person_at_a_terminal_gets_a_console(
     tmp_path: Path, terminal: tuple[int, int], ctrl_c: None
 ) -> None:
     ours, theirs = terminal
-    command = moldau_command("start", "--listen", f"127.0.0.1:{free_port()}", "--data-dir", "data")
+    command = moldau_command("start", "--listen", f"127.0.0.1:{take_port()}", "--data-dir", "data")
     process = subprocess.Popen(
         command, cwd=tmp_path, stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True
     )
@@ -140,7 +144,7 @@ def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
         address = f"127.0.0.1:{broker.port}"
         console = ConsoleProcess(tmp_path, broker.bootstrap, ["--listen", address])
         eventually(lambda: not console.is_alive, "it has ended")
-        assert f"cannot listen on {address}" in console.output
+        assert f"cannot listen on {address}: Address already in use; choose" in console.output
         assert console.end() == 1
 
 
@@ -149,15 +153,53 @@ def test_only_its_own_machine_may_ask(tmp_path: Path) -> None:
     with running_broker() as broker, running_console(tmp_path, broker.bootstrap) as console:
         port = console.url.rpartition(":")[2]
         assert is_served(console.url)
+        assert is_served(console.url, method="HEAD")
         assert is_served(console.url, f"localhost:{port}")
         assert not is_served(console.url, f"evil.example:{port}")
 
 
-def test_listening_elsewhere_is_warned_of(tmp_path: Path) -> None:
+def test_listening_elsewhere_is_refused_and_with_insecure_warned_of(tmp_path: Path) -> None:
     arguments = ["--listen", "0.0.0.0:0", "--read-only"]
+    with running_broker() as broker:
+        refused = ConsoleProcess(tmp_path / "refused", broker.bootstrap, arguments)
+        eventually(lambda: not refused.is_alive, "it has ended")
+        assert "--insecure" in refused.output
+        assert refused.end() != 0
+        with running_console(tmp_path, broker.bootstrap, [*arguments, "--insecure"]) as console:
+            assert "warning: the console listens on 0.0.0.0 without a login" in console.output
+            assert "change and delete" not in console.output
+
+
+def test_a_console_speaks_tls_and_refuses_sockets_of_other_pages(tmp_path: Path) -> None:
+    pytest.importorskip("cryptography")
+    from moldau.testing.running_secured_broker import write_certificates
+
+    authority = write_certificates(tmp_path)
+    arguments = ["--certificate", str(tmp_path / "broker.pem")]
+    trusting = ssl.create_default_context(cadata=authority.certificate)
     with (
         running_broker() as broker,
         running_console(tmp_path, broker.bootstrap, arguments) as console,
     ):
-        assert "warning: the console listens on 0.0.0.0 without a login" in console.output
-        assert "change and delete" not in console.output
+        assert console.url.startswith("https://")
+        request = urllib.request.Request(console.url)
+        with urllib.request.urlopen(request, timeout=PATIENCE_SECONDS, context=trusting) as answer:
+            assert answer.headers["X-Frame-Options"] == "DENY"
+            assert "server" not in answer.headers
+        host, _, port = console.url.removeprefix("https://").partition(":")
+        path = "/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
+        for origin, expected in ((console.url, 101), ("https://evil.example", 403)):
+            connection = http.client.HTTPSConnection(host, int(port), context=trusting)
+            with contextlib.closing(connection):
+                connection.request(
+                    "GET",
+                    path,
+                    headers={
+                        "Connection": "Upgrade",
+                        "Upgrade": "websocket",
+                        "Origin": origin,
+                        "Sec-WebSocket-Version": "13",
+                        "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
+                    },
+                )
+                assert connection.getresponse().status == expected

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+import moldau
+from moldau.clock import SystemClock
+from moldau.diagnosis.cluster_look import ClusterLook, find_all
+from moldau.diagnosis.rules.findings import Severity
+from moldau.diagnosis.rules.survey import ClusterSurvey
 from moldau.testing import broker as start_broker
+from moldau.testing.free_ports import take_port
 from moldau.testing.running_broker import RunningBroker
-from support.broker_process import free_port
 from support.command_line import Cli
 from support.waiting import PATIENCE_SECONDS, eventually
 
@@ -23,10 +30,11 @@ SETTINGS = {
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
-    with start_broker({**SETTINGS, "metrics.listener": f"127.0.0.1:{free_port()}"}) as running:
+    with start_broker({**SETTINGS, "metrics.listener": f"127.0.0.1:{take_port()}"}) as running:
         admin = AdminClient({"bootstrap.servers": running.bootstrap})
         wanted = [
             NewTopic("plain", 1, 1),
+            NewTopic("grouped", 1, 1),
             NewTopic(
                 "keys",
                 1,
@@ -118,14 +126,46 @@ def test_a_group_is_explained_with_its_rebalances(broker: RunningBroker, cli: Cl
     consumer = Consumer(
         {"bootstrap.servers": broker.bootstrap, "group.id": "g", "auto.offset.reset": "earliest"}
     )
-    consumer.subscribe(["plain"])
+    produce(broker, "grouped", b"read")
+    consumer.subscribe(["grouped"])
     assert consumer.poll(PATIENCE_SECONDS) is not None
     consumer.commit(asynchronous=False)
     told = cli.json("explain", "group", "g", "--watch", "0")
     assert told["state"] == "Stable"
-    assert "plain-0" in str(told["members"])
+    assert "grouped-0" in str(told["members"])
     assert "preparing to rebalance" in str(told["rebalances"])
     consumer.close()
+
+
+def test_a_share_group_is_explained_with_what_its_members_hold(
+    broker: RunningBroker, cli: Cli
+) -> None:
+    cli("topics", "create", "jobs", "--partitions", "1")
+    cli("configs", "alter", "--group", "workers", "--set", "share.auto.offset.reset=earliest")
+    with moldau.Queue(broker.bootstrap, group="workers", topic="jobs") as queue:
+        produce(broker, "jobs", b"a", b"b", b"c")
+        with queue.next(PATIENCE_SECONDS) as job:
+            first = job.record.offset
+            job.release()
+        held = [queue.next(PATIENCE_SECONDS)]
+        while held[-1].record.offset != first:  # others may have come with it
+            held.append(queue.next(PATIENCE_SECONDS))
+        eventually(lambda: deliveries(cli).get("redelivered") == 1, "the delivery is told")
+        told = cli.json("explain", "group", "workers", "--watch", "0")
+        (row,) = told["deliveries"]
+        assert (row["topic"], row["partition"], row["oldest_offset"]) == ("jobs", 0, first)
+        assert (row["most_deliveries"], row["start_offset"]) == (2, first)
+        assert sum(row["members"].values()) == row["acquired"] > 0
+        text = cli("explain", "group", "workers", "--watch", "0")
+        assert "1 delivered more than once (at most 2 times)" in text
+        assert f"offset {first} is the oldest that nobody has acknowledged" in text
+        for job in held:
+            job.accept()
+
+
+def deliveries(cli: Cli) -> dict[str, object]:
+    rows = cli.json("explain", "group", "workers", "--watch", "0")["deliveries"]
+    return rows[0] if rows else {}
 
 
 def test_the_doctor_says_what_is_dangerous(broker: RunningBroker, cli: Cli) -> None:
@@ -143,3 +183,30 @@ def test_what_does_not_exist_is_said_so(cli: Cli) -> None:
     for words in (("topic", "nothing"), ("record", "plain", "9", "0"), ("group", "nobody")):
         cli("explain", *words, code=1)
         assert "moldau: " in cli.err
+
+
+class _StopsTheBroker(SystemClock):
+    """Groups are watched for a while: that is when the broker ends."""
+
+    def __init__(self, stop: Callable[[], object]) -> None:
+        self._stop = stop
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.to_thread(self._stop)
+
+
+def test_a_broker_that_ends_under_the_doctors_eyes_is_not_well() -> None:
+    async def look(bootstrap: str, stop: Callable[[], object]) -> ClusterSurvey:
+        async with moldau.AsyncAdmin(bootstrap) as admin:
+            return await ClusterLook(admin, clock=_StopsTheBroker(stop)).take()
+
+    with ExitStack() as stack:
+        running = stack.enter_context(start_broker(SETTINGS))
+        running.produce("brief", b"a")
+        with moldau.Consumer(
+            running.bootstrap, group="readers", topics=["brief"], auto_offset_reset="earliest"
+        ) as consumer:
+            eventually(lambda: consumer.poll(1), "a record")
+        survey = asyncio.run(look(running.bootstrap, stack.close))
+    critical = [one.subject for one in find_all(survey) if one.severity is Severity.CRITICAL]
+    assert critical == ["broker 1"]

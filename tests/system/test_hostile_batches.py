@@ -255,7 +255,8 @@ def test_many_bombs_at_once_share_a_budget_and_hold_up_nobody(topics: Topics, co
                 answer = wire.receive_response(type(request), correlation_id)
                 (one,) = answer.responses[0].partition_responses
                 assert one.error_code in (ErrorCode.none, ErrorCode.request_timed_out)
-        assert broker.peak_memory_bytes() < before + 300 * MEBIBYTE
+        # As a stream: eight at a time, each with its window. Whole, a single one takes 80.
+        assert broker.peak_memory_bytes() < before + 70 * MEBIBYTE
 
 
 @pytest.mark.parametrize("codec", list(Codec), ids=lambda codec: codec.name.lower())

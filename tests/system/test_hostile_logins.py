@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import random
 import socket
 import ssl
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 import moldau
-from moldau.testing.secured_broker import SecuredBroker, secured_broker
+from moldau.testing.running_secured_broker import SecuredBroker, secured_broker
 
 
 @pytest.fixture(scope="module")
@@ -159,3 +160,46 @@ def test_frames_shorter_than_a_header(broker: SecuredBroker, data: bytes) -> Non
     with encrypted(broker) as sock:
         sock.sendall(data)
         assert ends(sock)
+
+
+def _said(message: bytes) -> bytes:
+    return frame(36, 1, struct.pack(">i", len(message)) + message)
+
+
+GOOD = frame(17, 1, text("PLAIN")) + _said(b"\0alice\0alice-secret")
+PIECES = (
+    GOOD,
+    frame(17, 1, text("PLAIN")),
+    frame(17, 0, text("PLAIN")),
+    frame(17, 1, text("SCRAM-SHA-512")),
+    _said(b"\0alice\0alice-secret"),
+    _said(b"\0alice\0guess"),
+    _said(b"n,,n=alice,r=abc"),
+    _said(b"n,,n=alice,r=abc,tokenauth=true"),
+    _said(b"c=biws,r=abc,p=AAAA"),
+    _said(b""),
+    _raw(b"\0alice\0alice-secret"),
+    frame(18, 0),
+    frame(3, 1, struct.pack(">i", 0)),
+    frame(38, 1, struct.pack(">iq", 0, -1)),
+)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_logins_and_requests_in_any_order(
+    broker: SecuredBroker, seed: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before a login and after it, whole frames and spoiled ones: never a fault of the broker."""
+    noise = random.Random(seed)
+    with caplog.at_level(logging.ERROR):
+        for _ in range(40):
+            pieces = [noise.choice(PIECES) for _ in range(noise.randint(1, 6))]
+            if noise.random() < 0.5:  # somebody who may be here, and means no good
+                body = struct.pack(">hh", noise.randrange(95), noise.randrange(5))
+                pieces = [GOOD, *pieces, _raw(body + noise.randbytes(noise.randrange(200)))]
+            with encrypted(broker) as sock, contextlib.suppress(OSError):
+                sock.sendall(b"".join(pieces))
+                sock.settimeout(0.05)
+                while sock.recv(65536):
+                    pass
+    assert not caplog.records, caplog.text[-4000:]

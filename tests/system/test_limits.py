@@ -14,7 +14,7 @@ from support.requests import minimal_request
 from support.rows import Row, numbered_rows
 from support.topics import Topics
 from support.waiting import eventually
-from support.wire_client import ClosedByBroker, WireClient
+from support.wire_client import ClosedByBroker, WireClient, request_frame
 
 ASK = minimal_request(18, 0)
 
@@ -27,9 +27,25 @@ def is_served(client: WireClient) -> bool:
     return True
 
 
-@pytest.mark.parametrize("option", ["max.connections", "max.connections.per.ip"])
-def test_connections_beyond_the_limit_are_refused_until_others_go(option: str) -> None:
+@pytest.mark.parametrize("option", ["max.connections", "listener.name.plaintext.max.connections"])
+def test_connections_beyond_the_limit_wait_until_others_go(option: str) -> None:
     with running_broker({option: "10"}) as broker, contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(WireClient(broker.port)) for _ in range(10)]
+        assert all(is_served(client) for client in clients)
+        with WireClient(broker.port) as eleventh:
+            eleventh.send(request_frame(ASK))
+            assert all(is_served(client) for client in clients)
+            eleventh.socket.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                eleventh.socket.recv(1)
+            eleventh.socket.settimeout(60)
+            clients[0].close()
+            assert eleventh.socket.recv(1)
+
+
+def test_connections_of_an_address_beyond_the_limit_are_refused_until_others_go() -> None:
+    settings = {"max.connections.per.ip": "10"}
+    with running_broker(settings) as broker, contextlib.ExitStack() as stack:
         clients = [stack.enter_context(WireClient(broker.port)) for _ in range(10)]
         assert all(is_served(client) for client in clients)
         with WireClient(broker.port) as eleventh:
@@ -47,7 +63,7 @@ def test_connections_beyond_the_limit_are_refused_until_others_go(option: str) -
 
 def test_idle_connections_are_closed_and_busy_ones_are_not() -> None:
     with (
-        running_broker({"connections.max.idle.ms": "500"}) as broker,
+        running_broker({"connections.max.idle.ms": "2000"}) as broker,
         WireClient(broker.port) as idle,
         WireClient(broker.port) as busy,
         WireClient(broker.port) as slow,

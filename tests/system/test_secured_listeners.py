@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import base64
 import gc
-import json
 import ssl
 import time
 import warnings
@@ -15,7 +13,6 @@ from pathlib import Path
 
 import aiokafka
 import confluent_kafka
-import jwt
 import kafka
 import pytest
 from aiokafka.errors import KafkaConnectionError as AioConnectionError
@@ -26,6 +23,8 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 import moldau
 from moldau.client.admin_values import ConfigChange, ConfigResource, ResourceType
 from moldau.errors import (
+    ConfigurationError,
+    InvalidConfigError,
     MoldauError,
     SaslAuthenticationError,
     StartupError,
@@ -33,7 +32,8 @@ from moldau.errors import (
     UnsupportedSaslMechanismError,
 )
 from moldau.security.certificates import issue, make_authority, to_pkcs12
-from moldau.testing.secured_broker import SecuredBroker, secured_broker
+from moldau.testing.running_secured_broker import SecuredBroker, secured_broker
+from support.bearer_tokens import TokenIssuer, unsigned
 from support.waiting import eventually
 
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
@@ -62,6 +62,19 @@ def write_and_read(bootstrap: str, options: Mapping[str, str], topic: str) -> No
     with moldau.Consumer(bootstrap, topics=[topic], group=topic, **arguments) as consumer:
         found = [record.value[:1] for _, record in zip(range(COUNT), consumer, strict=False)]
     assert found == [b"%d" % number for number in range(10)] + [b"1"] * 10
+
+
+def test_a_table_is_read_over_sasl_ssl(broker: SecuredBroker) -> None:
+    options = broker.client_options("alice")
+    with moldau.Producer(broker.bootstrap, **options) as producer:
+        producer.send_many("a-table", [b"1", b"2"]).result()
+    table = moldau.read_table("a-table", bootstrap=broker.bootstrap, **options)
+    assert table["value"].to_pylist() == [b"1", b"2"]
+    named = {name.replace(".", "_"): value for name, value in options.items()}
+    (batch,) = moldau.read_batches("a-table", bootstrap=broker.bootstrap, **named)
+    assert batch.num_rows == 2
+    with pytest.raises(ConfigurationError, match="no_such"):
+        moldau.read_table("a-table", bootstrap=broker.bootstrap, no_such="1")
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -139,9 +152,9 @@ def test_a_client_without_a_certificate_is_refused(broker: SecuredBroker) -> Non
     options = {
         "security.protocol": "SSL",
         "ssl.truststore.location": str(broker.authority_file),
-        "default.api.timeout.ms": "3000",
     }
-    with moldau.Admin(broker.address_of("SSL"), **options) as admin, pytest.raises(MoldauError):
+    soon = {**options, "default.api.timeout.ms": "3000"}
+    with moldau.Admin(broker.address_of("SSL"), **soon) as admin, pytest.raises(MoldauError):
         admin.list_topics()
     with moldau.Admin(broker.address_of("OPEN"), **options) as admin:
         assert admin.describe_cluster().brokers
@@ -161,6 +174,22 @@ def test_a_certificate_of_another_authority_is_refused(
         "default.api.timeout.ms": "3000",
     }
     with moldau.Admin(broker.address_of("SSL"), **options) as admin, pytest.raises(MoldauError):
+        admin.list_topics()
+
+
+def test_who_speaks_tls_where_there_is_none_or_none_where_there_is_hears_so(
+    broker: SecuredBroker,
+) -> None:
+    secured = {"security.protocol": "SSL", "default.api.timeout.ms": "3000"}
+    with (
+        moldau.Admin(broker.address_of("SASL_PLAINTEXT"), **secured) as admin,
+        pytest.raises(MoldauError, match="in the TLS handshake; the listener may have no TLS"),
+    ):
+        admin.list_topics()
+    with (
+        moldau.Admin(broker.address_of("SSL"), default_api_timeout_ms=3000) as admin,
+        pytest.raises(MoldauError, match="it may want TLS or SASL"),
+    ):
         admin.list_topics()
 
 
@@ -312,37 +341,12 @@ def test_kafka_python(broker: SecuredBroker, mechanism: str) -> None:
 # Tokens
 
 
-def _number(value: int) -> str:
-    data = value.to_bytes((value.bit_length() + 7) // 8, "big")
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
 def test_tokens(tmp_path: Path) -> None:
-    key = rsa.generate_private_key(65537, 2048)
-    numbers = key.public_key().public_numbers()
-    row = {"kty": "RSA", "kid": "k1", "use": "sig", "alg": "RS256"}
-    row |= {"n": _number(numbers.n), "e": _number(numbers.e)}
-    (tmp_path / "jwks.json").write_text(json.dumps({"keys": [row]}))
-    config = {
-        "sasl.enabled.mechanisms": "SCRAM-SHA-512,OAUTHBEARER",
-        "sasl.oauthbearer.jwks.endpoint.url": f"file://{tmp_path / 'jwks.json'}",
-        "sasl.oauthbearer.expected.audience": "kafka",
-        "sasl.oauthbearer.expected.issuer": "https://issuer.example.com",
-    }
+    issuer = TokenIssuer(tmp_path)
+    config = {"sasl.enabled.mechanisms": "SCRAM-SHA-512,OAUTHBEARER", **issuer.broker_settings}
     now = int(time.time())
-    good = {
-        "sub": "alice",
-        "aud": "kafka",
-        "iss": "https://issuer.example.com",
-        "iat": now,
-        "exp": now + 600,
-    }
-
-    def sign(claims: Mapping[str, object], signing_key: rsa.RSAPrivateKey = key) -> str:
-        return jwt.encode(dict(claims), signing_key, "RS256", headers={"kid": "k1"})
-
+    good, sign = issuer.claims("alice"), issuer.sign
     stranger = rsa.generate_private_key(65537, 2048)
-    unsigned = jwt.encode(good, "", "none", headers={"kid": "k1"})
     bad = [
         sign({**good, "aud": "other"}),
         sign({**good, "iss": "https://other.example.com"}),
@@ -350,7 +354,7 @@ def test_tokens(tmp_path: Path) -> None:
         sign({**good, "sub": " "}),
         sign({name: value for name, value in good.items() if name != "sub"}),
         sign(good, stranger),
-        unsigned,
+        unsigned(good),
         "nonsense",
     ]
     with secured_broker(config) as broker:
@@ -435,14 +439,60 @@ def test_rules_for_names_that_cannot_be_read_stop_the_start() -> None:
         secured_broker(rules).__enter__()
 
 
-def test_users_that_cannot_be_read_lock_nobody_out() -> None:
-    """Who changed them could not take it back otherwise."""
-    with secured_broker() as broker:
+def test_users_that_cannot_be_read_lock_nobody_out(tmp_path: Path) -> None:
+    """Who changed them could not take it back otherwise. Those that can are in force at once, and
+    stand encrypted in the store."""
+    with secured_broker({"password.encoder.secret": "s"}, folder=tmp_path) as broker:
         options = broker.client_options("alice", "PLAIN")
         name = "listener.name.sasl_ssl.plain.sasl.jaas.config"
         resource = ConfigResource(ResourceType.BROKER, "1")
         with moldau.Admin(broker.bootstrap, **options) as admin:
             change = ConfigChange(name=name, value="nonsense")
+            error = admin.alter_configs({resource: [change]})[resource]
+            assert isinstance(error, InvalidConfigError)
+            assert "does not end with a semicolon" in str(error)
+            users = options["sasl.jaas.config"].replace(";", ' user_alice="a new word";')
+            change = ConfigChange(name=name, value=users)
             assert admin.alter_configs({resource: [change]}) == {resource: None}
+        with (
+            moldau.Admin(broker.bootstrap, **options) as admin,
+            pytest.raises(SaslAuthenticationError),
+        ):
+            admin.describe_cluster()
+        options["sasl.jaas.config"] = options["sasl.jaas.config"].replace(
+            "alice-secret", "a new word"
+        )
+        with moldau.Admin(broker.bootstrap, **options) as admin:
+            assert admin.describe_cluster().brokers
+            described = admin.describe_configs([resource])[resource]
+            assert isinstance(described, tuple)
+            assert not [one.name for one in described if "a new word" in (one.value or "")]
+
+
+def test_passwords_in_the_store_are_encrypted_anew_with_a_new_secret(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A start with both secrets, and the former is not needed any more."""
+    data = {"log.dirs": str(tmp_path / "data")}
+    name = "listener.name.sasl_ssl.plain.sasl.jaas.config"
+    with secured_broker({**data, "password.encoder.secret": "former"}, folder=tmp_path) as broker:
+        options = broker.client_options("alice", "PLAIN")
+        users = options["sasl.jaas.config"].replace(";", ' user_carol="hers";')
+        resource = ConfigResource(ResourceType.BROKER, "1")
+        with moldau.Admin(broker.bootstrap, **options) as admin:
+            change = ConfigChange(name=name, value=users)
+            assert admin.alter_configs({resource: [change]}) == {resource: None}
+    both = {"password.encoder.secret": "new", "password.encoder.old.secret": "former"}
+    with secured_broker({**data, **both}, folder=tmp_path):
+        eventually(
+            lambda: any("take password.encoder.old.secret out" in one for one in caplog.messages),
+            lambda: "nobody said that it was done",
+        )
+    with secured_broker({**data, "password.encoder.secret": "new"}, folder=tmp_path) as broker:
+        options["sasl.jaas.config"] = (
+            options["sasl.jaas.config"]
+            .replace('"alice"', '"carol"')
+            .replace("alice-secret", "hers")
+        )
         with moldau.Admin(broker.bootstrap, **options) as admin:
             assert admin.describe_cluster().brokers

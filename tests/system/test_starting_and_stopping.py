@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from moldau.testing.free_ports import take_port
 from support import confluent_client
-from support.broker_process import BrokerProcess, broker_process, free_port, moldau_command
+from support.broker_process import BrokerProcess, broker_process, moldau_command
 from support.ctrl_c import ctrl_c_ignored
 from support.load import Load, assert_log_is_what_was_sent
 from support.requests import full_request, minimal_request
@@ -168,13 +169,13 @@ def refused(*arguments: str) -> str:
 @pytest.fixture
 def start_arguments(folder: Path) -> list[str]:
     """A broker that would start, if nothing else were wrong."""
-    return ["--data-dir", str(folder / "data"), "--listen", f"127.0.0.1:{free_port()}"]
+    return ["--data-dir", str(folder / "data"), "--listen", f"127.0.0.1:{take_port()}"]
 
 
 def test_a_second_broker_in_the_same_folder_is_refused(broker: BrokerProcess) -> None:
     broker.start()
 
-    said = refused("--data-dir", str(broker.data_folder), "--listen", f"127.0.0.1:{free_port()}")
+    said = refused("--data-dir", str(broker.data_folder), "--listen", f"127.0.0.1:{take_port()}")
 
     assert "another broker uses the data folder" in said
     assert str(broker.data_folder) in said

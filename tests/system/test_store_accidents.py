@@ -147,6 +147,55 @@ def read_tree(client: KazooClient, path: str) -> Tree:
     return found
 
 
+def remove_tree(client: KazooClient, path: str) -> bool:
+    """In one step: brokers whose registrations went first would be back before the rest is gone."""
+    transaction = client.transaction()
+    for one, _ in reversed(read_tree(client, path)):
+        transaction.delete(one)
+    return not any(isinstance(outcome, Exception) for outcome in transaction.commit())
+
+
+def test_everything_is_removed_by_hand_under_living_sessions(
+    folder: Path, zookeeper: Zookeeper
+) -> None:
+    path = zookeeper.fresh_path()
+    with (
+        cluster_processes(folder, f"{zookeeper.connect}{path}") as cluster,
+        connected(zookeeper.connect) as client,
+    ):
+        topic = cluster.create_topic()
+        produce(cluster.bootstrap, topic, rows(0))
+        sizes = log_sizes(cluster, topic)
+        tree = [
+            (one, data)
+            for one, data in read_tree(client, path)
+            if "/brokers/ids/" not in one and not one.endswith("/controller")
+        ]
+        eventually(lambda: remove_tree(client, path), "nothing is left")
+        told = "If it lost its data, restore it from a backup"
+        eventually(
+            lambda: all(told in broker.output for broker in cluster.brokers.values()),
+            "everybody says what is missing",
+        )
+        first = cluster.brokers[1]
+        first.stop()
+        first.launch()
+        assert first.wait() == 1
+        assert "restore it from a backup and start again" in first.output
+        assert client.exists(f"{path}/cluster/id") is None  # nobody begins anew
+        assert log_sizes(cluster, topic) == sizes
+
+        for one, data in sorted(tree, key=lambda node: node[0].endswith("/cluster/id")):
+            client.ensure_path(one)  # the cluster's id comes last: brokers wait for it
+            client.set(one, data)
+        cluster.start(1)
+        eventually(lambda: cluster.registered() == {1, 2, 3}, "everybody is back")
+        cluster.wait_until_whole()
+        assert_holds(cluster, topic, RECORDS)
+        produce(cluster.bootstrap, topic, rows(RECORDS))
+        assert_holds(cluster, topic, 2 * RECORDS)
+
+
 def test_nodes_are_removed_and_damaged_by_hand(folder: Path, zookeeper: Zookeeper) -> None:
     settings: Mapping[str, str] = {
         "log.retention.ms": "1000",

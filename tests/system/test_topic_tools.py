@@ -103,7 +103,7 @@ def test_one_broker_answers_with_an_error_on_request(broker: RunningBroker) -> N
     broker.produce(topic, "in spite of it")
     assert fault.times_met == 2
     assert [one.value for one in broker.records(topic)] == [b"in spite of it"]
-    with pytest.raises(ValueError, match="is no API"):
+    with pytest.raises(ValueError, match="is no API; did you mean produce"):
         broker.inject("prodcue", "not_leader_or_follower")
 
 

@@ -14,9 +14,10 @@ import pytest
 from moldau.cli.main import run
 from moldau.coordination import zookeeper_java
 from moldau.coordination.zookeeper_server import ZookeeperEnsemble, find_mode
-from support.broker_process import free_port, moldau_command
+from moldau.testing.free_ports import take_port
+from support.broker_process import moldau_command
 from support.waiting import PATIENCE_SECONDS, eventually
-from support.zookeeper import free_base_port, require_zookeeper
+from support.zookeeper import require_zookeeper
 
 
 @contextlib.contextmanager
@@ -40,7 +41,7 @@ def test_an_ensemble_says_where_it_listens_and_stops_cleanly(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     require_zookeeper()
-    port = free_base_port(*(start + node for start in (0, 1_000, 2_000) for node in range(3)))
+    port = take_port(1, 2, *(far + node for far in (1_000, 2_000) for node in range(3)))
     with started(folder, "--port", str(port), "--nodes", "3") as process:
         assert process.stdout is not None
         addresses = [f"127.0.0.1:{port + number}" for number in range(3)]
@@ -60,7 +61,7 @@ def test_an_ensemble_says_where_it_listens_and_stops_cleanly(
 
 def test_servers_do_not_outlive_the_command_that_runs_them(folder: Path) -> None:
     require_zookeeper()
-    port = free_port()
+    port = take_port()
     with started(folder, "--port", str(port)) as process:
         assert process.stdout is not None
         assert process.stdout.readline(), process.communicate()
@@ -73,7 +74,7 @@ def test_what_runs_already_or_has_no_port_is_refused(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     require_zookeeper()
-    port = free_port()
+    port = take_port()
     with started(folder / "one", "--port", str(port)) as process:
         assert process.stdout is not None
         assert process.stdout.readline(), process.communicate()
@@ -99,7 +100,7 @@ def test_what_is_missing_is_named(
         monkeypatch.setenv("PATH", str(folder))
     else:
         monkeypatch.setattr(zookeeper_java, "_jar_folder", lambda: None)
-    arguments = ["--data-dir", str(folder / "zk"), "--port", str(free_port())]
+    arguments = ["--data-dir", str(folder / "zk"), "--port", str(take_port())]
     assert run(["zookeeper", "start", *arguments]) == 1
     assert remedy in capfd.readouterr().err
 
@@ -107,7 +108,7 @@ def test_what_is_missing_is_named(
 def test_a_broker_says_that_its_zookeeper_does_not_answer(
     folder: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    address = f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{take_port()}"
     arguments = ["--data-dir", str(folder), "--listen", "127.0.0.1:0", "--zookeeper", address]
     assert run(["start", *arguments, "--set", "zookeeper.connection.timeout.ms=300"]) == 1
     said = capfd.readouterr().err

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from moldau.processes import BackgroundProcess, command_line_of, stop_signals, wait_until
+import moldau
+from moldau.processes import (
+    BackgroundProcess,
+    command_line_of,
+    module_command,
+    stop_signals,
+    wait_until,
+)
+from support.broker_process import write_hostile_modules
 from support.ctrl_c import ctrl_c_heard, ctrl_c_ignored
 
 _OBEDIENT = "import sys, time; print('here', flush=True); time.sleep(600)"
@@ -97,3 +106,21 @@ def test_ctrl_c_that_was_ignored_from_the_start_stays_ignored() -> None:
         assert stop_signals() == (signal.SIGTERM, signal.SIGINT)
     with ctrl_c_ignored():
         assert stop_signals() == (signal.SIGTERM,)
+
+
+def test_files_in_the_working_directory_are_no_part_of_a_module_that_is_run(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        module_command("moldau", "--version"),
+        cwd=write_hostile_modules(tmp_path),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+
+
+def test_modules_are_run_by_one_function_alone() -> None:
+    """Another place would have to think of the working directory again."""
+    (package,) = map(Path, moldau.__path__)
+    found = [file.name for file in package.rglob("*.py") if '"-m"' in file.read_text()]
+    assert found == ["processes.py"]

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 from moldau.clock import Clock
 from moldau.cluster.acl_writer import AclWriter
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.port import Coordination
+from moldau.light_classes import NamedTuple
 from moldau.security.audit import AuditLog, write_audit_file
-from moldau.security.authorizer import Authorizer
-from moldau.security.rules.authorization import AccessPolicy
+
+if TYPE_CHECKING:
+    from moldau.security.authorizer import Authorizer
 
 
 class AccessControl(NamedTuple):
@@ -29,6 +31,9 @@ def connect_access_control(
 ) -> AccessControl:
     authorizer = None
     if options.authorizer_class_name:
+        from moldau.security.authorizer import Authorizer
+        from moldau.security.rules.authorization import AccessPolicy
+
         policy = AccessPolicy(
             super_users=frozenset(options.super_users),
             allows_without_acls=options.allow_everyone_if_no_acl_found,

@@ -19,6 +19,7 @@ from collections.abc import Collection, Mapping
 
 from moldau.cluster.cluster_identity import new_topic_id
 from moldau.cluster.rules.metadata_image import MetadataImage, PartitionState, TopicState
+from moldau.cluster.rules.topic_creation import MAX_PARTITIONS_PER_CHANGE
 from moldau.cluster.topic_operations import creation
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.internal_topics import find_internal_configs
@@ -28,6 +29,7 @@ from moldau.errors import StartupError
 from moldau.model import BrokerId, LeaderEpoch, TopicId, TopicPartition
 from moldau.model.topic_names import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
 from moldau.storage.log import Log
+from moldau.storage.rules.file_names import partition_folder_name
 
 _log = logging.getLogger(__name__)
 
@@ -59,11 +61,19 @@ async def adopt_topics(
     by_topic: dict[str, dict[int, Log]] = {}
     for topic_partition, log in logs.items():
         by_topic.setdefault(topic_partition.topic, {})[topic_partition.partition] = log
-    for name, found in sorted(by_topic.items()):
+    names_of_ids: dict[TopicId, str] = {}
+    for name, found in sorted(by_topic.items(), key=_originals_first):
+        topic_id = _topic_id_of(found)
+        doubt = _find_doubt(found, names_of_ids.get(topic_id))
+        if doubt is not None:
+            del by_topic[name]
+            _log.error("%s is not served as topic %s: %s", _folders_of(name, found), name, doubt)
+            continue
+        names_of_ids[topic_id] = name
         configs = find_internal_configs(name, options)
         topic = TopicState(
             name=name,
-            topic_id=_topic_id_of(found),
+            topic_id=topic_id,
             partitions=tuple(
                 _state_of(found.get(number), broker_id)
                 for number in range(_count_partitions(name, found, options))
@@ -75,7 +85,7 @@ async def adopt_topics(
     if by_topic:
         _log.warning(
             "the data folder came without a store: %d logs of %d topics in it are served now (%s)",
-            len(logs),
+            sum(len(found) for found in by_topic.values()),
             len(by_topic),
             _join(sorted(by_topic)),
         )
@@ -99,6 +109,28 @@ def _join(names: list[str]) -> str:
     shown = ", ".join(names[:_MOST_NAMES])
     more = len(names) - _MOST_NAMES
     return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _originals_first(topic: tuple[str, Mapping[int, Log]]) -> tuple[int, int, str]:
+    """Of two with the same id: somebody copies a partition or two, and says more in the name."""
+    name, found = topic
+    return -len(found), len(name), name
+
+
+def _find_doubt(found: Collection[int], twin: str | None) -> str | None:
+    """Why some folders are most likely no topic, but a copy that somebody has put beside them.
+
+    `clicks-0-20240101` would be partition 20240101 of `clicks-0`, and twenty million others.
+    """
+    if twin is not None:
+        return f"it has the id of topic {twin}, so it is a copy of it"
+    if max(found) + 1 - len(found) > MAX_PARTITIONS_PER_CHANGE:
+        return f"{max(found) + 1 - len(found)} of its partitions would be missing"
+    return None
+
+
+def _folders_of(name: str, found: Collection[int]) -> str:
+    return _join([partition_folder_name(TopicPartition(name, number)) for number in sorted(found)])
 
 
 def _count_partitions(name: str, found: Collection[int], options: BrokerOptions) -> int:

@@ -14,6 +14,7 @@ from typing import Final
 from moldau.broker.request_context import RequestContext
 from moldau.errors import (
     ClusterAuthorizationError,
+    DelegationTokenAuthorizationError,
     ErrorCode,
     GroupAuthorizationError,
     KafkaError,
@@ -26,6 +27,7 @@ from moldau.wire.apis import APIS
 _TOPIC: Final = AclResourceType.TOPIC
 _GROUP: Final = AclResourceType.GROUP
 _CLUSTER: Final = AclResourceType.CLUSTER
+_USER: Final = AclResourceType.USER
 _TRANSACTIONAL_ID: Final = AclResourceType.TRANSACTIONAL_ID
 
 
@@ -72,6 +74,12 @@ def require_transactional_id(
     if not may_transactional_id(context, operation, transactional_id):
         message = refusal(context, operation, _TRANSACTIONAL_ID, transactional_id)
         raise TransactionalIdAuthorizationError(message)
+
+
+def require_user(context: RequestContext, operation: AclOperation, user: str) -> None:
+    """Of a principal as a resource: `User:alice`."""
+    if context.services.authorizer is not None and not _is_allowed(context, operation, _USER, user):
+        raise DelegationTokenAuthorizationError(refusal(context, operation, _USER, user))
 
 
 def find_cluster_refusal(context: RequestContext, operation: AclOperation) -> KafkaError | None:

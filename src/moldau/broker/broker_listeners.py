@@ -9,20 +9,27 @@ from __future__ import annotations
 import errno
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from moldau.broker.broker_security import BrokerSecurity
-from moldau.broker.dispatch import DispatchTable, RequestPump
-from moldau.broker.sasl_gate import SaslGate
-from moldau.broker.sasl_session import RefusedLogins, SaslSession
+from moldau.broker.dispatch import RequestPump
+from moldau.broker.dispatch_table import DispatchTable
+from moldau.broker.refused_clients import RefusedClients
 from moldau.broker.services import Services
 from moldau.config.current import CurrentBrokerOptions
 from moldau.config.listeners import Listener
 from moldau.errors import StartupError
 from moldau.metrics.request_figures import ConnectionFigures
 from moldau.model import ANONYMOUS
+from moldau.net.connection_quotas import ConnectionQuotas
 from moldau.net.newcomers import Newcomers
 from moldau.net.port import Connection, Network, Server
 from moldau.tasks import TaskSupervisor
+
+if TYPE_CHECKING:
+    from moldau.broker.sasl_gate import SaslGate
+    from moldau.broker.sasl_session import SaslSession
+    from moldau.security.sasl_server import StoredLogins
 
 
 class BrokerListeners:
@@ -47,8 +54,9 @@ class BrokerListeners:
         self._protocols = {
             one.name: one.security_protocol for one in current.options.open_listeners
         }
-        self._refused = RefusedLogins(services.clock)
-        self._newcomers = Newcomers(services.clock, "login")
+        self._quotas = ConnectionQuotas(current, services.clock)
+        self._refused = RefusedClients(services.clock, services.audit)
+        self._newcomers = Newcomers(services.clock, "login", on_ended=self._on_slow_login)
         self._early: list[RequestPump] | None = []  # connections before the broker is ready
         self.figures: dict[str, ConnectionFigures] = {}  # by the listener's name
 
@@ -57,7 +65,7 @@ class BrokerListeners:
         ports: dict[str, int] = {}
         for listener in self._current.options.open_listeners:
             if listener.uses_sasl:  # a wrong setting is told now, and not at the first login
-                self._security.mechanisms_of(listener.name, self._services.credentials.find)
+                self._security.mechanisms_of(listener.name, self._stored_logins())
             server = await self._bind(listener)
             close_later(server.close)
             ports[listener.name] = server.port
@@ -70,8 +78,8 @@ class BrokerListeners:
                 listener.port,
                 self._accept_with_login if listener.uses_sasl else self._accept,
                 listener_name=listener.name,
-                limits=self._current,
-                tls=self._security.tls_of(listener),
+                quotas=self._quotas,
+                tls=self._security.tls_of(listener, self._refused.note_handshake),
             )
         except OSError as error:
             in_use = error.errno == errno.EADDRINUSE
@@ -86,18 +94,29 @@ class BrokerListeners:
         return self._pump(connection, None)
 
     def _accept_with_login(self, connection: Connection) -> SaslGate:
+        from moldau.broker.sasl_gate import SaslGate
+        from moldau.broker.sasl_session import SaslSession
+
         name = connection.listener_name
         connection.security_protocol = self._protocols[name]
         connection.principal = ANONYMOUS  # a certificate does not count beside a login
         session = SaslSession(
             connection,
-            partial(self._security.mechanisms_of, name, self._services.credentials.find),
+            lambda: self._security.mechanisms_of(name, self._stored_logins()),
             partial(self._security.options_of, name),
             self._services.clock,
             self._newcomers,
             self._refused,
         )
         return SaslGate(connection, self._pump(connection, session), session, self._supervisor)
+
+    def _on_slow_login(self, host: str, reason: str) -> None:
+        self._refused.note_login(host, None, "SASL", reason)
+
+    def _stored_logins(self) -> StoredLogins:
+        from moldau.security.sasl_server import StoredLogins
+
+        return StoredLogins(self._services.credentials.find, self._services.tokens.find)
 
     def _pump(self, connection: Connection, sasl: SaslSession | None) -> RequestPump:
         figures = self.figures.setdefault(connection.listener_name, ConnectionFigures())

@@ -10,7 +10,6 @@ others.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +17,7 @@ from moldau.config.broker_options import BrokerOptions
 from moldau.config.declarations.metrics import split_address
 from moldau.config.listeners import Listener
 from moldau.errors import ConfigurationError
+from moldau.light_classes import NamedTuple
 
 OTHERS_FOLDER: Final = "brokers"
 PID_FILE: Final = "broker.pid"
@@ -28,8 +28,7 @@ _REPLICAS: Final = 3
 _HIGHEST_PORT: Final = 65_535
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BrokerPlace:
+class BrokerPlace(NamedTuple):
     """One broker: what distinguishes it from the others."""
 
     broker_id: int

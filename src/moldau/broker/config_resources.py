@@ -6,7 +6,7 @@ Shared by DescribeConfigs, AlterConfigs and IncrementalAlterConfigs.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol, TypeAlias
 
@@ -16,8 +16,10 @@ from moldau.broker.authorization import (
     require_group,
     require_topic,
 )
+from moldau.broker.loggers import change_levels
 from moldau.broker.request_context import RequestContext
 from moldau.broker.services import Services
+from moldau.config.operations import ConfigAlteration
 from moldau.errors import ErrorCode, InvalidRequestError, KafkaError, UnknownTopicError
 from moldau.model import BrokerId
 from moldau.model.acls import AclOperation
@@ -29,7 +31,13 @@ CLIENT_METRICS: Final = 16
 GROUP: Final = 32
 
 
-_NAMES: Final = {TOPIC: "Topic", BROKER: "Broker", CLIENT_METRICS: "ClientMetrics", GROUP: "Group"}
+_NAMES: Final = {
+    TOPIC: "Topic",
+    BROKER: "Broker",
+    BROKER_LOGGER: "BrokerLogger",
+    CLIENT_METRICS: "ClientMetrics",
+    GROUP: "Group",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +108,11 @@ def authorize_resource(
         require_cluster(context, operation)
 
 
+class NamedConfig(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
 class NamedResource(Protocol):
     """A resource as a request names it."""
 
@@ -109,27 +122,60 @@ class NamedResource(Protocol):
     @property
     def resource_name(self) -> str: ...
 
+    @property
+    def configs(self) -> Sequence[NamedConfig]: ...
+
 
 async def alter_resource(
     wanted: NamedResource,
-    alter: Callable[[AnyResource], Awaitable[object]],
+    read_changes: Callable[[], ConfigAlteration],
     context: RequestContext,
+    *,
+    validate_only: bool,
 ) -> dict[str, object]:
     """Change one resource of a request; the answer says how it went."""
     code, message = ErrorCode.none, None
     named = wanted.resource_type, wanted.resource_name
     try:
         authorize_resource(context, AclOperation.ALTER_CONFIGS, *named)
-        await alter(require_resource(*named, context.services))
+        resource = require_resource(*named, context.services)
+        await _alter(resource, read_changes(), context.services, validate_only=validate_only)
     except KafkaError as error:
         code, message = error.code, str(error)
-    audit_change(context, _NAMES.get(named[0], f"type {named[0]}") + f":{named[1]}", code)
+    if code is not ErrorCode.none or not validate_only:
+        audit_change(context, _subject(wanted), code)
     return {
         "error_code": code,
         "error_message": message,
         "resource_type": wanted.resource_type,
         "resource_name": wanted.resource_name,
     }
+
+
+async def _alter(
+    resource: AnyResource, changes: ConfigAlteration, services: Services, *, validate_only: bool
+) -> None:
+    admin = services.admin
+    match resource:
+        case TopicResource(name):
+            await admin.alter_topic_configs(name, changes, validate_only=validate_only)
+        case GroupResource(group_id):
+            await admin.alter_group_configs(group_id, changes, validate_only=validate_only)
+        case BrokerResource(broker_id):
+            await admin.alter_broker_configs(broker_id, changes, validate_only=validate_only)
+        case ClientMetricsResource(name):
+            await services.telemetry.configs.alter(name, changes, validate_only=validate_only)
+        case LoggerResource() if isinstance(changes, Mapping):
+            raise InvalidRequestError("levels of loggers are altered one by one (API 44)")
+        case LoggerResource():
+            change_levels(changes, validate_only=validate_only)
+
+
+def _subject(wanted: NamedResource) -> str:
+    """For the audit log: which options, and never their values."""
+    kind = _NAMES.get(wanted.resource_type, f"type {wanted.resource_type}")
+    names = ", ".join(config.name for config in wanted.configs)
+    return f"{kind}:{wanted.resource_name} ({names})"
 
 
 def _broker_id(resource_name: str, services: Services) -> BrokerId | None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from random import Random
-from typing import NamedTuple
 from uuid import UUID
 
 from moldau.broker.election_options import min_in_sync_of, recovery_strategy_of
 from moldau.broker.log_end_questions import LogEndQuestions
 from moldau.broker.ports import Ports
 from moldau.broker.replication import find_address
+from moldau.broker.stored_secrets import StoredSecrets
 from moldau.broker.topic_maker import TopicMaker
 from moldau.cluster.cluster_admin import ClusterAdmin
 from moldau.cluster.cluster_identity import new_topic_id
@@ -26,6 +26,7 @@ from moldau.config import changes
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.current import CurrentBrokerOptions
 from moldau.coordination.port import Coordination
+from moldau.light_classes import NamedTuple
 from moldau.model import BrokerId
 from moldau.net.peer import Peer, PeerAddress
 
@@ -44,6 +45,7 @@ def connect_control_plane(
     ports: Ports,
     *,
     current: CurrentBrokerOptions,
+    secrets: StoredSecrets,
     broker_id: BrokerId,
     coordination: Coordination,
     publisher: MetadataPublisher,
@@ -76,7 +78,7 @@ def connect_control_plane(
         deletion=deletion,
         defaults=lambda: _topic_defaults(current.options),
         topic_config_rules=_topic_config_rules(current),
-        broker_config_rules=_broker_config_rules(current),
+        broker_config_rules=_broker_config_rules(current, secrets),
         group_config_rules=_group_config_rules(current),
         choose=ports.random.randrange,
         make_topic_id=make_topic_id,
@@ -146,7 +148,9 @@ def _group_config_rules(current: CurrentBrokerOptions) -> ConfigRules:
     )
 
 
-def _broker_config_rules(current: CurrentBrokerOptions) -> BrokerConfigRules:
+def _broker_config_rules(
+    current: CurrentBrokerOptions, secrets: StoredSecrets
+) -> BrokerConfigRules:
     def rules_for(broker_id: BrokerId | None) -> ConfigRules:
         check = (
             changes.check_default_broker_settings
@@ -154,8 +158,9 @@ def _broker_config_rules(current: CurrentBrokerOptions) -> BrokerConfigRules:
             else changes.check_broker_settings
         )
         return ConfigRules(
-            check=lambda configs: check(configs, current.options),
+            check=lambda configs: check(secrets.require(configs), current.options),
             find_list_default=lambda name: changes.find_broker_list(name, current.options),
+            protect=secrets.protect,
         )
 
     return rules_for

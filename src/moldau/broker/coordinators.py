@@ -7,10 +7,10 @@ the coordinator of this very broker calls its handler instead of the network.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, cast
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
 
 from moldau.broker.control_plane import random_uuid
 from moldau.broker.duties import Duties
@@ -19,17 +19,14 @@ from moldau.broker.marker_sender import MarkerSender
 from moldau.broker.ports import Ports
 from moldau.broker.replication import find_address
 from moldau.broker.services import Services
-from moldau.broker.share_coordination import ShareCoordination, connect_share_coordination
+from moldau.broker.share_coordination import ShareCoordination
 from moldau.broker.topic_maker import TopicMaker
 from moldau.broker.transaction_verifier import TransactionVerifier
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.producer_id_blocks import ProducerIdBlocks
-from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.config.broker_options import BrokerOptions
 from moldau.groups.coordinator import GroupCoordinator
-from moldau.groups.offsets_topic import offsets_topic_spec
-from moldau.groups.rules.outcome import LogMessage
-from moldau.groups.share_port import ShareStateKeeper
+from moldau.light_classes import NamedTuple
 from moldau.model import BrokerId
 from moldau.model.topic_names import (
     GROUP_OFFSETS_TOPIC,
@@ -39,15 +36,21 @@ from moldau.model.topic_names import (
 from moldau.net.peer import Peer, PeerAddress
 from moldau.replication.partitions import Partitions
 from moldau.shards.state_topic import StateTopic
-from moldau.shares.share_state_topic import share_state_topic_spec
 from moldau.tasks import TaskSupervisor
 from moldau.transactions.coordinator import TransactionCoordinator
-from moldau.transactions.transactions_topic import transactions_topic_spec
 
 if TYPE_CHECKING:
     from kio.schema.add_partitions_to_txn.v5 import AddPartitionsToTxnRequest
     from kio.schema.write_txn_markers.v2 import WriteTxnMarkersRequest
     from kio.static.protocol import Payload
+
+    from moldau.groups.rules.outcome import LogMessage
+    from moldau.groups.share_port import ShareStateKeeper
+
+_GROUP_ROOMS = "moldau.groups.shard", "moldau.groups.offsets_log", "moldau.groups.rules.limits"
+_TRANSACTION_ROOMS = "moldau.transactions.shard", "moldau.transactions.transaction_log"
+_SHARE_ROOMS = "moldau.shares.share_state_shard", "moldau.shares.share_state_log"
+"""What shards are made of, imported when their topic is made."""
 
 
 class Coordinators(NamedTuple):
@@ -67,16 +70,14 @@ class Coordinators(NamedTuple):
         duties.keep("snapshots of share states", self.shares.coordinator.run_cold_snapshots)
 
     async def close(self) -> None:
+        await self.shares.close()
         await self.transaction_verifier.close()
         self.transactions.close()
         await self.marker_sender.close()
         self.groups.close()
-        self.shares.coordinator.close()
-        await self.shares.persister.close()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Surroundings:
+class _Surroundings(NamedTuple):
     """What all of them are made from."""
 
     ports: Ports
@@ -90,15 +91,17 @@ class _Surroundings:
     services: Callable[[], Services]
     on_group_message: Callable[[LogMessage], None]
 
-    def state_topic(self, name: str, spec: Callable[[BrokerOptions], TopicSpec]) -> StateTopic:
-        publisher, partitions = self.publisher, self.partitions
+    def state_topic(self, name: str, rooms: Sequence[str]) -> StateTopic:
+        publisher, partitions, workers = self.publisher, self.partitions, self.ports.workers
         return StateTopic(
             name,
-            spec=lambda: spec(self.options()),
+            options=self.options,
             maker=self.topic_maker,
             image=lambda: publisher.image,
             wait_until_applied=lambda: partitions.wait_until_applied(publisher.image.version),
             spawn=self.supervisor.spawn,
+            load_rooms=lambda: workers.run(lambda: [import_module(room) for room in rooms]),
+            clock=self.ports.clock,
         )
 
     def connect(self, other: BrokerId) -> Peer:
@@ -137,7 +140,7 @@ def connect_coordinators(
     sender = _make_marker_sender(around)
     shares = _make_shares(around)
     return Coordinators(
-        groups=_make_groups(around, shares.persister),
+        groups=_make_groups(around, lambda: shares.persister),
         transactions=_make_transactions(around, producer_ids, sender),
         transaction_verifier=_make_verifier(around),
         marker_sender=sender,
@@ -146,8 +149,8 @@ def connect_coordinators(
 
 
 def _make_shares(around: _Surroundings) -> ShareCoordination:
-    return connect_share_coordination(
-        around.state_topic(SHARE_GROUP_STATE_TOPIC, share_state_topic_spec),
+    return ShareCoordination(
+        around.state_topic(SHARE_GROUP_STATE_TOPIC, _SHARE_ROOMS),
         broker_id=around.broker_id,
         options=around.options,
         image=lambda: around.publisher.image,
@@ -157,13 +160,16 @@ def _make_shares(around: _Surroundings) -> ShareCoordination:
         connect=around.connect,
         duties=around.duties,
         spawn=around.supervisor.spawn,
+        services=around.services,
     )
 
 
-def _make_groups(around: _Surroundings, share_states: ShareStateKeeper) -> GroupCoordinator:
+def _make_groups(
+    around: _Surroundings, share_states: Callable[[], ShareStateKeeper]
+) -> GroupCoordinator:
     return GroupCoordinator(
         broker_id=around.broker_id,
-        topic=around.state_topic(GROUP_OFFSETS_TOPIC, offsets_topic_spec),
+        topic=around.state_topic(GROUP_OFFSETS_TOPIC, _GROUP_ROOMS),
         image=lambda: around.publisher.image,
         options=around.options,
         clock=around.ports.clock,
@@ -181,7 +187,7 @@ def _make_transactions(
 ) -> TransactionCoordinator:
     return TransactionCoordinator(
         broker_id=around.broker_id,
-        topic=around.state_topic(TRANSACTION_STATE_TOPIC, transactions_topic_spec),
+        topic=around.state_topic(TRANSACTION_STATE_TOPIC, _TRANSACTION_ROOMS),
         options=around.options,
         transaction_version=lambda: TRANSACTION_VERSION.last,
         clock=around.ports.clock,

@@ -13,13 +13,14 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Mapping, Sequence
 from types import ModuleType
-from typing import Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from moldau.broker.api import ServedApi
+from moldau.broker.delayed_fetch import DelayedFetch
+from moldau.broker.dispatch_table import DispatchTable
 from moldau.broker.owed_answers import LaterAnswer, OwedAnswer, OwedAnswers
 from moldau.broker.request_charge import MeasuredWork, RequestCharge, open_charge
 from moldau.broker.request_context import RequestContext
-from moldau.broker.sasl_session import SaslSession
 from moldau.broker.services import Services
 from moldau.clock import Timer
 from moldau.errors import ErrorCode, MalformedFrameError
@@ -32,8 +33,8 @@ from moldau.wire.apis import (
     ALTER_PARTITION_REASSIGNMENTS,
     ALTER_SHARE_GROUP_OFFSETS,
     ALTER_USER_SCRAM_CREDENTIALS,
-    API_VERSIONS,
     CREATE_ACLS,
+    CREATE_DELEGATION_TOKEN,
     CREATE_PARTITIONS,
     CREATE_TOPICS,
     DELETE_ACLS,
@@ -41,23 +42,26 @@ from moldau.wire.apis import (
     DELETE_SHARE_GROUP_OFFSETS,
     DELETE_TOPICS,
     ELECT_LEADERS,
+    EXPIRE_DELEGATION_TOKEN,
     INCREMENTAL_ALTER_CONFIGS,
     LEAVE_GROUP,
     OFFSET_COMMIT,
     OFFSET_DELETE,
     PRODUCE,
+    RENEW_DELEGATION_TOKEN,
 )
 from moldau.wire.headers import RequestHeader, read_request_header, response_prefix
-from moldau.wire.messages import encode_body, parse_request
-from moldau.wire.shape import fit
+from moldau.wire.layout import arrays_with_errors
+from moldau.wire.messages import parse_request
+from moldau.wire.values_writer import encode_values
 from moldau.wire.versions import response_class
 
-_log = logging.getLogger(__name__)
+if TYPE_CHECKING:
+    from kio.static.protocol import Entity
 
-MAX_FETCH_REQUEST_BYTES: Final = 4 << 20
-"""Of requests without records that are read by hand: a hundred thousand partitions. Those that kio
-reads are bounded by the number of their elements (`wire.messages`), and by nothing else but
-`socket.request.max.bytes`."""
+    from moldau.broker.sasl_session import SaslSession
+
+_log = logging.getLogger(__name__)
 
 _SENT_AND_GONE: Final = frozenset(api.key for api in (PRODUCE, OFFSET_COMMIT, LEAVE_GROUP))
 """What clients send without waiting for an answer before they close (NET-4). Thousands of other
@@ -75,6 +79,9 @@ _CHANGES: Final = frozenset(
         CREATE_ACLS,
         DELETE_ACLS,
         ALTER_USER_SCRAM_CREDENTIALS,
+        CREATE_DELEGATION_TOKEN,
+        RENEW_DELEGATION_TOKEN,
+        EXPIRE_DELEGATION_TOKEN,
         ALTER_PARTITION_REASSIGNMENTS,
         ELECT_LEADERS,
         DELETE_GROUPS,
@@ -94,32 +101,12 @@ Values = Mapping[str, object]
 
 class Handler(Protocol):
     """A module of `broker.handlers`. One that reads and writes its frames itself has
-    `handle_frame(frame, position, context) -> Answer | Awaitable[Answer] | LaterAnswer` instead."""
+    `handle_frame(frame, position, context) -> Answer | Awaitable[Answer] | LaterAnswer |
+    DelayedFetch` instead."""
 
     API: ServedApi
 
     def handle(self, request: Any, context: RequestContext) -> Values | Awaitable[Values]: ...
-
-
-class DispatchTable:
-    """The served APIs by key."""
-
-    def __init__(self, modules: Sequence[ModuleType]) -> None:
-        self._by_key: dict[int, ModuleType] = {module.API.key: module for module in modules}
-        self._apis: tuple[ServedApi, ...] = tuple(module.API for module in modules)
-
-    def apis(self) -> tuple[ServedApi, ...]:
-        return self._apis
-
-    def find(self, header: RequestHeader) -> ModuleType | None:
-        """The handler, when it serves the version; ApiVersions answers to every version."""
-        module = self._by_key.get(header.api_key)
-        if module is None:
-            return None
-        api: ServedApi = module.API
-        if api.first <= header.api_version <= api.last or api.key == API_VERSIONS.key:
-            return module
-        return None
 
 
 class RequestPump:
@@ -129,6 +116,7 @@ class RequestPump:
         "_client_is_gone",
         "_connection",
         "_connections",
+        "_delayed",
         "_held",
         "_is_held",
         "_monotonic",
@@ -159,6 +147,7 @@ class RequestPump:
         self._supervisor = supervisor
         self._sasl = sasl
         self._task: asyncio.Task[None] | None = None  # the answer under way, if it has to wait
+        self._delayed: DelayedFetch | None = None  # the same, of a fetch
         self._client_is_gone = False  # nobody waits for answers; what was sent is still done
         self._is_held = False
         self._held: memoryview | None = None  # one at most: no second frame before an answer
@@ -167,7 +156,7 @@ class RequestPump:
         self._unmuting: Timer | None = None  # the client has to wait for a quota's sake
 
     def hold(self) -> None:
-        """Keep the first request until `release`: the broker is still starting."""
+        """Keep the next request until `release`: the broker is still starting, say."""
         self._is_held = True
 
     def release(self) -> None:
@@ -187,19 +176,17 @@ class RequestPump:
         connection = self._connection
         try:
             header, position = read_request_header(frame)
-            module = self._table.find(header)
-            if module is None:
-                # As Kafka: the body cannot be read, so neither can what follows be trusted.
-                connection.close(f"API {header.api_key} v{header.api_version} is not served")
+            handler = self._table.find(header)
+            if handler is None:
+                self._load(header, frame)
                 return
-            if not connection.is_heard and header.api_key not in _SENT_AND_GONE:
-                connection.skip_answer()  # it only asks, and nobody is left to be told
+            if (self._owed or not connection.is_heard) and self._is_put_off(header, frame):
                 return
-            if self._owed and header.api_key != PRODUCE.key:
-                self._held = frame  # it may be about what was produced
-                return
+            module = handler.module
+            if len(frame) > handler.max_bytes:
+                raise MalformedFrameError(f"a {module.API.name} of {len(frame)} bytes is too large")
             services = self._services
-            figures = services.requests.of(header.api_key)
+            figures = handler.figures
             left = figures.left = figures.left - 1
             began = self._monotonic() if left <= 0 else NOT_TIMED
             charge = (
@@ -208,7 +195,11 @@ class RequestPump:
                 else None
             )
             context = RequestContext(header, connection, services, figures, charge, self._sasl)
-            answer = _begin(module, frame, position, context)
+            answer = (
+                _answer(cast(Handler, module), frame, position, context)
+                if handler.handle_frame is None
+                else handler.handle_frame(frame, position, context)
+            )
         except MalformedFrameError as error:
             connection.close(f"malformed request: {error}")
             return
@@ -225,10 +216,39 @@ class RequestPump:
         else:
             self._take(module, answer, figures, began)
 
+    def _is_put_off(self, header: RequestHeader, frame: memoryview) -> bool:
+        """Whether a request waits, or is not answered at all."""
+        if not self._connection.is_heard and header.api_key not in _SENT_AND_GONE:
+            self._connection.skip_answer()  # it only asks, and nobody is left to be told
+            return True
+        if self._owed and header.api_key != PRODUCE.key:
+            self._held = frame  # it may be about what was produced
+            return True
+        return False
+
+    def _load(self, header: RequestHeader, frame: memoryview) -> None:
+        """Nobody has asked for this API and version before."""
+        if not self._table.is_served(header):
+            # As Kafka: the body cannot be read, so neither can what follows be trusted.
+            self._connection.close(f"API {header.api_key} v{header.api_version} is not served")
+            return
+        self.hold()
+        self._held = frame
+        self._supervisor.spawn(f"loading API {header.api_key}", self._load_and_release(header))
+
+    async def _load_and_release(self, header: RequestHeader) -> None:
+        try:
+            await self._table.load(header, self._services.workers)
+        except Exception:  # noqa: BLE001 as above: one client, not the broker
+            _log.exception("the handler of API %d cannot be loaded", header.api_key)
+            self._connection.close("internal error")
+        else:
+            self.release()
+
     def _take_charged(
         self,
         module: ModuleType,
-        answer: list[Chunk] | Awaitable[Answer] | LaterAnswer | None,
+        answer: list[Chunk] | Awaitable[Answer] | LaterAnswer | DelayedFetch | None,
         charge: RequestCharge,
         figures: ApiFigures,
         began: float,
@@ -238,14 +258,16 @@ class RequestPump:
             self._maybe_mute(charge)
             self._take(module, answer, figures, began)
             charge.end()
+        elif isinstance(answer, DelayedFetch):
+            self._delay(answer, figures, began, charge)
         elif isinstance(answer, LaterAnswer):
             self._maybe_mute(charge)  # for what was produced
-            later = LaterAnswer(self._settle_later(answer.work, charge))
+            later = LaterAnswer(self._charge_later(answer.work, charge))
             self._take(module, later, figures, began)
         else:
-            self._take(module, self._settle_later(answer, charge), figures, began)
+            self._take(module, self._charge_later(answer, charge), figures, began)
 
-    async def _settle_later(self, work: Awaitable[Answer], charge: RequestCharge) -> Answer:
+    async def _charge_later(self, work: Awaitable[Answer], charge: RequestCharge) -> Answer:
         answer = await MeasuredWork(work, charge)
         self._maybe_mute(charge)
         return answer
@@ -264,7 +286,7 @@ class RequestPump:
     def _take(
         self,
         module: ModuleType,
-        answer: list[Chunk] | Awaitable[Answer] | LaterAnswer | None,
+        answer: list[Chunk] | Awaitable[Answer] | LaterAnswer | DelayedFetch | None,
         figures: ApiFigures,
         began: float,
     ) -> None:
@@ -276,6 +298,9 @@ class RequestPump:
                 self._connection.skip_answer()
             else:
                 self._send(answer)
+            return
+        if isinstance(answer, DelayedFetch):
+            self._delay(answer, figures, began)
             return
         figures.left += 1  # it was not answered at once, and is timed from here on
         began = self._monotonic() if began == NOT_TIMED else began
@@ -289,6 +314,32 @@ class RequestPump:
             self._task = task
             if self._client_is_gone:
                 self._end_task()
+
+    def _delay(
+        self,
+        answer: DelayedFetch,
+        figures: ApiFigures,
+        began: float,
+        charge: RequestCharge | None = None,
+    ) -> None:
+        figures.left += 1  # as above
+        began = self._monotonic() if began == NOT_TIMED else began
+
+        def finish(chunks: list[Chunk] | Exception) -> None:
+            self._delayed = None
+            if isinstance(chunks, Exception):
+                _log.error("a request of %s failed", self._connection.id, exc_info=chunks)
+                self._connection.close("internal error")
+                return
+            if charge is not None:
+                self._maybe_mute(charge)
+            figures.note_waited(self._monotonic() - began)
+            self._send(chunks)
+
+        self._delayed = answer
+        answer.begin(finish)
+        if self._client_is_gone:
+            self._end_task()
 
     async def _finish(self, answer: Awaitable[Answer], figures: ApiFigures, began: float) -> None:
         chunks: Answer = None
@@ -313,7 +364,7 @@ class RequestPump:
 
     def _send(self, chunks: Sequence[Chunk]) -> None:
         if self._owed:  # it leaves behind those
-            self._owed.settle(self._owed.owe(), chunks)
+            self._owed.answer(self._owed.owe(), chunks)
             self._connection.owe_answer()
         else:
             self._connection.send(chunks)
@@ -351,7 +402,7 @@ class RequestPump:
             task = asyncio.current_task()
             if task is not None:
                 self._owed_tasks.pop(task, None)
-            for leaving in owed.settle(place, chunks or ()):
+            for leaving in owed.answer(place, chunks or ()):
                 self._connection.send_owed(leaving)
             if not owed:
                 self._take_up()
@@ -366,10 +417,15 @@ class RequestPump:
         if self._unmuting is not None:
             self._unmuting.cancel()
         self._end_task()
-        self._services.shares.on_connection_closed(self._connection)
+        self._services.share_coordination.on_connection_closed(self._connection)
 
     def _end_task(self) -> None:
         """Nobody waits for the answer. A handler that has to finish its work first does so."""
+        delayed, self._delayed = self._delayed, None
+        if delayed is not None:
+            delayed.cancel()
+            # Not at once: frames that came before the client went may follow.
+            asyncio.get_running_loop().call_soon(self._connection.skip_answer)
         if self._task is not None:
             _cancel_soon(self._task)
         for task in self._owed_tasks:
@@ -380,18 +436,6 @@ def _cancel_soon(task: asyncio.Task[None]) -> None:
     # Not before its first step, which is scheduled already: a handler that has never begun could
     # not clean up after itself.
     asyncio.get_running_loop().call_soon(task.cancel)
-
-
-def _begin(
-    module: ModuleType, frame: memoryview, position: int, context: RequestContext
-) -> list[Chunk] | Awaitable[Answer] | LaterAnswer | None:
-    if not module.API.by_hand:
-        return _answer(cast(Handler, module), frame, position, context)
-    if len(frame) > MAX_FETCH_REQUEST_BYTES and context.header.api_key != PRODUCE.key:
-        raise MalformedFrameError(f"a {module.API.name} of {len(frame)} bytes is too large")
-    answer: list[Chunk] | Awaitable[Answer] | LaterAnswer | None
-    answer = module.handle_frame(frame, position, context)
-    return answer
 
 
 def _answer(
@@ -415,10 +459,11 @@ async def _encode_later(
 
 def _encode(api: ServedApi, values: Values, context: RequestContext, version: int) -> list[Chunk]:
     header = context.header
-    _count_errors(values, context)
+    message_class = response_class(api.key, version)
+    _count_errors(values, message_class, context)
     if context.charge is not None:
-        values = context.charge.settled(values)
-    body = encode_body(fit(response_class(api.key, version), values, api.droppable))
+        values = context.charge.with_throttle_time(values)
+    body = encode_values(message_class, values, api.droppable)
     return [response_prefix(api.key, version, header.correlation_id, len(body)) + body]
 
 
@@ -426,16 +471,13 @@ _COUNTED_ELEMENTS = 16
 """Of each list in an answer: to look through thousands for errors would cost more than to know."""
 
 
-def _count_errors(values: Values, context: RequestContext) -> None:
+def _count_errors(values: Values, structure: type[Entity], context: RequestContext) -> None:
     """Of the answer, and of what it lists: topics, partitions, groups."""
     code = values.get("error_code")
     if code and isinstance(code, ErrorCode):
         context.count_error(code.value)
-    for value in values.values():
-        if type(value) is list and value and type(value[0]) is dict and _has_errors_in(value[0]):
+    for name, element_class in arrays_with_errors(structure):
+        value = values.get(name)
+        if type(value) is list and value and type(value[0]) is dict:
             for one in value[:_COUNTED_ELEMENTS]:
-                _count_errors(one, context)
-
-
-def _has_errors_in(element: Values) -> bool:
-    return "error_code" in element or any(type(value) is list for value in element.values())
+                _count_errors(one, element_class, context)

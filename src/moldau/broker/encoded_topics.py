@@ -10,12 +10,13 @@ it belongs to the loop and gives it to others between slices.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from moldau.broker.api import ServedApi
 from moldau.broker.slices import Slices, answered_class, encode_array, encode_element
 from moldau.broker.topic_metadata import bare_topic_values, partition_values
 from moldau.cluster.rules.metadata_image import MetadataImage, TopicState
+from moldau.light_classes import NamedTuple
 from moldau.model import BrokerId
 from moldau.model.acls import OPERATIONS, AclResourceType, operation_bits
 
@@ -50,6 +51,19 @@ class EncodedTopics:
         self._current: Mapping[str, TopicState] = {}  # everything kept is one of these
         self._wordings: dict[Wording, dict[str, _Encoded]] = {}  # the last asked at the end
 
+    def find(
+        self, topics: Iterable[TopicState], image: MetadataImage, wording: Wording
+    ) -> list[bytes] | None:
+        """What `encode` gives, where all of it is kept; else None."""
+        kept = self._kept_for(image, wording)
+        bodies = []
+        for topic in topics:
+            body = _find_body(kept, topic)
+            if body is None:
+                return None
+            bodies.append(body)
+        return bodies
+
     async def encode(
         self,
         topics: Iterable[TopicState],
@@ -69,10 +83,11 @@ class EncodedTopics:
         encoder = _Encoder(image, wording)
         bodies = []
         for topic in topics:
-            encoded = kept.get(topic.name)
-            if encoded is None or encoded.state is not topic:
-                encoded = kept[topic.name] = _Encoded(topic, await encoder.encode(topic))
-            bodies.append(encoded.body)
+            body = _find_body(kept, topic)
+            if body is None:
+                body = await encoder.encode(topic)
+                kept[topic.name] = _Encoded(topic, body)
+            bodies.append(body)
         return bodies
 
     def _kept_for(self, image: MetadataImage, wording: Wording) -> dict[str, _Encoded]:
@@ -90,6 +105,13 @@ class EncodedTopics:
         if len(self._wordings) > WORDINGS_KEPT:
             del self._wordings[next(iter(self._wordings))]
         return kept
+
+
+def _find_body(kept: Mapping[str, _Encoded], topic: TopicState) -> bytes | None:
+    encoded = kept.get(topic.name)
+    if encoded is None or encoded.state is not topic:
+        return None
+    return encoded.body
 
 
 def _still_true(kept: Mapping[str, _Encoded], image: MetadataImage) -> dict[str, _Encoded]:

@@ -3,14 +3,16 @@
 `transaction.version` (KIP-890): 0 and 1 are told apart by the log of transactions only; under 2
 the end of a transaction raises its producer's epoch, and leaders of partitions add them by
 themselves. `group.version` (KIP-848): with 1, groups of the consumer protocol are served.
-`share.version` (KIP-932): with 1, share groups are. A rule.
+`share.version` (KIP-932): with 1, share groups are. `streams.version` (KIP-1071): with 1, streams
+groups are. A rule.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from moldau.errors import ErrorCode
+from moldau.light_classes import NamedTuple
 
 
 class Feature(NamedTuple):
@@ -24,7 +26,8 @@ class Feature(NamedTuple):
 TRANSACTION_VERSION: Final = Feature("transaction.version", 0, 2)
 GROUP_VERSION: Final = Feature("group.version", 0, 1)
 SHARE_VERSION: Final = Feature("share.version", 0, 1)
-SUPPORTED_FEATURES: Final = (GROUP_VERSION, SHARE_VERSION, TRANSACTION_VERSION)
+STREAMS_VERSION: Final = Feature("streams.version", 0, 1)
+SUPPORTED_FEATURES: Final = (GROUP_VERSION, SHARE_VERSION, STREAMS_VERSION, TRANSACTION_VERSION)
 """Each is in force at its last level."""
 
 

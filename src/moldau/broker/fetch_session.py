@@ -16,11 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from operator import attrgetter
-from typing import NamedTuple
 from uuid import UUID
 
+from moldau.light_classes import NamedTuple
 from moldau.model import BrokerId, Principal, TopicPartition
-from moldau.replication.partition import PartitionRead
+from moldau.replication.partition_reads import PartitionRead
 from moldau.wire.fetch_frame import FetchPartition
 from moldau.wire.fetch_session import LAST_EPOCH, NO_SESSION
 
@@ -52,14 +52,15 @@ class Terms(NamedTuple):
 class FetchWait:
     """A request that waits for news. `missing_bytes` > 0 as long as it waits for more."""
 
-    __slots__ = ("hears_commits", "missing_bytes", "wake")
+    __slots__ = ("hears_commits", "missing_bytes")
 
-    def __init__(
-        self, wake: Callable[[], None], missing_bytes: int, *, hears_commits: bool
-    ) -> None:
-        self.wake = wake
+    def __init__(self, missing_bytes: int, *, hears_commits: bool) -> None:
         self.missing_bytes = missing_bytes
         self.hears_commits = hears_commits  # whether a high watermark is worth an answer
+
+    def wake(self) -> None:
+        """Have it look again, soon: not while it is told."""
+        raise NotImplementedError
 
     def count(self, size_bytes: int) -> None:
         self.missing_bytes -= size_bytes

@@ -6,7 +6,9 @@ who sees the new registration, sees the states too; and while states are written
 registration lets anybody take the broker for the one it was.
 
 A lost session: partitions are suspended in the same step; a new session is begun, everything is
-read again, the broker registers, and partitions go on.
+read again, the broker registers, and partitions go on. A registration that is gone while its
+session lasts was taken away by somebody, perhaps with the whole store: the same, without a new
+session.
 
 Going: what it leads is handed over to others in sync.
 
@@ -23,6 +25,8 @@ from pathlib import Path
 from typing import Any
 
 from moldau.broker.election_options import min_in_sync_of
+from moldau.broker.log_worth import LogWorth
+from moldau.broker.missing_directories import MissingDirectories
 from moldau.broker.presence_note import PresenceNote, find_presence_note, write_presence_note
 from moldau.clock import Clock, finish_within
 from moldau.cluster import layout
@@ -31,14 +35,12 @@ from moldau.cluster.broker_registration import BrokerRegistration
 from moldau.cluster.cluster_identity import ensure_layout, require_same_cluster
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.departure import (
-    ReplicaCondition,
-    decide_condition,
     plan_hand_over,
     plan_return,
     plan_set_back,
 )
 from moldau.cluster.rules.leader_election import PlannedState
-from moldau.cluster.rules.metadata_image import BrokerState, TopicState
+from moldau.cluster.rules.metadata_image import BrokerState, PartitionState, TopicState
 from moldau.cluster.state_writer import StateWriter
 from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.port import (
@@ -102,13 +104,15 @@ class ClusterMembership:
         self._log_store = log_store
         self._publisher = publisher
         self._partitions = partitions
+        self._missing = MissingDirectories(coordination, log_store, broker.id, options)
+        self._worth = LogWorth(log_store, broker.id, self._missing, partitions.kept)
         self._states = StateWriter(coordination, publisher)
         self._registration = BrokerRegistration(coordination, clock, publisher)
-        self._spared: set[Path] = set()  # folders in use since the machine was started
         self.broker_epoch = -1  # that the last registration gave, -1 before the first
         self._lost = asyncio.Event()  # the session, and it is not renewed yet
         self._is_suspended = False
         coordination.on_session_end(self._on_session_end)
+        publisher.subscribe(self._on_image)
 
     # Coming
 
@@ -118,6 +122,7 @@ class ClusterMembership:
         while True:
             try:
                 await self._come_back(notes)
+                await self._missing.note(self._publisher.image)
                 await self._register()
                 break
             except (StoreLostError, NoNodeError) as error:
@@ -130,16 +135,22 @@ class ClusterMembership:
 
     async def _come_back(self, notes: Mapping[Path, PresenceNote]) -> None:
         """Until the store knows what this broker's logs are worth."""
-        for session_id in {note.session_id for note in notes.values()}:
-            if session_id != self._coordination.session_id:
-                await self._registration.end_former_session(self._broker.id, session_id)
+        await self._missing.read()
+        if self._broker.id not in self._publisher.image.brokers:  # else it waits, for a reason
+            self._missing.refuse_only_copies(self._publisher.image)
+        gone = {note.session_id for note in notes.values() if note.is_of_the_dead(self._boot_id)}
+        for session_id in gone - {self._coordination.session_id}:
+            await self._registration.end_former_session(self._broker.id, session_id)
         await self._registration.wait_until_free(self._broker.id, self._timeout_seconds)
         self._partitions.refuse_former_epochs(self._publisher.image)
         await self._finish_deletions()
         await self._take_back(self._publisher.image.topics.values())
         noted = {folder for folder, note in notes.items() if note.boot_id == self._boot_id}
-        self._spared = noted if self._boot_id else set()
-        await self._write_until_done(self._plan_return)
+        self._worth.spared = noted if self._boot_id else ()
+        written = await self._write_until_done(self._plan_return)
+        await self._worth.retire_incomplete(self._publisher.image.topics.values(), written)
+        self._worth.tell_of_missed(self._publisher.image)
+        await self._worth.note_untold(self._publisher.image)
 
     @property
     def _timeout_seconds(self) -> float:
@@ -147,29 +158,18 @@ class ClusterMembership:
 
     def _plan_return(self) -> list[PlannedState]:
         image = self._publisher.image
+        self._missing.refuse_only_copies(image)
         return plan_return(
             image.topics.values(),
             self._broker.id,
             image.brokers,
-            self._condition_of,
+            self._worth.condition_of,
             self._seen_epoch_of,
             min_in_sync_of=self._min_in_sync_of,
         )
 
     def _min_in_sync_of(self, topic: TopicState) -> int:
         return min_in_sync_of(topic, self._options())
-
-    def _condition_of(self, topic: TopicState, number: int) -> ReplicaCondition:
-        key = TopicPartition(topic.name, number)
-        store, log = self._log_store, self._log_store.logs.get(key)
-        return decide_condition(
-            has_log=log is not None and is_same_topic(log.topic_id, topic.topic_id),
-            is_disk_missing=log is None and store.has_offline_folder,
-            was_served=self._partitions.kept.was_served(key),
-            was_spared=log is not None
-            and (log.directory.folder in self._spared or store.was_closed(key)),
-            has_lost_its_end=log is not None and log.has_lost_its_end,
-        )
 
     def _seen_epoch_of(self, topic: TopicState, number: int) -> int:
         """The latest leader epoch that the log here, or this broker, knows of (DEL-2)."""
@@ -204,12 +204,14 @@ class ClusterMembership:
                 return
             try:
                 await self._take_back((topic,))
-                await self._write_until_done(partial(self._plan_late_return, name))
+                written = await self._write_until_done(partial(self._plan_late_return, name))
+                await self._worth.retire_incomplete((topic,), written)
             except CoordinationError as error:
                 _log.warning("%s is opened again soon: %s", name, error)
                 await self._clock.sleep(_RETRY_SECONDS)
             else:
                 await self._log_store.forget_losses()
+                await self._worth.forget_untold(topic)
                 self._partitions.on_judged(topic, self._publisher.image)
                 return
 
@@ -222,7 +224,7 @@ class ClusterMembership:
                 () if topic is None else (topic,),
                 self._broker.id,
                 image.brokers,
-                self._condition_of,
+                self._worth.condition_of,
                 self._seen_epoch_of,
                 min_in_sync_of=self._min_in_sync_of,
             )
@@ -244,14 +246,19 @@ class ClusterMembership:
                 except StorageError as error:
                     _log.error("cannot delete %s: %s", key, error)
 
-    async def _write_until_done(self, plan: PlanStates) -> None:
-        """Write the plan; what somebody else was faster with is planned again."""
+    async def _write_until_done(self, plan: PlanStates) -> Mapping[TopicPartition, PartitionState]:
+        """Write the plan; what somebody else was faster with is planned again.
+
+        Returns what was written.
+        """
         wanted: set[TopicPartition] | None = None  # all
+        written: dict[TopicPartition, PartitionState] = {}
         while True:
             planned = [one for one in plan() if wanted is None or _key_of(one) in wanted]
             wanted = {_key_of(one) for one in await self._states.find_overtaken(planned)}
+            written |= {_key_of(one): one.state for one in planned if _key_of(one) not in wanted}
             if not wanted:
-                return
+                return written
 
     async def _register(self) -> None:
         note = PresenceNote(session_id=self._coordination.session_id, boot_id=self._boot_id)
@@ -285,13 +292,32 @@ class ClusterMembership:
                     notes[folder] = note
         return notes
 
-    # A lost session
+    # A lost session, or registration
 
     def _on_session_end(self) -> None:
         self._is_suspended = True
         self._partitions.suspend()
         self._publisher.hold()
         self._lost.set()
+
+    def _on_image(self, *_: object) -> None:
+        if not self._is_suspended and self.broker_epoch >= 0:  # else it is about to register
+            self._look_for_registration()
+
+    def _look_for_registration(self) -> None:
+        """To the others a broker is there as long as it is registered, whatever its session does.
+
+        So one that is not acts upon nothing that it reads: it may be an empty store.
+        """
+        own = self._publisher.image.brokers.get(self._broker.id)
+        if own is None or own.epoch != self.broker_epoch:
+            _log.error(
+                "the registration of broker %d (%s) is gone or another's, and the session lasts: "
+                "somebody has changed the coordination store by hand",
+                self._broker.id,
+                layout.broker_path(self._broker.id),
+            )
+            self._on_session_end()
 
     def _resume(self) -> None:
         self._is_suspended = False
@@ -301,7 +327,7 @@ class ClusterMembership:
         """Join again whenever the session is lost, until cancelled."""
         while True:
             await self._lost.wait()
-            _log.warning("the session is lost: nothing is led and followed until there is another")
+            _log.warning("nothing is led and followed until the broker is registered again")
             await self._rejoin()
 
     async def _rejoin(self) -> None:
@@ -318,6 +344,7 @@ class ClusterMembership:
                 await self._publisher.read_again()
                 if not self._lost.is_set():
                     self._resume()
+                    self._look_for_registration()
             except (CoordinationError, MoldauError) as error:
                 _log.warning("joining the cluster again soon: %s", error)
                 self._lost.set()
@@ -345,7 +372,8 @@ class ClusterMembership:
                 await self._coordination.renew()
                 cluster_id = self._publisher.image.cluster_id
                 await require_same_cluster(self._coordination, cluster_id)
-                await ensure_layout(self._coordination, cluster_id)  # of an older store perhaps
+                # Of an older store perhaps; nobody begins anew where there is none.
+                await ensure_layout(self._coordination, cluster_id, may_be_new=False)
                 await self._publisher.read_in_new_session()
                 return
             except (StoreLostError, SessionExpiredError) as error:
@@ -399,7 +427,7 @@ class ClusterMembership:
         partition = self._partitions.find(planned.topic.name, planned.partition)
         if partition is None or not partition.is_leader:
             return True
-        return planned.state.leader in partition.caught_up_followers()
+        return planned.state.leader in partition.followers.caught_up()
 
     async def give_up_offline(self) -> None:
         """A log directory failed: what was on it is left to others, as far as there are others.

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Awaitable, Sequence
-from typing import NamedTuple
 
+from moldau.light_classes import NamedTuple
 from moldau.net.port import Chunk
 
 
@@ -51,7 +51,7 @@ class OwedAnswers:
         self._owed.append(place)
         return place
 
-    def settle(self, place: OwedAnswer, chunks: Sequence[Chunk]) -> list[Sequence[Chunk]]:
+    def answer(self, place: OwedAnswer, chunks: Sequence[Chunk]) -> list[Sequence[Chunk]]:
         """The answer of a place is known; returns those that can leave now, in order."""
         place.chunks = chunks
         leaving: list[Sequence[Chunk]] = []

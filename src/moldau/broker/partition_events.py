@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from moldau.broker.fetch_sessions import FetchSessions
 from moldau.broker.purgatory import Purgatory
+from moldau.broker.share_coordination import ShareCoordination
 from moldau.groups.coordinator import GroupCoordinator
 from moldau.model import Offset, TopicPartition
 from moldau.model.topic_names import INTERNAL_TOPICS
@@ -17,7 +18,6 @@ from moldau.replication.partition import Partition
 from moldau.replication.partitions import Partitions
 from moldau.replication.replica_fetchers import ReplicaFetchers
 from moldau.shares.share_coordinator import ShareCoordinator
-from moldau.shares.share_partitions import SharePartitions
 from moldau.transactions.coordinator import TransactionCoordinator
 
 
@@ -28,10 +28,10 @@ class PartitionEvents:
         self._purgatory = purgatory
         self._fetch_sessions = fetch_sessions
         self._partitions: Partitions | None = None
-        self._groups: GroupCoordinator | None = None
-        self._transactions: TransactionCoordinator | None = None
-        self._share_coordinator: ShareCoordinator | None = None
-        self._share_partitions: SharePartitions | None = None
+        self._coordinators: tuple[
+            GroupCoordinator | TransactionCoordinator | ShareCoordinator, ...
+        ] = ()
+        self._shares: ShareCoordination | None = None
         self._isr_keeper: IsrKeeper | None = None
         self._damage_watch: DamageWatch | None = None
         self._fetchers: ReplicaFetchers | None = None
@@ -44,18 +44,15 @@ class PartitionEvents:
         partitions: Partitions,
         groups: GroupCoordinator,
         transactions: TransactionCoordinator,
-        share_coordinator: ShareCoordinator,
-        share_partitions: SharePartitions,
+        shares: ShareCoordination,
         isr_keeper: IsrKeeper,
         damage_watch: DamageWatch,
         fetchers: ReplicaFetchers,
     ) -> None:
         """They know each other through this, and so come into being after it."""
         self._partitions = partitions
-        self._groups = groups
-        self._transactions = transactions
-        self._share_coordinator = share_coordinator
-        self._share_partitions = share_partitions
+        self._coordinators = (groups, transactions, shares.coordinator)
+        self._shares = shares
         self._isr_keeper = isr_keeper
         self._damage_watch = damage_watch
         self._fetchers = fetchers
@@ -69,13 +66,12 @@ class PartitionEvents:
         self._purgatory.on_change(topic_partition)
         if self._fetchers is not None:
             self._fetchers.look_again(topic_partition)
-        if self._share_partitions is not None:
-            self._share_partitions.on_partition_changed(topic_partition)
+        if self._shares is not None:
+            self._shares.on_partition_changed(topic_partition)
         if topic_partition.topic in INTERNAL_TOPICS and self._partitions is not None:
             found = self._partitions.find(*topic_partition)
-            for coordinator in (self._groups, self._transactions, self._share_coordinator):
-                if coordinator is not None:
-                    coordinator.on_partition_changed(topic_partition, found)
+            for coordinator in self._coordinators:
+                coordinator.on_partition_changed(topic_partition, found)
 
     def on_catch_up(self, partition: Partition) -> None:
         if self._isr_keeper is not None:

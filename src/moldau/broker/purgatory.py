@@ -1,6 +1,7 @@
 """Where requests wait for what happens to partitions: Kafka's purgatory of delayed operations.
 
-- Fetches wait in their session (`fetch_session`) for news of its partitions (long poll).
+- Fetches wait in their session (`fetch_session`) for news of its partitions (long poll): as a
+  `DelayedFetch`, or in a task that acquires records for a share group.
 - Produces with acks=all wait until their batches are committed.
 - Deletions of records wait until every replica has done the same.
 
@@ -11,12 +12,23 @@ to one of its partitions, or when its time is over.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Iterable, Mapping
-from functools import partial
+from typing import Protocol
 
 from moldau.broker.fetch_session import FetchSession, FetchWait
 from moldau.clock import Clock
 from moldau.model import TopicPartition
+
+_LOOKS_PER_TURN = 50
+"""Fetches that look again before somebody else may use the loop: each takes some ten
+microseconds, and thousands may wait for one record."""
+
+
+class _Looking(Protocol):
+    """A `DelayedFetch` that was woken."""
+
+    def look(self) -> None: ...
 
 
 class _Waiter:
@@ -41,6 +53,21 @@ def _wake(woken: asyncio.Future[None]) -> None:
         woken.set_result(None)
 
 
+class _AwaitedNews(FetchWait):
+    """A task waits."""
+
+    __slots__ = ("woken",)
+
+    def __init__(
+        self, woken: asyncio.Future[None], missing_bytes: int, *, hears_commits: bool
+    ) -> None:
+        super().__init__(missing_bytes, hears_commits=hears_commits)
+        self.woken = woken
+
+    def wake(self) -> None:
+        _wake(self.woken)
+
+
 _Waiters = dict[TopicPartition, dict[_Waiter, None]]
 """By partition, in the order of their coming; no empty ones."""
 
@@ -50,21 +77,22 @@ class Purgatory:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._fetches = 0
+        self.fetches = 0  # that wait
+        self._due: deque[_Looking] = deque()  # woken, and looked at in a turn of the loop
         self._producers: _Waiters = {}
         self._watchers: _Waiters = {}
         self._kinds = (self._producers, self._watchers)
 
     def __len__(self) -> int:
         everybody = (waiters for kind in self._kinds for waiters in kind.values())
-        return self._fetches + len({waiter for waiters in everybody for waiter in waiters})
+        return self.fetches + len({waiter for waiters in everybody for waiter in waiters})
 
     def sizes(self) -> dict[str, int]:
         """How many requests wait, by what they are."""
         produces, deletions = (
             len({waiter for waiters in kind.values() for waiter in waiters}) for kind in self._kinds
         )
-        return {"Fetch": self._fetches, "Produce": produces, "DeleteRecords": deletions}
+        return {"Fetch": self.fetches, "Produce": produces, "DeleteRecords": deletions}
 
     # What happens
 
@@ -84,19 +112,34 @@ class Purgatory:
 
     # Waiting
 
+    def look_soon(self, fetch: _Looking) -> None:
+        """Have a fetch look again in the next turn of the loop, with all who are woken before."""
+        if not self._due:
+            asyncio.get_running_loop().call_soon(self._look)
+        self._due.append(fetch)
+
+    def _look(self) -> None:
+        due = self._due
+        try:
+            for _ in range(min(len(due), _LOOKS_PER_TURN)):
+                due.popleft().look()
+        finally:
+            if due:
+                asyncio.get_running_loop().call_soon(self._look)
+
     async def wait_for_news(
         self, session: FetchSession, missing_bytes: int, max_wait_ms: float, *, hears_commits: bool
     ) -> None:
         """Return when a fetch should look again, or its time is over."""
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        wait = FetchWait(partial(_wake, woken), missing_bytes, hears_commits=hears_commits)
+        wait = _AwaitedNews(woken, missing_bytes, hears_commits=hears_commits)
         timer = self._clock.call_later(max_wait_ms / 1000, wait.wake)
         session.waits[wait] = None
-        self._fetches += 1
+        self.fetches += 1
         try:
             await woken
         finally:
-            self._fetches -= 1
+            self.fetches -= 1
             del session.waits[wait]
             timer.cancel()
 

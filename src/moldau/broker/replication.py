@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 from moldau.broker.duties import Duties
 from moldau.broker.ports import Ports
@@ -13,17 +13,19 @@ from moldau.cluster.rules.metadata_image import BrokerState, Endpoint
 from moldau.cluster.state_writer import StateWriter
 from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.port import Coordination
+from moldau.light_classes import NamedTuple
 from moldau.model import BrokerId
 from moldau.net.peer import Peer, PeerAddress
 from moldau.replication.damage_watch import DamageWatch
 from moldau.replication.isr_keeper import IsrKeeper
-from moldau.replication.leader_link import PeerLink
 from moldau.replication.partitions import Partitions
-from moldau.replication.replica_fetcher import ReplicaFetcher
 from moldau.replication.replica_fetchers import ReplicaFetchers
 from moldau.replication.replication_quota import ReplicationQuota
 from moldau.storage.log_store import LogStore
 from moldau.tasks import TaskSupervisor
+
+if TYPE_CHECKING:
+    from moldau.replication.replica_fetcher import ReplicaFetcher
 
 
 class Replication(NamedTuple):
@@ -57,6 +59,9 @@ def connect_replication(
     )
 
     def make_fetcher(leader_id: BrokerId) -> ReplicaFetcher:
+        from moldau.replication.leader_link import PeerLink  # a broker alone copies nothing
+        from moldau.replication.replica_fetcher import ReplicaFetcher
+
         peer = Peer(
             ports.network,
             clock,

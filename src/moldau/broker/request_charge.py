@@ -42,6 +42,10 @@ _FETCHER_SUFFIX: Final = "-fetcher"
 _UNLIMITED_BYTES: Final = (1 << 31) - 1
 
 
+_MOST_MILLISECONDS: Final = (1 << 31) - 1
+"""Of `throttle_time_ms`, which has 32 bits."""
+
+
 class RequestCharge:
     """The bill of one request."""
 
@@ -54,7 +58,7 @@ class RequestCharge:
         self._account: QuotaAccount | None = None  # for whose sake the client waits the longest
         self._began: float | None = quotas.clock.monotonic()  # None while the request waits
         self._used = 0.0  # seconds of the loop before `_began` that are not charged yet
-        self.throttle_ms = 0  # how long the client has to wait; known when the request is settled
+        self.throttle_ms = 0  # how long the client has to wait; known when its time is charged
 
     def produce(self, size_bytes: int) -> None:
         """The request brings records: all of its bytes count, as in Kafka."""
@@ -97,26 +101,39 @@ class RequestCharge:
         if not is_strict:
             self._wait(applied.account, owed_seconds)
 
-    def settle(self) -> int:
+    @property
+    def owes_mutations(self) -> bool:
+        """Whether the client has made or deleted more partitions than it may by now."""
+        applied = self._quotas.find(QuotaKind.MUTATION, self._user, self._client_id)
+        return applied is not None and self._quotas.seconds_of_debt(applied) > 0
+
+    def note_mutations(self, count: int) -> None:
+        """So many partitions were made on the client's behalf, which does not wait for it: it has
+        to be heard again before its session ends."""
+        applied = self._quotas.find(QuotaKind.MUTATION, self._user, self._client_id)
+        if applied is not None:
+            self._quotas.charge(applied, count)
+
+    def charge_time(self) -> int:
         """Charge the time that was used; how long the client has to wait, in milliseconds."""
         applied = self._quotas.find(QuotaKind.REQUEST, self._user, self._client_id)
         if applied is not None:
             seconds = self._quotas.charge(applied, self._take_used() * _PERCENT)
             self._wait(applied.account, min(seconds, MOST_SECONDS_FOR_TIME))
         if self._account is not None and self.throttle_ms:
-            self._quotas.note_throttled(self._account, self.throttle_ms)
+            self._quotas.note_throttled(self._account.kind, self.throttle_ms)
             self._account = None
         return self.throttle_ms
 
-    def settled(self, values: Mapping[str, object]) -> Mapping[str, object]:
+    def with_throttle_time(self, values: Mapping[str, object]) -> Mapping[str, object]:
         """The answer of a request, with the time that its client has to wait."""
-        throttle_ms = self.settle()
+        throttle_ms = self.charge_time()
         if throttle_ms and "throttle_time" in values:
             return {**values, "throttle_time": throttle_ms}
         return values
 
     def end(self) -> None:
-        """The answer is on its way; what it took since it was settled is charged, too."""
+        """The answer is on its way; what it took since is charged, too."""
         applied = self._quotas.find(QuotaKind.REQUEST, self._user, self._client_id)
         if applied is not None:
             self._quotas.charge(applied, self._take_used() * _PERCENT)
@@ -201,4 +218,5 @@ class MeasuredWork(Awaitable[T]):
 
 
 def _milliseconds(seconds: float) -> int:
-    return round(seconds * 1000)
+    """As answers can tell it; a rate of next to nothing makes a debt for ever."""
+    return round(min(seconds * 1000, _MOST_MILLISECONDS))

@@ -11,19 +11,20 @@ import gc
 import logging
 import os
 import resource
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 
+from moldau.broker.exposure import refuse_insecure, warn_of_open_keys
 from moldau.broker.ports import Ports
 from moldau.broker.server import BrokerServer
 from moldau.broker.stored_replicas import refuse_several_brokers
 from moldau.clock import Clock, MachineClock
 from moldau.config.broker_options import BrokerOptions
-from moldau.config.listeners import Listener
 from moldau.coordination.embedded import FILE_NAME, EmbeddedStore
-from moldau.coordination.port import Coordination
+from moldau.coordination.port import Coordination, SessionExpiredError, StoreLostError
 from moldau.errors import BrokerFailedError, StartupError
 from moldau.net.sockets import SocketNetwork
 from moldau.processes import stop_signals
@@ -37,17 +38,10 @@ _UNPACKING_THREADS = 4
 
 _COLLECTOR_THRESHOLDS = (10_000, 20, 50)
 
-_PROTECTING = (
-    "ssl.client.auth",
-    "ssl.keystore.location",
-    "ssl.keystore.key",
-    "sasl.enabled.mechanisms",
-    "sasl.jaas.config",
-)
-"""Who sets one of these means to be protected."""
-
-_SILENT_SECONDS = 2.0
-"""How long ZooKeeper may take to answer before the wait is mentioned."""
+_SWITCH_SECONDS = 0.0005
+"""How long a thread may compute in Python before the event loop gets its turn. The loop gives its
+turn away with every system call, several in a request; with Python's 5 ms each of them could wait
+so long for a worker that imports a handler or cleans a log."""
 
 
 class _StoppedError(Exception):
@@ -73,6 +67,8 @@ def real_ports(
 
     def open_coordination(folder: Path) -> AbstractAsyncContextManager[Coordination]:
         if chosen.zookeeper_connect is not None:
+            from moldau.broker.zookeeper_coordination import zookeeper_coordination
+
             return zookeeper_coordination(chosen.zookeeper_connect, chosen, clock, workers)
         if chosen.coordination_socket is not None:
             timeout = chosen.zookeeper_session_timeout_ms / 1000
@@ -121,42 +117,6 @@ async def served_coordination(
 
 
 @contextlib.asynccontextmanager
-async def zookeeper_coordination(
-    connect: str, options: BrokerOptions, clock: Clock, workers: Workers
-) -> AsyncIterator[Coordination]:
-    """A session with ZooKeeper. Who is alone does not pay for importing its client."""
-    from moldau.coordination.zookeeper import ZookeeperSession
-    from moldau.coordination.zookeeper_settings import ZookeeperSettings
-
-    settings = ZookeeperSettings.parse(
-        connect,
-        session_timeout_ms=options.zookeeper_session_timeout_ms,
-        connection_timeout_ms=options.zookeeper_connection_timeout_ms,
-        max_in_flight_requests=options.zookeeper_max_in_flight_requests,
-        scheme=options.zookeeper_auth_scheme,
-        credential=options.zookeeper_auth_credential,
-        protects_nodes=options.zookeeper_set_acl,
-    )
-    timeout = settings.connection_timeout_seconds
-    waiting = clock.call_later(
-        _SILENT_SECONDS,
-        lambda: _log.warning(
-            "ZooKeeper at %s has not answered yet; the broker waits for it, %g seconds at most",
-            ", ".join(settings.servers),
-            timeout,
-        ),
-    )
-    try:
-        session = await ZookeeperSession.open(settings, clock=clock, workers=workers)
-    finally:
-        waiting.cancel()
-    try:
-        yield session
-    finally:
-        await session.close()
-
-
-@contextlib.asynccontextmanager
 async def _unless_stopping(
     stopping: asyncio.Event, store: AbstractAsyncContextManager[Coordination]
 ) -> AsyncIterator[Coordination]:
@@ -185,6 +145,7 @@ async def run_broker(
     all the same: a folder is not left while threads write into it.
     """
     _raise_open_files_limit()
+    sys.setswitchinterval(_SWITCH_SECONDS)
     stopping = asyncio.Event()
 
     def on_store_gone() -> None:
@@ -194,6 +155,7 @@ async def run_broker(
 
     options = BrokerOptions.resolve(static)
     refuse_insecure(options)
+    warn_of_open_keys(options)
     ports = ports or real_ports(options=options, on_store_gone=on_store_gone)
     loop = asyncio.get_running_loop()
     for number in stop_signals():
@@ -208,6 +170,12 @@ async def run_broker(
             await broker.start()
         except _StoppedError:
             return
+        except (SessionExpiredError, StoreLostError) as error:
+            raise StartupError(
+                f"the coordination store was lost during the start ({error}): this machine may be "
+                "too busy, or cut off from it. Start again, or with a longer "
+                "zookeeper.session.timeout.ms"
+            ) from None
         try:
             _spare_collector()
             on_ready(broker)
@@ -216,54 +184,6 @@ async def run_broker(
             await broker.stop()
     finally:
         ports.close()
-
-
-def refuse_insecure(options: BrokerOptions) -> None:
-    """Raises StartupError where anybody on the network could read and delete everything, unless
-    that is wanted; then it is said at each start."""
-    _warn_of_idle_settings(options)
-    for listener in options.open_listeners:
-        if listener.is_on_loopback:
-            continue
-        if listener.security_protocol != "PLAINTEXT":
-            _warn_of_strangers(listener, options)
-            continue
-        if not options.insecure_listeners_enable:
-            raise StartupError(
-                f"the listener {listener} would be open to everybody who can reach this machine: "
-                "nobody has to say who he is, and nothing is encrypted. Secure it (`moldau secure "
-                "init` makes what that needs; see docs/security.md), or start with --insecure "
-                "where the network is yours alone"
-            )
-        _log.warning(
-            "the listener %s is not secured (--insecure): whoever can reach it reads, writes and "
-            "deletes everything",
-            listener,
-        )
-
-
-def _warn_of_idle_settings(options: BrokerOptions) -> None:
-    if any(one.uses_tls or one.uses_sasl for one in options.open_listeners):
-        return
-    for name in _PROTECTING:
-        if name in options.layers.static:
-            _log.warning(
-                "%s is set and protects nothing: no listener uses TLS or SASL. Name one of SSL, "
-                "SASL_SSL or SASL_PLAINTEXT in listeners",
-                name,
-            )
-
-
-def _warn_of_strangers(listener: Listener, options: BrokerOptions) -> None:
-    """Encryption alone keeps nobody out."""
-    if listener.uses_sasl or options.authorizer_class_name:
-        return
-    if options.of_listener(listener.name).ssl_client_auth != "required":
-        _log.warning(
-            "the listener %s is encrypted, and nobody has to say who he is: whoever can reach it "
-            "reads, writes and deletes everything. Set ssl.client.auth=required, or use SASL_SSL",
-            listener,
-        )
 
 
 async def _wait_until_told(stopping: asyncio.Event, broker: BrokerServer) -> None:

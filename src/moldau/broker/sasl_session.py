@@ -8,14 +8,15 @@ steps. A shell, owned by the event loop.
 from __future__ import annotations
 
 import asyncio
-import logging
 import struct
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from moldau.broker.refused_clients import RefusedClients
 from moldau.clock import Clock
 from moldau.config.listener_options import ListenerOptions
-from moldau.errors import ErrorCode, SaslAuthenticationError
+from moldau.coordination.port import CoordinationError
+from moldau.errors import ErrorCode, MalformedNodeError, SaslAuthenticationError
 from moldau.net.newcomers import Newcomers
 from moldau.net.port import Connection
 from moldau.security.rules.sasl_states import (
@@ -28,29 +29,7 @@ from moldau.security.rules.sasl_states import (
 )
 from moldau.security.sasl_server import Authenticated, SaslExchange, SaslMechanisms, SaslStep
 
-_log = logging.getLogger(__name__)
-
-_SECONDS_BETWEEN_WARNINGS: Final = 5.0
 _LENGTH: Final = struct.Struct(">i")
-
-
-class RefusedLogins:
-    """Says which logins were refused, now and then: whoever guesses must not fill the disk."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._quiet_until = float("-inf")  # monotonic seconds
-        self._untold = 0
-
-    def note(self, host: str, reason: str) -> None:
-        now = self._clock.monotonic()
-        if now < self._quiet_until:
-            self._untold += 1
-            return
-        self._quiet_until = now + _SECONDS_BETWEEN_WARNINGS
-        more = f"; {self._untold} more were refused before it" if self._untold else ""
-        self._untold = 0
-        _log.warning("refused a login from %s: %s%s", host, reason, more)
 
 
 class SaslSession:
@@ -63,7 +42,7 @@ class SaslSession:
         options: Callable[[], ListenerOptions],
         clock: Clock,
         newcomers: Newcomers,
-        refused: RefusedLogins,
+        refused: RefusedClients,
     ) -> None:
         self.state = SaslState.NEW
         self._connection = connection
@@ -79,6 +58,11 @@ class SaslSession:
         self._known: Authenticated | None = None  # from the login before this one
         connection.limit_requests(options().sasl_server_max_receive_size)
         newcomers.add(connection)
+
+    @property
+    def is_by_token(self) -> bool:
+        """Whether the client has a delegation token, and no password."""
+        return self._known is not None and self._known.is_by_token
 
     @property
     def is_unlimited(self) -> bool:
@@ -97,6 +81,7 @@ class SaslSession:
             self._end_soon("SaslHandshake at the wrong time")
             return {"error_code": ErrorCode.illegal_sasl_state, "mechanisms": enabled}
         if mechanism not in enabled or (self._known and mechanism != self._mechanism):
+            self._refuse(None, mechanism, "the mechanism is not enabled")
             self._end_soon(f"the mechanism {mechanism!r} is not enabled")
             return {"error_code": ErrorCode.unsupported_sasl_mechanism, "mechanisms": enabled}
         self._mechanism = mechanism
@@ -133,9 +118,20 @@ class SaslSession:
         except SaslAuthenticationError as error:
             self.state = SaslState.OVER
             cause = f" ({error.__cause__})" if error.__cause__ else ""
-            self._refused.note(self._connection.peer_host, f"{error}{cause}")
+            self._refuse(self._exchange.user, self._mechanism, f"{error}{cause}")
             raise
+        except (CoordinationError, MalformedNodeError) as error:
+            # Not the client's fault: it hears no refusal, which would be the last word for it, but
+            # that the connection ends; so it tries again.
+            self.state = SaslState.OVER
+            reason = f"users cannot be looked up: {error}"
+            self._refuse(self._exchange.user, self._mechanism, reason)
+            self._connection.close(reason)
+            raise SaslAuthenticationError(reason) from error
         return step
+
+    def _refuse(self, user: str | None, mechanism: str, reason: str) -> None:
+        self._refused.note_login(self._connection.peer_host, user, mechanism, reason)
 
     def _admit(self, outcome: Authenticated) -> None:
         if self._known is not None and self._known.principal != outcome.principal:

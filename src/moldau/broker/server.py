@@ -11,7 +11,6 @@ A shell. `Ports` are what a test replaces.
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import socket
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,20 +18,21 @@ from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from moldau.broker.access_control import connect_access_control
-from moldau.broker.adoption import adopt_topics, check_adoption, warn_of_unconfirmed
+from moldau.broker.adoption import warn_of_unconfirmed
+from moldau.broker.broker_identity import BrokerIdentity, establish_identity
 from moldau.broker.broker_listeners import BrokerListeners
 from moldau.broker.broker_security import BrokerSecurity
 from moldau.broker.control_plane import ControlPlane, connect_control_plane, random_uuid
 from moldau.broker.coordinators import Coordinators, connect_coordinators
-from moldau.broker.dead_letters import DeadLetterSender
-from moldau.broker.dispatch import DispatchTable
+from moldau.broker.dispatch_table import DispatchTable
 from moldau.broker.duties import Duties
+from moldau.broker.dynamic_settings import DynamicSettings
 from moldau.broker.encoded_topics import EncodedTopics
 from moldau.broker.fetch_sessions import FetchSessions
-from moldau.broker.handlers import HANDLERS
+from moldau.broker.internal_topics import InternalTopics
 from moldau.broker.membership import ClusterMembership
 from moldau.broker.monitoring.composition import Monitoring
 from moldau.broker.partition_events import PartitionEvents
@@ -41,11 +41,7 @@ from moldau.broker.purgatory import Purgatory
 from moldau.broker.quotas import connect_quotas
 from moldau.broker.replication import Replication, connect_replication
 from moldau.broker.services import Services
-from moldau.broker.shares import Shares
-from moldau.cluster.acl_nodes import ACL_PATHS
-from moldau.cluster.broker_registration import generate_broker_id
-from moldau.cluster.cluster_identity import ensure_layout
-from moldau.cluster.layout import CLUSTER_ID
+from moldau.broker.stored_secrets import StoredSecrets
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.producer_id_blocks import ProducerIdBlocks
 from moldau.cluster.rules.metadata_image import (
@@ -59,33 +55,21 @@ from moldau.config.current import CurrentBrokerOptions
 from moldau.config.listeners import Listener
 from moldau.coordination.port import Coordination
 from moldau.errors import StartupError
+from moldau.light_classes import NamedTuple
 from moldau.model import BrokerId, TopicPartition
 from moldau.replication.partitions import Partitions
+from moldau.storage.directory_reports import find_failure_of_all
 from moldau.storage.log_store import LogStore
 from moldau.tasks import TaskSupervisor, was_discarded
 
+if TYPE_CHECKING:
+    from moldau.cluster.delegation_tokens import DelegationTokens
+
 _log = logging.getLogger(__name__)
-
-_FIRST_BROKER_ID = BrokerId(1)
-"""A broker alone that was given no id."""
-
-_MAKE_ROOM = (
-    "Make room on the disk and start the broker again: what it acknowledged is there. Topics keep "
-    "less with retention.bytes or retention.ms"
-)
-_REPAIR = "Repair or replace the disk and start the broker again"
 
 _Exit: TypeAlias = Callable[
     [type[BaseException] | None, BaseException | None, TracebackType | None], Awaitable[None]
 ]
-
-
-class _Place(NamedTuple):
-    """Where this broker is: its cluster, and who it is there."""
-
-    coordination: Coordination
-    cluster_id: str
-    broker_id: BrokerId
 
 
 class _Parts(NamedTuple):
@@ -105,11 +89,15 @@ class BrokerServer:
     def __init__(self, static: Mapping[str, str], ports: Ports) -> None:
         self._ports = ports
         self._current = CurrentBrokerOptions(static)
-        self._security = BrokerSecurity(ports, self._current)
+        self._secrets = StoredSecrets(self._current.options, ports.workers)
         self._closing = AsyncExitStack()
         self.monitoring = Monitoring(ports, self._options)
-        self._table = DispatchTable(HANDLERS)
+        self._security = BrokerSecurity(ports, self._current, self.monitoring.figures)
+        self._table = DispatchTable(self.monitoring.figures.requests)
         self._supervisor = TaskSupervisor(_report_failure)
+        self._dynamic = DynamicSettings(
+            self._current, self._secrets, self._supervisor, self._on_settings
+        )
         self._duties = Duties(self._supervisor, ports.clock, self._give_up)
         self._failed = asyncio.Event()
         self.failure: str | None = None  # why it cannot go on
@@ -165,16 +153,21 @@ class BrokerServer:
         await self.monitoring.listen(stack)
         log_store = await self._open_log_store(stack)
         await self.monitoring.open_history(Path(self._options().log_dirs[0]), stack)
-        place = await self._find_place(stack, log_store)
+        coordination = await self._open_coordination(stack)
+        identity = await establish_identity(
+            coordination, log_store, self._options(), partial(random_uuid, self._ports.random)
+        )
+        stack.push_async_callback(self._security.close)
         await self._security.load()
         self._ports = self._security.secure_ports()
-        parts = self._put_together(stack, log_store, place)
+        parts = self._put_together(stack, log_store, coordination, identity)
         listeners = await self._listen(stack)
         figures = listeners.figures
-        self.monitoring.connect(self.services, place.coordination, lambda: figures)
-        membership = await self._join(place, parts)
+        self.monitoring.connect(self.services, coordination, lambda: figures)
+        membership = await self._join(coordination, parts)
         self._run(parts, membership)
         self._require_directory()  # it may have failed while nobody was there to hear of it
+        await self._dynamic.wait_until_read()
         listeners.answer()
         self.monitoring.run(self._duties)
 
@@ -195,39 +188,29 @@ class BrokerServer:
 
         async def close() -> None:
             membership = self._membership
-            await log_store.close(
-                broker_epoch=-1 if membership is None else membership.broker_epoch
-            )
+            broker_epoch = -1 if membership is None else membership.broker_epoch
+            await log_store.close(broker_epoch=broker_epoch, are_losses_told=broker_epoch >= 0)
 
         stack.push_async_exit(_unless_discarded(close))
         return log_store
 
-    async def _find_place(self, stack: AsyncExitStack, log_store: LogStore) -> _Place:
-        """Open the store, and agree with it and the data folders about who we are."""
-        ports, options = self._ports, self._options()
-        first_folder = Path(options.log_dirs[0])
-        coordination = await stack.enter_async_context(ports.open_coordination(first_folder))
-        is_new = await coordination.get(CLUSTER_ID) is None
-        if is_new:
-            check_adoption(log_store.logs, options)
-        make_uuid = partial(random_uuid, ports.random)
-        more_paths = ACL_PATHS if options.authorizer_class_name else ()
-        cluster_id = await ensure_layout(
-            coordination, log_store.identities.cluster_id, make_uuid, more_paths
-        )
-        broker_id = await _choose_broker_id(options, log_store, coordination)
-        await log_store.write_identity(broker_id, cluster_id)
-        if is_new:
-            await adopt_topics(coordination, log_store.logs, broker_id, options)
-        return _Place(coordination, cluster_id, broker_id)
+    async def _open_coordination(self, stack: AsyncExitStack) -> Coordination:
+        first_folder = Path(self._options().log_dirs[0])
+        return await stack.enter_async_context(self._ports.open_coordination(first_folder))
 
-    def _put_together(self, stack: AsyncExitStack, log_store: LogStore, place: _Place) -> _Parts:
+    def _put_together(
+        self,
+        stack: AsyncExitStack,
+        log_store: LogStore,
+        coordination: Coordination,
+        identity: BrokerIdentity,
+    ) -> _Parts:
         """Make the parts and introduce them to each other; none of them runs yet."""
-        ports, coordination, broker_id = self._ports, place.coordination, place.broker_id
+        ports, broker_id = self._ports, identity.broker_id
         publisher = MetadataPublisher(
             coordination,
             ports.clock,
-            place.cluster_id,
+            identity.cluster_id,
             on_failure=self._metadata_failed,
             follows_acls=bool(self._options().authorizer_class_name),
         )
@@ -256,6 +239,7 @@ class BrokerServer:
         control = connect_control_plane(
             ports,
             current=self._current,
+            secrets=self._secrets,
             broker_id=broker_id,
             coordination=coordination,
             publisher=publisher,
@@ -287,29 +271,18 @@ class BrokerServer:
             on_group_message=self.monitoring.on_group_message,
         )
         stack.push_async_exit(_unless_discarded(coordinators.close))
-        dead_letters = DeadLetterSender(lambda: self.services, coordinators.shares.connect)
-        stack.push_async_exit(_unless_discarded(dead_letters.close))
-        shares = Shares(
-            store=coordinators.shares.persister,
-            dead_letters=dead_letters,
-            clock=ports.clock,
-            spawn=self._supervisor.spawn,
-            image=lambda: publisher.image,
-            options=self._options,
-        )
-        stack.callback(shares.close)
         events.connect(
             partitions,
             coordinators.groups,
             coordinators.transactions,
-            coordinators.shares.coordinator,
-            shares.partitions,
+            coordinators.shares,
             replication.isr_keeper,
             replication.damage_watch,
             replication.fetchers,
         )
         self._services = Services(
             broker_id=broker_id,
+            describe_self=self._describe,
             clock=ports.clock,
             workers=ports.workers,
             current_options=self._options,
@@ -318,24 +291,23 @@ class BrokerServer:
             publisher=publisher,
             admin=control.admin,
             credentials=UserCredentials(coordination),
+            open_tokens=partial(_open_tokens, coordination, ports, self._options),
             leadership=control.leadership,
             topic_maker=control.topic_maker,
+            internal_topics=InternalTopics(
+                control.topic_maker, ports.clock, self._supervisor.spawn
+            ),
             producer_ids=producer_ids,
             groups=coordinators.groups,
             transaction_verifier=coordinators.transaction_verifier,
             transactions=coordinators.transactions,
-            share_coordinator=coordinators.shares.coordinator,
-            share_persister=coordinators.shares.persister,
-            share_lag=coordinators.shares.lag,
-            shares=shares,
+            share_coordination=coordinators.shares,
             purgatory=purgatory,
             leader_quota=replication.leader_quota,
             quotas=connect_quotas(ports.clock, self._options, publisher),
             fetch_sessions=fetch_sessions,
             encoded_topics=EncodedTopics(),
-            requests=self.monitoring.figures.requests,
             telemetry=self.monitoring.connect_clients(coordination, self._supervisor.spawn),
-            apis=self._table.apis,
             authorizer=access.authorizer,
             acls=access.acls,
             audit=access.audit,
@@ -343,17 +315,20 @@ class BrokerServer:
         stack.push_async_exit(_unless_discarded(self._supervisor.close))
         return _Parts(log_store, publisher, partitions, control, coordinators, replication)
 
+    def _is_controller(self) -> bool:
+        return self.services.image.controller_id == self.services.broker_id
+
     def _note_idle(self, topic_partition: TopicPartition, replica: BrokerId, until: float) -> None:
         self.services.partitions.note_idle(topic_partition, replica, until)
 
-    async def _join(self, place: _Place, parts: _Parts) -> ClusterMembership:
+    async def _join(self, coordination: Coordination, parts: _Parts) -> ClusterMembership:
         """Read the metadata, come into the cluster, and give every log its part."""
         ports, publisher = self._ports, parts.publisher
         publisher.subscribe(self._on_image)
         await publisher.start()
         membership = self._membership = ClusterMembership(
-            self._describe(place.broker_id),
-            coordination=place.coordination,
+            self._describe(),
+            coordination=coordination,
             clock=ports.clock,
             files=ports.files,
             workers=ports.workers,
@@ -378,8 +353,13 @@ class BrokerServer:
         duties.keep("controller", parts.control.controller.run)
         duties.keep("maintenance", partial(log_store.maintain, partitions.high_watermarks))
         parts.coordinators.run(duties)
+        if self._options().delegation_token_secret_key:
+            duties.keep("expiry of tokens", partial(self.services.tokens.run, self._is_controller))
         if self._security.has_certificates:
             duties.keep("certificates", self._security.run)
+        if self._secrets.has_old:
+            work = self._dynamic.encrypt_anew(self.services.admin, self.services.broker_id)
+            self._supervisor.spawn("new encryption of passwords", work)
 
     async def _listen(self, stack: AsyncExitStack) -> BrokerListeners:
         listeners = BrokerListeners(
@@ -396,7 +376,7 @@ class BrokerServer:
 
     # The cluster
 
-    def _describe(self, broker_id: BrokerId) -> BrokerState:
+    def _describe(self) -> BrokerState:
         endpoints = tuple(
             Endpoint(
                 listener_name=listener.name,
@@ -407,7 +387,7 @@ class BrokerServer:
             for listener in self.listeners
         )
         return BrokerState(
-            id=broker_id, endpoints=endpoints, rack=self._current.options.broker_rack
+            id=self.services.broker_id, endpoints=endpoints, rack=self._current.options.broker_rack
         )
 
     def _on_image(
@@ -418,15 +398,17 @@ class BrokerServer:
         broker_id = self.services.broker_id
         dynamic, default = image.broker_config(broker_id), image.broker_config(None)
         if (dynamic, default) != (former.broker_config(broker_id), former.broker_config(None)):
-            self._current.apply(dynamic, default)
-            self.services.partitions.refresh_options()
-            self.services.groups.refresh_options()
+            self._dynamic.follow(dynamic, default)
         self.services.partitions.on_image(image, changed_topics)
         deleted = _deleted_topics(former, image, changed_topics)
         self.services.groups.forget_topics(deleted)
         self.services.share_coordinator.forget_topics(
             {former.topics[name].topic_id for name in deleted}
         )
+
+    def _on_settings(self) -> None:
+        self.services.partitions.refresh_options()
+        self.services.groups.refresh_options()
 
     # Failures
 
@@ -447,13 +429,9 @@ class BrokerServer:
             self._require_directory()
 
     def _require_directory(self) -> None:
-        directories = self.services.log_store.directories
-        if all(one.failure is not None for one in directories):
-            reasons = "; ".join(f"{one.folder}: {one.failure}" for one in directories)
-            is_full = any(_is_full(one.failure) for one in directories)
-            self._fail(
-                f"no log directory is left ({reasons}). {_MAKE_ROOM if is_full else _REPAIR}"
-            )
+        failure = find_failure_of_all(self.services.log_store.directories)
+        if failure is not None:
+            self._fail(failure)
 
     def _return_late(self, topic: str) -> None:
         """A topic is there again whose logs are here."""
@@ -469,6 +447,14 @@ class BrokerServer:
     def _metadata_failed(self, name: str, error: BaseException) -> None:
         _log.critical("%s failed, the broker ends: %s", name, error, exc_info=error)
         self._give_up(name, error)
+
+
+def _open_tokens(
+    coordination: Coordination, ports: Ports, options: Callable[[], BrokerOptions]
+) -> DelegationTokens:
+    from moldau.cluster.delegation_tokens import DelegationTokens
+
+    return DelegationTokens(coordination, ports.clock, options, partial(random_uuid, ports.random))
 
 
 def _unless_discarded(close: Callable[[], Awaitable[None]]) -> _Exit:
@@ -498,23 +484,6 @@ def _deleted_topics(
         for name in changed_topics & former.topics.keys()
         if image.was_deleted(name, former.topics[name].topic_id)
     )
-
-
-def _is_full(error: OSError | None) -> bool:
-    return error is not None and error.errno in (errno.ENOSPC, errno.EDQUOT)
-
-
-async def _choose_broker_id(
-    options: BrokerOptions, log_store: LogStore, coordination: Coordination
-) -> BrokerId:
-    """The one that was given, else the one of the data folder, else a new one."""
-    if options.broker_id >= 0:
-        return BrokerId(options.broker_id)
-    if log_store.identities.broker_id is not None:
-        return log_store.identities.broker_id
-    if options.is_alone:
-        return _FIRST_BROKER_ID
-    return await generate_broker_id(coordination, options.reserved_broker_max_id)
 
 
 def _report_failure(name: str, error: BaseException) -> None:

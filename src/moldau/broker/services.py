@@ -2,47 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from moldau.broker.api import ServedApi
-from moldau.broker.encoded_topics import EncodedTopics
-from moldau.broker.fetch_sessions import FetchSessions
-from moldau.broker.monitoring.client_telemetry import ClientTelemetry
-from moldau.broker.purgatory import Purgatory
-from moldau.broker.share_lag import ShareLag
-from moldau.broker.share_persister import SharePersister
-from moldau.broker.shares import Shares
-from moldau.broker.topic_maker import TopicMaker
-from moldau.broker.transaction_verifier import TransactionVerifier
-from moldau.clock import Clock
-from moldau.cluster.acl_writer import AclWriter
-from moldau.cluster.cluster_admin import ClusterAdmin
-from moldau.cluster.leadership_admin import LeadershipAdmin
-from moldau.cluster.metadata_publisher import MetadataPublisher
-from moldau.cluster.producer_id_blocks import ProducerIdBlocks
-from moldau.cluster.rules.metadata_image import MetadataImage
-from moldau.cluster.user_credentials import UserCredentials
-from moldau.config.broker_options import BrokerOptions
-from moldau.groups.coordinator import GroupCoordinator
-from moldau.metrics.request_figures import RequestFigures
-from moldau.model import BrokerId
-from moldau.quotas.client_quotas import ClientQuotas
-from moldau.replication.partitions import Partitions
-from moldau.replication.replication_quota import ReplicationQuota
-from moldau.security.audit import AuditLog
-from moldau.security.authorizer import Authorizer
-from moldau.shares.share_coordinator import ShareCoordinator
-from moldau.storage.log_store import LogStore
-from moldau.transactions.coordinator import TransactionCoordinator
-from moldau.workers import Workers
+if TYPE_CHECKING:
+    from moldau.broker.encoded_topics import EncodedTopics
+    from moldau.broker.fetch_sessions import FetchSessions
+    from moldau.broker.internal_topics import InternalTopics
+    from moldau.broker.monitoring.client_telemetry import ClientTelemetry
+    from moldau.broker.purgatory import Purgatory
+    from moldau.broker.share_coordination import ShareCoordination
+    from moldau.broker.share_lag import ShareLag
+    from moldau.broker.share_persister import SharePersister
+    from moldau.broker.shares import Shares
+    from moldau.broker.topic_maker import TopicMaker
+    from moldau.broker.transaction_verifier import TransactionVerifier
+    from moldau.clock import Clock
+    from moldau.cluster.acl_writer import AclWriter
+    from moldau.cluster.cluster_admin import ClusterAdmin
+    from moldau.cluster.delegation_tokens import DelegationTokens
+    from moldau.cluster.leadership_admin import LeadershipAdmin
+    from moldau.cluster.metadata_publisher import MetadataPublisher
+    from moldau.cluster.producer_id_blocks import ProducerIdBlocks
+    from moldau.cluster.rules.metadata_image import BrokerState, MetadataImage
+    from moldau.cluster.user_credentials import UserCredentials
+    from moldau.config.broker_options import BrokerOptions
+    from moldau.groups.coordinator import GroupCoordinator
+    from moldau.model import BrokerId
+    from moldau.quotas.client_quotas import ClientQuotas
+    from moldau.replication.partitions import Partitions
+    from moldau.replication.replication_quota import ReplicationQuota
+    from moldau.security.audit import AuditLog
+    from moldau.security.authorizer import Authorizer
+    from moldau.shares.share_coordinator import ShareCoordinator
+    from moldau.storage.log_store import LogStore
+    from moldau.transactions.coordinator import TransactionCoordinator
+    from moldau.workers import Workers
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Services:
     """The rooms behind the handlers."""
 
     broker_id: BrokerId
+    describe_self: Callable[[], BrokerState]
     clock: Clock
     workers: Workers
     current_options: Callable[[], BrokerOptions]
@@ -51,24 +55,21 @@ class Services:
     publisher: MetadataPublisher
     admin: ClusterAdmin
     credentials: UserCredentials
+    open_tokens: Callable[[], DelegationTokens]
     leadership: LeadershipAdmin
     topic_maker: TopicMaker
+    internal_topics: InternalTopics
     producer_ids: ProducerIdBlocks
     groups: GroupCoordinator
     transaction_verifier: TransactionVerifier
     transactions: TransactionCoordinator
-    share_coordinator: ShareCoordinator
-    share_persister: SharePersister
-    share_lag: ShareLag
-    shares: Shares
+    share_coordination: ShareCoordination
     purgatory: Purgatory
     leader_quota: ReplicationQuota
     quotas: ClientQuotas
     fetch_sessions: FetchSessions
     encoded_topics: EncodedTopics
-    requests: RequestFigures
     telemetry: ClientTelemetry
-    apis: Callable[[], tuple[ServedApi, ...]]
     authorizer: Authorizer | None
     """None where everybody may do everything."""
     acls: AclWriter
@@ -79,8 +80,41 @@ class Services:
         return self.current_options()
 
     @property
+    def tokens(self) -> DelegationTokens:
+        """Made anew, as it remembers nothing: most brokers never need it."""
+        return self.open_tokens()
+
+    @property
     def image(self) -> MetadataImage:
         return self.publisher.image
+
+    @property
+    def told_brokers(self) -> Mapping[BrokerId, BrokerState]:
+        """Those that clients are told of: all that are registered, and always this one.
+
+        It is not registered for a while when it has lost its session. A client that is told of no
+        broker at all has nobody left to ask, and librdkafka's may never come back from that.
+        """
+        brokers = self.image.brokers
+        if self.broker_id in brokers:
+            return brokers
+        return {**brokers, self.broker_id: self.describe_self()}
+
+    @property
+    def share_coordinator(self) -> ShareCoordinator:
+        return self.share_coordination.coordinator
+
+    @property
+    def share_persister(self) -> SharePersister:
+        return self.share_coordination.persister
+
+    @property
+    def share_lag(self) -> ShareLag:
+        return self.share_coordination.lag
+
+    @property
+    def shares(self) -> Shares:
+        return self.share_coordination.shares
 
     async def wait_until_applied(self) -> None:
         """Return when the replicas here are what the current image says."""

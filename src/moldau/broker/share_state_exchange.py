@@ -171,28 +171,38 @@ def _answer_of(row: Row | None) -> StateAnswer:
 # Answering
 
 
-def events_of(kind: type[StateEvent], request: Row) -> list[StateEvent]:
-    """In the order of the request. Raises `ValueError` for what is not known here."""
-    hear = _WORDS[kind].hear
-    return [
-        hear(SharePartitionKey(request.group_id, topic.topic_id or _ZERO_UUID, row.partition), row)
-        for topic in request.topics
-        for row in topic.partitions
-    ]
+def events_of(
+    kind: type[StateEvent], request: Row
+) -> list[tuple[SharePartitionKey, StateEvent | StateAnswer]]:
+    """In the order of the request; what makes no sense has its answer."""
+    found = []
+    for topic in request.topics:
+        for row in topic.partitions:
+            key = SharePartitionKey(request.group_id, topic.topic_id or _ZERO_UUID, row.partition)
+            found.append((key, _event_of(kind, key, row)))
+    return found
+
+
+def _event_of(kind: type[StateEvent], key: SharePartitionKey, row: Row) -> StateEvent | StateAnswer:
+    try:
+        return _WORDS[kind].hear(key, row)
+    except ValueError as error:
+        return StateAnswer(ErrorCode.invalid_request, str(error))
 
 
 def response_values(
-    events: Sequence[StateEvent], answers: Sequence[StateAnswer]
+    kind: type[StateEvent], keys: Iterable[SharePartitionKey], answers: Iterable[StateAnswer]
 ) -> dict[str, object]:
+    tell = _WORDS[kind].tell
     results: dict[UUID, list[Mapping[str, object]]] = {}
-    for event, answer in zip(events, answers, strict=True):
+    for key, answer in zip(keys, answers, strict=True):
         row = {
-            "partition": event.key.partition,
+            "partition": key.partition,
             "error_code": answer.error,
             "error_message": answer.message,
-            **_WORDS[type(event)].tell(answer),
+            **tell(answer),
         }
-        results.setdefault(event.key.topic_id, []).append(row)
+        results.setdefault(key.topic_id, []).append(row)
     return {
         "results": [{"topic_id": one, "partitions": rows} for one, rows in results.items()],
     }

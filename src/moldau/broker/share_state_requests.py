@@ -9,7 +9,6 @@ from typing import Any
 from moldau.broker.authorization import find_cluster_refusal
 from moldau.broker.request_context import RequestContext
 from moldau.broker.share_state_exchange import events_of, response_values
-from moldau.errors import InvalidRequestError
 from moldau.model.acls import AclOperation
 from moldau.shares.rules.state_events import StateAnswer, StateEvent
 
@@ -19,14 +18,17 @@ async def answer_state_request(
 ) -> dict[str, object]:
     """Begin everything, so that one commit is waited for rather than one after the other. With an
     authorizer it takes CLUSTER_ACTION."""
-    try:
-        events = events_of(kind, request)
-    except ValueError as error:
-        raise InvalidRequestError(str(error)) from error
+    rows = events_of(kind, request)
+    keys = [key for key, _ in rows]
     refusal = find_cluster_refusal(context, AclOperation.CLUSTER_ACTION)
     if refusal is not None:
         refused = StateAnswer(refusal.code, str(refusal))
-        return response_values(events, [refused] * len(events))
-    coordinator = context.services.share_coordinator
-    answers = await asyncio.gather(*map(coordinator.submit, events))
-    return response_values(events, answers)
+        return response_values(kind, keys, [refused] * len(rows))
+    answers = await asyncio.gather(*(_answer(event, context) for _, event in rows))
+    return response_values(kind, keys, answers)
+
+
+async def _answer(event: StateEvent | StateAnswer, context: RequestContext) -> StateAnswer:
+    if isinstance(event, StateAnswer):
+        return event
+    return await context.services.share_coordinator.submit(event)

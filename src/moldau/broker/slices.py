@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-
-from kio.static.protocol import Entity
+from typing import TYPE_CHECKING
 
 from moldau.broker.api import ServedApi
 from moldau.wire.layout import element_class_of
-from moldau.wire.messages import encode_body
-from moldau.wire.shape import EncodedArray, fit
+from moldau.wire.shape import EncodedArray
+from moldau.wire.values_writer import encode_values
 from moldau.wire.versions import response_class
+
+if TYPE_CHECKING:
+    from kio.static.protocol import Entity
 
 
 class Slices:
@@ -45,7 +47,7 @@ def answered_class(api: ServedApi, version: int, *arrays: str) -> type[Entity]:
 def encode_element(
     element_class: type[Entity], values: Mapping[str, object], api: ServedApi
 ) -> bytes:
-    return encode_body(fit(element_class, values, api.droppable))
+    return encode_values(element_class, values, api.droppable)
 
 
 async def encode_array(

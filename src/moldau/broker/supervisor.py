@@ -80,7 +80,7 @@ class SupervisedBroker:
             start_new_session=True,
         )
         with contextlib.suppress(OSError):  # a full disk: the broker is looked after all the same
-            self._pid_file.parent.mkdir(parents=True, exist_ok=True)
+            self._pid_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._pid_file.write_text(f"{self._process.pid}\n")
 
     async def serve(self, on_ready: Callable[[], None]) -> int:
@@ -169,7 +169,7 @@ class Supervisor:
                 await self._stop_all(keepers)
 
     async def _open_store(self, stack: contextlib.AsyncExitStack) -> EmbeddedStore:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         store = await EmbeddedStore.open(
             self._folder / FILE_NAME,
             clock=self._clock,

@@ -5,12 +5,12 @@ A rule: an image in, the values of an answer out.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import TypedDict
 
 from moldau.cluster.rules.metadata_image import (
+    BrokerState,
     Endpoint,
-    MetadataImage,
     PartitionState,
 )
 from moldau.errors import ErrorCode
@@ -58,10 +58,12 @@ def bare_topic_values(
     }
 
 
-def reachable_endpoints(image: MetadataImage, listener_name: str) -> dict[BrokerId, Endpoint]:
+def reachable_endpoints(
+    brokers: Mapping[BrokerId, BrokerState], listener_name: str
+) -> dict[BrokerId, Endpoint]:
     """Where a client of this listener reaches each broker; brokers without it are left out."""
     found = {}
-    for broker in image.brokers.values():
+    for broker in brokers.values():
         endpoint = broker.find_endpoint(listener_name)
         if endpoint is not None:
             found[broker.id] = endpoint

@@ -11,16 +11,16 @@ from pathlib import Path
 
 from moldau.cli.options import DEFAULT_BOOTSTRAP
 from moldau.cli.pipeline.display import format_set_aside
+from moldau.cli.pipeline.options import load_with_security
 from moldau.console.rules.pipeline_rows import PipelineQueryView, PipelineView
 from moldau.console.settings import PipelineStatuses
 from moldau.errors import MoldauError
-from moldau.spark.pipeline.file import load_pipeline
 from moldau.spark.pipeline.status import PipelineStatus, read_status
 
 
 def pipeline_statuses(files: Sequence[Path], bootstrap: str) -> PipelineStatuses:
     """The files are read now, so that a wrong one is told at once; their pipelines each time."""
-    pipelines = [(file, load_pipeline(file)) for file in files]
+    pipelines = [(file, load_with_security(file)) for file in files]
 
     def look() -> Sequence[PipelineView]:
         views = []

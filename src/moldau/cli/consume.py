@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from moldau.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
+from moldau.cli.schema_options import FORMATS, SchemaRegistryUrl, require_format
+
+if TYPE_CHECKING:
+    from moldau.cli.record_decoding import RecordDecoding
+    from moldau.cli.record_format import Formatter
 
 
 def consume(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.", show_default=False)],
+    topics: Annotated[
+        list[str], typer.Argument(metavar="TOPIC...", help="The topics.", show_default=False)
+    ],
+    regex: Annotated[
+        bool,
+        typer.Option("--regex", help="TOPIC is a pattern of whole names, like 'orders-.*'."),
+    ] = False,
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning", help="Read all that is there, then what is new.")
     ] = False,
@@ -55,10 +66,33 @@ def consume(
         typer.Option(
             "--format",
             metavar="FORMAT",
-            help="value, key-value, json, hex, or a template of %k key, %v value, %o offset, "
-            "%p partition, %t topic, %T timestamp, %h headers, %n line end.",
+            help="value, key-value, json, hex, raw (values and nothing else, byte by byte); avro, "
+            "json-schema, protobuf or registry (any of these): values by a schema registry; or a "
+            "template of %k key, %v value, %o offset, %p partition, %t topic, %T timestamp, "
+            "%h headers, %n line end.",
         ),
     ] = "value",
+    value_format: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FORMAT",
+            help="Decode values in any --format: avro, json-schema, protobuf, registry.",
+            show_default="none",
+        ),
+    ] = None,
+    key_format: Annotated[
+        str | None,
+        typer.Option(metavar="FORMAT", help="Decode keys, in the same way.", show_default="none"),
+    ] = None,
+    schema_registry: SchemaRegistryUrl = None,
+    delimiter: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="With --format value: what stands behind each value; \\0, \\t, \\xNN as in C.",
+            show_default="a line end",
+        ),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json.")] = False,
     group: Annotated[
         str | None,
@@ -96,17 +130,27 @@ def consume(
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
 ) -> None:
-    """Print the records of a topic: new ones, or from any place on."""
+    """Print the records of topics: new ones, or from any place on.
+
+    \b
+    For example:
+    moldau consume clicks orders --from-beginning --format '%t %k %v'
+    moldau consume 'orders-.*' --regex --group readers --json
+    moldau consume images --offset 7 --max-messages 1 --format raw > image.png
+    moldau consume clicks --format avro --schema-registry http://127.0.0.1:8081
+    """
     import asyncio
 
     from moldau.cli.consume_run import Consumption, consume_records
     from moldau.cli.consume_start import choose_start
     from moldau.cli.log_lines import warnings_shown
-    from moldau.cli.record_format import parse_format
-    from moldau.cli.session import garbage_collected_rarely
+    from moldau.cli.session import made_for_millions
 
     if release and queue is None:
         raise typer.BadParameter("only what is taken from a queue can be released: add --queue")
+    form, value_format = _part_formats(form, value_format)
+    form = "json" if as_json else form
+    decoding = _decode_by_schemas(form, key_format, value_format, delimiter, schema_registry)
     if queue is not None:
         _refuse_beside_queue(
             {
@@ -117,13 +161,17 @@ def consume(
                 "--timestamp": timestamp is not None,
                 "--from-beginning": from_beginning,
                 "--until-end": until_end,
+                "--regex": regex,
+                "--delimiter": delimiter is not None,
+                "TOPIC": len(topics) > 1,
             }
         )
         _consume_queue(
             bootstrap,
-            topic,
+            topics[0],
             queue,
-            form="json" if as_json else form,
+            form=form,
+            decoding=decoding,
             max_messages=max_messages,
             timeout_ms=timeout_ms,
             release=release,
@@ -139,20 +187,86 @@ def consume(
             "--timestamp, and see `moldau groups reset-offsets`",
             param_hint="--group",
         )
+    if partition and (regex or len(topics) > 1):
+        raise typer.BadParameter("is for one topic", param_hint="--partition")
+    if delimiter is not None and form != "value":
+        raise typer.BadParameter("is for --format value", param_hint="--delimiter")
     consumption = Consumption(
-        topic=topic,
+        topics=() if regex else tuple(dict.fromkeys(topics)),
+        pattern=_join_patterns(topics) if regex else None,
         group_id=group,
         group_protocol=group_protocol or "classic",
         partitions=tuple(partition or ()),
         start=choose_start(offset, timestamp, from_beginning),
-        formatter=parse_format("json" if as_json else form),
-        prints_values=form == "value" and not as_json,
+        formatter=decoding or _formatter(form, delimiter),
+        formats_elsewhere=decoding is not None,
+        prints_values=form == "value" and delimiter is None and decoding is None,
         max_records=max_messages,
         idle_seconds=None if timeout_ms is None else timeout_ms / 1000,
         until_end=until_end,
     )
-    with warnings_shown(), garbage_collected_rarely():
+    with warnings_shown(), made_for_millions():
         asyncio.run(consume_records(bootstrap, consumption))
+    _end(decoding)
+
+
+def _end(decoding: RecordDecoding | None) -> None:
+    if decoding is not None:
+        decoding.end()
+
+
+def _part_formats(form: str, value_format: str | None) -> tuple[str, str | None]:
+    """How records are laid out, and how their values are decoded: --format may say both."""
+    if form not in FORMATS:
+        return form, value_format
+    if value_format not in (None, form):
+        raise typer.BadParameter("is said by --format already", param_hint="--value-format")
+    return "value", form
+
+
+def _formatter(form: str, delimiter: str | None) -> Formatter:
+    from moldau.cli.record_format import end_values_with, parse_format
+
+    return parse_format(form) if delimiter is None else end_values_with(delimiter)
+
+
+def _decode_by_schemas(
+    form: str,
+    key_format: str | None,
+    value_format: str | None,
+    delimiter: str | None,
+    schema_registry: str | None,
+) -> RecordDecoding | None:
+    """None where bytes are shown as they are."""
+    if key_format is None and value_format is None:
+        return None
+    from moldau.cli.record_decoding import DecodedFields, RecordDecoding
+    from moldau.cli.schema_options import registry_of_command
+
+    if form in ("hex", "raw"):
+        raise typer.BadParameter(
+            f"{form} shows bytes as they are: choose one", param_hint="--format"
+        )
+    return RecordDecoding(
+        registry_of_command(schema_registry),
+        DecodedFields(
+            key=require_format(key_format, "--key-format"),
+            value=require_format(value_format, "--value-format"),
+        ),
+        _formatter(form, delimiter),
+        as_json=form == "json",
+    )
+
+
+def _join_patterns(patterns: list[str]) -> str:
+    import re
+
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as fault:
+            raise typer.BadParameter(f"{pattern!r}: {fault}", param_hint="TOPIC") from None
+    return "|".join(f"(?:{pattern})" for pattern in patterns) if patterns[1:] else patterns[0]
 
 
 def _refuse_beside_queue(given: dict[str, bool]) -> None:
@@ -171,6 +285,7 @@ def _consume_queue(
     group: str,
     *,
     form: str,
+    decoding: RecordDecoding | None,
     max_messages: int | None,
     timeout_ms: int | None,
     release: bool,
@@ -179,12 +294,12 @@ def _consume_queue(
 
     from moldau.cli.consume_queue import QueueConsumption, consume_queue
     from moldau.cli.log_lines import warnings_shown
-    from moldau.cli.record_format import parse_format
 
     consumption = QueueConsumption(
         topic=topic,
         group_id=group,
-        formatter=parse_format(form),
+        formatter=decoding or _formatter(form, None),
+        decoding=decoding,
         as_json=form == "json",
         max_records=max_messages,
         idle_seconds=None if timeout_ms is None else timeout_ms / 1000,
@@ -192,3 +307,4 @@ def _consume_queue(
     )
     with warnings_shown():
         asyncio.run(consume_queue(bootstrap, consumption))
+    _end(decoding)

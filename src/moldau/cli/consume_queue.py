@@ -7,19 +7,25 @@ would come again at once.
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from moldau.cli.consume_run import RecordOutput
+from moldau.cli.connection_options import security_options
 from moldau.cli.output import note
 from moldau.cli.progress import Progress
 from moldau.cli.record_format import Formatter, show_json
-from moldau.cli.session import CLIENT_ID
+from moldau.cli.record_output import RecordOutput
+from moldau.cli.session import CLIENT_ID, command_settings
 from moldau.client.admin import AsyncAdmin
 from moldau.client.queue import AsyncQueue
 from moldau.client.queue_jobs import AsyncJob
 from moldau.errors import KafkaError
+
+if TYPE_CHECKING:
+    from moldau.cli.record_decoding import RecordDecoding
 
 _TAKE_RECORDS = 500
 
@@ -35,11 +41,12 @@ class QueueConsumption:
     max_records: int | None = None
     idle_seconds: float | None = None
     releases: bool = False
+    decoding: RecordDecoding | None = None  # then it is the formatter; asks others: not on the loop
 
 
 async def consume_queue(bootstrap: str, consumption: QueueConsumption) -> None:
     """Print until it is time to stop; then tell the broker all, and leave the group."""
-    async with AsyncAdmin(bootstrap, client_id=CLIENT_ID) as admin:
+    async with AsyncAdmin(bootstrap, command_settings()) as admin:
         found = (await admin.describe_topics([consumption.topic]))[consumption.topic]
         if isinstance(found, KafkaError):
             raise found
@@ -49,6 +56,7 @@ async def consume_queue(bootstrap: str, consumption: QueueConsumption) -> None:
         topic=consumption.topic,
         client_id=CLIENT_ID,
         max_poll_records=min(consumption.max_records or _TAKE_RECORDS, _TAKE_RECORDS),
+        **security_options(),  # type: ignore[arg-type]  # any option's value
     ) as queue:
         if sys.stderr.isatty():
             note(f"taking records of {consumption.topic} for share group {consumption.group_id}")
@@ -66,7 +74,8 @@ class _Taking:
 
     async def run(self) -> None:
         try:
-            await self._take_all()
+            async with self._output.while_it_is_read():
+                await self._take_all()
         finally:
             if self._progress is not None:
                 self._progress.clear()
@@ -88,13 +97,19 @@ class _Taking:
                     await job.accept()
 
     async def _print(self, jobs: Sequence[AsyncJob]) -> None:
-        if self._consumption.as_json:
-            lines = [show_json(job.record, delivery_count=job.delivery_count) for job in jobs]
-            text = b"".join(lines)
+        if self._consumption.decoding is None:
+            text = self._format(jobs)
         else:
-            text = self._consumption.formatter([job.record for job in jobs])
+            text = await asyncio.to_thread(self._format, jobs)
         await self._output.write(text)
         self._count += len(jobs)
         self._size_bytes += len(text)
         if self._progress is not None:
             self._progress.show(self._count, self._size_bytes)
+
+    def _format(self, jobs: Sequence[AsyncJob]) -> bytes:
+        if not self._consumption.as_json:
+            return self._consumption.formatter([job.record for job in jobs])
+        decoding = self._consumption.decoding
+        show = show_json if decoding is None else decoding.show_json
+        return b"".join([show(job.record, delivery_count=job.delivery_count) for job in jobs])

@@ -8,21 +8,18 @@ end comes. Records that could not be printed are left for the next one.
 from __future__ import annotations
 
 import asyncio
-import os
-import stat
+import re
 import sys
-import threading
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass
-from queue import SimpleQueue
 
-from moldau.cli.command_config import security_options
+from moldau.cli.connection_options import security_options
 from moldau.cli.consume_start import go_to_start
 from moldau.cli.output import note
 from moldau.cli.progress import Progress
 from moldau.cli.record_format import NULL, Formatter
-from moldau.cli.session import CLIENT_ID
+from moldau.cli.record_output import RecordOutput
+from moldau.cli.session import CLIENT_ID, command_settings
 from moldau.client.consumer import AsyncConsumer
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.client.rules.consumer_record import ConsumerRecord
@@ -37,40 +34,48 @@ _POLL_SECONDS = 1.0
 _POLL_RECORDS = 5000
 _POLL_BYTES = 1 << 20
 _ALL_RECORDS = 1 << 62
-_LAST_SECONDS = 1.0
-"""How long a command that is to end waits for whoever reads what it prints."""
 
 Offsets = Mapping[TopicPartition, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consumption:
-    """What to print of which topic, and as a member of which group, if of any."""
+    """What to print of which topics, and as a member of which group, if of any."""
 
-    topic: str
+    topics: tuple[str, ...]
     formatter: Formatter
     start: Start  # of a group: where it has not read before
     group_id: str | None = None
     group_protocol: str = "classic"
-    partitions: tuple[int, ...] = ()  # none: all of them
+    partitions: tuple[int, ...] = ()  # of the only topic; none: all of them
+    pattern: str | None = None  # in place of topics: all whose whole name matches
     max_records: int | None = None
     idle_seconds: float | None = None
     until_end: bool = False
+    formats_elsewhere: bool = False  # the formatter asks others: not on the loop
     prints_values: bool = False  # and nothing else: then no record is looked at in Python
 
 
 async def consume_records(bootstrap: str, consumption: Consumption) -> None:
     """Print until it is time to stop; a member of a group then commits and leaves."""
     async with _make_consumer(bootstrap, consumption) as consumer:
-        topic = await consumer.partitions_for(consumption.topic)
-        partitions = _choose_partitions(topic, consumption)
+        topics = consumption.topics
+        if consumption.pattern is not None:
+            topics = await _find_topics(bootstrap, consumption.pattern)
+        partitions = [
+            partition
+            for topic in topics
+            for partition in _choose_partitions(await consumer.partitions_for(topic), consumption)
+        ]
         ends = await _find_ends(consumer, partitions) if consumption.until_end else None
         if consumption.group_id is None:
             await go_to_start(consumer, partitions, consumption.start)
+        elif consumption.pattern is not None:
+            consumer.subscribe(pattern=consumption.pattern)  # also topics that are yet to come
         else:
-            consumer.subscribe([consumption.topic])
+            consumer.subscribe(topics)
         if ends is None and sys.stderr.isatty():
-            _say_what_is_read(consumption)
+            _say_what_is_read(consumption, topics)
         # A group's offsets are those of records, one by one.
         is_plain = consumption.prints_values and consumption.group_id is None
         printing = ValuePrinting if is_plain else Printing
@@ -113,8 +118,23 @@ async def _find_ends(consumer: AsyncConsumer, partitions: Collection[TopicPartit
     return {one: latest[one] for one in partitions if latest[one] > earliest[one]}
 
 
-def _say_what_is_read(consumption: Consumption) -> None:
-    topic = consumption.topic
+async def _find_topics(bootstrap: str, pattern: str) -> tuple[str, ...]:
+    from moldau.client.admin import AsyncAdmin
+
+    async with AsyncAdmin(bootstrap, command_settings()) as admin:
+        there = await admin.list_topics()
+    found = tuple(
+        name
+        for name, topic in sorted(there.items())
+        if re.fullmatch(pattern, name) and not topic.is_internal
+    )
+    if not found:
+        raise UnknownTopicError(f"there is no topic whose name matches {pattern!r}")
+    return found
+
+
+def _say_what_is_read(consumption: Consumption, topics: Sequence[str]) -> None:
+    topic = ", ".join(topics)
     if consumption.group_id is not None:
         note(f"reading {topic} as a member of {consumption.group_id}")
     elif consumption.start == BeforeEnd(0):
@@ -129,74 +149,6 @@ async def _with_ranges(
     latest = await consumer.end_offsets(partitions)
     ranges = ", ".join(f"{one} has {earliest[one]} to {latest[one]}" for one in partitions)
     return OffsetOutOfRangeError(f"{error} ({ranges})")
-
-
-class RecordOutput:
-    """stdout. A pipe or a terminal may keep a writer waiting, so that a thread writes to those: the
-    consumer goes on meanwhile, as a member of its group, and hears of Ctrl-C.
-
-    The thread is a daemon, and uses the descriptor alone: a command can end while it waits.
-    """
-
-    def __init__(self) -> None:
-        self._descriptor = _find_descriptor_that_waits()
-        self._pieces: SimpleQueue[tuple[bytes, Future[None]]] = SimpleQueue()
-        if self._descriptor is not None:
-            writer = threading.Thread(
-                target=self._write_pieces, args=(self._descriptor,), name="stdout", daemon=True
-            )
-            writer.start()
-
-    async def write(self, data: bytes) -> None:
-        """Over when all is written."""
-        if self._descriptor is None:
-            out = sys.stdout.buffer
-            out.write(data)
-            out.flush()
-        else:
-            written: Future[None] = Future()
-            self._pieces.put((data, written))
-            try:
-                await asyncio.wrap_future(written)
-            except asyncio.CancelledError:
-                await self._finish_soon(written)
-
-    async def _finish_soon(self, written: Future[None]) -> None:
-        """The command is to end. What is printed by now, or in a moment, counts as printed: the
-        next one to wait is cancelled then."""
-        if not written.cancelled():
-            await asyncio.wait([asyncio.wrap_future(written)], timeout=_LAST_SECONDS)
-        if not written.done() or written.cancelled() or written.exception() is not None:
-            raise asyncio.CancelledError
-        task = asyncio.current_task()
-        if task is not None:
-            task.uncancel()
-            task.cancel()
-
-    def _write_pieces(self, descriptor: int) -> None:
-        while True:
-            data, written = self._pieces.get()
-            if not written.set_running_or_notify_cancel():
-                continue
-            left = memoryview(data)
-            try:
-                while left:
-                    left = left[os.write(descriptor, left) :]
-            except OSError as error:  # the reader has gone
-                written.set_exception(error)
-            else:
-                written.set_result(None)
-
-
-def _find_descriptor_that_waits() -> int | None:
-    """That of stdout, unless it is a file, or nothing of the system's."""
-    try:
-        descriptor = sys.stdout.fileno()
-    except (OSError, ValueError):
-        return None
-    mode = os.fstat(descriptor).st_mode
-    waits = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(descriptor)
-    return descriptor if waits else None
 
 
 class Printing:
@@ -217,7 +169,8 @@ class Printing:
 
     async def run(self) -> None:
         try:
-            await self._print_all()
+            async with self._output.while_it_is_read():
+                await self._print_all()
         finally:
             if self._progress is not None:
                 self._progress.clear()
@@ -265,18 +218,27 @@ class Printing:
         if not passed:
             return records
         for partition, end_offset in passed.items():
-            first = min(
+            # None where only markers came, or where all records had been deleted: the log begins
+            # behind the end then, and the position is right.
+            behind = [
                 record.offset
                 for record in records
                 if record[:2] == partition and record.offset >= end_offset
-            )
-            self._consumer.seek(partition, first)
+            ]
+            if behind:
+                self._consumer.seek(partition, min(behind))
             self._consumer.pause(partition)
         return [one for one in records if one.offset < passed.get(one[:2], one.offset + 1)]  # type: ignore[call-overload]
 
     async def _print(self, records: Sequence[ConsumerRecord]) -> None:
         if records:
-            await self._write(self._consumption.formatter(records), len(records))
+            await self._write(await self._format(records), len(records))
+
+    async def _format(self, records: Sequence[ConsumerRecord]) -> bytes:
+        formatter = self._consumption.formatter
+        if self._consumption.formats_elsewhere:
+            return await asyncio.to_thread(formatter, records)
+        return formatter(records)
 
     async def _write(self, text: bytes, record_count: int) -> None:
         await self._output.write(text)

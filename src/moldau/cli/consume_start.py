@@ -7,7 +7,7 @@ from datetime import datetime
 
 from moldau.client.consumer import AsyncConsumer
 from moldau.client.rules.offset_targets import AtBeginning, AtOffset, AtTime, BeforeEnd, Start
-from moldau.errors import ConfigurationError
+from moldau.errors import UsageError
 from moldau.model import TopicPartition
 
 
@@ -19,7 +19,7 @@ def parse_offset(text: str) -> Start:
         return BeforeEnd(0)
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdecimal()):
-        raise ConfigurationError(
+        raise UsageError(
             f"{text!r} is no offset; give a number, earliest, latest, or -N for the last N"
         )
     return BeforeEnd(int(digits)) if text.startswith("-") else AtOffset(int(digits))
@@ -32,7 +32,7 @@ def parse_timestamp(text: str) -> int:
     try:
         return int(datetime.fromisoformat(text).astimezone().timestamp() * 1000)
     except (ValueError, OverflowError):
-        raise ConfigurationError(
+        raise UsageError(
             f"{text!r} is no time; give milliseconds since 1970 or one like 2030-01-31T12:00:00"
         ) from None
 
@@ -41,7 +41,7 @@ def choose_start(offset: str | None, timestamp: str | None, from_beginning: bool
     """At most one of the three may be given; without any, only what is new is read."""
     given = [offset is not None, timestamp is not None, from_beginning]
     if sum(given) > 1:
-        raise ConfigurationError(
+        raise UsageError(
             "choose one of --from-beginning, --offset and --timestamp to say where to begin"
         )
     if from_beginning:

@@ -77,17 +77,29 @@ async def _look(admin: AsyncAdmin, urls: Sequence[str], seconds: float) -> Clust
     return await look.take()
 
 
-def _print(findings: Sequence[Finding], survey: ClusterSurvey) -> None:
+def print_findings(findings: Sequence[Finding], unchecked: Sequence[str]) -> None:
     for one in findings:
         mark = typer.style(one.severity.label.upper(), fg=_COLORS[one.severity.label], bold=True)
         typer.echo(f"{mark}  {one.subject}")
         typer.echo(f"  {one.message}")
         typer.echo(f"  do: {one.advice}\n")
-    for text in survey.unchecked:
+    for text in unchecked:
         typer.echo(f"not checked: {text}")
+
+
+def count_of(survey: ClusterSurvey) -> str:
+    from moldau.console.rules.wording import plural
+
     partitions = sum(len(topic.partitions) for topic in survey.topics.values())
-    seen = (
-        f"{len(survey.brokers)} brokers, {len(survey.topics)} topics, {partitions} partitions, "
-        f"{len(survey.groups)} groups"
-    )
-    typer.echo(f"{len(findings)} findings in {seen}" if findings else f"all is well: {seen}")
+    counted = ((len(survey.brokers), "broker"), (len(survey.topics), "topic"))
+    return ", ".join(plural(*one) for one in (*counted, (partitions, "partition")))
+
+
+def _print(findings: Sequence[Finding], survey: ClusterSurvey) -> None:
+    print_findings(findings, survey.unchecked)
+    from moldau.console.rules.wording import plural
+
+    seen = f"{count_of(survey)}, {plural(len(survey.groups), 'group')}"
+    found = plural(len(findings), "finding")
+    well = "what could be checked is well" if survey.unchecked else "all is well"
+    typer.echo(f"{found} in {seen}" if findings else f"{well}: {seen}")

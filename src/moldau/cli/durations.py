@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from moldau.errors import ConfigurationError
+from moldau.errors import UsageError
 
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _NUMBER = r"(\d+(?:\.\d+)?)"
@@ -25,7 +25,7 @@ def parse_duration_ms(text: str) -> int:
     """
     parts = _split(text.strip())
     if not parts:
-        raise ConfigurationError(
+        raise UsageError(
             f"{text!r} is no duration; give one like 90s, 15m, 1h30m or 2d, or PT1H as in ISO 8601"
         )
     return int(sum(float(number) * _UNIT_MS[unit] for number, unit in parts))

@@ -5,7 +5,8 @@
 
 Only the value has to be there. Bytes that are no UTF-8 text stand under `…_base64` instead. A key
 or value that is not a text is sent as JSON. `topic`, `offset` and `delivery_count` tell how the
-record came, and have no say in where it goes.
+record came, and have no say in where it goes; nor have the numbers of schemas, and what was wrong
+with a record.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from moldau.cli.line_encoding import Encode, encode_document
 from moldau.cli.line_parser import ParsedLines, ParsedRow, first_words
 from moldau.errors import ConfigurationError
 from moldau.records.record import Headers
@@ -28,10 +30,14 @@ _FIELDS = frozenset(
     {
         *("key", "key_base64", "value", "value_base64"),
         *("headers", "partition", "timestamp_ms", "topic", "offset", "delivery_count"),
+        *("key_schema_id", "value_schema_id", "key_error", "value_error"),
     }
 )
 
 Document = Mapping[str, object]
+
+
+_NUMBERS: Final = range(1 << 63)
 
 
 class _Line(NamedTuple):
@@ -44,8 +50,13 @@ class _Line(NamedTuple):
 class JsonLineParser:
     """Reads one object from each line; `headers` come before those that a line has of its own."""
 
-    def __init__(self, headers: Headers = ()) -> None:
+    def __init__(
+        self, headers: Headers = (), key: Encode | None = None, value: Encode | None = None
+    ) -> None:
+        """With `key` or `value`, these are documents that it encodes; bytes under `…_base64` stay
+        as they are."""
         self._headers = headers
+        self._encode = {"key": key, "value": value}
 
     def parse(self, lines: Sequence[bytes], first_number: int) -> Iterator[ParsedLines]:
         read: list[_Line] = []
@@ -69,8 +80,8 @@ class JsonLineParser:
             _read_number(document, "partition"),
             (
                 _read_number(document, "timestamp_ms"),
-                _read_bytes(document, "key"),
-                _read_bytes(document, "value"),
+                _read_bytes(document, "key", self._encode["key"]),
+                _read_bytes(document, "value", self._encode["value"]),
                 headers,
             ),
         )
@@ -79,7 +90,7 @@ class JsonLineParser:
 def _read_object(line: bytes) -> Document:
     try:
         document = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ValueError("is no JSON") from None
     if not isinstance(document, dict):
         raise ValueError("is no JSON object")
@@ -89,7 +100,7 @@ def _read_object(line: bytes) -> Document:
     return document
 
 
-def _read_bytes(document: Document, name: str) -> bytes | None:
+def _read_bytes(document: Document, name: str, encode: Encode | None = None) -> bytes | None:
     encoded = document.get(f"{name}_base64")
     if encoded is not None:
         try:
@@ -99,6 +110,8 @@ def _read_bytes(document: Document, name: str) -> bytes | None:
     found = document.get(name)
     if found is None:
         return None
+    if encode is not None:
+        return encode_document(encode, found, name)
     return (found if isinstance(found, str) else _encode_json(found)).encode()
 
 
@@ -107,6 +120,8 @@ def _read_headers(found: object) -> Headers:
         return ()
     if not isinstance(found, list) or not all(_is_header(one) for one in found):
         raise ValueError('has headers that are no list of {"key": ..., "value": ...}')
+    for one in found:
+        one["key"].encode()  # raises for what is no text in UTF-8
     return tuple((one["key"], _read_bytes(one, "value")) for one in found)
 
 
@@ -118,6 +133,6 @@ def _read_number(document: Document, name: str) -> int | None:
     found = document.get(name)
     if found is None:
         return None
-    if not isinstance(found, int) or isinstance(found, bool) or found < 0:
+    if not isinstance(found, int) or isinstance(found, bool) or found not in _NUMBERS:
         raise ValueError(f"has a {name} that is no number")
     return found

@@ -38,14 +38,22 @@ class Parser(Protocol):
 class LineParser:
     """Splits lines at a separator, if there is one; a marker stands for "no key" or "no value"."""
 
-    def __init__(self, key_separator: str | None = None, null_marker: str | None = None) -> None:
+    def __init__(
+        self,
+        key_separator: str | None = None,
+        null_marker: str | None = None,
+        key: str | None = None,
+    ) -> None:
+        """A `key` is that of every line; then there is no separator."""
         self._separator = None if key_separator is None else key_separator.encode()
+        self._key = None if key is None else key.encode()
         self._null_marker = None if null_marker is None else null_marker.encode()
 
     def parse(self, lines: Sequence[bytes], first_number: int) -> Iterator[ParsedLines]:
         separator = self._separator
         if separator is None:
-            yield ParsedLines(self._with_nulls(lines))
+            keys_of_all = None if self._key is None else [self._key] * len(lines)
+            yield ParsedLines(self._with_nulls(lines), keys_of_all)
             return
         keys, found, values = zip(*[line.partition(separator) for line in lines], strict=True)
         count = found.index(b"") if b"" in found else len(found)

@@ -2,8 +2,12 @@
 
     03:24:09.120 warning storage.log_store  the log directory /data is offline: No space left
 
-Time of day, level, room and module, message. Warnings and errors go to standard error;
-`MOLDAU_LOG=info` (or `debug`) shows more.
+Time of day, level, room and module, message. Warnings and errors go to standard error; `-v`
+(`--log-level`, or `MOLDAU_LOG`) shows more. `--log-format json` (or `MOLDAU_LOG_FORMAT`) makes an
+object of each line, with the date, for those who collect logs:
+
+    {"time": "2026-11-16T03:24:09.120Z", "level": "warning", "logger": "moldau.storage.log_store",
+     "message": "the log directory /data is offline: No space left"}
 
 A command that talks to brokers shows the warnings of its client in the same words as its failures:
 
@@ -19,9 +23,9 @@ import sys
 import time
 from collections.abc import Iterator
 
-LEVEL_VARIABLE = "MOLDAU_LOG"
+from moldau.cli.reporting import LEVEL_VARIABLE, LEVELS, reporting
+
 ERASE_LINE = "\r\x1b[K"
-_LEVELS = ("debug", "info", "warning", "error")
 
 
 class LineFormatter(logging.Formatter):
@@ -52,39 +56,61 @@ class CommandFormatter(logging.Formatter):
         return f"{erase}moldau: {super().format(record)}"
 
 
+class JsonFormatter(logging.Formatter):
+    """One event as one JSON object on one line, a traceback included."""
+
+    def __init__(self, name: str = "") -> None:
+        super().__init__()
+        self._name = name
+
+    def format(self, record: logging.LogRecord) -> str:
+        import json
+
+        seconds = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
+        document: dict[str, object] = {
+            "time": f"{seconds}.{int(record.msecs):03d}Z",
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if self._name:
+            document["process"] = self._name
+        if record.exc_info:
+            document["exception"] = self.formatException(record.exc_info)
+        return json.dumps(document, ensure_ascii=False)
+
+
 def set_up_logging(name: str = "") -> None:
-    """Send Moldau's log to standard error; the level comes from the environment.
+    """Send Moldau's log to standard error, as the command line or the environment says.
 
     A name stands in every line, where several processes write to one place.
     """
-    level = os.environ.get(LEVEL_VARIABLE, "warning").lower()
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LineFormatter(name))
+    handler.setFormatter(JsonFormatter(name) if reporting.is_json else LineFormatter(name))
     root = logging.getLogger()
     root.addHandler(handler)
-    root.setLevel(_read_level())
-    if level not in _LEVELS:
+    root.setLevel(reporting.level.upper())
+    asked = os.environ.get(LEVEL_VARIABLE, "warning").lower()
+    if asked not in LEVELS:
         logging.getLogger("moldau").warning(
-            "%s=%s is not one of %s", LEVEL_VARIABLE, level, ", ".join(_LEVELS)
+            "%s=%s is not one of %s", LEVEL_VARIABLE, asked, ", ".join(LEVELS)
         )
 
 
 @contextlib.contextmanager
 def warnings_shown() -> Iterator[None]:
-    """Let a command say on standard error what its client waits for."""
+    """Let a command say on standard error what its client waits for, and more where that is
+    asked for."""
     handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(CommandFormatter())
-    handler.setLevel(_read_level())
+    handler.setFormatter(JsonFormatter() if reporting.is_json else CommandFormatter())
     # What was not delivered is told by the command itself, at its end.
     handler.addFilter(lambda record: record.name != "moldau.producer")
     logger = logging.getLogger("moldau")
+    former_level = logger.level
+    logger.setLevel(reporting.level.upper())
     logger.addHandler(handler)
     try:
         yield
     finally:
         logger.removeHandler(handler)
-
-
-def _read_level() -> str:
-    level = os.environ.get(LEVEL_VARIABLE, "warning").lower()
-    return level.upper() if level in _LEVELS else "WARNING"
+        logger.setLevel(former_level)

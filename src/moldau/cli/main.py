@@ -1,26 +1,23 @@
 """The `moldau` command: its table of commands, and what becomes of their failures.
 
 Failures that a person can mend are one message on stderr that says how; anything else is a bug and
-shows its traceback. SIGTERM ends a command as Ctrl-C does: what was read is sent, groups are left.
-Exit codes: 0 success, 1 failure, 2 wrong usage, 130 Ctrl-C, 141 closed pipe, 143 SIGTERM.
+shows its traceback. Most starts of a broker come by `plain_start` instead.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import os
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from types import FrameType
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated
 
 import typer
 import typer.main
 
+from moldau.cli.connection_options import make_profile_option
+from moldau.cli.exit_codes import FAILURE, INTERRUPTED, WRONG_USAGE, run_to_the_end
 from moldau.cli.lazy import CONTEXT_SETTINGS, Command, LazyCommands, LazyGroup
+from moldau.cli.reporting import make_options, reporting, say_failure
 
 COMMANDS: dict[str, Command | LazyGroup] = {
     "start": Command("moldau.cli.start:start"),
@@ -32,20 +29,23 @@ COMMANDS: dict[str, Command | LazyGroup] = {
         },
     ),
     "cluster": LazyGroup(
-        "Run several brokers on this machine, with ZooKeeper or without.",
+        "See how any cluster is; run several brokers on this machine.",
         {
+            "info": Command("moldau.cli.cluster.info:info"),
+            "health": Command("moldau.cli.cluster.health:health"),
             "start": Command("moldau.cli.cluster.start:start"),
             "status": Command("moldau.cli.cluster.status:status"),
             "stop": Command("moldau.cli.cluster.stop:stop"),
         },
     ),
     "topics": LazyGroup(
-        "Create, list, describe, alter, delete and branch topics.",
+        "Create, list, describe, alter, trim, delete and branch topics.",
         {
             "create": Command("moldau.cli.topics.create:create"),
             "list": Command("moldau.cli.topics.list:list_topics"),
             "describe": Command("moldau.cli.topics.describe:describe"),
             "alter": Command("moldau.cli.topics.alter:alter"),
+            "trim": Command("moldau.cli.topics.trim:trim"),
             "delete": Command("moldau.cli.topics.delete:delete"),
             "branch": Command("moldau.cli.topics.branch:branch"),
         },
@@ -112,6 +112,16 @@ COMMANDS: dict[str, Command | LazyGroup] = {
         },
     ),
     "console": Command("moldau.cli.console:console"),
+    "profile": LazyGroup(
+        "Keep addresses and security settings of clusters under names.",
+        {
+            "create": Command("moldau.cli.profile.create:create"),
+            "use": Command("moldau.cli.profile.use:use"),
+            "list": Command("moldau.cli.profile.list:list_profiles"),
+            "show": Command("moldau.cli.profile.show:show"),
+            "delete": Command("moldau.cli.profile.delete:delete"),
+        },
+    ),
     "users": LazyGroup(
         "List users, set and delete their passwords (SCRAM).",
         {
@@ -120,9 +130,32 @@ COMMANDS: dict[str, Command | LazyGroup] = {
             "delete": Command("moldau.cli.users.delete:delete_user"),
         },
     ),
+    "tokens": LazyGroup(
+        "Make, list, renew and end delegation tokens.",
+        {
+            "create": Command("moldau.cli.tokens.create:create"),
+            "describe": Command("moldau.cli.tokens.describe:describe"),
+            "renew": Command("moldau.cli.tokens.renew:renew"),
+            "expire": Command("moldau.cli.tokens.expire:expire"),
+        },
+    ),
     "secure": LazyGroup(
         "Make what a secured cluster needs.",
-        {"init": Command("moldau.cli.secure.init:init")},
+        {
+            "init": Command("moldau.cli.secure.init:init"),
+            "renew": Command("moldau.cli.secure.renew:renew"),
+            "zookeeper": Command("moldau.cli.secure.zookeeper:migrate_zookeeper"),
+        },
+    ),
+    "schemas": LazyGroup(
+        "List, show, register, check and delete schemas of a schema registry.",
+        {
+            "list": Command("moldau.cli.schemas.list:list_schemas"),
+            "show": Command("moldau.cli.schemas.show:show"),
+            "register": Command("moldau.cli.schemas.register:register"),
+            "check": Command("moldau.cli.schemas.check:check"),
+            "delete": Command("moldau.cli.schemas.delete:delete"),
+        },
     ),
     "produce": Command("moldau.cli.produce:produce"),
     "consume": Command("moldau.cli.consume:consume"),
@@ -138,8 +171,11 @@ COMMANDS: dict[str, Command | LazyGroup] = {
     "plan": Command("moldau.cli.plan:plan"),
     "rebalance": Command("moldau.cli.rebalance:rebalance"),
     "log": LazyGroup(
-        "Look into the files of a log.",
-        {"dump": Command("moldau.cli.log.dump:dump")},
+        "Look into the files of logs, and where brokers have them.",
+        {
+            "dirs": Command("moldau.cli.log.dirs:dirs"),
+            "dump": Command("moldau.cli.log.dump:dump"),
+        },
     ),
     "pipeline": LazyGroup(
         "Run pipelines from topics to topics and lakes, on Spark.",
@@ -150,11 +186,6 @@ COMMANDS: dict[str, Command | LazyGroup] = {
         },
     ),
 }
-
-FAILURE = 1
-INTERRUPTED = 130
-PIPE_CLOSED = 141
-TERMINATED = 143
 
 app = typer.Typer(
     name="moldau",
@@ -168,9 +199,9 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        from moldau import __version__
+        from moldau.cli.compiled_parts import describe_version
 
-        typer.echo(f"moldau {__version__}")
+        typer.echo(describe_version())
         raise typer.Exit
 
 
@@ -191,85 +222,66 @@ def guarded(function: Callable[..., object]) -> Callable[..., object]:
 
     @functools.wraps(function)
     def run_guarded(*arguments: object, **options: object) -> None:
-        try:
-            with _interrupted_by_sigterm() as signals:
-                function(*arguments, **options)
-                sys.stdout.flush()
-        except KeyboardInterrupt:
-            raise typer.Exit(TERMINATED if signals else INTERRUPTED) from None
-        except BrokenPipeError:
-            _forget_stdout()
-            raise typer.Exit(PIPE_CLOSED) from None
-        except Exception as error:
-            raise typer.Exit(_report(error)) from error
+        code = run_to_the_end(functools.partial(function, *arguments, **options))
+        if code:
+            raise typer.Exit(code)
 
     return run_guarded
 
 
-@contextlib.contextmanager
-def _interrupted_by_sigterm() -> Iterator[list[int]]:
-    """Let SIGTERM do what Ctrl-C does; the list tells whether it came.
-
-    Commands that serve until they are told to stop put handlers of their own in its place.
-    """
-    came: list[int] = []
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        came.append(number)
-        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-            raise KeyboardInterrupt
-        signal.raise_signal(signal.SIGINT)  # asyncio cancels the command's task then
-
-    if threading.current_thread() is not threading.main_thread():
-        yield came
-        return
-    former = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield came
-    finally:
-        signal.signal(signal.SIGTERM, former)
-
-
-def _forget_stdout() -> None:
-    """Nobody reads any more: keep the interpreter from complaining when it flushes at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def _report(error: Exception) -> int:
+def report(error: Exception) -> int:
+    """The exit code of a command that failed; says why, unless Typer does or it is a bug."""
     if isinstance(error, typer.Exit):
         return error.exit_code
+    if isinstance(error, typer.Abort) and isinstance(error.__context__, KeyboardInterrupt):
+        return INTERRUPTED  # Ctrl-C where a question was asked
     if isinstance(error, typer.Abort | typer.BadParameter):
         raise error
-    from moldau.cli.failures import explain
+    from moldau.cli.failures import say
+    from moldau.errors import UsageError
 
-    message = explain(error)
-    if message is None:
+    if not say(error):
         raise error
-    typer.echo(f"moldau: {message}", err=True)
-    return FAILURE
+    return WRONG_USAGE if isinstance(error, UsageError) else FAILURE
 
 
 def build() -> typer.core.TyperGroup:
     """The root command, its subcommands still unloaded."""
-    group = typer.main.get_group(app)
+    group = typer.main.get_command(app)  # with the options that install completion
+    assert isinstance(group, typer.core.TyperGroup)  # noqa: S101 - it has a callback
     group.commands = LazyCommands(COMMANDS, guarded)  # type: ignore[assignment]
+    group.params += [make_profile_option(), *make_options()]
     return group
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command line and give its exit code."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    reporting.begin(words)
+    is_told_by_typer = not reporting.errors_as_json
     try:
-        build().main(args=arguments, prog_name="moldau")
+        code = build().main(args=words, prog_name="moldau", standalone_mode=is_told_by_typer)
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else FAILURE
+        code = end.code if isinstance(end.code, int) else FAILURE
+    except typer.TyperException as error:  # wrong usage
+        say_failure(error.format_message(), kind="UsageError", remedy=_find_help(words))
+        code = error.exit_code
+    except typer.Abort:
+        say_failure("aborted", kind="Abort")
+        code = FAILURE
     except KeyboardInterrupt:  # while a command is being loaded
-        return INTERRUPTED
-    return 0
+        code = INTERRUPTED
+    return code or 0
 
 
-def main() -> None:
-    """The entry point of the installed command."""
-    # kio registers strategies wherever hypothesis is installed: 0.3 s and 16 MB that no command
-    # has a use for. None makes its import fail, which kio expects.
-    sys.modules.setdefault("hypothesis", None)  # type: ignore[arg-type]
-    sys.exit(run())
+def _find_help(words: Sequence[str]) -> str:
+    """Which help is about this command line."""
+    path = ["moldau"]
+    commands: Mapping[str, Command | LazyGroup] = COMMANDS
+    for word in words:
+        if word not in commands:
+            break
+        path.append(word)
+        found = commands[word]
+        commands = found.commands if isinstance(found, LazyGroup) else {}
+    return f"`{' '.join(path)} --help` shows what can be given"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -22,6 +21,8 @@ Bootstrap = Annotated[
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for machines.")]
 
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
 
 def parse_settings(texts: Iterable[str], option: str) -> dict[str, str]:
     """Read repeated `key=value` texts; the last one of a key counts."""
@@ -37,10 +38,3 @@ def parse_pairs(texts: Iterable[str], option: str) -> list[tuple[str, str]]:
             raise typer.BadParameter(f"{text!r} is not of the form key=value", param_hint=option)
         pairs.append((key.strip(), value))
     return pairs
-
-
-def read_client_options(file: Path) -> dict[str, str]:
-    """Of a properties file, names and values as they stand there; a client takes those it knows."""
-    from moldau.config.static import load_properties
-
-    return dict(load_properties(file.read_text(), file.name))

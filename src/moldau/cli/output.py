@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import typer
+
+from moldau.cli.reporting import log_line, reporting
+from moldau.light_classes import dataclass
 
 # Made once: `json.dumps` with separators makes a new encoder for every call.
 _encode_line = json.JSONEncoder(separators=(",", ":")).encode
@@ -27,8 +29,40 @@ def print_line(value: Mapping[str, object]) -> None:
 
 
 def note(text: str) -> None:
-    """Say something beside the answer; machines that read stdout do not see it."""
-    typer.echo(text, err=True)
+    """Say something beside the answer; machines that read stdout do not see it, nor does who asked
+    for quiet."""
+    if not reporting.is_quiet:
+        _say(text, "info")
+
+
+def warn(text: str) -> None:
+    """Say that something went wrong, though the command goes on; quiet or not."""
+    _say(text if reporting.is_json else f"moldau: {text}", "warning")
+
+
+def can_ask() -> bool:
+    """Whether somebody sees a question, which goes to stderr, and can answer it."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def confirm(question: str, *, yes: bool, as_json: bool) -> None:
+    """Ask whoever sits at a terminal before something is gone for good; scripts are not asked."""
+    if not yes and not as_json and sys.stdin.isatty():
+        ask(question)
+
+
+def ask(question: str) -> None:
+    """Go on if the answer is yes. A question that goes to a file would be waited for in vain."""
+    if sys.stdin.isatty() and not can_ask():
+        raise typer.BadParameter(
+            "the question would not be seen, since stderr is no terminal: give --yes",
+            param_hint="--yes",
+        )
+    typer.confirm(question, abort=True, err=True)
+
+
+def _say(text: str, level: str) -> None:
+    typer.echo(log_line(text, level) if reporting.is_json else text, err=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,8 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from moldau.console.rules.wording import plural
+
 FILES_PER_REPLICA: Final = 3
 """Of the segment that is written: log, offset index, time index."""
 
@@ -18,7 +20,7 @@ REPLICA_BYTES: Final = 17_000
 PARTITION_BYTES: Final = 1_400
 """In the metadata of every broker, hosted there or not."""
 
-SESSION_SECONDS: Final = 18.0
+SESSION_SECONDS: Final = 9.0
 """`zookeeper.session.timeout.ms`: until then nobody knows that a broker is gone."""
 ELECTION_SECONDS_PER_PARTITION: Final = 0.0003
 """Planning, writing and reading the new state of one partition, and becoming its leader."""
@@ -39,6 +41,7 @@ class Demand:
     replication_factor: int
     brokers: int
     existing_partitions: int = 0  # in the cluster
+    is_foreign: bool = False  # the brokers are not Moldau's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +92,8 @@ def _costs(partitions: int, demand: Demand) -> tuple[Cost, ...]:
             name="replicas_per_broker",
             value=replicas,
             shown=f"{replicas:,}",
-            reason=f"{partitions} x {demand.replication_factor} on {demand.brokers} brokers",
+            reason=f"{partitions} x {demand.replication_factor} on "
+            f"{plural(demand.brokers, 'broker')}",
         ),
         Cost(
             name="file_handles_per_broker",
@@ -119,7 +123,8 @@ def _costs(partitions: int, demand: Demand) -> tuple[Cost, ...]:
             name="failover_seconds",
             value=failover,
             shown=f"{failover:.1f} s",
-            reason=f"the session ({SESSION_SECONDS:g} s by default), then {led} elections",
+            reason=f"the session ({SESSION_SECONDS:g} s by default), then "
+            f"{plural(led, 'election')}",
         ),
         Cost(
             name="replication_bytes_per_second",
@@ -139,6 +144,11 @@ def _warnings(partitions: int, demand: Demand) -> tuple[str, ...]:
         found.append(
             f"{per_broker:,} replicas on a broker are more than 100 x {demand.brokers} brokers x "
             f"{demand.replication_factor} copies = {limit:,}, the usual bound for low latency"
+        )
+    if demand.is_foreign:
+        found.append(
+            "these brokers are not Moldau's: memory, file handles and failover are what brokers of "
+            "Moldau would need"
         )
     if demand.replication_factor > demand.brokers:
         found.append(

@@ -18,6 +18,7 @@ class _Measured(NamedTuple):
     brokers: int
     replication_factor: int
     existing_partitions: int
+    is_foreign: bool
 
 
 def plan(
@@ -67,11 +68,12 @@ def plan(
     Measures what one partition takes in (p) and gives out (c), on a topic of its own that is
     removed again, and answers with max(target/p, target/c).
     """
-    from moldau.cli.bench.figures import parse_rate
+    from moldau.cli.bench.figures import parse_rate, rate_text
     from moldau.cli.bench.loads import Load
     from moldau.cli.output import Column, note, print_document, print_table
     from moldau.cli.partition_plan import Demand, plan_partitions
     from moldau.client.admin_values import BROKER_DEFAULT
+    from moldau.console.rules.wording import plural
 
     wanted = parse_rate(target)
     load = Load(
@@ -94,6 +96,7 @@ def plan(
         replication_factor=measured.replication_factor,
         brokers=brokers or measured.brokers,
         existing_partitions=measured.existing_partitions,
+        is_foreign=measured.is_foreign,
     )
     made = plan_partitions(demand)
     if as_json:
@@ -113,9 +116,9 @@ def plan(
         )
         return
     typer.echo(
-        f"{made.partitions} partitions for {wanted / 1e6:,.4g} MB/s\n"
-        f"  one partition takes {demand.produce_rate / 1e6:,.4g} MB/s: {made.for_producing}\n"
-        f"  one partition gives {demand.consume_rate / 1e6:,.4g} MB/s: {made.for_consuming}\n"
+        f"{plural(made.partitions, 'partition')} for {rate_text(wanted)}\n"
+        f"  one partition takes {rate_text(demand.produce_rate)}: {made.for_producing}\n"
+        f"  one partition gives {rate_text(demand.consume_rate)}: {made.for_consuming}\n"
     )
     rows = [(one.name.replace("_", " "), one.shown, one.reason) for one in made.costs]
     print_table((Column("cost"), Column("", is_number=True), Column("why")), rows)
@@ -131,9 +134,10 @@ def _measure(
     from moldau.cli.bench.loads import bench_topic, measure_consume, measure_produce
     from moldau.cli.log_lines import warnings_shown
     from moldau.cli.progress import Progress
-    from moldau.cli.session import command_settings, garbage_collected_rarely
+    from moldau.cli.session import command_settings, made_for_millions
     from moldau.client.admin import AsyncAdmin
     from moldau.client.admin_values import TopicMetadata
+    from moldau.diagnosis.metrics_ports import find_ports
 
     async def measure() -> _Measured:
         progress = Progress(has_end=True)
@@ -156,7 +160,8 @@ def _measure(
                     read = await measure_consume(bootstrap, name, load, progress.show)
                     out_of = read.per_second * load.record_bytes
             progress.clear()
-        return _Measured(into, out_of, len(cluster.brokers), copies, partitions)
+            is_foreign = (await find_ports(admin)).is_foreign
+        return _Measured(into, out_of, len(cluster.brokers), copies, partitions, is_foreign)
 
-    with warnings_shown(), garbage_collected_rarely():
+    with warnings_shown(), made_for_millions():
         return asyncio.run(measure())

@@ -8,23 +8,27 @@ import stat
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
-from moldau.cli.command_config import security_options
+from moldau.cli.connection_options import security_options
 from moldau.cli.line_parser import Parser
 from moldau.cli.line_source import read_lines
 from moldau.cli.log_lines import warnings_shown
 from moldau.cli.output import note, print_document
-from moldau.cli.pace import Pace
 from moldau.cli.progress import Progress
-from moldau.cli.session import CLIENT_ID, garbage_collected_rarely, with_client
+from moldau.cli.session import CLIENT_ID, made_for_millions, with_client
 from moldau.client.blocking_producer import Producer
+from moldau.client.cluster_client import ClusterClient
 from moldau.client.record_futures import ManyFuture
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.config.client_options import ACKS_NONE
-from moldau.errors import MoldauError, UnknownTopicError
+from moldau.config.spelling import suggest
+from moldau.errors import BatchTooLargeError, MoldauError, RecordTooLargeError, UnknownTopicError
+from moldau.records.lines import TextLines
 from moldau.records.record import Headers
 
 _PROMPT = "> "
@@ -33,6 +37,9 @@ _BUFFER_BYTES = 8 * 1024 * 1024
 _MAX_BLOCK_MS = 10 * 60 * 1000
 _LAST_SECONDS = 10.0
 """How long what was read may take to be sent, once the command is to end."""
+_GRAIN_SECONDS = 0.005
+"""Shorter pauses are saved up: sleeping is not precise enough for them."""
+
 _SILENT_SECONDS = 1.0
 """How much of that passes before the wait is mentioned."""
 
@@ -43,6 +50,8 @@ class Production:
 
     topic: str
     file: Path | None
+    record_files: tuple[Path, ...]  # each one record; then `file` is not read
+    delimiter: bytes  # between records that are read from one stream
     parser: Parser
     headers: Headers  # for lines that say nothing of headers
     partition: int | None
@@ -53,17 +62,20 @@ class Production:
     bootstrap: str
     as_json: bool
 
+    def name_input(self, numbers: range) -> str:
+        """Where records of these numbers came from."""
+        if self.record_files:
+            return str(self.record_files[numbers[0] - 1])
+        return name_lines(numbers)
+
 
 def run_production(production: Production) -> None:
     """Send all input, then say how many records went where."""
-    topic = with_client(
-        production.bootstrap,
-        lambda client: client.wait_until_topic_is_ready(production.topic, may_create=True),
-    )
+    topic = with_client(production.bootstrap, partial(_find_topic, production.topic))
     if production.partition is not None:
         _require_partition(topic, production.partition)
-    account = Account()
-    with warnings_shown(), garbage_collected_rarely():
+    account = Account(production.name_input)
+    with warnings_shown(), made_for_millions():
         producer = _make_producer(production)
         try:
             _Input(producer, account, production).send()
@@ -72,6 +84,21 @@ def run_production(production: Production) -> None:
             producer.close(0.0)
             account.count_rest()
             _report(account, production)
+
+
+async def _find_topic(name: str, client: ClusterClient) -> TopicMetadata:
+    """The topic; where the cluster makes one of that name, that is said: it may be misspelt."""
+    found = (await client.retry(lambda: client.metadata.refresh((name,)))).topics[name]
+    is_missing = isinstance(found.error, UnknownTopicError)
+    others = (await client.metadata.refresh()).topics if is_missing else ()
+    topic = await client.wait_until_topic_is_ready(name, may_create=True)
+    if is_missing:
+        count = len(topic.partitions)
+        note(
+            f"there was no topic {name}: it was created, with {count} "
+            f"partition{'' if count == 1 else 's'}{suggest(name, others)}"
+        )
+    return topic
 
 
 def _make_producer(production: Production) -> Producer:
@@ -83,7 +110,7 @@ def _make_producer(production: Production) -> Producer:
         batch_size=production.batch_bytes,
         # What a line may have is the topic's decision: max.message.bytes.
         max_request_size=_MAX_LINE_BYTES,
-        # Lines need not be read much faster than they are sent: what is kept has to be found.
+        # TextLines need not be read much faster than they are sent: what is kept has to be found.
         buffer_memory=_BUFFER_BYTES,
         # Memory is waited for as long as anything in it may still be delivered.
         max_block_ms=_MAX_BLOCK_MS,
@@ -99,28 +126,56 @@ def _require_partition(topic: TopicMetadata, partition: int) -> None:
         )
 
 
+class _Sent(NamedTuple):
+    """Lines that were sent together."""
+
+    future: ManyFuture
+    numbers: range
+    size_bytes: int
+    in_order: bool
+
+    @property
+    def refused_numbers(self) -> range:
+        """Of the first line that was not delivered; of all of them where that is not known."""
+        if not self.in_order:
+            return self.numbers
+        place = self.future.delivered_before_failure
+        return self.numbers[place : place + 1]
+
+
+def name_lines(numbers: range) -> str:
+    """As messages say it."""
+    if len(numbers) == 1:
+        return f"line {numbers[0]}"
+    return f"one of the lines {numbers[0]} to {numbers[-1]}"
+
+
 class Account:
     """What has been confirmed of the records that were sent, in the order of sending."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: Callable[[range], str] = name_lines) -> None:
+        self._name = name
         self.counts: Counter[int] = Counter()  # records in the log, by partition
         self.size_bytes = 0  # of the lines that are in the log
         self.sent_count = 0  # records, in the log or not
-        self._under_way: deque[tuple[ManyFuture, int]] = deque()
+        self._under_way: deque[_Sent] = deque()
 
     @property
     def missing_count(self) -> int:
         """Records that were sent, and of which it is not known that they are in the log."""
         return self.sent_count - self.counts.total()
 
-    def add(self, sent: ManyFuture, record_count: int, size_bytes: int) -> None:
-        self.sent_count += record_count
-        self._under_way.append((sent, size_bytes))
+    def add(
+        self, future: ManyFuture, numbers: range, size_bytes: int, *, in_order: bool = True
+    ) -> None:
+        """Lines of these numbers were sent; without keys they went into batches in their order."""
+        self.sent_count += len(numbers)
+        self._under_way.append(_Sent(future, numbers, size_bytes, in_order))
         self.count()
 
     def count(self) -> None:
         """Count what has come to its end; raises what kept records from the log."""
-        while self._under_way and self._under_way[0][0].done():
+        while self._under_way and self._under_way[0].future.done():
             self._count_oldest()
 
     def count_rest(self) -> None:
@@ -130,13 +185,30 @@ class Account:
                 self._count_oldest()
 
     def _count_oldest(self) -> None:
-        sent, size_bytes = self._under_way.popleft()
-        for found in sent.delivered:
+        sent = self._under_way.popleft()
+        for found in sent.future.delivered:
             self.counts[found.partition] += found.record_count
-        failure = sent.exception(0)
+        failure = sent.future.exception(0)
+        if isinstance(failure, BatchTooLargeError):
+            raise BatchTooLargeError(f"{self._name(sent.refused_numbers)}: {failure}") from failure
         if failure is not None:
             raise failure
-        self.size_bytes += size_bytes
+        self.size_bytes += sent.size_bytes
+
+
+class Pace:
+    """Lets `per_second` records pass, counted from its making. A rule: times in, pauses out."""
+
+    def __init__(self, per_second: float, now: float) -> None:
+        self._per_second = per_second
+        self._began = now
+        self._passed = 0
+
+    def pause_before_next(self, now: float) -> float:
+        """Seconds to wait before the next record; 0 when it is due, or nearly."""
+        due = self._began + self._passed / self._per_second
+        self._passed += 1
+        return due - now if due - now > _GRAIN_SECONDS else 0.0
 
 
 class _Input:
@@ -146,11 +218,11 @@ class _Input:
         self._producer = producer
         self._account = account
         self._production = production
-        input_bytes = _input_bytes(production.file)
+        input_bytes = _input_bytes(production)
         self._progress = Progress(
             input_bytes,
             has_end=input_bytes is not None,
-            has_prompt=_is_typed(production.file),
+            has_prompt=_is_typed(production),
         )
         self._line_count = 0
         self._read_bytes = 0
@@ -159,7 +231,7 @@ class _Input:
 
     def send(self) -> None:
         try:
-            for lines in _open_input(self._production.file):
+            for lines in _open_input(self._production):
                 if not lines:
                     self._finish()  # there is time to see whether all was taken
                 elif self._pace is None:
@@ -176,19 +248,29 @@ class _Input:
             self._progress.clear()
 
     def _send(self, lines: Sequence[bytes]) -> None:
-        size_bytes = sum(map(len, lines)) + len(lines)
+        size_bytes = _size_of(lines)
         self._read_bytes += size_bytes
         production = self._production
-        for parsed in production.parser.parse(lines, self._line_count + 1):
+        number = self._line_count + 1
+        for parsed in production.parser.parse(lines, number):
             given = parsed.partition
-            sent = self._producer.send_many(
-                production.topic,
-                parsed.values,
-                parsed.keys,
-                partition=given if production.partition is None else production.partition,
-                headers=production.headers,
-            )
-            self._account.add(sent, len(parsed.values), size_bytes)
+            partition = given if production.partition is None else production.partition
+            numbers = range(number, number + len(parsed.values))
+            number = numbers.stop
+            try:
+                sent = self._producer.send_many(
+                    production.topic,
+                    parsed.values,
+                    parsed.keys,
+                    partition=partition,
+                    headers=production.headers,
+                )
+            except RecordTooLargeError as error:
+                longest = max(numbers, key=lambda one: len(lines[one - self._line_count - 1]))
+                where = production.name_input(range(longest, longest + 1))
+                raise RecordTooLargeError(f"{where}: {error}") from error
+            in_order = parsed.keys is None or partition is not None
+            self._account.add(sent, numbers, size_bytes, in_order=in_order)
             size_bytes = 0  # counted once, whatever the lines were divided into
         self._line_count += len(lines)
 
@@ -223,22 +305,32 @@ class _Input:
         self._progress.show(account.counts.total(), account.size_bytes, self._read_bytes)
 
 
-def _open_input(file: Path | None) -> Iterator[Sequence[bytes]]:
-    if file is not None:
-        with file.open("rb", buffering=0) as stream:
-            yield from read_lines(stream.fileno())
-    elif _is_typed(file):
+def _size_of(lines: Sequence[bytes]) -> int:
+    """As they stood in the input; a text is not split for it."""
+    return len(lines.text) if isinstance(lines, TextLines) else sum(map(len, lines)) + len(lines)
+
+
+def _open_input(production: Production) -> Iterator[Sequence[bytes]]:
+    if production.record_files:
+        for path in production.record_files:
+            yield (path.read_bytes(),)
+    elif production.file is not None:
+        with production.file.open("rb", buffering=0) as stream:
+            yield from read_lines(stream.fileno(), production.delimiter)
+    elif _is_typed(production):
         yield from _prompt_lines()
     else:
-        yield from read_lines(sys.stdin.fileno())
+        yield from read_lines(sys.stdin.fileno(), production.delimiter)
 
 
-def _is_typed(file: Path | None) -> bool:
-    return file is None and sys.stdin.isatty() and sys.stdout.isatty()
+def _is_typed(production: Production) -> bool:
+    if production.file is not None or production.record_files:
+        return False
+    return sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def _prompt_lines() -> Iterator[Sequence[bytes]]:
-    """Lines typed by a person, each sent before the next prompt; Ctrl-D ends."""
+    """TextLines typed by a person, each sent before the next prompt; Ctrl-D ends."""
     with contextlib.suppress(ImportError):
         import readline  # noqa: F401  # gives input() its editing and history
     while True:
@@ -254,8 +346,11 @@ def _prompt_lines() -> Iterator[Sequence[bytes]]:
         yield ()
 
 
-def _input_bytes(file: Path | None) -> int | None:
+def _input_bytes(production: Production) -> int | None:
     """How long the input is, if that can be known: of a file, named or behind stdin."""
+    file = production.file
+    if production.record_files:
+        return sum(path.stat().st_size for path in production.record_files)
     try:
         found = os.fstat(sys.stdin.fileno()) if file is None else file.stat()
     except (OSError, ValueError):  # stdin may be closed, or be no file at all

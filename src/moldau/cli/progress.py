@@ -9,6 +9,7 @@ import sys
 import time
 
 from moldau.cli.log_lines import ERASE_LINE
+from moldau.cli.reporting import reporting
 
 _FIRST_AFTER_SECONDS = 1.0
 _EVERY_SECONDS = 0.2
@@ -27,7 +28,7 @@ class Progress:
         self._is_watched = sys.stderr.isatty()
         self._began = time.monotonic()
         self._next = math.inf
-        if has_prompt:
+        if has_prompt or reporting.is_quiet:
             pass
         elif self._is_watched:
             self._next = self._began + _FIRST_AFTER_SECONDS  # short work shows nothing

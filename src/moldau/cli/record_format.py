@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from moldau.client.rules.consumer_record import ConsumerRecord
-from moldau.errors import ConfigurationError
+from moldau.errors import UsageError
 from moldau.records.record import Headers
 
 Formatter = Callable[[Sequence[ConsumerRecord]], bytes]
@@ -32,15 +32,17 @@ _encode_json = json.JSONEncoder(separators=(",", ":")).encode
 _ESCAPES: Mapping[str, str] = {"n": "\n", "r": "\r", "t": "\t", "0": "\0", "\\": "\\"}
 _TOKEN = re.compile(r"%(?P<field>.?)|\\(?:x(?P<hex>[0-9a-fA-F]{2})|(?P<escape>.?))", re.DOTALL)
 
+_ESCAPE_TOKEN = re.compile(rb"\\(?:x(?P<hex>[0-9a-fA-F]{2})|(?P<escape>[\x00-\x7f]?))", re.DOTALL)
+
 
 def parse_format(text: str) -> Formatter:
-    """A formatter for a form's name or a template; raises ConfigurationError."""
+    """A formatter for a form's name or a template; raises UsageError."""
     if text in _FORMS:
         return _FORMS[text]
     if "%" in text:
         return _compile(text)
     known = ", ".join(_FORMS)
-    raise ConfigurationError(
+    raise UsageError(
         f"there is no format {text!r}; choose {known}, or a template like '%p %o %k %v'"
     )
 
@@ -51,6 +53,32 @@ def _show_values(records: Sequence[ConsumerRecord]) -> bytes:
     return b"\n".join(values)
 
 
+def _show_raw(records: Sequence[ConsumerRecord]) -> bytes:
+    return b"".join([record.value for record in records if record.value is not None])
+
+
+def end_values_with(delimiter: str) -> Formatter:
+    """Values as they are, each with a text behind it that is written as in a template."""
+    end = read_escapes(delimiter)
+    return lambda records: b"".join(
+        [NULL + end if one.value is None else one.value + end for one in records]
+    )
+
+
+def read_escapes(text: str) -> bytes:
+    """The bytes of a text with \\n, \\0, \\xNN and the like; raises UsageError."""
+
+    def replace(token: re.Match[bytes]) -> bytes:
+        code, escape = token["hex"], token["escape"]
+        if code is not None:
+            return bytes.fromhex(code.decode())
+        if escape.decode() not in _ESCAPES:
+            raise UsageError(f"{text!r} has {token[0].decode()!r}, which means nothing")
+        return _ESCAPES[escape.decode()].encode()
+
+    return _ESCAPE_TOKEN.sub(replace, text.encode(errors="surrogateescape"))
+
+
 def _show_key_value(record: ConsumerRecord) -> bytes:
     return _or_null(record.key) + b"\t" + _or_null(record.value) + b"\n"
 
@@ -59,15 +87,21 @@ def _show_hex(record: ConsumerRecord) -> bytes:
     return f"{_hex(record.key)}\t{_hex(record.value)}\n".encode()
 
 
-def show_json(record: ConsumerRecord, **more: object) -> bytes:
-    """One object on one line. Bytes that are no UTF-8 text stand under `…_base64` instead."""
+def show_json(
+    record: ConsumerRecord,
+    key: Mapping[str, object] | None = None,
+    value: Mapping[str, object] | None = None,
+    **more: object,
+) -> bytes:
+    """One object on one line. Bytes that are no UTF-8 text stand under `…_base64` instead. What is
+    given for key and value stands in their place."""
     document = {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
-        **bytes_to_document("key", record.key),
-        **bytes_to_document("value", record.value),
+        **(bytes_to_document("key", record.key) if key is None else key),
+        **(bytes_to_document("value", record.value) if value is None else value),
         "headers": headers_to_document(record.headers),
         **more,
     }
@@ -133,7 +167,7 @@ def _part_for(token: re.Match[str], template: str) -> _Part:
     if field in _FIELDS:
         return _FIELDS[field]
     fields = " ".join(f"%{name}" for name in _FIELDS)
-    raise ConfigurationError(
+    raise UsageError(
         f"the format {template!r} has {token[0]!r}, which means nothing; there are {fields}"
     )
 
@@ -159,8 +193,9 @@ def _show_headers(headers: Headers) -> bytes:
 _FORMS: Mapping[str, Formatter] = {
     "value": _show_values,
     "key-value": _one_by_one(_show_key_value),
-    "json": _one_by_one(show_json),
+    "json": lambda records: b"".join([show_json(record) for record in records]),
     "hex": _one_by_one(_show_hex),
+    "raw": _show_raw,
 }
 
 _FIELDS: Mapping[str, _Part] = {

@@ -1,20 +1,18 @@
-"""`moldau start`."""
+"""`moldau start`: what it can be told. `plain_start` reads the same words without Typer."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
-
-if TYPE_CHECKING:
-    from moldau.broker.server import BrokerServer
 
 
 def start(
     config: Annotated[
         Path | None,
         typer.Option(
+            metavar="FILE",
             exists=True,
             dir_okay=False,
             readable=True,
@@ -25,7 +23,10 @@ def start(
     data_dir: Annotated[
         Path | None,
         typer.Option(
-            file_okay=False, help="Where the logs are kept.", show_default="./moldau-data"
+            metavar="DIR",
+            file_okay=False,
+            help="Where the logs are kept.",
+            show_default="./moldau-data",
         ),
     ] = None,
     listen: Annotated[
@@ -96,7 +97,7 @@ def start(
 
     Flags come before --set, --set before the file. Prints a line, `listening on HOST:PORT`, when
     requests are answered, and with --metrics a second one. Warnings go to standard error;
-    MOLDAU_LOG=info shows more.
+    -v shows more, --log-format json is for those who collect them.
 
     With --brokers, several processes share the work of one machine, without ZooKeeper: a cluster
     with one store, in the data folder of the first. A broker that dies is started again. A topic
@@ -110,56 +111,21 @@ def start(
     moldau start
     moldau start --brokers auto --data-dir /srv/moldau
     """
-    import gc
+    if console is not None and no_console:
+        raise typer.BadParameter("choose one of --console and --no-console")
+    from moldau.cli.start_run import run_start
 
-    gc.disable()  # what is imported stays: looking through it again and again takes a tenth
-    import asyncio
-
-    from moldau.broker.run import run_broker
-    from moldau.cli.log_lines import set_up_logging
-    from moldau.cli.start_console import ConsoleChoice, choose_console
-    from moldau.cli.start_settings import gather_settings
-    from moldau.config.unknown import find_unknown
-
-    if insecure:
-        to_set = [*(to_set or ()), "insecure.listeners.enable=true"]
-    gc.freeze()  # nor is it looked through while the broker serves
-    gc.enable()
-    settings = gather_settings(
+    run_start(
         config=config,
-        sets=to_set or (),
         data_dir=data_dir,
         listen=listen,
+        brokers=brokers,
         broker_id=broker_id,
         zookeeper=zookeeper,
         adopt_topics=adopt_topics,
         metrics=metrics,
+        insecure=insecure,
+        to_set=to_set,
+        console=console,
+        no_console=no_console,
     )
-    served = settings.get("coordination.socket")
-    if served is None:  # else the supervisor has said it
-        for unknown in find_unknown(settings):
-            typer.echo(f"moldau: warning: {unknown}", err=True)
-    set_up_logging(f"broker {settings.get('broker.id', '?')}" if served else "")
-    count = 1
-    if brokers is not None:
-        from moldau.cli.start_brokers import count_brokers, start_brokers
-
-        count = count_brokers(brokers, settings)
-    beside = choose_console(ConsoleChoice(address=console, is_unwanted=no_console))
-
-    def announce(broker: BrokerServer) -> None:
-        """Scripts wait for this line, so it must not stay in a buffer; `echo` flushes."""
-        typer.echo(f"listening on {broker.bootstrap}")
-        if broker.monitoring.url is not None:
-            typer.echo(f"metrics on {broker.monitoring.url}/metrics")
-        if beside is not None:
-            beside.start(broker.bootstrap)
-
-    try:
-        if count > 1:
-            asyncio.run(start_brokers(settings, count, config, to_set or (), beside))
-        else:
-            asyncio.run(run_broker(settings, announce))
-    finally:
-        if beside is not None:
-            beside.stop()

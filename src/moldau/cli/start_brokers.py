@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,10 +15,12 @@ from moldau.broker.broker_places import (
     plan_places,
 )
 from moldau.broker.supervisor import SupervisedBroker, Supervisor
-from moldau.cli.output import note
+from moldau.cli.output import warn
+from moldau.cli.reporting import reporting
 from moldau.cli.start_console import ConsoleProcess
 from moldau.clock import MachineClock
 from moldau.config.broker_options import BrokerOptions
+from moldau.processes import module_command
 from moldau.storage.files import RealFiles
 from moldau.storage.meta_properties import read_meta_properties
 from moldau.storage.rules.file_names import META_PROPERTIES_FILE
@@ -63,12 +64,12 @@ async def start_brokers(
 
     def command_of(place: BrokerPlace, socket_path: Path) -> list[str]:
         own = {**place.settings(), "coordination.socket": str(socket_path)}
-        command = [sys.executable, "-m", "moldau", "start"]
+        command = module_command("moldau", "start")
         if config is not None:
             command += ["--config", str(config)]
         for setting in (*given, *(f"{name}={value}" for name, value in own.items())):
             command += ["--set", setting]
-        return command
+        return command + reporting.repeated()
 
     workers = ThreadWorkers(_STORE_THREADS)
     try:
@@ -78,13 +79,13 @@ async def start_brokers(
             clock=MachineClock(),
             files=files,
             workers=workers,
-            say=lambda text: note(f"moldau: {text}"),
+            say=warn,
         )
 
         def announce(brokers: Sequence[SupervisedBroker]) -> None:
             _announce(brokers)
             if console is not None:
-                console.start(",".join(broker.address for broker in brokers))
+                console.start(",".join(broker.address for broker in brokers), settings)
 
         await supervisor.run(announce)
     finally:

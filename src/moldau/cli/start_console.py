@@ -7,63 +7,78 @@ When it ends by itself, the broker goes on, and says so.
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import subprocess
-import sys
 import threading
-from dataclasses import dataclass
+from collections.abc import Mapping
 
-import typer
-
+from moldau.cli.connection_options import PROFILE_VARIABLE
 from moldau.cli.console_extra import is_installed, missing_text
-from moldau.cli.output import note
+from moldau.cli.output import note, warn
+from moldau.processes import module_command
 
 _STOP_SECONDS = 5.0
+_BEST_FIRST = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsoleChoice:
-    """What the command line says. An address asks for a console, wherever the output goes."""
+def client_settings(settings: Mapping[str, str]) -> dict[str, str]:
+    """How clients connect to the first listener of a broker with these settings; nothing where it
+    has neither TLS nor SASL. Nobody's password is in it: people log in to the console."""
+    from moldau.config.broker_options import BrokerOptions
 
-    address: str | None = None
-    is_unwanted: bool = False
-
-    def __post_init__(self) -> None:
-        if self.address is not None and self.is_unwanted:
-            raise typer.BadParameter("choose one of --console and --no-console")
-
-
-def choose_console(choice: ConsoleChoice) -> ConsoleProcess | None:
-    """Without a word about it, only a person at a terminal gets one: scripts, tests and services
-    do not pay for what nobody opens."""
-    if choice.is_unwanted or (choice.address is None and not sys.stdout.isatty()):
-        return None
-    return ConsoleProcess(choice.address)
+    options = BrokerOptions.resolve(settings)
+    listener = options.open_listeners[0]
+    found: dict[str, str | None] = {}
+    if listener.uses_tls or listener.uses_sasl:
+        found["security.protocol"] = listener.security_protocol
+        own = options.of_listener(listener.name)
+    if listener.uses_sasl:
+        enabled = own.sasl_enabled_mechanisms
+        found["sasl.mechanism"] = next((one for one in _BEST_FIRST if one in enabled), enabled[0])
+    if listener.uses_tls:
+        found["ssl.truststore.location"] = own.ssl_truststore_location
+        found["ssl.truststore.password"] = own.ssl_truststore_password
+        found["ssl.truststore.certificates"] = own.ssl_truststore_certificates
+    return {name: value for name, value in found.items() if value is not None}
 
 
 class ConsoleProcess:
     """At most one process; `start` and `stop` do not block the broker."""
 
-    def __init__(self, address: str | None) -> None:
-        self._address = address
+    def __init__(self, address: str | None, *, is_insecure: bool) -> None:
+        self._address = address  # None: where a console usually is
+        self._is_insecure = is_insecure  # --insecure, which counts for the console, too
         self._process: subprocess.Popen[bytes] | None = None
         self._is_stopping = False
 
-    def start(self, bootstrap: str) -> None:
-        """Say how to get it where it is not installed. The line about where it is comes from it."""
+    def start(self, bootstrap: str, settings: Mapping[str, str]) -> None:
+        """Beside brokers with these settings. Say how to get it where it is not installed; the line
+        about where it is comes from it."""
         if not is_installed():
             note(f"moldau: {missing_text()}")
             return
-        command = [sys.executable, "-m", "moldau", "console", "--with-parent"]
+        command = module_command("moldau", "console", "--with-parent")
         command += ["--bootstrap", bootstrap]
         if self._address is not None:
             command += ["--listen", self._address]
+        if self._is_insecure:
+            command.append("--insecure")
+        options = client_settings(settings)
+        if options:
+            command.append("--options-from-parent")
         try:
             self._process = subprocess.Popen(  # noqa: S603 - the command is our own
-                command, stdin=subprocess.PIPE, start_new_session=True
+                command, stdin=subprocess.PIPE, start_new_session=True, env=_without_profile()
             )
         except OSError as error:
-            note(f"moldau: the console cannot be started ({error}); the broker goes on")
+            warn(f"the console cannot be started ({error}); the broker goes on")
             return
+        if options and self._process.stdin is not None:  # not in the list of processes: a password
+            with contextlib.suppress(OSError):  # it has ended already, and is waited for below
+                self._process.stdin.write(json.dumps(options).encode() + b"\n")
+                self._process.stdin.flush()
         threading.Thread(target=self._wait, args=(self._process,), daemon=True).start()
 
     def stop(self) -> None:
@@ -83,7 +98,12 @@ class ConsoleProcess:
     def _wait(self, process: subprocess.Popen[bytes]) -> None:
         status = process.wait()
         if not self._is_stopping:
-            note(
-                f"moldau: the console has ended with status {status}; the broker goes on, and "
+            warn(
+                f"the console has ended with status {status}; the broker goes on, and "
                 "`moldau console` starts another"
             )
+
+
+def _without_profile() -> dict[str, str]:
+    """A profile is of another cluster than the one that is started here."""
+    return {name: value for name, value in os.environ.items() if name != PROFILE_VARIABLE}

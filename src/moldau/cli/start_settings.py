@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from moldau.config.broker_options import BrokerOptions
+from moldau.config.listener_options import find_listener_declaration
 from moldau.config.secrets import expand_secrets
 from moldau.config.static import Static, given, load_properties, load_settings
-from moldau.errors import ConfigurationError
+from moldau.errors import UsageError
 
 
 def gather_settings(
@@ -23,11 +25,14 @@ def gather_settings(
 ) -> Static:
     """All settings with where each one stood; what nobody set is left to the defaults."""
     settings = Static({}) if config is None else load_properties(_read(config), config.name)
+    if config is not None:
+        _warn_of_open_secrets(config, settings)
     settings |= load_settings(sets)
     if data_dir is not None:
         settings |= given({"log.dirs": str(data_dir)}, "--data-dir")
     if listen is not None:
-        settings |= given({"listeners": _to_listener(listen)}, "--listen")
+        listeners = _to_listener(listen, settings.get("listeners", ""))
+        settings |= given({"listeners": listeners}, "--listen")
     if broker_id is not None:
         settings |= given({"broker.id": str(broker_id)}, "--broker-id")
     if zookeeper is not None:
@@ -39,17 +44,38 @@ def gather_settings(
     return expand_secrets(settings)
 
 
-def _to_listener(address: str) -> str:
-    """HOST:PORT is a plain-text listener; a whole listener may be given as well."""
+def _warn_of_open_secrets(config: Path, settings: Static) -> None:
+    """Passwords in a file that everybody on this machine can read."""
+    from moldau.broker.exposure import is_readable_by_all
+
+    if not is_readable_by_all(config):
+        return
+    for name, value in settings.items():
+        declared = BrokerOptions.find_declaration(name) or find_listener_declaration(name)
+        if declared is not None and declared.is_sensitive and not value.startswith("${"):
+            from moldau.cli.output import note
+
+            note(
+                f"moldau: warning: everybody on this machine can read {name} in {config}: "
+                "chmod 600 it"
+            )
+            return
+
+
+def _to_listener(address: str, in_file: str) -> str:
+    """HOST:PORT is another address of the only listener in the file, so that it stays secured as it
+    is there, else a plain-text one; a whole listener may be given as well."""
     if "://" in address:
         return address
     _, colon, port = address.rpartition(":")
     if not colon or not port.isdecimal():
-        raise ConfigurationError(
+        raise UsageError(
             f"--listen {address} is not of the form HOST:PORT; one looks like 127.0.0.1:9092, "
             "or [::1]:9092"
         )
-    return f"PLAINTEXT://{address}"
+    name, names_one, _ = in_file.partition("://")
+    is_only = bool(names_one) and "," not in in_file
+    return f"{name.strip() if is_only else 'PLAINTEXT'}://{address}"
 
 
 def _read(config: Path) -> str:

@@ -1,4 +1,4 @@
-"""Administration: topics, settings, offsets, disks, groups and transactions of a cluster.
+"""Administration: topics, settings, offsets, disks, groups, transactions, users of a cluster.
 
 Methods for many things at once answer for each of them: with what was asked for, or with the error
 as a value. A failure of the whole request is raised. The operations are stated by the parts that
@@ -7,9 +7,9 @@ as a value. A failure of the whole request is raised. The operations are stated 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import TracebackType
-from typing import Self
+import asyncio
+from collections.abc import Collection, Mapping
+from random import Random
 
 from moldau.client.admin_acls import AclAdmin
 from moldau.client.admin_configs import ConfigAdmin
@@ -18,20 +18,26 @@ from moldau.client.admin_logs import LogAdmin
 from moldau.client.admin_placement import PlacementAdmin
 from moldau.client.admin_quotas import QuotaAdmin
 from moldau.client.admin_shares import ShareGroupAdmin
+from moldau.client.admin_tokens import TokenAdmin
 from moldau.client.admin_topics import TopicAdmin
 from moldau.client.admin_transactions import TransactionAdmin
-from moldau.client.admin_values import ClusterDescription
+from moldau.client.admin_users import UserAdmin
+from moldau.client.admin_values import ClusterDescription, SpokenVersions
+from moldau.client.closed_at_exit import ClosedAtExit
 from moldau.client.cluster_client import ClientSettings, ClusterClient
 from moldau.client.group_values import PartitionLag
 from moldau.client.option_settings import client_settings
+from moldau.client.rules.arguments import require_kind
 from moldau.clock import Clock
 from moldau.config.client_options import AdminOptions
-from moldau.errors import ConfigurationError, KafkaError
+from moldau.errors import ClientError, ConfigurationError, KafkaError
 from moldau.model import TopicPartition
 from moldau.net.port import Network
+from moldau.wire.apis import APIS
 
 
 class AsyncAdmin(
+    ClosedAtExit,
     TopicAdmin,
     ConfigAdmin,
     LogAdmin,
@@ -41,6 +47,8 @@ class AsyncAdmin(
     TransactionAdmin,
     AclAdmin,
     QuotaAdmin,
+    TokenAdmin,
+    UserAdmin,
 ):
     """Administers one cluster; used by the tasks of one loop. `async with` closes it.
 
@@ -54,6 +62,7 @@ class AsyncAdmin(
         *,
         network: Network | None = None,
         clock: Clock | None = None,
+        random: Random | None = None,
         **options: object,
     ) -> None:
         if settings is None:
@@ -61,18 +70,9 @@ class AsyncAdmin(
             settings = client_settings(read, timeout_ms=read.default_api_timeout_ms)
         elif options:
             raise ConfigurationError("give either settings or options, not both")
-        super().__init__(ClusterClient(bootstrap, settings, network=network, clock=clock))
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
+        require_kind(settings, ClientSettings, "settings", "ClientSettings")
+        client = ClusterClient(bootstrap, settings, network=network, clock=clock, random=random)
+        super().__init__(client)
 
     async def close(self) -> None:
         """End the connections; a second call does nothing."""
@@ -86,6 +86,26 @@ class AsyncAdmin(
             controller_id=found.controller_id,
             brokers=tuple(found.brokers[broker_id] for broker_id in sorted(found.brokers)),
         )
+
+    async def describe_versions(
+        self, broker_ids: Collection[int] | None = None
+    ) -> Mapping[int, SpokenVersions | ClientError]:
+        """What these brokers speak, or all of them; why one cannot be asked."""
+        if broker_ids is None:
+            broker_ids = tuple((await self._client.metadata.refresh(())).brokers)
+        answers = await asyncio.gather(*map(self._ask_versions, broker_ids))
+        return dict(zip(broker_ids, answers, strict=True))
+
+    async def _ask_versions(self, broker_id: int) -> SpokenVersions | ClientError:
+        try:
+            connection = await self._client.connect_to_broker(broker_id)
+        except ClientError as error:
+            return error
+        apis = {
+            APIS[key].name if key in APIS else str(key): served
+            for key, served in connection.versions.items()
+        }
+        return SpokenVersions(apis=apis, features=connection.features)
 
     async def measure_lag(
         self, positions: Mapping[TopicPartition, int | None]

@@ -23,14 +23,16 @@ from moldau.model.acls import (
     PatternType,
     ResourcePattern,
 )
-from moldau.wire.apis import CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS
+from moldau.wire.apis import CREATE_ACLS, DELETE_ACLS, DESCRIBE_ACLS, DESCRIBE_CLUSTER
 
 if TYPE_CHECKING:
     from kio.schema.create_acls.v3.response import CreateAclsResponse
     from kio.schema.delete_acls.v3.response import DeleteAclsMatchingAcl, DeleteAclsResponse
     from kio.schema.describe_acls.v3.response import DescribeAclsResource, DescribeAclsResponse
+    from kio.schema.describe_cluster.v2 import DescribeClusterResponse
 
 EVERYTHING: Final = AclFilter()
+_BROKERS = 1  # whom a description of the cluster names
 _LISTS = "the access control lists"
 
 
@@ -45,6 +47,22 @@ class AclAdmin(AdminPart):
         if found.error_code is not ErrorCode.none:
             raise error_for(found.error_code, found.error_message, _LISTS)
         return tuple(binding for row in found.resources for binding in _read_resource(row))
+
+    async def find_cluster_operations(self) -> frozenset[AclOperation]:
+        """What this client may do with the cluster as a whole, users and quotas included."""
+        values = {
+            "include_cluster_authorized_operations": True,
+            "endpoint_type": _BROKERS,
+            "include_fenced_brokers": False,
+        }
+        droppable = frozenset({"endpoint_type", "include_fenced_brokers"})
+        connection = await self._client.pool.to_any()
+        answer = await connection.call(DESCRIBE_CLUSTER, values, droppable)
+        found = cast("DescribeClusterResponse", answer)
+        if found.error_code is not ErrorCode.none:
+            raise error_for(found.error_code, found.error_message, "the cluster")
+        bits = max(0, found.cluster_authorized_operations)
+        return frozenset(one for one in AclOperation if bits >> one.value & 1)
 
     async def create_acls(
         self, bindings: Sequence[AclBinding]

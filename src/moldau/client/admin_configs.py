@@ -24,6 +24,7 @@ from moldau.client.admin_values import (
 from moldau.client.broker_errors import error_for, find_error
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.connections import BrokerConnection
+from moldau.client.rules.arguments import require_list
 from moldau.errors import ConfigurationError, KafkaError
 from moldau.wire.apis import DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS, LIST_CONFIG_RESOURCES
 
@@ -147,6 +148,9 @@ def _change_values(resource: ConfigResource, changes: Iterable[ConfigChange]) ->
 
 
 def _by_broker(resources: Iterable[ConfigResource]) -> Mapping[int | None, list[ConfigResource]]:
+    resources = require_list(
+        resources, ConfigResource, "resources, like [moldau.ConfigResource.topic('clicks')]"
+    )
     groups: defaultdict[int | None, list[ConfigResource]] = defaultdict(list)
     for resource in resources:
         groups[_broker_for(resource)].append(resource)

@@ -15,10 +15,12 @@ from kio.schema.errors import ErrorCode
 
 from moldau.client.admin_part import AdminPart, indexes_by_topic, topic_rows
 from moldau.client.admin_shares import describe_share_groups
+from moldau.client.admin_streams import describe_streams_groups
 from moldau.client.broker_errors import error_for, find_error
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.connections import BrokerConnection
 from moldau.client.coordinators import ask_coordinator, ask_coordinators, find_coordinator
+from moldau.client.group_question import ask_for_groups
 from moldau.client.group_values import (
     GroupDescription,
     GroupListing,
@@ -26,6 +28,7 @@ from moldau.client.group_values import (
     GroupOffset,
     GroupState,
 )
+from moldau.client.rules.arguments import require_names
 from moldau.client.rules.cluster_metadata import Broker
 from moldau.errors import (
     CoordinatorLoadInProgressError,
@@ -35,7 +38,6 @@ from moldau.errors import (
     KafkaError,
     MalformedFrameError,
     NotCoordinatorError,
-    UnsupportedByBrokerError,
 )
 from moldau.model import TopicPartition
 from moldau.model.protocol_numbers import NO_GENERATION, NO_LEADER_EPOCH, NO_OFFSET
@@ -52,7 +54,6 @@ from moldau.wire.consumer_protocol import PROTOCOL_TYPE, decode_assignment
 
 if TYPE_CHECKING:
     from kio.schema.consumer_group_describe.v1.response import Assignment as ConsumerAssignment
-    from kio.schema.consumer_group_describe.v1.response import ConsumerGroupDescribeResponse
     from kio.schema.consumer_group_describe.v1.response import (
         DescribedGroup as DescribedConsumerGroup,
     )
@@ -111,6 +112,7 @@ class GroupAdmin(AdminPart):
         self, group_ids: Collection[str]
     ) -> Mapping[str, GroupDescription | KafkaError]:
         """State, coordinator and members of these groups, and what each member reads."""
+        group_ids = require_names(group_ids)
 
         async def ask(
             broker: Broker, connection: BrokerConnection, some: Sequence[str]
@@ -120,12 +122,14 @@ class GroupAdmin(AdminPart):
             rows = cast("DescribeGroupsResponse", answer).groups
             found = {str(row.group_id): _read_description(row, broker) for row in rows}
             found |= await _describe_consumer_groups(connection, broker, _missing(found))
-            return {**found, **await describe_share_groups(connection, broker, _missing(found))}
+            found |= await describe_share_groups(connection, broker, _missing(found))
+            return {**found, **await describe_streams_groups(connection, broker, _missing(found))}
 
         return await ask_coordinators(self._client, group_ids, ask)
 
     async def delete_groups(self, group_ids: Collection[str]) -> Mapping[str, KafkaError | None]:
         """Forget groups that have no members, and how far they have read."""
+        group_ids = require_names(group_ids)
 
         async def ask(
             broker: Broker, connection: BrokerConnection, some: Sequence[str]
@@ -263,15 +267,9 @@ async def _describe_consumer_groups(
     connection: BrokerConnection, broker: Broker, group_ids: Sequence[str]
 ) -> Mapping[str, GroupDescription | KafkaError]:
     """Groups of the consumer protocol (KIP-848) are unknown to DescribeGroups."""
-    try:
-        version = connection.choose_version(CONSUMER_GROUP_DESCRIBE)
-    except UnsupportedByBrokerError:
-        return {}
-    if not group_ids:
-        return {}
-    values = {"group_ids": tuple(group_ids), "include_authorized_operations": False}
-    answer = await connection.call(CONSUMER_GROUP_DESCRIBE, values, version=version)
-    rows = cast("ConsumerGroupDescribeResponse", answer).groups
+    rows: Sequence[DescribedConsumerGroup] = await ask_for_groups(
+        connection, CONSUMER_GROUP_DESCRIBE, group_ids
+    )
     return {str(row.group_id): _read_consumer_group(row, broker) for row in rows}
 
 

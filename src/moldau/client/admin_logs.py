@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, TypeVar, cast
 from kio.schema.errors import ErrorCode
 
 from moldau.client.admin_part import DEFAULT_TIMEOUT_MS, AdminPart, topic_rows
-from moldau.client.admin_values import ListedOffset, LogDirDescription, ReplicaOnDisk
 from moldau.client.broker_errors import error_for, find_error
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.connections import BrokerConnection
+from moldau.client.offset_values import ListedOffset
+from moldau.client.rules.arguments import require_by_partition
+from moldau.client.rules.denials import CLUSTER, lacking
 from moldau.errors import KafkaError
 from moldau.model import TopicPartition
 from moldau.model.protocol_numbers import (
@@ -26,9 +28,15 @@ from moldau.model.protocol_numbers import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
 )
-from moldau.wire.apis import DELETE_RECORDS, DESCRIBE_LOG_DIRS, LIST_OFFSETS
+from moldau.wire.apis import (
+    ALTER_REPLICA_LOG_DIRS,
+    DELETE_RECORDS,
+    DESCRIBE_LOG_DIRS,
+    LIST_OFFSETS,
+)
 
 if TYPE_CHECKING:
+    from kio.schema.alter_replica_log_dirs.v2.response import AlterReplicaLogDirsResponse
     from kio.schema.delete_records.v2.response import DeleteRecordsResponse
     from kio.schema.describe_log_dirs.v4.response import (
         DescribeLogDirsResponse,
@@ -38,6 +46,8 @@ if TYPE_CHECKING:
         ListOffsetsPartitionResponse,
         ListOffsetsResponse,
     )
+
+    from moldau.client.admin_values import LogDirDescription
 
 T = TypeVar("T")
 Q = TypeVar("Q")
@@ -112,9 +122,46 @@ class LogAdmin(AdminPart):
         for broker_id in broker_ids:
             connection = await self._client.connect_to_broker(broker_id)
             answer = await connection.call(DESCRIBE_LOG_DIRS, {"topics": None})
-            rows = cast("DescribeLogDirsResponse", answer).results
-            described[broker_id] = tuple(map(_log_dir, rows))
+            told = cast("DescribeLogDirsResponse", answer)
+            code = getattr(told, "error_code", ErrorCode.none)  # from version 3 on
+            if code is not ErrorCode.none:
+                raise _refusal(code, broker_id)
+            described[broker_id] = tuple(map(_log_dir, told.results))
         return described
+
+    async def alter_replica_log_dirs(
+        self, targets: Mapping[tuple[int, TopicPartition], str]
+    ) -> Mapping[tuple[int, TopicPartition], KafkaError | None]:
+        """Move replicas, each named by its broker and partition, to log directories there.
+
+        Answers when the moves have begun: until one is done, `describe_log_dirs` shows a future
+        replica. A replica that is not there yet is answered with ReplicaNotAvailableError, and is
+        made in that directory later.
+        """
+        answers: dict[tuple[int, TopicPartition], KafkaError | None] = {}
+        for broker_id in sorted({broker_id for broker_id, _ in targets}):
+            paths: defaultdict[str, list[TopicPartition]] = defaultdict(list)
+            for (each, partition), path in targets.items():
+                if each == broker_id:
+                    paths[path].append(partition)
+            connection = await self._client.connect_to_broker(broker_id)
+            values = {"dirs": [_dir_values(path, moved) for path, moved in paths.items()]}
+            answer = await connection.call(ALTER_REPLICA_LOG_DIRS, values)
+            for topic in cast("AlterReplicaLogDirsResponse", answer).results:
+                for row in topic.partitions:
+                    partition = TopicPartition(topic.topic_name, row.partition_index)
+                    message = f"{partition} on broker {broker_id}"
+                    error = find_error(row.error_code, None, message)
+                    answers[broker_id, partition] = error
+        return answers
+
+
+def _dir_values(path: str, partitions: Sequence[TopicPartition]) -> dict[str, object]:
+    topics: defaultdict[str, list[int]] = defaultdict(list)
+    for partition in partitions:
+        topics[partition.topic].append(partition.partition)
+    rows = [{"name": name, "partitions": numbers} for name, numbers in topics.items()]
+    return {"path": path, "topics": rows}
 
 
 def _list_values(timestamp: int) -> dict[str, object]:
@@ -133,7 +180,16 @@ def _listed(
     )
 
 
+def _refusal(code: ErrorCode, broker_id: int) -> KafkaError:
+    """The answer has no room for a message."""
+    is_denied = code is ErrorCode.cluster_authorization_failed
+    message = lacking("Describe", CLUSTER) if is_denied else None
+    return error_for(code, message, f"broker {broker_id}")
+
+
 def _log_dir(row: DescribeLogDirsResult) -> LogDirDescription | KafkaError:
+    from moldau.client.admin_values import LogDirDescription, ReplicaOnDisk
+
     if row.error_code is not ErrorCode.none:
         return error_for(row.error_code, None, row.log_dir)
     return LogDirDescription(
@@ -163,6 +219,7 @@ async def ask_leaders(
     client: ClusterClient, questions: Mapping[TopicPartition, Q], ask: AskLeader[Q, T]
 ) -> Mapping[TopicPartition, T | KafkaError]:
     """Ask each leader about its partitions, until every partition has a lasting answer."""
+    questions = require_by_partition(questions)
 
     async def ask_about(left: Sequence[TopicPartition]) -> Mapping[TopicPartition, T | KafkaError]:
         groups = await _by_leader(client, {partition: questions[partition] for partition in left})

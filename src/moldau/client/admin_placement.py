@@ -10,6 +10,7 @@ from kio.schema.errors import ErrorCode
 from moldau.client.admin_part import DEFAULT_TIMEOUT_MS, AdminPart, indexes_by_topic, topic_rows
 from moldau.client.admin_values import ElectionType, Reassignment
 from moldau.client.broker_errors import error_for, find_error
+from moldau.client.rules.denials import CLUSTER, lacking
 from moldau.errors import KafkaError
 from moldau.model import TopicPartition
 from moldau.wire.apis import (
@@ -59,7 +60,9 @@ class PlacementAdmin(AdminPart):
                 values["election_type"] = int(election_type)
             answer = await connection.call(ELECT_LEADERS, values, version=version)
             response = cast("ElectLeadersResponse", answer)
-            _raise_if_refused(getattr(response, "error_code", ErrorCode.none), None)
+            code = getattr(response, "error_code", ErrorCode.none)  # without a message
+            is_denied = code is ErrorCode.cluster_authorization_failed
+            _raise_if_refused(code, lacking("Alter", CLUSTER) if is_denied else None)
             return {
                 TopicPartition(row.topic, one.partition_id): find_error(
                     one.error_code, one.error_message, f"{row.topic}-{one.partition_id}"

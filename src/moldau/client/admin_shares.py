@@ -16,18 +16,20 @@ from moldau.client.admin_part import AdminPart, indexes_by_topic
 from moldau.client.broker_errors import error_for, find_error
 from moldau.client.connections import BrokerConnection
 from moldau.client.coordinators import ask_coordinator
+from moldau.client.group_question import ask_for_groups
 from moldau.client.group_values import (
+    SHARE_TYPE,
     GroupDescription,
     GroupMember,
     GroupState,
     ShareGroupOffset,
 )
+from moldau.client.rules.arguments import require_names
 from moldau.client.rules.cluster_metadata import Broker
 from moldau.errors import (
     GroupNotEmptyError,
     GroupNotFoundError,
     KafkaError,
-    UnsupportedByBrokerError,
 )
 from moldau.model import TopicPartition
 from moldau.wire.apis import (
@@ -44,10 +46,8 @@ if TYPE_CHECKING:
     from kio.schema.describe_share_group_offsets.v1.response import (
         DescribeShareGroupOffsetsResponsePartition,
     )
-    from kio.schema.share_group_describe.v1 import ShareGroupDescribeResponse
     from kio.schema.share_group_describe.v1.response import DescribedGroup
 
-SHARE_TYPE = "share"
 _UNKNOWN = -1
 
 
@@ -114,6 +114,7 @@ class ShareGroupAdmin(AdminPart):
         self, group_id: str, topics: Collection[str]
     ) -> Mapping[str, KafkaError | None]:
         """Forget what a share group has done in topics. Refused while the group has members."""
+        topics = require_names(topics)
         values = {"group_id": group_id, "topics": [{"topic_name": name} for name in topics]}
 
         async def ask(connection: BrokerConnection) -> Mapping[str, KafkaError | None]:
@@ -132,15 +133,9 @@ async def describe_share_groups(
     connection: BrokerConnection, broker: Broker, group_ids: Sequence[str]
 ) -> Mapping[str, GroupDescription | KafkaError]:
     """Of those of the groups that are share groups; nothing of the others."""
-    try:
-        version = connection.choose_version(SHARE_GROUP_DESCRIBE)
-    except UnsupportedByBrokerError:
-        return {}
-    if not group_ids:
-        return {}
-    values = {"group_ids": tuple(group_ids), "include_authorized_operations": False}
-    answer = await connection.call(SHARE_GROUP_DESCRIBE, values, version=version)
-    rows = cast("ShareGroupDescribeResponse", answer).groups
+    rows: Sequence[DescribedGroup] = await ask_for_groups(
+        connection, SHARE_GROUP_DESCRIBE, group_ids
+    )
     return {
         str(row.group_id): _read_group(row, broker)
         for row in rows

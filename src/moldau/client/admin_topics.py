@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar, cast
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from kio.schema.errors import ErrorCode
 
@@ -15,8 +17,14 @@ from moldau.client.admin_values import (
     NewTopic,
 )
 from moldau.client.broker_errors import error_for, find_error
+from moldau.client.rules.arguments import require_list, require_names, wrong_type
 from moldau.client.rules.cluster_metadata import TopicMetadata
-from moldau.errors import KafkaError, NotControllerError, UnknownTopicError
+from moldau.errors import (
+    KafkaError,
+    NotControllerError,
+    ThrottlingQuotaExceededError,
+    UnknownTopicError,
+)
 from moldau.model import TopicPartition
 from moldau.wire.apis import (
     CREATE_PARTITIONS,
@@ -33,6 +41,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_Answers: TypeAlias = tuple[Mapping[str, T], float]  # by topic, and for how long to wait
+
 _PAGE_PARTITIONS = 2000  # of DescribeTopicPartitions, as Kafka's clients ask for
 _FIRST_BY_ID = 6  # DeleteTopics: from here on topics are structures with a name or an id
 
@@ -48,25 +58,27 @@ class TopicAdmin(AdminPart):
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
     ) -> Mapping[str, CreatedTopic | KafkaError]:
         """Make topics; with `validate_only` say what would happen."""
-        values = {
-            "topics": [_new_topic_values(topic) for topic in topics],
-            "timeout": timeout_ms,
-            "validate_only": validate_only,
-        }
+        topics = require_list(topics, NewTopic, "topics, like [moldau.NewTopic(name='clicks')]")
 
-        async def ask() -> Mapping[str, CreatedTopic | KafkaError]:
+        async def ask(names: Collection[str]) -> _Answers[CreatedTopic | KafkaError]:
+            values = {
+                "topics": [_new_topic_values(topic) for topic in topics if topic.name in names],
+                "timeout": timeout_ms,
+                "validate_only": validate_only,
+            }
             answer = await self._client.call_controller(CREATE_TOPICS, values)
-            rows = cast("CreateTopicsResponse", answer).topics
-            return _raise_if_moved({str(row.name): _created(row) for row in rows})
+            told = cast("CreateTopicsResponse", answer)
+            return {str(row.name): _created(row) for row in told.topics}, _throttle_seconds(told)
 
-        return await self._client.retry(ask, refresh=())
+        return await self._ask_controller([topic.name for topic in topics], ask)
 
     async def delete_topics(
         self, names: Collection[str], *, timeout_ms: int = DEFAULT_TIMEOUT_MS
     ) -> Mapping[str, KafkaError | None]:
         """Delete topics with all their records."""
+        names = require_names(names)
 
-        async def ask() -> Mapping[str, KafkaError | None]:
+        async def ask(names: Collection[str]) -> _Answers[KafkaError | None]:
             connection = await self._client.connect_to_controller()
             version = connection.choose_version(DELETE_TOPICS)
             topics: dict[str, object] = (
@@ -76,16 +88,15 @@ class TopicAdmin(AdminPart):
             )
             values = {**topics, "timeout": timeout_ms}
             answer = await connection.call(DELETE_TOPICS, values, version=version)
-            return _raise_if_moved(
-                {
-                    str(row.name): find_error(
-                        row.error_code, getattr(row, "error_message", None), f"topic {row.name!r}"
-                    )
-                    for row in cast("DeleteTopicsResponse", answer).responses
-                }
-            )
+            told = cast("DeleteTopicsResponse", answer)
+            return {
+                str(row.name): find_error(
+                    row.error_code, getattr(row, "error_message", None), f"topic {row.name!r}"
+                )
+                for row in told.responses
+            }, _throttle_seconds(told)
 
-        return await self._client.retry(ask, refresh=())
+        return await self._ask_controller(names, ask)
 
     async def list_topics(self) -> Mapping[str, TopicMetadata]:
         """Every topic by name, internal ones included."""
@@ -95,6 +106,7 @@ class TopicAdmin(AdminPart):
         self, names: Collection[str]
     ) -> Mapping[str, TopicMetadata | KafkaError]:
         """Partitions, leaders and replicas of these topics."""
+        names = require_names(names)
         found = await self._client.metadata.refresh(names)
         described: dict[str, TopicMetadata | KafkaError] = {}
         for name in names:
@@ -109,6 +121,7 @@ class TopicAdmin(AdminPart):
         self, names: Collection[str]
     ) -> Mapping[TopicPartition, EligibleLeaders]:
         """Who may lead the partitions of these topics although it is not in sync (KIP-966)."""
+        names = require_names(names)
         found: dict[TopicPartition, EligibleLeaders] = {}
         cursor: dict[str, object] | None = None
         while True:
@@ -141,27 +154,49 @@ class TopicAdmin(AdminPart):
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
     ) -> Mapping[str, KafkaError | None]:
         """Grow topics to these numbers of partitions."""
-        values = {
-            "topics": [
-                {"name": name, "count": total, "assignments": None}
-                for name, total in totals.items()
-            ],
-            "timeout": timeout_ms,
-            "validate_only": validate_only,
-        }
+        if not isinstance(totals, Mapping):
+            raise wrong_type("totals", "a mapping, like {'clicks': 6}", totals)
 
-        async def ask() -> Mapping[str, KafkaError | None]:
+        async def ask(names: Collection[str]) -> _Answers[KafkaError | None]:
+            values = {
+                "topics": [
+                    {"name": name, "count": totals[name], "assignments": None} for name in names
+                ],
+                "timeout": timeout_ms,
+                "validate_only": validate_only,
+            }
             answer = await self._client.call_controller(CREATE_PARTITIONS, values)
-            return _raise_if_moved(
-                {
-                    str(row.name): find_error(
-                        row.error_code, row.error_message, f"topic {row.name!r}"
-                    )
-                    for row in cast("CreatePartitionsResponse", answer).results
-                }
-            )
+            told = cast("CreatePartitionsResponse", answer)
+            return {
+                str(row.name): find_error(row.error_code, row.error_message, f"topic {row.name!r}")
+                for row in told.results
+            }, _throttle_seconds(told)
 
-        return await self._client.retry(ask, refresh=())
+        return await self._ask_controller(list(totals), ask)
+
+    async def _ask_controller(
+        self,
+        names: Collection[str],
+        ask: Callable[[Collection[str]], Awaitable[_Answers[T]]],
+    ) -> Mapping[str, T]:
+        """Ask about topics; again, after the time that it names, about those that the controller
+        has refused because of `controller_mutation_rate` (KIP-599). When it is longer than an
+        operation may take, the refusal is the answer."""
+        clock, left = self._client.clock, names
+        end = clock.monotonic() + self._client.settings.timeout_seconds
+        answers: dict[str, T] = {}
+        while True:
+            rows, throttle_seconds = await self._client.retry(
+                partial(_ask_where_it_is, ask, left), refresh=()
+            )
+            answers.update(rows)
+            left = [
+                name for name in left if isinstance(answers.get(name), ThrottlingQuotaExceededError)
+            ]
+            wait_seconds = max(throttle_seconds, self._client.backoff_seconds(0))
+            if not left or clock.monotonic() + wait_seconds > end:
+                return answers
+            await clock.sleep(wait_seconds)
 
 
 def _new_topic_values(topic: NewTopic) -> dict[str, object]:
@@ -189,9 +224,17 @@ def _created(row: CreatableTopicResult) -> CreatedTopic | KafkaError:
     )
 
 
-def _raise_if_moved(rows: Mapping[str, T]) -> Mapping[str, T]:
+async def _ask_where_it_is(
+    ask: Callable[[Collection[str]], Awaitable[_Answers[T]]], names: Collection[str]
+) -> _Answers[T]:
     """Every row says NOT_CONTROLLER when the controller has moved: then ask the new one."""
+    rows, throttle_seconds = await ask(names)
     for row in rows.values():
         if isinstance(row, NotControllerError):
             raise row
-    return rows
+    return rows, throttle_seconds
+
+
+def _throttle_seconds(answer: object) -> float:
+    throttle: timedelta = getattr(answer, "throttle_time", timedelta(0))
+    return throttle.total_seconds()

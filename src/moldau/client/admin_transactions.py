@@ -19,6 +19,7 @@ from moldau.client.admin_part import AdminPart, indexes_by_topic
 from moldau.client.broker_errors import error_for
 from moldau.client.connections import BrokerConnection
 from moldau.client.coordinators import TRANSACTION_KEY, ask_coordinators
+from moldau.client.rules.arguments import require_names
 from moldau.client.rules.cluster_metadata import Broker
 from moldau.client.transaction_values import (
     UNDECIDED_OR_COMPLETING,
@@ -108,6 +109,7 @@ class TransactionAdmin(AdminPart):
         self, transactional_ids: Collection[str]
     ) -> Mapping[str, TransactionDescription | KafkaError]:
         """What the coordinators know of transactional ids."""
+        transactional_ids = require_names(transactional_ids)
 
         async def ask(
             broker: Broker, connection: BrokerConnection, ids: Sequence[str]

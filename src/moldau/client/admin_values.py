@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from uuid import UUID
 
+from moldau.client.offset_values import ListedOffset as ListedOffset
+from moldau.client.offset_values import OffsetSpec as OffsetSpec
 from moldau.client.rules.cluster_metadata import Broker, TopicMetadata
 from moldau.config.operations import ConfigChange, ConfigOperation
 from moldau.model import TopicPartition
-from moldau.model.protocol_numbers import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP, MAX_TIMESTAMP
+from moldau.wire.apis import FETCH, NO_VERSION, VersionRange
 
 BROKER_DEFAULT = -1
 """For partitions and replication factor: what the broker's own settings say."""
@@ -56,6 +58,31 @@ class ClusterDescription:
     cluster_id: str | None
     controller_id: int
     brokers: tuple[Broker, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpokenVersions:
+    """What one broker says it speaks."""
+
+    apis: Mapping[str, VersionRange]  # by name; APIs without a name here by their number
+    features: Mapping[str, int]  # finalized in the cluster, with their levels (KIP-584)
+
+    @property
+    def release(self) -> str | None:
+        """The newest release of Kafka whose Fetch versions it serves; it may be a later one."""
+        fetch = self.apis.get(FETCH.name, NO_VERSION)
+        if fetch.last == _FETCH_OF_TWO_RELEASES:
+            return "4.0" if fetch.first >= _FIRST_FETCH_OF_KAFKA_4 else "3.9"
+        return next((release for last, release in _RELEASES if fetch.last >= last), None)
+
+
+_FIRST_FETCH_OF_KAFKA_4 = 4
+"""KIP-896 took the older ones away."""
+
+_FETCH_OF_TWO_RELEASES = 17
+
+_RELEASES = ((18, "4.1"), (17, "3.9"), (16, "3.7"), (14, "3.5"), (13, "3.1"), (12, "2.7"))
+"""Since when a version of Fetch is served."""
 
 
 class ResourceType(IntEnum):
@@ -165,23 +192,6 @@ class Reassignment:
     def target(self) -> tuple[int, ...]:
         """The brokers that it goes to."""
         return tuple(one for one in self.replicas if one not in self.removing_replicas)
-
-
-class OffsetSpec(IntEnum):
-    """Asks ListOffsets for a place instead of a time; a time is any number from 0 on."""
-
-    LATEST = LATEST_TIMESTAMP
-    EARLIEST = EARLIEST_TIMESTAMP
-    MAX_TIMESTAMP = MAX_TIMESTAMP
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ListedOffset:
-    """An answer of ListOffsets; `offset` is -1 when nothing is as late as the time asked for."""
-
-    offset: int
-    timestamp_ms: int = -1
-    leader_epoch: int = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

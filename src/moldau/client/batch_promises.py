@@ -45,7 +45,7 @@ class BatchPromise:
             for _, part in outcome.parts:
                 part.listen(self._on_part_kept)
         else:
-            self._settle()
+            self._complete()
 
     def listen(self, listener: PromiseListener) -> None:
         """Have the listener called when the promise is kept; at once if it is already."""
@@ -72,7 +72,7 @@ class BatchPromise:
         start, part = _part_with(outcome.parts, index)
         return part.look_up(index - start, timestamp_ms)
 
-    def _settle(self) -> None:
+    def _complete(self) -> None:
         self.is_kept = True
         listeners, self._listeners = self._listeners, []
         for listener in listeners:
@@ -81,7 +81,7 @@ class BatchPromise:
     def _on_part_kept(self) -> None:
         self._parts_due -= 1
         if not self._parts_due:
-            self._settle()
+            self._complete()
 
 
 class AsyncPromise(BatchPromise):
@@ -94,7 +94,7 @@ class AsyncPromise(BatchPromise):
         # With the place of the record in the batch, and its timestamp.
         self.futures: list[tuple[asyncio.Future[RecordMetadata], int, int]] = []
 
-    def _settle(self) -> None:
+    def _complete(self) -> None:
         for future, index, timestamp_ms in self.futures:
             if future.done():  # whoever waited for it has gone
                 continue
@@ -105,7 +105,7 @@ class AsyncPromise(BatchPromise):
                 future.set_exception(found)
                 future.exception()  # seen: the sender has logged it, once for the batch
         self.futures.clear()
-        super()._settle()
+        super()._complete()
 
 
 class SharedPromise(BatchPromise):
@@ -138,7 +138,7 @@ class SharedPromise(BatchPromise):
                 return
         call_safely(listener)
 
-    def _settle(self) -> None:
+    def _complete(self) -> None:
         with self.condition:
             self.is_kept = True
             listeners, self._listeners = self._listeners, []

@@ -9,6 +9,8 @@ from moldau.client.admin_acls import EVERYTHING
 from moldau.client.admin_configs import Described
 from moldau.client.admin_part import DEFAULT_TIMEOUT_MS
 from moldau.client.admin_quotas import WantedName
+from moldau.client.admin_tokens import USUAL_PERIOD, DelegationTokenDescription
+from moldau.client.admin_users import SCRAM_MECHANISMS, ScramCredentialInfo
 from moldau.client.admin_values import (
     ClusterDescription,
     ConfigChange,
@@ -16,11 +18,11 @@ from moldau.client.admin_values import (
     CreatedTopic,
     ElectionType,
     EligibleLeaders,
-    ListedOffset,
     LogDirDescription,
     NewTopic,
     Reassignment,
     ResourceType,
+    SpokenVersions,
 )
 from moldau.client.blocking_face import BlockingFace
 from moldau.client.cluster_client import ClientSettings
@@ -31,6 +33,7 @@ from moldau.client.group_values import (
     PartitionLag,
     ShareGroupOffset,
 )
+from moldau.client.offset_values import ListedOffset
 from moldau.client.rules.cluster_metadata import Broker, TopicMetadata
 from moldau.client.transaction_values import (
     ActiveProducer,
@@ -39,10 +42,11 @@ from moldau.client.transaction_values import (
     TransactionDescription,
     TransactionListing,
 )
-from moldau.errors import KafkaError
-from moldau.model import TopicPartition
-from moldau.model.acls import AclBinding, AclFilter
+from moldau.errors import ClientError, KafkaError
+from moldau.model import Principal, TopicPartition
+from moldau.model.acls import AclBinding, AclFilter, AclOperation
 from moldau.quotas.rules.entities import QuotaEntity
+from moldau.security.rules.scram import USUAL_ITERATIONS
 
 class Admin(BlockingFace):
     """Administers one cluster. Safe from any thread; `with` closes it, and so does `close`.
@@ -55,6 +59,11 @@ class Admin(BlockingFace):
     ) -> None: ...
     def describe_cluster(self) -> ClusterDescription:
         """The cluster's id, its controller and its brokers."""
+
+    def describe_versions(
+        self, broker_ids: Collection[int] | None = None
+    ) -> Mapping[int, SpokenVersions | ClientError]:
+        """What these brokers speak, or all of them; why one cannot be asked."""
 
     def measure_lag(
         self, positions: Mapping[TopicPartition, int | None]
@@ -137,6 +146,16 @@ class Admin(BlockingFace):
         self, broker_ids: Collection[int] | None = None
     ) -> Mapping[int, tuple[LogDirDescription | KafkaError, ...]]:
         """Log directories and their replicas, of these brokers or of all."""
+
+    def alter_replica_log_dirs(
+        self, targets: Mapping[tuple[int, TopicPartition], str]
+    ) -> Mapping[tuple[int, TopicPartition], KafkaError | None]:
+        """Move replicas, each named by its broker and partition, to log directories there.
+
+        Answers when the moves have begun: until one is done, `describe_log_dirs` shows a future
+        replica. A replica that is not there yet is answered with ReplicaNotAvailableError, and is
+        made in that directory later.
+        """
 
     def elect_leaders(
         self,
@@ -266,6 +285,9 @@ class Admin(BlockingFace):
     def describe_acls(self, wanted: AclFilter = EVERYTHING) -> tuple[AclBinding, ...]:
         """The bindings that a filter means; all of them without one."""
 
+    def find_cluster_operations(self) -> frozenset[AclOperation]:
+        """What this client may do with the cluster as a whole, users and quotas included."""
+
     def create_acls(self, bindings: Sequence[AclBinding]) -> Mapping[AclBinding, KafkaError | None]:
         """Add bindings; one that is there already stays."""
 
@@ -293,3 +315,43 @@ class Admin(BlockingFace):
         validate_only: bool = False,
     ) -> Mapping[QuotaEntity, KafkaError | None]:
         """Set quotas of entities, and remove those that are set to None; others stay."""
+
+    def create_delegation_token(
+        self,
+        *,
+        owner: Principal | None = None,
+        renewers: Collection[Principal] = (),
+        max_lifetime_ms: int = USUAL_PERIOD,
+    ) -> DelegationTokenDescription:
+        """For oneself, or for another user, which needs CreateTokens of that user."""
+
+    def describe_delegation_tokens(
+        self, owners: Collection[Principal] | None = None
+    ) -> tuple[DelegationTokenDescription, ...]:
+        """All tokens that one may see, or those of these owners."""
+
+    def renew_delegation_token(self, hmac: bytes, period_ms: int = USUAL_PERIOD) -> int:
+        """When it expires now, in milliseconds since 1970."""
+
+    def expire_delegation_token(self, hmac: bytes, period_ms: int = -1) -> int:
+        """When it expires now, in milliseconds since 1970; at once without a period."""
+
+    def describe_scram_credentials(
+        self, users: Collection[str] | None = None
+    ) -> Mapping[str, tuple[ScramCredentialInfo, ...]]:
+        """Of these users, or of all; raises for one who has none."""
+
+    def set_scram_password(
+        self,
+        user: str,
+        password: str,
+        *,
+        mechanisms: Collection[str] = SCRAM_MECHANISMS,
+        iterations: int = USUAL_ITERATIONS,
+    ) -> str | None:
+        """Give a user a password, or another one. It does not leave this process: brokers get what
+        follows from it. Returns why it has no effect yet, if a broker says so.
+        """
+
+    def delete_scram_credentials(self, user: str) -> None:
+        """Take a user's password away. Who is connected stays so until the connection ends."""

@@ -10,11 +10,11 @@ from datetime import datetime
 
 from moldau.client.blocking_face import BlockingFace
 from moldau.client.blocking_streams import ConsumerFace
+from moldau.client.committed_values import ConsumerGroupMetadata, GroupOffset
 from moldau.client.consumer import Some
-from moldau.client.group_values import ConsumerGroupMetadata, GroupOffset
 from moldau.client.rules.assignors import Assignor
 from moldau.client.rules.cluster_metadata import TopicMetadata
-from moldau.client.rules.delivery import Deserializer
+from moldau.client.rules.deserializing import GivenDeserializer
 from moldau.client.rules.subscription import Pattern
 from moldau.client.simple_consumer import FetchedRecords
 from moldau.client.user_calls import RebalanceListener
@@ -60,8 +60,8 @@ class Consumer(ConsumerFace):
         deny: Pattern | None = None,
         commit: str | None = None,
         assignors: Sequence[str | Assignor] | None = None,
-        key_deserializer: Deserializer | None = None,
-        value_deserializer: Deserializer | None = None,
+        key_deserializer: GivenDeserializer | None = None,
+        value_deserializer: GivenDeserializer | None = None,
         on_assigned: RebalanceListener | None = None,
         on_revoked: RebalanceListener | None = None,
         on_lost: RebalanceListener | None = None,
@@ -122,7 +122,11 @@ class Consumer(ConsumerFace):
 
     @property
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """As whom this consumer commits now: for `send_offsets` of a producer's transaction."""
+        """As whom this consumer commits now: for `send_offsets` of a producer's transaction.
+
+        Raises CommitFailedError when the group has gone on without it: in a transaction's block
+        that aborts it, and the records are others' now.
+        """
 
     def committed(self, partitions: Some = None) -> Mapping[TopicPartition, GroupOffset | None]:
         """What the group has committed; None where it has nothing."""

@@ -123,7 +123,12 @@ def _derive_init(cls: type[BlockingFace]) -> Callable[..., None]:
         strange = HANDED_IN & options.keys()
         if strange:
             raise TypeError(f"{cls.__name__} takes no {', '.join(sorted(strange))}")
-        signature.bind(self, *arguments, **options)  # raises TypeError, as any call would
+        try:
+            signature.bind(self, *arguments, **options)
+        except TypeError as error:
+            has_kafkas_name = "bootstrap_servers" in options
+            hint = "; bootstrap_servers is called bootstrap here" if has_kafkas_name else ""
+            raise TypeError(f"{cls.__name__}: {error}{hint}") from None
         super(cls, self).__init__(*arguments, **options)
 
     derived.__signature__ = signature  # type: ignore[attr-defined]

@@ -7,12 +7,12 @@ Written by `make stubs`.
 
 from collections.abc import Sequence
 
+from moldau.client.committed_values import ConsumerGroupMetadata
 from moldau.client.consumer_setup import GivenOffsets
-from moldau.client.group_values import ConsumerGroupMetadata
 from moldau.client.intake import CustomPartitioner
 from moldau.client.producer_face import ProducerFace
 from moldau.client.producer_values import Interceptor
-from moldau.client.record_preparer import Serializer
+from moldau.client.record_preparer import GivenSerializer
 from moldau.client.transaction_values import PreparedTransaction
 
 class Producer(ProducerFace):
@@ -31,8 +31,8 @@ class Producer(ProducerFace):
         self,
         bootstrap: str,
         *,
-        key_serializer: Serializer | None = None,
-        value_serializer: Serializer | None = None,
+        key_serializer: GivenSerializer | None = None,
+        value_serializer: GivenSerializer | None = None,
         partitioner: str | CustomPartitioner = "sticky",
         interceptors: Sequence[Interceptor] = (),
         **options: object,

@@ -6,11 +6,11 @@ loop fetches, tells and keeps the membership alive meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from types import TracebackType
 from typing import Self
 
-from moldau.client.loop_thread import LoopThread, watch
+from moldau.client.loop_thread import LoopThread, run_now, watch
 from moldau.client.queue import (
     QUEUE_CLOSE_SECONDS,
     AcknowledgementListener,
@@ -19,7 +19,7 @@ from moldau.client.queue import (
 )
 from moldau.client.queue_jobs import Job, JobBatch
 from moldau.client.rules.acquired_records import AcquiredRecord
-from moldau.client.rules.delivery import Deserializer
+from moldau.client.rules.deserializing import GivenDeserializer
 from moldau.errors import ClosedClientError
 
 
@@ -58,8 +58,8 @@ class Queue:
         group: str,
         topic: str | Collection[str],
         confirm: bool = False,
-        key_deserializer: Deserializer | None = None,
-        value_deserializer: Deserializer | None = None,
+        key_deserializer: GivenDeserializer | None = None,
+        value_deserializer: GivenDeserializer | None = None,
         on_unacknowledged: AcknowledgementListener | None = None,
         **options: object,
     ) -> None:
@@ -117,7 +117,7 @@ class Queue:
         """
         require_batch_size(max_records)
         taken = self._take(max_records, timeout)
-        read = self._arguments.deserialize_all(self._core, taken)
+        read = run_now(self._arguments.deserialize_all(self._core, taken, _look_up_here))
         confirms = self._arguments.confirm
         return JobBatch([Job(self._core, one, confirms=confirms) for one in read])
 
@@ -158,5 +158,9 @@ class Queue:
             raise RuntimeError("on_unacknowledged cannot wait for the queue that calls it")
 
     def _make_job(self, acquired: AcquiredRecord) -> Job:
-        self._arguments.deserialize(self._core, acquired)
+        run_now(self._arguments.deserialize(self._core, acquired, _look_up_here))
         return Job(self._core, acquired, confirms=self._arguments.confirm)
+
+
+async def _look_up_here(work: Callable[[], object]) -> None:
+    work()

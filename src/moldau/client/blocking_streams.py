@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from moldau.client.blocking_face import BlockingFace
+from moldau.client.committed_values import GroupOffset
 from moldau.client.consumer import (
     FOREVER_SECONDS,
     POLL_BYTES,
@@ -26,13 +27,18 @@ from moldau.client.consumer import (
     take_back,
 )
 from moldau.client.consumer_setup import CLOSE_SECONDS, GivenOffsets, read_offsets
-from moldau.client.group_values import GroupOffset
 from moldau.client.loop_thread import LoopThread, watch
+from moldau.client.rules.arguments import require_seconds
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.client.rules.delivery import RawBatch
 from moldau.client.rules.readers import Reader
 from moldau.client.user_calls import INSIDE_A_CALL, RunCall, UserCall
-from moldau.errors import ClosedClientError, CommitFailedError, ConfigurationError
+from moldau.errors import (
+    ClosedClientError,
+    CommitFailedError,
+    ConfigurationError,
+    LookUpNeededError,
+)
 from moldau.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -201,17 +207,20 @@ class Records:
         engine, core = self._engine, self._engine.core
         with self._polling:
             if not core.attention and not core.commits_before:
-                with engine.state:
-                    taken = take()
+                taken = self._try_at_once(take)
                 if taken:
                     return taken
-            deadline = core.clock.monotonic() + timeout_seconds
+            deadline = core.clock.monotonic() + require_seconds(timeout_seconds)
             while True:
                 self._come_in(deadline - core.clock.monotonic())
-                with engine.state:
-                    taken = take()
-                    if taken and core.commits_before and not self._commit_taken():
-                        continue
+                try:
+                    with engine.state:
+                        taken = take()
+                        if taken and core.commits_before and not self._commit_taken():
+                            continue
+                except LookUpNeededError as needed:
+                    needed.look_up()
+                    continue
                 if taken or core.clock.monotonic() >= deadline:
                     return taken
 
@@ -219,8 +228,7 @@ class Records:
         engine, core = self._engine, self._engine.core
         with self._polling:
             if not core.attention and not core.commits_before:
-                with engine.state:
-                    run = self._reader.delivery.next_run()
+                run = self._try_at_once(self._reader.delivery.next_run)
                 if run is not None:
                     return run
             while True:
@@ -228,12 +236,24 @@ class Records:
                     self._come_in(FOREVER_SECONDS)
                 except ClosedClientError:
                     return None
-                with engine.state:
-                    run = self._reader.delivery.next_run()
-                    if run is not None and core.commits_before:
-                        run = self._commit_run(run)
+                try:
+                    with engine.state:
+                        run = self._reader.delivery.next_run()
+                        if run is not None and core.commits_before:
+                            run = self._commit_run(run)
+                except LookUpNeededError as needed:
+                    needed.look_up()
+                    continue
                 if run is not None:
                     return run
+
+    def _try_at_once(self, take: Callable[[], T]) -> T | None:
+        """None for records whose deserializers have to look something up: not at once, then."""
+        try:
+            with self._engine.state:
+                return take()
+        except LookUpNeededError:
+            return None
 
     def _come_in(self, timeout_seconds: float) -> None:
         core, reader = self._engine.core, self._reader

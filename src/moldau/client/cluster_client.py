@@ -27,10 +27,11 @@ from moldau.model import TopicPartition
 from moldau.net.port import Network
 from moldau.net.sockets import SocketNetwork
 from moldau.wire.apis import Api
-from moldau.wire.shape import Values
 
 if TYPE_CHECKING:
     from kio.static.protocol import Payload
+
+    from moldau.wire.shape import Values
 
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")

@@ -96,4 +96,4 @@ def _none_of(
     if len(failures) == 1:
         return ClusterUnreachableError(str(failures[0]))
     listed = ", ".join(map(str, tried))
-    return ClusterUnreachableError(f"no broker answers at any of {listed} ({failures[0]})")
+    return ClusterUnreachableError(f"none of {listed} answers: {failures[0]}")

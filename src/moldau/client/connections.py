@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import os
 import ssl
+import struct
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -32,19 +34,26 @@ from moldau.errors import (
     ConnectionLostError,
     MalformedFrameError,
     NoAnswerError,
+    ShapeError,
 )
 from moldau.net.port import Channel, Network
 from moldau.wire.apis import API_VERSIONS, Api, VersionRange
 from moldau.wire.headers import read_response_header, request_prefix
-from moldau.wire.messages import encode_body, parse
-from moldau.wire.shape import Values, fit
-from moldau.wire.versions import request_class, response_class
+from moldau.wire.opening_messages import (
+    LARGE_BYTES,
+    MESSAGES,
+    encode_opening,
+    parse_opening,
+)
 
 if TYPE_CHECKING:
     from kio.schema.api_versions.v3.response import ApiVersionsResponse
     from kio.static.protocol import Payload
 
     from moldau.net.secured import ClientSecurity
+    from moldau.wire.shape import Values
+
+_log = logging.getLogger(__name__)
 
 Buffer = bytes | bytearray | memoryview
 
@@ -119,12 +128,12 @@ class BrokerConnection:
         version: int | None = None,
         extra_seconds: float = 0.0,
     ) -> Payload:
-        """Send one message and wait for its answer, both as kio's classes."""
+        """Send one message and wait for its answer, both as kio's classes, or as good as those."""
         if version is None:
             version = self.choose_version(api)
-        body = encode_body(fit(request_class(api.key, version), values, droppable))
+        body = _encode(api, version, values, droppable)
         answer = await self.exchange(api, version, (body,), extra_seconds=extra_seconds)
-        return parse(response_class(api.key, version), answer.frame, answer.position)
+        return _parse(api, version, answer)
 
     async def exchange(
         self, api: Api, version: int, body: Sequence[Buffer], *, extra_seconds: float = 0.0
@@ -145,10 +154,15 @@ class BrokerConnection:
             await self._send(api, version, due.correlation_id, body)
             return due.arrived
 
-    async def tell(self, api: Api, version: int, body: Sequence[Buffer]) -> None:
+    async def send_without_answer(self, api: Api, version: int, body: Sequence[Buffer]) -> None:
         """Send a request that has no answer (Produce with acks=0)."""
         async with self._sending:
             await self._send(api, version, self._take_correlation_id(), body)
+
+    async def wait_until_over(self) -> ClientError:
+        """Why, once it is: also when nothing was asked."""
+        await asyncio.wait((self._reader,))
+        return self._end or ConnectionLostError(f"the connection to {self.address} has ended")
 
     async def close(self) -> None:
         self._finish(ConnectionLostError(f"the connection to {self.address} was closed"))
@@ -157,17 +171,12 @@ class BrokerConnection:
 
     async def learn_versions(self) -> None:
         """Ask which versions the broker speaks; old brokers refuse the newer way of asking."""
-        answer = await self._ask_versions(API_VERSIONS.spoken.last)
+        version = API_VERSIONS.spoken.last
+        answer = await self._ask_versions(version)
         if _refuses_version(answer):
-            answer = await self._ask_versions(0)
-            parsed = parse(response_class(API_VERSIONS.key, 0), answer.frame, answer.position)
-        else:
-            parsed = parse(
-                response_class(API_VERSIONS.key, API_VERSIONS.spoken.last),
-                answer.frame,
-                answer.position,
-            )
-        served = cast("ApiVersionsResponse", parsed)
+            version = 0
+            answer = await self._ask_versions(version)
+        served = cast("ApiVersionsResponse", _parse(API_VERSIONS, version, answer))
         self.versions = {
             row.api_key: VersionRange(row.min_version, row.max_version) for row in served.api_keys
         }
@@ -179,8 +188,8 @@ class BrokerConnection:
             "client_software_name": "moldau",
             "client_software_version": self._settings.client_version,
         }
-        entity = fit(request_class(API_VERSIONS.key, version), values, frozenset(values))
-        return await self.exchange(API_VERSIONS, version, (encode_body(entity),))
+        body = encode_opening(API_VERSIONS, version, values, frozenset(values))
+        return await self.exchange(API_VERSIONS, version, (body,))
 
     def _expect(self, api: Api, version: int, extra_seconds: float) -> _Due:
         timeout_seconds = self._settings.request_seconds + extra_seconds
@@ -269,8 +278,7 @@ class BrokerConnection:
     def _on_timeout(self, api: Api, timeout_seconds: float) -> None:
         self._finish(
             NoAnswerError(
-                f"{self.address} did not answer a {api.name} request "
-                f"within {timeout_seconds:g} seconds"
+                f"{self.address} did not answer {api.name} within {timeout_seconds:g} seconds"
             )
         )
         self._reader.cancel()
@@ -291,6 +299,36 @@ class BrokerConnection:
             if not due.arrived.done():
                 due.arrived.set_exception(reason)
                 due.arrived.exception()  # seen: the sender may have raised it already
+
+
+def _encode(api: Api, version: int, values: Values, droppable: frozenset[str]) -> bytes:
+    """A request's body. Raises TypeError for what a program has given and no message can say."""
+    if api.key in MESSAGES:
+        return encode_opening(api, version, values, droppable)
+    # Not loaded by those who only begin.
+    from moldau.wire.messages import encode_body
+    from moldau.wire.shape import fit
+    from moldau.wire.versions import request_class
+
+    message_class = request_class(api.key, version)
+    try:
+        return encode_body(fit(message_class, values, droppable))
+    except (ShapeError, TypeError, AttributeError, ArithmeticError, struct.error) as error:
+        from moldau.wire.misfits import find_misfit
+
+        misfit = find_misfit(message_class, values)
+        if misfit is None:
+            raise
+        raise TypeError(f"{api.name}: {misfit}") from error
+
+
+def _parse(api: Api, version: int, answer: Response) -> Payload:
+    if api.key in MESSAGES and len(answer.frame) <= LARGE_BYTES:
+        return cast("Payload", parse_opening(api, version, answer.frame, answer.position))
+    from moldau.wire.messages import parse
+    from moldau.wire.versions import response_class
+
+    return parse(response_class(api.key, version), answer.frame, answer.position)
 
 
 def _refuses_version(answer: Response) -> bool:
@@ -314,6 +352,7 @@ async def open_connection(
     finally:
         timer.cancel()
     outages.on_answer(address, clock.monotonic())
+    _log.info("connected to %s, which serves %d APIs", address, len(connection.versions))
     return connection
 
 
@@ -335,7 +374,13 @@ async def _open(
         await connection.learn_versions()
     except (ClientError, MalformedFrameError) as error:
         await connection.close()
-        raise BrokerUnreachableError(f"{address} does not answer like a broker: {error}") from error
+        # A secured listener hangs up on whoever speaks neither TLS nor SASL, and says nothing.
+        is_hung_up = settings.security is None and isinstance(error, ConnectionLostError)
+        is_hung_up = is_hung_up and "HTTP" not in str(error)  # a web server, whatever it wants
+        hint = "; it may want TLS or SASL (security.protocol)" if is_hung_up else ""
+        raise BrokerUnreachableError(
+            f"{address} does not answer like a broker: {error}{hint}"
+        ) from error
     except BaseException:
         await connection.close()
         raise

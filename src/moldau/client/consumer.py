@@ -15,6 +15,7 @@ from random import Random
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from moldau.client.committed_values import ConsumerGroupMetadata, GroupOffset
 from moldau.client.consumer_core import ConsumerCore
 from moldau.client.consumer_setup import (
     CLOSE_SECONDS,
@@ -27,16 +28,28 @@ from moldau.client.consumer_setup import (
     read_offsets,
     read_time_ms,
 )
-from moldau.client.group_values import ConsumerGroupMetadata, GroupOffset
+from moldau.client.rules.arguments import (
+    require_partition,
+    require_partitions,
+    require_seconds,
+    require_topic,
+    require_whole,
+)
 from moldau.client.rules.assignors import Assignor
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.client.rules.consumer_record import ConsumerRecord
-from moldau.client.rules.delivery import Deserializer, Position, RawBatch
+from moldau.client.rules.delivery import Position, RawBatch
+from moldau.client.rules.deserializing import GivenDeserializer
 from moldau.client.rules.readers import Reader
 from moldau.client.rules.subscription import Pattern, subscribe_to
 from moldau.client.user_calls import RebalanceListener
 from moldau.clock import Clock
-from moldau.errors import ClosedClientError, CommitFailedError, ConfigurationError
+from moldau.errors import (
+    ClosedClientError,
+    CommitFailedError,
+    ConfigurationError,
+    LookUpNeededError,
+)
 from moldau.model import TopicPartition
 from moldau.model.protocol_numbers import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from moldau.net.port import Network
@@ -76,11 +89,15 @@ class AsyncRecords:
         self._require_records_here()
         self._core.require_outside()
         async with self._polling:
-            deadline = self._core.clock.monotonic() + timeout_seconds
+            deadline = self._core.clock.monotonic() + require_seconds(timeout_seconds)
             while True:
                 await self._come_in(deadline - self._core.clock.monotonic())
                 await self._unpack_elsewhere()
-                taken = self._reader.delivery.take(limit)
+                try:
+                    taken = self._reader.delivery.take(limit)
+                except LookUpNeededError as needed:
+                    await asyncio.to_thread(needed.look_up)
+                    continue
                 if taken and self._core.commits_before and not await self._commit_taken():
                     continue
                 if taken or self._core.clock.monotonic() >= deadline:
@@ -143,7 +160,11 @@ class AsyncRecords:
         core, delivery = self._core, self._reader.delivery
         await self._come_in(FOREVER_SECONDS)
         await self._unpack_elsewhere()
-        run = delivery.next_run()
+        try:
+            run = delivery.next_run()
+        except LookUpNeededError as needed:
+            await asyncio.to_thread(needed.look_up)
+            return None
         if run is None or not core.commits_before:
             return run
         limit = core.options.max_poll_records
@@ -245,8 +266,8 @@ class AsyncConsumer(AsyncRecords):
         deny: Pattern | None = None,
         commit: str | None = None,
         assignors: Sequence[str | Assignor] | None = None,
-        key_deserializer: Deserializer | None = None,
-        value_deserializer: Deserializer | None = None,
+        key_deserializer: GivenDeserializer | None = None,
+        value_deserializer: GivenDeserializer | None = None,
         on_assigned: RebalanceListener | None = None,
         on_revoked: RebalanceListener | None = None,
         on_lost: RebalanceListener | None = None,
@@ -307,7 +328,7 @@ class AsyncConsumer(AsyncRecords):
 
     def assign(self, partitions: Collection[TopicPartition]) -> None:
         """Read exactly these partitions, whatever others of the group read."""
-        self._core.assign(partitions)
+        self._core.assign(require_partitions(partitions))
 
     @property
     def subscription(self) -> frozenset[str]:
@@ -321,7 +342,7 @@ class AsyncConsumer(AsyncRecords):
 
     async def partitions_for(self, topic: str) -> TopicMetadata:
         """The topic and its partitions; raises UnknownTopicError."""
-        return await self._core.client.wait_until_topic_is_ready(topic)
+        return await self._core.client.wait_until_topic_is_ready(require_topic(topic))
 
     # Records
 
@@ -353,9 +374,10 @@ class AsyncConsumer(AsyncRecords):
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Read on at this offset."""
-        if offset < 0:
-            raise ConfigurationError(f"{offset} is no offset; see seek_to_beginning, seek_to_end")
-        self._core.seek(TopicPartition(*partition), Position(offset))
+        found = require_whole(offset, "offset", "a number")
+        if found < 0:
+            raise ConfigurationError(f"{found} is no offset; see seek_to_beginning, seek_to_end")
+        self._core.seek(require_partition(partition), Position(found))
 
     def seek_to_beginning(self, partitions: Some = None) -> None:
         """Read on at the first record that is still there."""
@@ -377,24 +399,24 @@ class AsyncConsumer(AsyncRecords):
     async def position(self, partition: TopicPartition) -> int:
         """The offset of the record that is given next, looked up if it has to be."""
         timeout = self._core.options.default_api_timeout_ms / 1000
-        found = await self._core.wait_for_position(TopicPartition(*partition), timeout)
+        found = await self._core.wait_for_position(require_partition(partition), timeout)
         return found.offset
 
     def lag(self, partition: TopicPartition) -> int | None:
         """How many offsets the position is behind the end, as the last fetch knew it."""
-        return self._core.lag(TopicPartition(*partition))
+        return self._core.lag(require_partition(partition))
 
     async def beginning_offsets(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
         """The offsets of the first records that are still there."""
-        return await self._core.find_offsets(dict.fromkeys(partitions, EARLIEST_TIMESTAMP))
+        return await self._core.find_offsets(partitions, EARLIEST_TIMESTAMP)
 
     async def end_offsets(
         self, partitions: Collection[TopicPartition]
     ) -> Mapping[TopicPartition, int]:
         """The offsets behind the last records (that are committed, with read_committed)."""
-        return await self._core.find_offsets(dict.fromkeys(partitions, LATEST_TIMESTAMP))
+        return await self._core.find_offsets(partitions, LATEST_TIMESTAMP)
 
     # What was read
 
@@ -407,7 +429,11 @@ class AsyncConsumer(AsyncRecords):
 
     @property
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """As whom this consumer commits now: for `send_offsets` of a producer's transaction."""
+        """As whom this consumer commits now: for `send_offsets` of a producer's transaction.
+
+        Raises CommitFailedError when the group has gone on without it: in a transaction's block
+        that aborts it, and the records are others' now.
+        """
         return self._core.group_metadata()
 
     async def committed(
@@ -417,4 +443,4 @@ class AsyncConsumer(AsyncRecords):
         some = (partitions,) if isinstance(partitions, TopicPartition) else partitions
         wanted = self._core.table.partitions if some is None else some
         timeout = self._core.options.default_api_timeout_ms / 1000
-        return await self._core.committed([TopicPartition(*one) for one in wanted], timeout)
+        return await self._core.committed(require_partitions(wanted), timeout)

@@ -12,18 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import math
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from moldau.client.broker_errors import error_for
 from moldau.client.cluster_client import ClusterClient
-from moldau.client.connections import NOTHING_DROPPABLE, BrokerConnection, open_connection
-from moldau.client.coordinators import find_coordinator
-from moldau.client.group_values import GroupOffset
-from moldau.client.rules.cluster_metadata import Broker
+from moldau.client.committed_values import GroupOffset
+from moldau.client.coordinator_link import CoordinatorLink
 from moldau.client.rules.consumer_instructions import (
     Failure,
     LookUpCommitted,
@@ -34,7 +30,7 @@ from moldau.client.rules.consumer_instructions import (
     SendLeave,
     SendSync,
 )
-from moldau.client.rules.group_errors import Reaction, react_to
+from moldau.client.rules.group_errors import Reaction
 from moldau.client.rules.membership import Joined, MembershipSettings
 from moldau.client.user_calls import Turns
 from moldau.clock import finish_within
@@ -50,10 +46,8 @@ from moldau.wire.apis import (
     OFFSET_COMMIT,
     OFFSET_FETCH,
     SYNC_GROUP,
-    Api,
 )
 from moldau.wire.consumer_protocol import PROTOCOL_TYPE
-from moldau.wire.shape import Values
 
 if TYPE_CHECKING:
     from kio.schema.heartbeat.v4.response import HeartbeatResponse
@@ -66,7 +60,6 @@ if TYPE_CHECKING:
         OffsetFetchResponseGroup,
     )
     from kio.schema.sync_group.v5.response import SyncGroupResponse
-    from kio.static.protocol import Payload
 
 _JOIN_GRACE_SECONDS: Final = 5.0
 """How much longer than the rebalance time-out the coordinator may take to answer a join."""
@@ -83,79 +76,6 @@ _FIRST_WITH_SEVERAL_GROUPS: Final = 8
 _BROKERS_RETENTION: Final = -1
 
 _Task = asyncio.Task[None] | None
-
-
-class CoordinatorLink:
-    """To the coordinator of one group, found when it is needed and again when it moves."""
-
-    def __init__(
-        self,
-        client: ClusterClient,
-        group_id: str,
-        *,
-        own_network: Network | None = None,
-        longest_seconds: float = math.inf,
-    ) -> None:
-        """`own_network` makes a connection of its own, on which no answer may take longer."""
-        self.group_id = group_id
-        self._client = client
-        self._own_network = own_network
-        connection = client.settings.connection
-        self._own_settings = replace(
-            connection, request_seconds=min(connection.request_seconds, longest_seconds)
-        )
-        self._coordinator: Broker | None = None
-        self._own_connection: BrokerConnection | None = None
-        self._connecting = asyncio.Lock()
-
-    async def connect(self) -> BrokerConnection:
-        """An open connection; raises when the coordinator cannot be found or reached."""
-        async with self._connecting:
-            if self._coordinator is None:
-                self._coordinator = await find_coordinator(self._client, self.group_id)
-            if self._own_network is None:
-                return await self._client.connect_to_broker(self._coordinator.id)
-            return await self._connect_apart(self._own_network, self._coordinator)
-
-    async def _connect_apart(self, network: Network, broker: Broker) -> BrokerConnection:
-        connection = self._own_connection
-        if connection is None or not connection.is_open:
-            client = self._client
-            connection = await open_connection(
-                network, client.clock, broker.address, self._own_settings
-            )
-            self._own_connection = connection
-        return connection
-
-    async def call(
-        self,
-        api: Api,
-        values: Values,
-        droppable: frozenset[str] = NOTHING_DROPPABLE,
-        *,
-        extra_seconds: float = 0.0,
-    ) -> Payload:
-        connection = await self.connect()
-        return await connection.call(api, values, droppable, extra_seconds=extra_seconds)
-
-    async def note_failure(self, error: Failure) -> Reaction:
-        """What to do about an error; a coordinator that is none any more is not asked again."""
-        reaction = react_to(error)
-        if reaction is Reaction.REDISCOVER:
-            async with self._connecting:
-                await self.close()
-        return reaction
-
-    async def close(self) -> None:
-        """Forget the coordinator, and end the connection if it is the link's own."""
-        self._coordinator = None
-        connection, self._own_connection = self._own_connection, None
-        if connection is not None:
-            await connection.close()
-
-    def require_success(self, code: ErrorCode) -> None:
-        if code is not ErrorCode.none:
-            raise error_for(code, None, f"group {self.group_id!r}")
 
 
 class Coordinator:

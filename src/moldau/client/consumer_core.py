@@ -10,22 +10,22 @@ of readers that do not rest.
 
 from __future__ import annotations
 
-import asyncio
-import itertools
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from random import Random
 from typing import assert_never
 
+from moldau.client.awaited_commits import AwaitedCommits
 from moldau.client.cluster_client import ClusterClient
+from moldau.client.committed_values import ConsumerGroupMetadata, GroupOffset
 from moldau.client.connection_pool import ConnectionPool
 from moldau.client.consumer_coordinator import Coordinator
 from moldau.client.consumer_fetching import Fetching
 from moldau.client.consumer_heartbeats import ConsumerHeartbeats, make_member_id
-from moldau.client.group_values import ConsumerGroupMetadata, GroupOffset
 from moldau.client.news import News
 from moldau.client.option_settings import client_settings
 from moldau.client.rules.addresses import parse_bootstrap
+from moldau.client.rules.arguments import require_partitions
 from moldau.client.rules.assignors import Assignor
 from moldau.client.rules.commits import CommitMode
 from moldau.client.rules.consumer_instructions import (
@@ -97,8 +97,6 @@ class ConsumerCore:
         self.attention = True  # the machine's, for faces in other threads
         self._listener_failures: list[Exception] = []  # since it closes
         self._armed: set[_Armed] = set()
-        self._commits: dict[int, asyncio.Future[None]] = {}  # that the program waits for
-        self._commit_ids = itertools.count(1)
         self._news = News(self.clock)
         self._tasks = TaskSupervisor(self._on_task_failure)
         network = network or SocketNetwork(self.clock)
@@ -123,6 +121,9 @@ class ConsumerCore:
         )
         self.commits_before = self._machine.commits_before
         self._turns = _Turns(self, self._machine)
+        self._commits = AwaitedCommits(
+            self._turns, self.clock, options.default_api_timeout_ms / 1000
+        )
         self._calls = UserCalls(self._machine, self._turns, listeners, self._on_listener_failure)
         self._start_shells(network, group_id)
 
@@ -208,7 +209,7 @@ class ConsumerCore:
             case WriteLog(is_warning, message):
                 _log.log(logging.WARNING if is_warning else logging.INFO, "%s", message)
             case FinishCommit(commit_id, failure):
-                self._finish_commit(commit_id, failure)
+                self._commits.finish(commit_id, failure)
             case SendConsumerHeartbeat() | SendConsumerLeave():
                 self._require_heartbeats().perform(instruction)
             case _:
@@ -351,12 +352,11 @@ class ConsumerCore:
         return self._machine.lag(partition)
 
     async def find_offsets(
-        self, wanted: Mapping[TopicPartition, int]
+        self, partitions: Iterable[TopicPartition], timestamp: int
     ) -> Mapping[TopicPartition, int]:
         """By timestamp, or EARLIEST or LATEST."""
-        found = await self._fetching.find_offsets(
-            {TopicPartition(*partition): timestamp for partition, timestamp in wanted.items()}
-        )
+        wanted = dict.fromkeys(require_partitions(partitions), timestamp)
+        found = await self._fetching.find_offsets(wanted)
         return {partition: position.offset for partition, position in found.items()}
 
     # Commits
@@ -364,7 +364,7 @@ class ConsumerCore:
     async def commit(self, offsets: OffsetsToCommit | None, timeout_seconds: float | None) -> None:
         wanted = self.given_offsets() if offsets is None else offsets
         epochs = self.table.find_epochs(wanted)
-        await self._commit(wanted, timeout_seconds)
+        await self._commits.commit(wanted, timeout_seconds)
         # What the program commits it has dealt with: nothing may commit less later, unless the
         # position was moved meanwhile.
         self.table.advance_at_least(
@@ -375,40 +375,11 @@ class ConsumerCore:
             }
         )
 
-    async def _commit(self, offsets: OffsetsToCommit, timeout_seconds: float | None = None) -> None:
-        commits = self._machine.require_commits()
-        if timeout_seconds is None:
-            timeout_seconds = self.options.default_api_timeout_ms / 1000
-        commit_id = next(self._commit_ids)
-        done = self._commits[commit_id] = asyncio.get_running_loop().create_future()
-        # A single request may take longer than the program waits.
-        too_late = OperationTimeoutError(f"could not commit within {timeout_seconds:g} seconds")
-        timer = self.clock.call_later(
-            timeout_seconds, lambda: self._finish_commit(commit_id, too_late)
-        )
-        try:
-            with self._turns:
-                commits.commit(commit_id, offsets, timeout_seconds)
-            await done
-        finally:
-            timer.cancel()
-            del self._commits[commit_id]
-
-    def _finish_commit(self, commit_id: int, failure: Exception | None) -> None:
-        done = self._commits.get(commit_id)
-        if done is None or done.done():
-            return
-        if failure is None:
-            done.set_result(None)
-        else:
-            done.set_exception(failure)
-
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """As whom this consumer commits."""
-        membership = self._machine.require_membership()
-        generation_id, member_id, instance_id = membership.identity
+        """As whom this consumer commits; raises CommitFailedError."""
+        generation_id, member_id, instance_id = self._machine.require_identity()
         return ConsumerGroupMetadata(
-            group_id=membership.group_id,
+            group_id=self._machine.require_membership().group_id,
             generation_id=generation_id,
             member_id=member_id,
             instance_id=instance_id,
@@ -430,7 +401,7 @@ class ConsumerCore:
         """At most once: what is about to be given counts as dealt with."""
         moved = self._machine.require_commits().find_moved(positions)
         if moved:
-            await self._commit(moved)
+            await self._commits.commit(moved)
 
     async def commit_given(self) -> None:
         """As `commit_before_giving`, of all that was taken."""
@@ -471,9 +442,7 @@ class ConsumerCore:
         for armed in self._armed:
             armed.cancel()
         await self._tasks.close()
-        for done in self._commits.values():
-            if not done.done():
-                done.set_exception(ClosedClientError("the consumer is closed"))
+        self._commits.give_up(ClosedClientError("the consumer is closed"))
         if self._coordinator is not None:
             await self._coordinator.close()
         if self._heartbeats is not None:

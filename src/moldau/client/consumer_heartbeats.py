@@ -13,23 +13,21 @@ import contextlib
 from collections import defaultdict
 from collections.abc import Iterable
 from random import Random
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from moldau.client.broker_errors import error_for
 from moldau.client.cluster_client import ClusterClient
-from moldau.client.consumer_coordinator import CoordinatorLink
+from moldau.client.coordinator_link import CoordinatorLink
 from moldau.client.rules.consumer_instructions import SendConsumerHeartbeat, SendConsumerLeave
 from moldau.client.rules.consumer_membership import HeartbeatAnswer
 from moldau.client.user_calls import Turns
-from moldau.errors import ClientError, ErrorCode, KafkaError, UnsupportedByBrokerError
+from moldau.errors import ClientError, KafkaError
 from moldau.net.port import Network
 from moldau.tasks import TaskSupervisor
 from moldau.wire.apis import CONSUMER_GROUP_HEARTBEAT
-from moldau.wire.shape import Values, millis
 
 if TYPE_CHECKING:
-    from kio.schema.consumer_group_heartbeat.v1.response import ConsumerGroupHeartbeatResponse
+    from moldau.wire.shape import Values
 
 _NOT_CHANGED: Final = -1
 _UNSUPPORTED: Final = (
@@ -94,7 +92,7 @@ class ConsumerHeartbeats:
             "topic_partitions": None if asked.owned is None else _rows_of(asked.owned),
         }
         try:
-            answer = _read(await self._call(values))
+            answer = await self._beat(values)
         except (KafkaError, ClientError) as error:
             await self._link.note_failure(error)
             with self._turns as machine:
@@ -113,24 +111,13 @@ class ConsumerHeartbeats:
                 "topic_partitions": None,
             }
             with contextlib.suppress(KafkaError, ClientError):  # the session will time out
-                await self._call(values)
+                await self._beat(values)
         if asked.is_last:
             with self._turns as machine:
                 machine.left()
 
-    async def _call(self, values: Values) -> ConsumerGroupHeartbeatResponse:
-        """A good answer; raises what a bad one says."""
-        try:
-            found = await self._link.call(CONSUMER_GROUP_HEARTBEAT, values)
-        except UnsupportedByBrokerError as error:
-            raise UnsupportedByBrokerError(_UNSUPPORTED) from error
-        answer = cast("ConsumerGroupHeartbeatResponse", found)
-        if answer.error_code is ErrorCode.unsupported_version:
-            raise UnsupportedByBrokerError(_UNSUPPORTED)
-        if answer.error_code is not ErrorCode.none:
-            subject = f"group {self._group_id!r}"
-            raise error_for(answer.error_code, answer.error_message, subject)
-        return answer
+    async def _beat(self, values: Values) -> HeartbeatAnswer:
+        return await self._link.beat(CONSUMER_GROUP_HEARTBEAT, values, _UNSUPPORTED)
 
 
 def _rows_of(owned: Iterable[tuple[UUID, int]]) -> list[dict[str, object]]:
@@ -138,18 +125,3 @@ def _rows_of(owned: Iterable[tuple[UUID, int]]) -> list[dict[str, object]]:
     for topic_id, index in sorted(owned):
         indexes[topic_id].append(index)
     return [{"topic_id": topic_id, "partitions": tuple(some)} for topic_id, some in indexes.items()]
-
-
-def _read(answer: ConsumerGroupHeartbeatResponse) -> HeartbeatAnswer:
-    assignment = answer.assignment
-    return HeartbeatAnswer(
-        epoch=answer.member_epoch,
-        interval_ms=millis(answer.heartbeat_interval),
-        assigned=None
-        if assignment is None
-        else {
-            row.topic_id: frozenset(row.partitions)
-            for row in assignment.topic_partitions
-            if row.topic_id is not None
-        },
-    )

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from random import Random
 
+from moldau.client.committed_values import GroupOffset
 from moldau.client.consumer_core import ConsumerCore
-from moldau.client.group_values import GroupOffset
+from moldau.client.rules.arguments import (
+    require_by_partition,
+    require_function,
+    require_kind,
+    require_list,
+    require_partitions,
+    require_whole,
+    wrong_type,
+)
 from moldau.client.rules.assignors import Assignor, require_assignor
 from moldau.client.rules.commits import CommitMode
 from moldau.client.rules.consumer_record import ConsumerRecord
-from moldau.client.rules.delivery import Decoding, Deserializer
+from moldau.client.rules.delivery import Decoding
+from moldau.client.rules.deserializing import GivenDeserializer, require_deserializers
 from moldau.client.rules.hand_over import RebalanceEvent
 from moldau.client.user_calls import RebalanceListener, UserCall
 from moldau.clock import Clock
@@ -38,8 +48,8 @@ class ConsumerArguments:
     group: str | None = None
     commit: str | None = None
     assignors: Sequence[str | Assignor] | None = None
-    key_deserializer: Deserializer | None = None
-    value_deserializer: Deserializer | None = None
+    key_deserializer: GivenDeserializer | None = None
+    value_deserializer: GivenDeserializer | None = None
     on_assigned: RebalanceListener | None = None
     on_revoked: RebalanceListener | None = None
     on_lost: RebalanceListener | None = None
@@ -55,6 +65,7 @@ def make_core(
     random: Random | None = None,
 ) -> ConsumerCore:
     options = ConsumerOptions.read(_plain(keywords))
+    require_deserializers(arguments.key_deserializer, arguments.value_deserializer)
     return ConsumerCore(
         bootstrap,
         options,
@@ -77,6 +88,8 @@ def _listeners(arguments: ConsumerArguments) -> dict[RebalanceEvent, RebalanceLi
         RebalanceEvent.REVOKED: arguments.on_revoked,
         RebalanceEvent.LOST: arguments.on_lost,
     }
+    for event, listener in given.items():
+        require_function(listener, f"on_{event.name.lower()}", example="lambda partitions: …")
     return {event: listener for event, listener in given.items() if listener is not None}
 
 
@@ -91,6 +104,8 @@ def _plain(keywords: Mapping[str, object]) -> Mapping[str, object]:
 def _choose_group(group: str | None, options: ConsumerOptions) -> str | None:
     if group is not None and options.group_id is not None and group != options.group_id:
         raise ConfigurationError(f"group={group!r} and group_id={options.group_id!r} contradict")
+    if group is not None:
+        require_kind(group, str, "group", "its name, like 'billing'")
     chosen = group if group is not None else options.group_id
     if chosen == "":
         raise ConfigurationError("the group's name is empty; leave it out to have no group")
@@ -116,9 +131,11 @@ def _choose_assignors(
             "group.remote.assignor"
         )
     chosen = options.partition_assignment_strategy if given is None else given
+    if isinstance(chosen, str) or not isinstance(chosen, Iterable):
+        raise wrong_type("assignors", "a list, like ['range']", chosen)
     if not chosen:
         raise ConfigurationError("a consumer needs at least one assignor")
-    return [require_assignor(one) if isinstance(one, str) else one for one in chosen]
+    return [require_assignor(one) for one in chosen]
 
 
 def read_offsets(given: GivenOffsets) -> dict[TopicPartition, GroupOffset] | None:
@@ -128,11 +145,9 @@ def read_offsets(given: GivenOffsets) -> dict[TopicPartition, GroupOffset] | Non
     if isinstance(given, ConsumerRecord):
         return _behind((given,))
     if isinstance(given, Mapping):
-        return {
-            TopicPartition(*partition): _as_group_offset(offset)
-            for partition, offset in given.items()
-        }
-    return _behind(given)
+        by_partition = require_by_partition(given)
+        return {one: _as_group_offset(offset) for one, offset in by_partition.items()}
+    return _behind(require_list(given, ConsumerRecord, "records, or a mapping of offsets"))
 
 
 def _behind(records: Iterable[ConsumerRecord]) -> dict[TopicPartition, GroupOffset]:
@@ -149,17 +164,19 @@ def _behind(records: Iterable[ConsumerRecord]) -> dict[TopicPartition, GroupOffs
 
 def _as_group_offset(offset: int | GroupOffset) -> GroupOffset:
     found = offset if isinstance(offset, GroupOffset) else GroupOffset(offset=offset)
-    if found.offset < 0:
-        raise ConfigurationError(f"{found.offset} is no offset to commit")
-    return found
+    number = require_whole(found.offset, "offset", "a number")
+    if number < 0:
+        raise ConfigurationError(f"{number} is no offset to commit")
+    return replace(found, offset=number)
 
 
 def read_time_ms(time: int | datetime) -> int:
     """Milliseconds since 1970. A datetime without a zone is local time, as everywhere in Python."""
     found = round(time.timestamp() * 1000) if isinstance(time, datetime) else time
-    if found < 0:
+    time_ms = require_whole(found, "time", "milliseconds since 1970, or a datetime")
+    if time_ms < 0:
         raise ConfigurationError(f"{time} is before 1970")
-    return found
+    return time_ms
 
 
 def partitions_or_all(
@@ -169,7 +186,7 @@ def partitions_or_all(
     if given is None:
         return sorted(core.table.partitions)
     some = (given,) if isinstance(given, TopicPartition) else given
-    return [core.table.require(TopicPartition(*one)).partition for one in some]
+    return [core.table.require(one).partition for one in require_partitions(some)]
 
 
 def partitions_to_seek(

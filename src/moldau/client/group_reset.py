@@ -1,17 +1,19 @@
-"""Where a reset puts a group: asks the cluster and plans, no more. A shell."""
+"""Where a reset puts a group, or a trim the beginning of a log: asks the cluster and plans, no
+more. A shell."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
 from moldau.client.admin import AsyncAdmin
-from moldau.client.admin_values import OffsetSpec
+from moldau.client.offset_values import OffsetSpec
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.client.rules.offset_targets import (
     AtTime,
     Ground,
     Offsets,
     PlannedReset,
+    Start,
     Target,
     TopicChoice,
     plan_reset,
@@ -31,12 +33,31 @@ async def make_plan(
     """Ask where things are, and plan."""
     committed = await _find_committed(admin, group_id, is_shared=is_shared)
     partitions = await _find_partitions(admin, choices, committed)
+    return await _plan(admin, partitions, target, committed)
+
+
+async def plan_trim(
+    admin: AsyncAdmin, choices: Sequence[TopicChoice], target: Start
+) -> Sequence[PlannedReset]:
+    """Where logs would begin after the records before a place are deleted; `before` is where they
+    begin now."""
+    partitions = await _find_partitions(admin, choices, {})
+    return await _plan(admin, partitions, target, None)
+
+
+async def _plan(
+    admin: AsyncAdmin,
+    partitions: Sequence[TopicPartition],
+    target: Target,
+    committed: Offsets | None,
+) -> Sequence[PlannedReset]:
     at_time: Offsets = {}
     if isinstance(target, AtTime):
         at_time = await _list(admin, partitions, target.timestamp_ms)
+    earliest = await _list(admin, partitions, OffsetSpec.EARLIEST)
     ground = Ground(
-        committed=committed,
-        earliest=await _list(admin, partitions, OffsetSpec.EARLIEST),
+        committed=earliest if committed is None else committed,
+        earliest=earliest,
         latest=await _list(admin, partitions, OffsetSpec.LATEST),
         at_time=at_time,
     )

@@ -5,9 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from moldau.client.committed_values import (
+    ConsumerGroupMetadata as ConsumerGroupMetadata,
+)
+from moldau.client.committed_values import (
+    GroupOffset as GroupOffset,
+)
 from moldau.client.rules.cluster_metadata import Broker
 from moldau.model import TopicPartition
 from moldau.model.protocol_numbers import NO_LEADER_EPOCH
+
+SHARE_TYPE = "share"
+"""What `type` says of a share group."""
 
 
 class GroupState(StrEnum):
@@ -21,6 +30,7 @@ class GroupState(StrEnum):
     DEAD = "Dead"
     ASSIGNING = "Assigning"  # this and the next: KIP-848
     RECONCILING = "Reconciling"
+    NOT_READY = "NotReady"  # of a streams group (KIP-1071)
 
     @classmethod
     def _missing_(cls, value: object) -> GroupState:
@@ -48,7 +58,7 @@ class GroupMember:
     host: str
     instance_id: str | None = None
     assignment: tuple[TopicPartition, ...] = ()  # empty where the group is not of consumers
-    epoch: int | None = None  # this and the next: of a consumer group (KIP-848)
+    epoch: int | None = None  # this and the next: of a consumer or a streams group
     target: tuple[TopicPartition, ...] = ()
 
 
@@ -63,16 +73,7 @@ class GroupDescription:
     coordinator: Broker
     members: tuple[GroupMember, ...] = ()
     type: str = "classic"
-    epoch: int | None = None  # of a consumer group (KIP-848) or a share group (KIP-932)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GroupOffset:
-    """How far a group has read one partition: the offset that it wants next."""
-
-    offset: int
-    leader_epoch: int = NO_LEADER_EPOCH
-    metadata: str = ""
+    epoch: int | None = None  # of a consumer, a share or a streams group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,16 +83,6 @@ class ShareGroupOffset:
     start_offset: int | None  # everything before it is done with; None: nothing was taken yet
     lag: int | None  # records from there on that are not done with
     leader_epoch: int = NO_LEADER_EPOCH
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroupMetadata:
-    """As whom a consumer commits, and for which group; without a generation, as nobody's member."""
-
-    group_id: str
-    generation_id: int = -1
-    member_id: str = ""
-    instance_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

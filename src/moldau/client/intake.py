@@ -15,17 +15,27 @@ from moldau.client.batch_promises import BatchPromise
 from moldau.client.producer_values import RecordMetadata
 from moldau.client.record_preparer import (
     GivenHeaders,
+    NotSerializedError,
     RecordPreparer,
     as_payload,
     make_headers,
+    require_several,
     require_timestamp,
 )
+from moldau.client.rules.arguments import require_topic, require_whole
 from moldau.client.rules.producer_batches import ProducerBatch
 from moldau.client.rules.producer_machine import ProducerMachine
 from moldau.client.rules.topic_target import TopicTarget
+from moldau.client.rules.unplaced import (
+    Unplaced,
+    UnplacedColumns,
+    UnplacedLines,
+    UnplacedRows,
+)
 from moldau.clock import Clock
 from moldau.errors import BufferFullError, MoldauError, RecordTooLargeError, TopicNotReadyError
-from moldau.records.codec import count_fitting, row_size
+from moldau.records.codec import ColumnEncoding, row_size
+from moldau.records.lines import TextLines
 from moldau.records.record import RecordRow
 
 _ROOM_SHARE = 8
@@ -74,6 +84,10 @@ class Waiting(Protocol):
         """A batch was begun: those before it may be sent."""
         ...
 
+    async def look_up(self, work: Callable[[], object]) -> None:
+        """Until something is done that waits for others than brokers."""
+        ...
+
 
 class Intake:
     """Takes records while there is room. Safe for threads."""
@@ -106,7 +120,7 @@ class Intake:
 
     # One record
 
-    def put(
+    def put(  # noqa: C901 in one piece, as it says
         self,
         topic: str,
         value: object,
@@ -118,7 +132,8 @@ class Intake:
     ) -> Place:
         """Put a record into a batch: what `send` was given, or a row that is made already.
 
-        Raises NotPlacedError. Called for every single record, and therefore in one piece.
+        Raises NotPlacedError, NotSerializedError. Called for every single record, and therefore
+        in one piece.
         """
         if row is None:
             if not self._is_plain:
@@ -131,9 +146,14 @@ class Intake:
                 value if type(value) is bytes else as_payload(value, "value"),
                 make_headers(headers) if headers else (),
             )
-        target = self._targets.get(topic)
-        if target is None or (partition is not None and not 0 <= partition < len(target.queues)):
-            raise NotPlacedError(topic, partition, row)
+        try:
+            target = self._targets.get(topic)
+            if target is None or (
+                partition is not None and not 0 <= partition < len(target.queues)
+            ):
+                raise NotPlacedError(topic, partition, row)
+        except TypeError:  # it is told why by whoever has the time
+            raise NotPlacedError(topic, partition, row) from None
         size_bytes = row_size(row)
         if size_bytes > self._max_record_bytes:
             raise self._too_large(size_bytes)
@@ -172,8 +192,12 @@ class Intake:
             self._acknowledge_later(*place)
         return place
 
-    async def put_later(self, left: NotPlacedError, waiting: Waiting) -> Place:
+    async def put_later(self, left: NotPlacedError | NotSerializedError, waiting: Waiting) -> Place:
         """Put a record that could not be put at once."""
+        if isinstance(left, NotSerializedError):
+            await self._learn_serializers(left.record.topic, waiting)
+            row = self._preparer.make_row(left.record)
+            left = NotPlacedError(left.record.topic, left.record.partition, row)
         deadline = self._clock.monotonic() + self._max_block_seconds
         await self.require_target(left.topic, left.partition, waiting)
         while True:
@@ -182,10 +206,20 @@ class Intake:
             except NotPlacedError:
                 await waiting.wait_for_room(row_size(left.row), deadline)
 
-    def explain(self, left: NotPlacedError) -> MoldauError:
+    async def _learn_serializers(self, topic: str, waiting: Waiting) -> None:
+        if not self._preparer.is_ready_for(topic):
+            await waiting.look_up(lambda: self._preparer.look_up(topic))
+
+    def explain(self, left: NotPlacedError | NotSerializedError) -> MoldauError:
         """Why a record cannot be put at once."""
         if self.refusal is not None:
             return self.refusal.with_traceback(None)
+        if isinstance(left, NotSerializedError):
+            return TopicNotReadyError(
+                f"the serializers have not been asked for topic {left.record.topic!r} yet; send "
+                "the first record with `send`"
+            )
+        _require_types(left.topic, left.partition)
         target = self._targets.get(left.topic)
         if target is None:
             return TopicNotReadyError(
@@ -206,6 +240,7 @@ class Intake:
         self, topic: str, partition: int | None, waiting: Waiting
     ) -> TopicTarget[BatchPromise]:
         """The topic, asked for if it is new, or if it may have got that partition since."""
+        _require_types(topic, partition)
         target = self._targets.get(topic)
         if target is None or (partition is not None and partition >= len(target.queues)):
             if self.refusal is not None:
@@ -237,57 +272,98 @@ class Intake:
     ) -> list[Placed]:
         """Put what `send_many` was given into batches, waiting as often as it takes."""
         placed: list[Placed] = []
+        require_several("values", values)
+        require_several("keys", () if keys is None else keys)
         if self._preparer.interceptors or self._choose_partition is not None:
             for one in self._preparer.pair(values, keys, timestamp_ms, headers):
                 try:
                     place = self.put(
                         topic, one.value, one.key, partition, one.timestamp_ms, one.headers
                     )
-                except NotPlacedError as left:
+                except (NotPlacedError, NotSerializedError) as left:
                     place = await self.put_later(left, waiting)
                 placed.append(Placed(place[0], place[1], 1))
                 await waiting.let_others_go_on()
             return placed
+        await self._learn_serializers(topic, waiting)
         target = await self.require_target(topic, partition, waiting)
-        for chunk in self._preparer.make_rows(values, keys, timestamp_ms, headers):
+        if isinstance(values, TextLines) and self._are_packed(values, keys, headers, target):
+            where = target.place_for_free(partition)
+            lines = UnplacedLines(values, self.timestamp_for(timestamp_ms))
+            await self._put_all(waiting, target, where, lines, placed)
+            return placed
+        for chunk in self._preparer.make_rows(topic, values, keys, timestamp_ms, headers):
             for where, rows in target.split(partition, chunk):
-                await self._put_rows(waiting, target, where, rows, placed)
+                await self._put_all(waiting, target, where, UnplacedRows(rows), placed)
         return placed
 
-    async def _put_rows(
+    @property
+    def takes_columns(self) -> bool:
+        """Whether `put_columns` can be called: nothing is to be done to any single record."""
+        return self._is_plain
+
+    @property
+    def serializes(self) -> tuple[bool, bool]:
+        """Whether keys and values are what serializers make of them."""
+        return self._preparer.serializes
+
+    def timestamp_for(self, timestamp_ms: int | None) -> int:
+        """Of records that have none of their own."""
+        return self._now_ms() if timestamp_ms is None else require_timestamp(timestamp_ms)
+
+    async def put_columns(
+        self, waiting: Waiting, topic: str, columns: ColumnEncoding, partition: int | None
+    ) -> list[Placed]:
+        """Put the rows of columns into batches, waiting as often as it takes."""
+        placed: list[Placed] = []
+        target = await self.require_target(topic, partition, waiting)
+        for where, rows in target.split_columns(partition, columns):
+            await self._put_all(waiting, target, where, UnplacedColumns(columns, rows), placed)
+        return placed
+
+    def _are_packed(
+        self,
+        lines: TextLines,
+        keys: Iterable[object] | None,
+        headers: GivenHeaders,
+        target: TopicTarget[BatchPromise],
+    ) -> bool:
+        """Whether lines go into batches as they are: nothing is to be done to any one of them."""
+        return (
+            lines.are_plain and keys is None and not headers and self._is_plain and target.is_sticky
+        )
+
+    async def _put_all(
         self,
         waiting: Waiting,
         target: TopicTarget[BatchPromise],
         partition: int | None,
-        rows: list[RecordRow],
+        records: Unplaced,
         placed: list[Placed],
     ) -> None:
-        start = 0
         deadline: float | None = None
-        while start < len(rows):
-            added = self._put_some(target, partition, rows, start)
+        while (next_bytes := records.next_bytes()) is not None:
+            added = self._put_some(target, partition, records, next_bytes)
             if added is None:
                 if deadline is None:
                     deadline = self._clock.monotonic() + self._max_block_seconds
-                await waiting.wait_for_room(row_size(rows[start]), deadline)
+                await waiting.wait_for_room(next_bytes, deadline)
                 continue
             deadline = None
             placed.append(added)
-            start += added.record_count
             await waiting.let_others_go_on()
 
     def _put_some(
         self,
         target: TopicTarget[BatchPromise],
         partition: int | None,
-        rows: list[RecordRow],
-        start: int,
+        records: Unplaced,
+        first_bytes: int,
     ) -> Placed | None:
-        """Put rows from a place on into one batch, as many as fit; None without memory.
+        """Put records into one batch, as many as fit; None without memory.
 
-        Without a partition the rows are free to go anywhere.
+        Without a partition they are free to go anywhere.
         """
-        first_bytes = row_size(rows[start])
         if first_bytes > self._max_record_bytes:
             raise self._too_large(first_bytes)
         machine = self._machine
@@ -301,11 +377,11 @@ class Intake:
             if batch is None or batch.size_bytes + first_bytes > self._batch_bytes:
                 batch = self._begin_batch(target, partition, None, first_bytes)
             limit = min(room, self._batch_bytes - batch.size_bytes)
-            count, size_bytes = count_fitting(rows, start, limit)
-            if not count:  # larger than any batch, or than all memory: it goes alone
-                count, size_bytes = 1, first_bytes
+            first_index = len(batch)
+            # One that is larger than any batch, or than all memory, goes alone.
+            count, size_bytes = records.move_into(batch, max(limit, first_bytes))
             machine.used_bytes += size_bytes
-            return Placed(batch.promise, batch.add_some(rows, start, count, size_bytes), count)
+            return Placed(batch.promise, first_index, count)
 
     def _begin_batch(
         self,
@@ -352,3 +428,9 @@ class Intake:
         """In a child process: a thread that is not here may hold the lock for ever."""
         self.lock = threading.Lock()
         self.refusal = reason
+
+
+def _require_types(topic: object, partition: int | None) -> None:
+    require_topic(topic)
+    if partition is not None:
+        require_whole(partition, "partition", "its number, counted from 0")

@@ -17,6 +17,8 @@ from types import TracebackType
 from typing import Any, Protocol, Self, TypeVar
 from weakref import WeakSet
 
+from moldau.errors import InvariantViolation
+
 _EXIT_SECONDS = 10.0
 
 T = TypeVar("T")
@@ -111,3 +113,12 @@ def _on_exit() -> None:
 atexit.register(_on_exit)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_on_fork)
+
+
+def run_now(work: Coroutine[Any, Any, Any]) -> Any:
+    """Run a coroutine that never suspends: whatever it waits for blocks the thread instead."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return end.value
+    raise InvariantViolation("something was awaited where a thread has to wait")

@@ -18,6 +18,7 @@ from moldau.client.rules.cluster_metadata import (
     PartitionMetadata,
     TopicMetadata,
 )
+from moldau.client.rules.denials import lacking
 from moldau.errors import KafkaError, UnknownTopicError
 from moldau.model.protocol_numbers import NO_LEADER_EPOCH
 from moldau.wire.apis import METADATA
@@ -103,7 +104,9 @@ def _read_topic(row: MetadataResponseTopic) -> TopicMetadata:
 def _topic_error(code: ErrorCode, name: str) -> KafkaError:
     if code is ErrorCode.unknown_topic_or_partition:
         return UnknownTopicError(f"there is no topic {name!r}")
-    return error_for(code, None, f"topic {name!r}")
+    is_denied = code is ErrorCode.topic_authorization_failed
+    message = lacking("Describe", f"Topic:{name}") if is_denied else None
+    return error_for(code, message, f"topic {name!r}")
 
 
 def _index_of(row: MetadataResponsePartition) -> int:

@@ -12,8 +12,8 @@ from datetime import datetime
 from functools import partial
 
 from moldau.client.admin_logs import LogAdmin
-from moldau.client.admin_values import OffsetSpec
 from moldau.client.cluster_client import ClusterClient
+from moldau.client.offset_values import OffsetSpec
 from moldau.client.rules.read_bounds import (
     EARLIEST,
     LATEST,

@@ -7,16 +7,21 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from random import Random
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
 from moldau.client.batch_promises import AsyncPromise, BatchPromise
-from moldau.client.group_values import ConsumerGroupMetadata
+from moldau.client.closed_at_exit import ClosedAtExit
+from moldau.client.committed_values import ConsumerGroupMetadata
 from moldau.client.intake import CustomPartitioner, NotPlacedError, Place, Placed
 from moldau.client.producer_core import ProducerCore
 from moldau.client.producer_values import Interceptor, RecordMetadata, RecordRange
 from moldau.client.record_futures import ranges_of, when_all_are_kept
-from moldau.client.record_preparer import GivenHeaders, RecordPreparer, Serializer
+from moldau.client.record_preparer import (
+    GivenHeaders,
+    GivenSerializer,
+    NotSerializedError,
+    RecordPreparer,
+)
 from moldau.client.rules.producer_instructions import GroupOffsets
 from moldau.client.rules.producer_transaction import TransactionCall
 from moldau.client.rules.topic_target import TopicTarget
@@ -36,12 +41,14 @@ from moldau.net.port import Network
 from moldau.workers import ThreadWorkers, Workers
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from moldau.client.consumer_setup import GivenOffsets
 
 _ABORT_SECONDS: Final = 10.0
 
 
-class AsyncProducer:
+class AsyncProducer(ClosedAtExit):
     """Sends records to a cluster; used by the tasks of one loop.
 
         async with moldau.AsyncProducer("127.0.0.1:9092") as producer:
@@ -56,8 +63,8 @@ class AsyncProducer:
         self,
         bootstrap: str,
         *,
-        key_serializer: Serializer | None = None,
-        value_serializer: Serializer | None = None,
+        key_serializer: GivenSerializer | None = None,
+        value_serializer: GivenSerializer | None = None,
         partitioner: str | CustomPartitioner = "sticky",
         interceptors: Sequence[Interceptor] = (),
         network: Network | None = None,
@@ -92,14 +99,6 @@ class AsyncProducer:
         self._begin()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
-
     # Records
 
     async def send(
@@ -119,7 +118,7 @@ class AsyncProducer:
         """
         try:
             place = self._put(topic, value, key, partition, timestamp_ms, headers)
-        except NotPlacedError as left:
+        except (NotPlacedError, NotSerializedError) as left:
             self._begin()
             place = await self._core.intake.put_later(left, self._waiting)
         future = self._make_future(place)
@@ -141,7 +140,7 @@ class AsyncProducer:
         to before, and BufferFullError when memory is used up."""
         try:
             return self._make_future(self._put(topic, value, key, partition, timestamp_ms, headers))
-        except NotPlacedError as left:
+        except (NotPlacedError, NotSerializedError) as left:
             raise self._core.intake.explain(left) from None
 
     async def send_many(
@@ -164,6 +163,30 @@ class AsyncProducer:
         self._begin()
         placed = await self._core.intake.put_many(
             self._waiting, topic, values, keys, partition, timestamp_ms, headers
+        )
+        return self._make_ranges_future(placed)
+
+    async def send_arrow(
+        self,
+        topic: str,
+        table: pa.Table | pa.RecordBatch,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> asyncio.Future[tuple[RecordRange, ...]]:
+        """Have the rows of an Arrow table sent: as `send_many`, with no row in Python.
+
+        The columns are those of `moldau.read_table`: `value`, of bytes or text, and where they are
+        there `key`, `headers`, `timestamp` and `partition`; others are not looked at. A row without
+        a partition goes where its key belongs, one without a timestamp has `timestamp_ms`, or now.
+        `partition` goes before the column. Whatever hands its columns over as Arrow does is taken
+        as well, like a frame of Polars. Needs `moldau[arrow]`.
+        """
+        from moldau.client.arrow_sending import put_arrow
+
+        self._begin()
+        placed = await put_arrow(
+            self._core.intake, self._waiting, topic, table, partition, timestamp_ms
         )
         return self._make_ranges_future(placed)
 
@@ -337,3 +360,6 @@ class _TaskWaiting:
     async def let_others_go_on(self) -> None:
         if self._core.is_awake:
             await asyncio.sleep(0)
+
+    async def look_up(self, work: Callable[[], object]) -> None:
+        await asyncio.to_thread(work)

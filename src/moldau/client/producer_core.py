@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from random import Random
-from typing import Any, TypeAlias, assert_never
+from typing import TypeAlias, assert_never
 
 from moldau.client.batch_promises import BatchPromise
 from moldau.client.cluster_client import ClusterClient
@@ -50,21 +50,15 @@ from moldau.client.rules.producer_instructions import (
 from moldau.client.rules.producer_machine import ProducerMachine, ProducerSettings
 from moldau.client.rules.producer_transaction import TransactionCall
 from moldau.client.rules.retries import may_retry
-from moldau.client.rules.topic_target import (
-    Partitioner,
-    RoundRobinPartitioner,
-    StickyPartitioner,
-    TopicTarget,
-)
+from moldau.client.rules.topic_target import TopicTarget, choose_partitioner
 from moldau.client.rules.verdicts import RetryPolicy
 from moldau.client.transaction_values import PreparedTransaction
 from moldau.clock import Clock, SystemClock, Timer
-from moldau.config.client_options import ACKS_NONE, ProducerOptions
+from moldau.config.client_options import ProducerOptions
 from moldau.errors import (
     ClientError,
     ClosedClientError,
     ClusterUnreachableError,
-    ConfigurationError,
     InvariantViolation,
     KafkaError,
     MoldauError,
@@ -114,12 +108,12 @@ class ProducerCore:
             bootstrap, settings, network=network, clock=self.clock, random=random
         )
         self._machine: ProducerMachine[BatchPromise] = ProducerMachine(
-            _machine_settings(options),
-            _retry_policy(options),
+            ProducerSettings.of(options),
+            RetryPolicy.of(options),
             settings.backoff,
             self._client.random.random,
             make_promise=make_promise,
-            make_partitioner=_choose_partitioner(partitioner, self._client.random),
+            make_partitioner=choose_partitioner(partitioner, self._client.random.randrange),
         )
         self._max_block_seconds = options.max_block_ms / 1000
         self.intake = Intake(
@@ -459,15 +453,6 @@ class ProducerCore:
         self.fail(error)
 
 
-def run_now(work: Coroutine[Any, Any, Any]) -> Any:
-    """Run a coroutine that never suspends: whatever it waits for blocks the thread instead."""
-    try:
-        work.send(None)
-    except StopIteration as end:
-        return end.value
-    raise InvariantViolation("something was awaited where a thread has to wait")
-
-
 def _finish_waiting(waiting: asyncio.Future[None] | None) -> None:
     if waiting is not None and not waiting.done():
         waiting.set_result(None)
@@ -482,42 +467,3 @@ def _may_wait(error: MoldauError, attempt: int, waited_seconds: float) -> bool:
     if isinstance(error, UnknownTopicError):
         return waited_seconds <= _UNKNOWN_TOPIC_SECONDS
     return may_retry(error, 0, wait_for_cluster=True)
-
-
-def _machine_settings(options: ProducerOptions) -> ProducerSettings:
-    # Without idempotence nothing would keep a later batch from overtaking one that is sent again.
-    may_overlap = options.enable_idempotence or not options.retries or options.acks == ACKS_NONE
-    in_flight = options.max_in_flight_requests_per_connection
-    return ProducerSettings(
-        batch_bytes=min(options.batch_size, options.max_request_size),
-        linger_seconds=options.linger_ms / 1000,
-        delivery_seconds=options.delivery_timeout_ms / 1000,
-        memory_bytes=options.buffer_memory,
-        request_bytes=options.max_request_size,
-        most_under_way=in_flight if may_overlap else 1,
-        most_in_flight=in_flight,
-        metadata_max_age_seconds=options.metadata_max_age_ms / 1000,
-        is_idempotent=options.enable_idempotence,
-        transactional_id=options.transactional_id,
-        ignores_keys=options.partitioner_ignore_keys,
-    )
-
-
-def _retry_policy(options: ProducerOptions) -> RetryPolicy:
-    return RetryPolicy(
-        retries=options.retries,
-        is_idempotent=options.enable_idempotence,
-        is_transactional=options.transactional_id is not None,
-        retries_lost_requests=options.acks != ACKS_NONE,
-    )
-
-
-def _choose_partitioner(name: str | CustomPartitioner, random: Random) -> Callable[[], Partitioner]:
-    if callable(name) or name == "sticky":
-        return lambda: StickyPartitioner(random.randrange)
-    if name == "round_robin":
-        return RoundRobinPartitioner
-    raise ConfigurationError(
-        f"no partitioner is called {name!r}; there are sticky, round_robin, or a function of "
-        "topic, key, value and the number of partitions"
-    )

@@ -9,20 +9,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 from moldau.client.batch_promises import BatchPromise, SharedPromise
 from moldau.client.blocking_face import BlockingFace
 from moldau.client.intake import NotPlacedError
-from moldau.client.loop_thread import LoopThread, watch
+from moldau.client.loop_thread import LoopThread, run_now, watch
 from moldau.client.producer import AsyncProducer
-from moldau.client.producer_core import ProducerCore, run_now
+from moldau.client.producer_core import ProducerCore
 from moldau.client.record_futures import ManyFuture, RecordFuture
-from moldau.client.record_preparer import GivenHeaders
+from moldau.client.record_preparer import GivenHeaders, NotSerializedError
 from moldau.client.rules.topic_target import TopicTarget
 from moldau.errors import ClosedClientError
 from moldau.model import TopicPartition
 from moldau.workers import InlineWorkers
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 T = TypeVar("T")
 Put = Callable[..., tuple[SharedPromise, int, int]]
@@ -60,7 +63,7 @@ class ProducerFace(BlockingFace):
         """
         try:
             place = self._put(topic, value, key, partition, timestamp_ms, headers)
-        except NotPlacedError as left:
+        except (NotPlacedError, NotSerializedError) as left:
             place = run_now(self._intake.put_later(left, self._waiting))
         return RecordFuture(place)
 
@@ -78,7 +81,7 @@ class ProducerFace(BlockingFace):
         to before, and BufferFullError when memory is used up."""
         try:
             return RecordFuture(self._put(topic, value, key, partition, timestamp_ms, headers))
-        except NotPlacedError as left:
+        except (NotPlacedError, NotSerializedError) as left:
             raise self._intake.explain(left) from None
 
     def send_many(
@@ -104,6 +107,28 @@ class ProducerFace(BlockingFace):
                     self._waiting, topic, values, keys, partition, timestamp_ms, headers
                 )
             )
+        )
+
+    def send_arrow(
+        self,
+        topic: str,
+        table: pa.Table | pa.RecordBatch,
+        *,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> ManyFuture:
+        """Have the rows of an Arrow table sent: as `send_many`, with no row in Python.
+
+        The columns are those of `moldau.read_table`: `value`, of bytes or text, and where they are
+        there `key`, `headers`, `timestamp` and `partition`; others are not looked at. A row without
+        a partition goes where its key belongs, one without a timestamp has `timestamp_ms`, or now.
+        `partition` goes before the column. Whatever hands its columns over as Arrow does is taken
+        as well, like a frame of Polars. Needs `moldau[arrow]`.
+        """
+        from moldau.client.arrow_sending import put_arrow
+
+        return ManyFuture(
+            run_now(put_arrow(self._intake, self._waiting, topic, table, partition, timestamp_ms))
         )
 
     @contextmanager
@@ -210,6 +235,9 @@ class _ThreadWaiting:
 
     async def let_others_go_on(self) -> None:
         """The loop has a thread of its own."""
+
+    async def look_up(self, work: Callable[[], object]) -> None:
+        work()
 
 
 def _forked() -> ClosedClientError:

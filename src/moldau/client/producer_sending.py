@@ -136,7 +136,7 @@ class BrokerLink:
             self._exchange.encode_batches(batches)
         body = self._exchange.request_body(version, batches)
         if self._exchange.acks == ACKS_NONE:
-            await connection.tell(PRODUCE, version, body)
+            await connection.send_without_answer(PRODUCE, version, body)
             return None, version
         return await connection.post(PRODUCE, version, body), version
 

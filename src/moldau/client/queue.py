@@ -5,18 +5,34 @@ Answers for the face: jobs one by one, by iteration and in batches. The work is 
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Coroutine,
+    Generator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from random import Random
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
+from moldau.client.closed_at_exit import ClosedAtExit
 from moldau.client.queue_core import QueueCore
-from moldau.client.queue_jobs import AsyncJob, AsyncJobBatch
+from moldau.client.queue_jobs import AsyncBlock, AsyncJob, AsyncJobBatch
 from moldau.client.rules.acquired_records import AcquiredRecord
+from moldau.client.rules.arguments import require_function, require_kind
 from moldau.client.rules.consumer_record import ConsumerRecord
-from moldau.client.rules.delivery import Deserializer
+from moldau.client.rules.deserializing import (
+    GivenDeserializer,
+    deserialize_record,
+    require_deserializers,
+)
 from moldau.client.rules.queue_machine import QueueSettings
 from moldau.client.rules.subscription import subscribe_to
 from moldau.clock import Clock
@@ -24,6 +40,7 @@ from moldau.config.client_queue_options import QueueOptions
 from moldau.errors import (
     ClosedClientError,
     ConfigurationError,
+    LookUpNeededError,
     QueueEmptyError,
     RecordDeserializationError,
 )
@@ -33,10 +50,15 @@ from moldau.net.port import Network
 
 _log = logging.getLogger("moldau.queue")
 
+B = TypeVar("B", bound=AsyncBlock)
+
 QUEUE_CLOSE_SECONDS: Final = 30.0
 
 AcknowledgementListener: TypeAlias = Callable[[ConsumerRecord, Exception], object]
 """Hears of records that were accepted or rejected without the broker's knowing."""
+
+LookUp: TypeAlias = Callable[[Callable[[], object]], Awaitable[None]]
+"""Does what a deserializer needs and may take a while, where that holds up nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +68,8 @@ class QueueArguments:
     group: str
     topic: str | Collection[str]
     confirm: bool = False
-    key_deserializer: Deserializer | None = None
-    value_deserializer: Deserializer | None = None
+    key_deserializer: GivenDeserializer | None = None
+    value_deserializer: GivenDeserializer | None = None
     on_unacknowledged: AcknowledgementListener | None = None
 
     def make_core(
@@ -59,6 +81,10 @@ class QueueArguments:
         clock: Clock | None = None,
         random: Random | None = None,
     ) -> QueueCore:
+        require_kind(self.group, str, "group", "its name, like 'billing'")
+        require_deserializers(self.key_deserializer, self.value_deserializer)
+        listener = self.on_unacknowledged
+        require_function(listener, "on_unacknowledged", example="lambda record, error: …")
         if not self.group:
             raise ConfigurationError("a queue needs the name of its share group: group=...")
         selection = subscribe_to(self.topic, None, None, with_internal=False)
@@ -85,18 +111,28 @@ class QueueArguments:
         except Exception:  # noqa: BLE001 it is the program's, which nobody waits for
             _log.exception("the function for records without acknowledgement has failed")
 
-    def deserialize(self, core: QueueCore, acquired: AcquiredRecord) -> None:
+    async def deserialize(self, core: QueueCore, acquired: AcquiredRecord, look_up: LookUp) -> None:
         """In the taker's own thread or task. A record that cannot be read is released."""
         if self.key_deserializer is None and self.value_deserializer is None:
             return
+        while True:
+            try:
+                self._deserialize(core, acquired)
+            except LookUpNeededError as needed:
+                try:
+                    await look_up(needed.look_up)
+                except BaseException:
+                    core.finish(acquired, AcknowledgeType.RELEASE, None)
+                    raise
+            else:
+                return
+
+    def _deserialize(self, core: QueueCore, acquired: AcquiredRecord) -> None:
         record = acquired.record
-        key: object = record.key
-        value: object = record.value
         try:
-            if self.key_deserializer is not None and record.key is not None:
-                key = self.key_deserializer(record.key)
-            if self.value_deserializer is not None and record.value is not None:
-                value = self.value_deserializer(record.value)
+            read = deserialize_record(record, self.key_deserializer, self.value_deserializer)
+        except LookUpNeededError:
+            raise
         except Exception as error:
             core.finish(acquired, AcknowledgeType.RELEASE, None)
             raise RecordDeserializationError(
@@ -105,19 +141,25 @@ class QueueArguments:
                 TopicPartition(record.topic, record.partition),
                 record.offset,
             ) from error
-        acquired.record = record._replace(key=key, value=value)  # type: ignore[arg-type]
+        acquired.record = read
 
-    def deserialize_all(
-        self, core: QueueCore, taken: Sequence[AcquiredRecord]
+    async def deserialize_all(
+        self, core: QueueCore, taken: Sequence[AcquiredRecord], look_up: LookUp
     ) -> list[AcquiredRecord]:
         """Those that can be read; raises what is wrong with the others if that are all."""
+        if self.key_deserializer is None and self.value_deserializer is None:
+            return list(taken)
         read: list[AcquiredRecord] = []
         failures: list[RecordDeserializationError] = []
-        for one in taken:
+        for index, one in enumerate(taken):
             try:
-                self.deserialize(core, one)
+                await self.deserialize(core, one, look_up)
             except RecordDeserializationError as error:
                 failures.append(error)
+            except BaseException:
+                for other in (*read, *taken[index + 1 :]):
+                    core.finish(other, AcknowledgeType.RELEASE, None)
+                raise
             else:
                 read.append(one)
         if failures and not read:
@@ -138,7 +180,7 @@ def require_batch_size(max_records: int) -> None:
         raise ConfigurationError(f"a batch of {max_records} records is none")
 
 
-class AsyncQueue:
+class AsyncQueue(ClosedAtExit):
     """Takes records of a topic as jobs, with others of its share group; used by the tasks of one
     loop, as many as one likes.
 
@@ -155,8 +197,8 @@ class AsyncQueue:
         group: str,
         topic: str | Collection[str],
         confirm: bool = False,
-        key_deserializer: Deserializer | None = None,
-        value_deserializer: Deserializer | None = None,
+        key_deserializer: GivenDeserializer | None = None,
+        value_deserializer: GivenDeserializer | None = None,
         on_unacknowledged: AcknowledgementListener | None = None,
         network: Network | None = None,
         clock: Clock | None = None,
@@ -175,44 +217,35 @@ class AsyncQueue:
             bootstrap, options, network=network, clock=clock, random=random
         )
 
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
-
     async def close(self, timeout_seconds: float = QUEUE_CLOSE_SECONDS) -> None:
         """Tell the brokers all that was said of records, release those that were not finished,
         leave the group. A second call does nothing."""
         await self._core.close(timeout_seconds)
 
-    def next(self, timeout: float | None = None) -> ComingJob:
+    def next(self, timeout: float | None = None) -> Coming[AsyncJob]:
         """The next job: `async with queue.next() as job:`, or `job = await queue.next()`.
 
         Waits for it, for so many seconds at most if told; raises QueueEmptyError then.
         """
-        return ComingJob(self, timeout)
+        return Coming(lambda: self.take(timeout))
 
     async def take(self, timeout: float | None = None) -> AsyncJob:  # noqa: ASYNC109 as `next`
         """The next job; who takes it says what became of it."""
         taken = await self._core.take(1, timeout)
         if not taken:
             raise self._arguments.nothing_came(timeout)
-        return self._make_job(taken[0])
+        return await self._make_job(taken[0])
 
-    def next_batch(self, max_records: int = 500, timeout: float | None = None) -> ComingJobBatch:
+    def next_batch(
+        self, max_records: int = 500, timeout: float | None = None
+    ) -> Coming[AsyncJobBatch]:
         """The next jobs, as many as there are, at least one: `async with queue.next_batch(100) as
         jobs:`.
 
         Waits for the first one, for so many seconds at most if told; the batch is empty then.
         """
         require_batch_size(max_records)
-        return ComingJobBatch(self, max_records, timeout)
+        return Coming(lambda: self.take_batch(max_records, timeout))
 
     async def take_batch(
         self,
@@ -222,7 +255,7 @@ class AsyncQueue:
         """The next jobs; who takes them says what became of each."""
         require_batch_size(max_records)
         taken = await self._core.take(max_records, timeout)
-        read = self._arguments.deserialize_all(self._core, taken)
+        read = await self._arguments.deserialize_all(self._core, taken, _look_up_elsewhere)
         confirms = self._arguments.confirm
         return AsyncJobBatch([AsyncJob(self._core, one, confirms=confirms) for one in read])
 
@@ -243,51 +276,28 @@ class AsyncQueue:
             if job._must_accept:
                 await job.accept()
 
-    def _make_job(self, acquired: AcquiredRecord) -> AsyncJob:
-        self._arguments.deserialize(self._core, acquired)
+    async def _make_job(self, acquired: AcquiredRecord) -> AsyncJob:
+        await self._arguments.deserialize(self._core, acquired, _look_up_elsewhere)
         return AsyncJob(self._core, acquired, confirms=self._arguments.confirm)
 
 
-class ComingJob:
-    """A job that is not there yet: to be awaited, or to be used with `async with`."""
-
-    def __init__(self, queue: AsyncQueue, timeout: float | None) -> None:
-        self._queue = queue
-        self._timeout = timeout
-        self._job: AsyncJob | None = None
-
-    def __await__(self) -> Generator[Any, Any, AsyncJob]:
-        return self._queue.take(self._timeout).__await__()
-
-    async def __aenter__(self) -> AsyncJob:
-        self._job = await self
-        return await self._job.__aenter__()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if self._job is not None:
-            await self._job.__aexit__(kind, error, traceback)
+async def _look_up_elsewhere(work: Callable[[], object]) -> None:
+    await asyncio.to_thread(work)
 
 
-class ComingJobBatch:
-    """A batch that is not there yet: to be awaited, or to be used with `async with`."""
+class Coming(Generic[B]):
+    """Jobs that are not there yet: to be awaited, or to be used with `async with`."""
 
-    def __init__(self, queue: AsyncQueue, max_records: int, timeout: float | None) -> None:
-        self._queue = queue
-        self._max_records = max_records
-        self._timeout = timeout
-        self._batch: AsyncJobBatch | None = None
+    def __init__(self, take: Callable[[], Coroutine[Any, Any, B]]) -> None:
+        self._take = take
+        self._taken: B | None = None
 
-    def __await__(self) -> Generator[Any, Any, AsyncJobBatch]:
-        return self._queue.take_batch(self._max_records, self._timeout).__await__()
+    def __await__(self) -> Generator[Any, Any, B]:
+        return self._take().__await__()
 
-    async def __aenter__(self) -> AsyncJobBatch:
-        self._batch = await self
-        return await self._batch.__aenter__()
+    async def __aenter__(self) -> B:
+        self._taken = await self
+        return await self._taken.__aenter__()
 
     async def __aexit__(
         self,
@@ -295,5 +305,5 @@ class ComingJobBatch:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._batch is not None:
-            await self._batch.__aexit__(kind, error, traceback)
+        if self._taken is not None:
+            await self._taken.__aexit__(kind, error, traceback)

@@ -72,7 +72,6 @@ class QueueCore:
         self._loop: asyncio.AbstractEventLoop | None = None  # once somebody has come
         self._is_woken = False
         self._is_over = False
-        self._has_left = False
         self._takers: deque[asyncio.Future[None]] = deque()
         self._left: asyncio.Future[None] | None = None
         self._acknowledging: dict[AcquiredRecord, Done] = {}

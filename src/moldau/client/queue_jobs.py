@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from types import TracebackType
@@ -21,6 +22,67 @@ from moldau.errors import AcknowledgementError, ClientError, OperationTimeoutErr
 from moldau.model.acknowledge_types import AcknowledgeType
 
 _log = logging.getLogger("moldau.queue")
+
+
+class _Kept(ABC):
+    """What a block is made around: a job, or several."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def keep(self) -> None: ...
+
+    @abstractmethod
+    def _give_back(self, error: BaseException) -> None: ...
+
+
+class AsyncBlock(_Kept):
+    """`async with`: what has no word of its own is accepted when the block ends, and released when
+    an exception leaves it."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    async def _accept_rest(self) -> None: ...
+
+    async def __aenter__(self) -> Self:
+        self.keep()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self._give_back(error)
+        else:
+            await self._accept_rest()
+
+
+class _Block(_Kept):
+    """`with`: as `AsyncBlock`."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def _accept_rest(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        self.keep()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if error is not None:
+            self._give_back(error)
+        else:
+            self._accept_rest()
 
 
 class JobState:
@@ -92,22 +154,11 @@ class JobState:
         )
 
 
-class AsyncJob(JobState):
+class AsyncJob(JobState, AsyncBlock):
     """A record of a queue, locked for this program until it says what became of it."""
 
-    async def __aenter__(self) -> Self:
-        self.keep()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if error is not None:
-            self._give_back(error)
-        elif self._must_accept:
+    async def _accept_rest(self) -> None:
+        if self._must_accept:
             await self.accept()
 
     async def accept(self, *, wait: bool | None = None) -> None:
@@ -117,15 +168,15 @@ class AsyncJob(JobState):
         raises AcknowledgementError if it does not take it. Raises that in any case if the lock is
         known to be gone.
         """
-        await self._tell(AcknowledgeType.ACCEPT, wait)
+        await self._acknowledge(AcknowledgeType.ACCEPT, wait)
 
     async def release(self, *, wait: bool | None = None) -> None:
         """Not dealt with: delivered again, to anybody, unless that was done too often already."""
-        await self._tell(AcknowledgeType.RELEASE, wait)
+        await self._acknowledge(AcknowledgeType.RELEASE, wait)
 
     async def reject(self, *, wait: bool | None = None) -> None:
         """Cannot be dealt with by anybody: never delivered again."""
-        await self._tell(AcknowledgeType.REJECT, wait)
+        await self._acknowledge(AcknowledgeType.REJECT, wait)
 
     async def renew(self) -> None:
         """Have the lock begin anew; in a block that is done without asking.
@@ -137,7 +188,7 @@ class AsyncJob(JobState):
         self._core.renew(self._acquired, answer.done)
         await answer.wait(self)
 
-    async def _tell(self, kind: AcknowledgeType, wait: bool | None) -> None:
+    async def _acknowledge(self, kind: AcknowledgeType, wait: bool | None) -> None:
         if not (self._confirms if wait is None else wait):
             self._finish(kind)
             return
@@ -146,22 +197,11 @@ class AsyncJob(JobState):
         await answer.wait(self)
 
 
-class Job(JobState):
+class Job(JobState, _Block):
     """A record of a queue, locked for this program until it says what became of it."""
 
-    def __enter__(self) -> Self:
-        self.keep()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if error is not None:
-            self._give_back(error)
-        elif self._must_accept:
+    def _accept_rest(self) -> None:
+        if self._must_accept:
             self.accept()
 
     def accept(self, *, wait: bool | None = None) -> None:
@@ -171,15 +211,15 @@ class Job(JobState):
         raises AcknowledgementError if it does not take it. Raises that in any case if the lock is
         known to be gone.
         """
-        self._tell(AcknowledgeType.ACCEPT, wait)
+        self._acknowledge(AcknowledgeType.ACCEPT, wait)
 
     def release(self, *, wait: bool | None = None) -> None:
         """Not dealt with: delivered again, to anybody, unless that was done too often already."""
-        self._tell(AcknowledgeType.RELEASE, wait)
+        self._acknowledge(AcknowledgeType.RELEASE, wait)
 
     def reject(self, *, wait: bool | None = None) -> None:
         """Cannot be dealt with by anybody: never delivered again."""
-        self._tell(AcknowledgeType.REJECT, wait)
+        self._acknowledge(AcknowledgeType.REJECT, wait)
 
     def renew(self) -> None:
         """Have the lock begin anew; in a block that is done without asking.
@@ -188,15 +228,15 @@ class Job(JobState):
         too old.
         """
         answer: Future[None] = Future()
-        self._core.renew(self._acquired, _settle(answer))
+        self._core.renew(self._acquired, _completion_of(answer))
         self._wait_for(answer, self._deadline())
 
-    def _tell(self, kind: AcknowledgeType, wait: bool | None) -> None:
+    def _acknowledge(self, kind: AcknowledgeType, wait: bool | None) -> None:
         if not (self._confirms if wait is None else wait):
             self._finish(kind)
             return
         answer: Future[None] = Future()
-        self._finish(kind, _settle(answer))
+        self._finish(kind, _completion_of(answer))
         self._wait_for(answer, self._deadline())
 
     def _deadline(self) -> float:
@@ -253,45 +293,21 @@ class JobSequence(Sequence[J], Generic[J]):
             job._give_back(error)
 
 
-class AsyncJobBatch(JobSequence[AsyncJob]):
+class AsyncJobBatch(JobSequence[AsyncJob], AsyncBlock):
     """Jobs that were taken at once. `async with` accepts those that have no word of their own when
     the block ends, and releases them when an exception leaves it."""
 
-    async def __aenter__(self) -> Self:
-        self.keep()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if error is not None:
-            self._give_back(error)
-            return
+    async def _accept_rest(self) -> None:
         left = [job.accept() for job in self if job._must_accept]
         results = await asyncio.gather(*left, return_exceptions=True)
         _raise_failures([one for one in results if isinstance(one, BaseException)])
 
 
-class JobBatch(JobSequence[Job]):
+class JobBatch(JobSequence[Job], _Block):
     """Jobs that were taken at once. `with` accepts those that have no word of their own when the
     block ends, and releases them when an exception leaves it."""
 
-    def __enter__(self) -> Self:
-        self.keep()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        if error is not None:
-            self._give_back(error)
-            return
+    def _accept_rest(self) -> None:
         failures: list[BaseException] = []
         answers: list[tuple[Job, Future[None]]] = []
         for job in self:
@@ -299,7 +315,9 @@ class JobBatch(JobSequence[Job]):
                 continue
             answer: Future[None] = Future()
             try:
-                job._finish(AcknowledgeType.ACCEPT, _settle(answer) if job._confirms else None)
+                job._finish(
+                    AcknowledgeType.ACCEPT, _completion_of(answer) if job._confirms else None
+                )
             except ClientError as failure:
                 failures.append(failure)
             else:
@@ -347,7 +365,7 @@ class _Answer:
             timer.cancel()
 
 
-def _settle(answer: Future[None]) -> Done:
+def _completion_of(answer: Future[None]) -> Done:
     """Of the core, for a thread."""
 
     def done(failure: Exception | None) -> None:

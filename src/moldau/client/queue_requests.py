@@ -16,14 +16,15 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Final, TypeAlias, cast
 from uuid import UUID
 
-from moldau.client.broker_errors import error_for, find_error, read_code
+from moldau.client.broker_errors import find_error, read_code
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.connection_pool import ConnectionPool
 from moldau.client.connections import BrokerConnection
-from moldau.client.consumer_coordinator import CoordinatorLink
+from moldau.client.coordinator_link import CoordinatorLink
 from moldau.client.outages import PartitionOutages
 from moldau.client.rules.acquired_records import AcquiredOffsets
 from moldau.client.rules.consumer_instructions import Refresh
+from moldau.client.rules.consumer_membership import HeartbeatAnswer
 from moldau.client.rules.queue_instructions import (
     AcknowledgedRanges,
     SendShareAcknowledge,
@@ -31,7 +32,6 @@ from moldau.client.rules.queue_instructions import (
     SendShareHeartbeat,
     SendShareLeave,
     ShareAnswer,
-    ShareHeartbeatAnswer,
     SharePartitionAnswer,
     TopicIdPartition,
 )
@@ -40,7 +40,6 @@ from moldau.client.rules.share_membership import SHARE_LEAVING_EPOCH
 from moldau.config.client_queue_options import QueueOptions
 from moldau.errors import (
     ClientError,
-    ErrorCode,
     KafkaError,
     MalformedFrameError,
     UnsupportedByBrokerError,
@@ -54,7 +53,6 @@ from moldau.wire.shape import Values, millis
 if TYPE_CHECKING:
     from kio.schema.share_acknowledge.v2.response import ShareAcknowledgeResponse
     from kio.schema.share_fetch.v2.response import PartitionData, ShareFetchResponse
-    from kio.schema.share_group_heartbeat.v1.response import ShareGroupHeartbeatResponse
 
 _FIRST_WITH_RENEWALS: Final = 2
 _DROPPABLE: Final = frozenset({"share_acquire_mode", "is_renew_ack"})
@@ -96,6 +94,7 @@ class QueueRequests:
         self._link = CoordinatorLink(client, group_id, own_network=network)
         self._heartbeat: asyncio.Task[None] | None = None
         self._outages = PartitionOutages()
+        self._watched: dict[int, BrokerConnection] = {}  # those of share sessions, while open
 
     async def close(self) -> None:
         await self._link.close()
@@ -140,18 +139,8 @@ class QueueRequests:
                 await self._send_heartbeat(values)
         self._on_left()
 
-    async def _send_heartbeat(self, values: Values) -> ShareHeartbeatAnswer:
-        try:
-            found = await self._link.call(SHARE_GROUP_HEARTBEAT, values)
-        except UnsupportedByBrokerError as error:
-            raise UnsupportedByBrokerError(_UNSUPPORTED) from error
-        answer = cast("ShareGroupHeartbeatResponse", found)
-        if answer.error_code is ErrorCode.unsupported_version:
-            raise UnsupportedByBrokerError(_UNSUPPORTED)
-        if answer.error_code is not ErrorCode.none:
-            subject = f"group {self._group_id!r}"
-            raise error_for(answer.error_code, answer.error_message, subject)
-        return _read_heartbeat(answer)
+    async def _send_heartbeat(self, values: Values) -> HeartbeatAnswer:
+        return await self._link.beat(SHARE_GROUP_HEARTBEAT, values, _UNSUPPORTED)
 
     # Records
 
@@ -203,7 +192,7 @@ class QueueRequests:
             connection, SHARE_FETCH, version, values, extra_seconds=asked.max_wait_ms / 1000
         )
         answer = cast("ShareFetchResponse", found)
-        self._require_success(answer.error_code, answer.error_message)
+        self._link.require_success(answer.error_code, answer.error_message)
         return ShareAnswer(
             partitions=[
                 _read_partition((topic.topic_id, row.partition_index), row)
@@ -228,7 +217,7 @@ class QueueRequests:
         version = self._choose_version(connection, SHARE_ACKNOWLEDGE)
         found = await self._call(connection, SHARE_ACKNOWLEDGE, version, values)
         answer = cast("ShareAcknowledgeResponse", found)
-        self._require_success(answer.error_code, answer.error_message)
+        self._link.require_success(answer.error_code, answer.error_message)
         lock = getattr(answer, "acquisition_lock_timeout", None)  # from version 2 on
         return ShareAnswer(
             partitions=[
@@ -264,17 +253,25 @@ class QueueRequests:
     async def _connect(self, broker_id: int) -> BrokerConnection:
         brokers = self._client.metadata.current.brokers
         self._pool.learn_brokers({one.id: one.address for one in brokers.values()})
-        return await self._pool.to_broker(broker_id)
+        connection = await self._pool.to_broker(broker_id)
+        if self._watched.get(broker_id) is not connection:
+            self._watched[broker_id] = connection
+            self._tasks.spawn(f"end of broker {broker_id}", self._watch(broker_id, connection))
+        return connection
+
+    async def _watch(self, broker_id: int, connection: BrokerConnection) -> None:
+        """A session ends with its connection, and records are released that wait here."""
+        failure = await connection.wait_until_over()
+        if self._watched.get(broker_id) is connection:
+            del self._watched[broker_id]
+            with self._turns as machine:
+                machine.disconnected(broker_id, failure)
 
     def _choose_version(self, connection: BrokerConnection, api: Api) -> int:
         try:
             return connection.choose_version(api)
         except UnsupportedByBrokerError as error:
             raise UnsupportedByBrokerError(_UNSUPPORTED) from error
-
-    def _require_success(self, code: ErrorCode, message: str | None) -> None:
-        if code is not ErrorCode.none:
-            raise error_for(code, message, f"group {self._group_id!r}")
 
     def _report_refusals(self, answer: ShareAnswer) -> None:
         if not self._outages and all(row.failure is None for row in answer.partitions):
@@ -340,19 +337,4 @@ def _read_partition(partition: TopicIdPartition, row: PartitionData) -> SharePar
             AcquiredOffsets(one.first_offset, one.last_offset, one.delivery_count)
             for one in row.acquired_records
         ],
-    )
-
-
-def _read_heartbeat(answer: ShareGroupHeartbeatResponse) -> ShareHeartbeatAnswer:
-    assignment = answer.assignment
-    return ShareHeartbeatAnswer(
-        epoch=answer.member_epoch,
-        interval_ms=millis(answer.heartbeat_interval),
-        assigned=None
-        if assignment is None
-        else {
-            row.topic_id: frozenset(row.partitions)
-            for row in assignment.topic_partitions
-            if row.topic_id is not None
-        },
     )

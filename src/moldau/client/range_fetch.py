@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from moldau.client.admin_logs import LogAdmin
-from moldau.client.admin_values import OffsetSpec
 from moldau.client.broker_errors import error_for
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.connections import BrokerConnection
+from moldau.client.offset_values import OffsetSpec
 from moldau.client.rules.delivery import RawBatch
 from moldau.client.rules.fetched_batches import FetchedBatch, require_crc, split_batches
 from moldau.client.rules.read_bounds import OffsetRange

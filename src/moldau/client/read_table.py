@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -46,6 +46,7 @@ def read_table(
     read_committed: bool = False,
     timestamp_unit: TimestampUnit = "ms",
     settings: ClientSettings | None = None,
+    **options: object,
 ) -> pa.Table:
     """What a topic holds, as a table: partition after partition, each by offset.
 
@@ -58,7 +59,8 @@ def read_table(
     partition; `end` is exclusive. A datetime stands for the offset of the first record that is not
     older. Without them, all is read that is there at the time of the call.
 
-    Without `bootstrap`, the environment's MOLDAU_BOOTSTRAP is asked, else 127.0.0.1:9092.
+    Without `bootstrap`, the environment's MOLDAU_BOOTSTRAP is asked, else 127.0.0.1:9092. Further
+    options are Kafka's, as with other clients: `security_protocol="SASL_SSL"` and the like.
 
     `max_rows` and `max_bytes` (of the table, about) end the reading when so much has come, from
     whichever partitions it came. `read_committed` leaves out the records of transactions that were
@@ -75,7 +77,7 @@ def read_table(
         max_rows=max_rows,
         max_bytes=max_bytes,
         read_committed=read_committed,
-        settings=settings,
+        settings=_choose_settings(settings, options),
     )
     schema = _choose_schema(columns, timestamp_unit)
     found: defaultdict[int, list[pa.RecordBatch]] = defaultdict(list)
@@ -98,6 +100,7 @@ def read_batches(
     read_committed: bool = False,
     timestamp_unit: TimestampUnit = "ms",
     settings: ClientSettings | None = None,
+    **options: object,
 ) -> Iterator[pa.RecordBatch]:
     """As `read_table`, piece by piece, for topics that are larger than memory.
 
@@ -113,9 +116,23 @@ def read_batches(
         max_rows=max_rows,
         max_bytes=max_bytes,
         read_committed=read_committed,
-        settings=settings,
+        settings=_choose_settings(settings, options),
     )
     return _without_partitions(reading.pieces(_choose_schema(columns, timestamp_unit)))
+
+
+def _choose_settings(
+    settings: ClientSettings | None, options: Mapping[str, object]
+) -> ClientSettings | None:
+    if not options:
+        return settings
+    if settings is not None:
+        raise ConfigurationError("give either settings or options, not both")
+    from moldau.client.option_settings import client_settings
+    from moldau.config.client_options import AdminOptions
+
+    read = AdminOptions.read(options)
+    return client_settings(read, timeout_ms=read.default_api_timeout_ms)
 
 
 def _choose_schema(columns: Sequence[str] | None, timestamp_unit: TimestampUnit) -> pa.Schema:

@@ -142,6 +142,16 @@ class ManyFuture(Future[tuple[RecordRange, ...]]):
                 _collect(one.promise, one.first_index, one.record_count, ranges)
         return tuple(ranges)
 
+    @property
+    def delivered_before_failure(self) -> int:
+        """How many of the records, in the order in which they were put into batches, stand before
+        the first that was not delivered. Without keys that is the order in which they came."""
+        ranges: list[RecordRange] = []
+        for one in self._placed:
+            if _collect(one.promise, one.first_index, one.record_count, ranges) is not None:
+                break
+        return sum(found.record_count for found in ranges)
+
     def _hurry(self) -> None:
         for one in self._placed:
             if not one.promise.is_kept and isinstance(one.promise, SharedPromise):

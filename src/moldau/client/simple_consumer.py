@@ -14,14 +14,15 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Mapping
 from datetime import datetime
-from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from moldau.client.broker_errors import error_for, read_code
+from moldau.client.closed_at_exit import ClosedAtExit
 from moldau.client.connections import BrokerConnection, open_connection
 from moldau.client.consumer_setup import read_time_ms
 from moldau.client.option_settings import connection_settings
 from moldau.client.rules.addresses import parse_address
+from moldau.client.rules.arguments import require_kind
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.client.rules.fetched_batches import decode_batch, split_batches
 from moldau.clock import Clock, SystemClock
@@ -59,7 +60,7 @@ class FetchedRecords(NamedTuple):
     log_start_offset: int
 
 
-class AsyncSimpleConsumer:
+class AsyncSimpleConsumer(ClosedAtExit):
     """Fetches from one broker; used by the tasks of one loop. `async with` closes it."""
 
     def __init__(
@@ -70,6 +71,7 @@ class AsyncSimpleConsumer:
         clock: Clock | None = None,
         **options: object,
     ) -> None:
+        require_kind(broker, str, "broker", "its address, like '127.0.0.1:9092'")
         self._address = parse_address(broker)
         self._options = ConsumerOptions.read(options)
         self._clock: Clock = clock or SystemClock()
@@ -77,17 +79,6 @@ class AsyncSimpleConsumer:
         self._connection: BrokerConnection | None = None
         self._connecting = asyncio.Lock()
         self._is_closed = False
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        await self.close()
 
     async def close(self) -> None:
         self._is_closed = True

@@ -16,7 +16,7 @@ from moldau.client.blocking_consumer import Consumer
 from moldau.client.blocking_producer import Producer
 from moldau.client.producer_values import OutgoingRecord
 from moldau.client.rules.consumer_record import ConsumerRecord
-from moldau.errors import TransactionAbortedError
+from moldau.errors import CommitFailedError, TransactionAbortedError
 from moldau.model import TopicPartition
 
 _log = logging.getLogger("moldau.transform")
@@ -91,7 +91,7 @@ def _write(
                         headers=made.headers,
                     )
             producer.send_offsets(records, consumer.group_metadata)
-    except TransactionAbortedError as error:
+    except (TransactionAbortedError, CommitFailedError) as error:
         _log.warning("%s; the records are read again", error)
         _go_back(consumer, records)
 

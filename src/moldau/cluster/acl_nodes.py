@@ -53,7 +53,7 @@ ACL_PATHS: Final = (
 DAMAGED: Final = frozenset({AclEntry(ANYBODY, AclPermission.DENY, AclOperation.ALL)})
 """In the place of entries that cannot be read."""
 
-_NO_NODE_NAME = re.compile(r"[/\x00-\x1f\x7f-\x9f\ud800-\udfff\ufff0-\uffff]|%(?=[0-9A-Fa-f]{2})")
+_NO_NODE_NAME = r"[/\x00-\x1f\x7f-\x9f\ud800-\udfff\ufff0-\uffff]|%(?=[0-9A-Fa-f]{2})"
 """What cannot stand in the name of a node, or would be read as something else."""
 
 
@@ -62,7 +62,7 @@ def _encode_name(name: str) -> str:
     possible; `/` and the like, which a group's id may have, are percent-encoded."""
     if name in (".", ".."):
         return name.replace(".", "%2E")
-    return _NO_NODE_NAME.sub(_encode_character, name)
+    return re.sub(_NO_NODE_NAME, _encode_character, name)
 
 
 def _encode_character(found: re.Match[str]) -> str:

@@ -34,6 +34,7 @@ class BrokerRegistration:
         except NodeExistsError:
             if not await self._is_own(path):
                 raise _registered_already(broker.id) from None
+            await self._coordination.set(path, data)  # somebody may have written over it
         node = await self._coordination.get(path)
         if node is None:
             raise NoNodeError(f"{path} went as soon as it was made")

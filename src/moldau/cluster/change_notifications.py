@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 KEPT_SECONDS: Final = 20.0
 """After a broker has read a notification it leaves it to the others for so long. Kafka keeps them
-for a quarter of an hour, and lists them all at each change. Longer than a session lasts (18 s by
+for a quarter of an hour, and lists them all at each change. Longer than a session lasts (9 s by
 default): a broker that does not notice what it has missed is registered anew before, and reads
 everything."""
 
@@ -66,6 +66,7 @@ class ChangeNotifications(Generic[T]):
 
     async def skip_to_end(self) -> None:
         """What is there now is old news to a broker that reads everything next."""
+        self._skipped.clear()  # a store that was set back gives the same names once more
         names = await self._list()
         self._last_read = _number_of(names[-1]) if names else _NOTHING_READ
 

@@ -8,14 +8,11 @@ sees that. Kafka keeps them in its quorum; the layout here is that of the other 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote
 
 from moldau.cluster.layout import decode_config, encode_config
-from moldau.cluster.rules.config_changes import apply_config_changes
-from moldau.config.client_metrics_options import ClientMetricsOptions
-from moldau.config.operations import ConfigChange
 from moldau.coordination.port import (
     BadVersionError,
     Coordination,
@@ -28,7 +25,10 @@ from moldau.coordination.port import (
     SetData,
 )
 from moldau.errors import InvalidConfigError, MalformedNodeError
-from moldau.metrics.client_subscriptions import ClientSubscription
+
+if TYPE_CHECKING:
+    from moldau.config.operations import ConfigAlteration
+    from moldau.metrics.client_subscriptions import ClientSubscription
 
 _log = logging.getLogger(__name__)
 
@@ -80,19 +80,17 @@ class ClientMetricsConfigs:
             if (subscription := _read_subscription(name, settings)) is not None
         )
 
-    async def alter(
-        self, name: str, changes: Sequence[ConfigChange], *, validate_only: bool
-    ) -> None:
-        """Set, unset, append to and subtract from single options of a subscription."""
+    async def alter(self, name: str, changes: ConfigAlteration, *, validate_only: bool) -> None:
+        """Change single options of a subscription, or all of them."""
+        from moldau.cluster.rules.config_changes import apply_config_changes
+        from moldau.config.client_metrics_options import ClientMetricsOptions
+
         find_default = ClientMetricsOptions.find_list_default
         await self._write(
             name,
             lambda current: apply_config_changes(current, changes, find_default),
             validate_only=validate_only,
         )
-
-    async def replace(self, name: str, settings: Mapping[str, str], *, validate_only: bool) -> None:
-        await self._write(name, lambda current: dict(settings), validate_only=validate_only)
 
     async def _write(
         self,
@@ -118,6 +116,8 @@ class ClientMetricsConfigs:
         *,
         validate_only: bool,
     ) -> None:
+        from moldau.config.client_metrics_options import ClientMetricsOptions
+
         path = f"{FOLDER}/{quote(name, safe='')}"
         node = await self._coordination.get(path)
         settings = change({} if node is None else decode_config(path, node.data))
@@ -146,6 +146,9 @@ class ClientMetricsConfigs:
 
 
 def _read_subscription(name: str, settings: Mapping[str, str]) -> ClientSubscription | None:
+    from moldau.config.client_metrics_options import ClientMetricsOptions
+    from moldau.metrics.client_subscriptions import ClientSubscription
+
     try:
         ClientMetricsOptions.check_all(settings)
     except InvalidConfigError as error:  # written past the brokers

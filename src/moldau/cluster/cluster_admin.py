@@ -30,6 +30,7 @@ from moldau.cluster.rules.metadata_image import (
     TopicState,
 )
 from moldau.cluster.rules.replica_placement import Assignment, BrokerRack
+from moldau.cluster.rules.topic_branch import plan_topic_branch
 from moldau.cluster.rules.topic_creation import (
     PlacementStart,
     TopicDefaults,
@@ -39,7 +40,7 @@ from moldau.cluster.rules.topic_creation import (
 )
 from moldau.cluster.state_writer import MAX_WRITE_BYTES, StateWriter
 from moldau.cluster.topic_deletion import TopicDeletion
-from moldau.config.operations import ConfigChange
+from moldau.config.operations import ConfigAlteration
 from moldau.coordination.port import (
     BadVersionError,
     Coordination,
@@ -52,6 +53,7 @@ from moldau.coordination.port import (
 from moldau.errors import (
     InvalidReplicationFactorError,
     NotControllerError,
+    PolicyViolationError,
     RequestTimedOutError,
     TopicExistsError,
     UnknownTopicError,
@@ -102,6 +104,7 @@ class ClusterAdmin:
             topic = await self._plan_topic_anew(spec, term)
             if validate_only:
                 return replace(topic, topic_id=NO_TOPIC_ID)
+            await self._publisher.clock.sleep(0)
             return await self._retrying(topic.name, lambda: self._write_topic(term, topic))
 
     async def delete_topic(self, name: str) -> TopicState:
@@ -124,61 +127,34 @@ class ClusterAdmin:
             )
 
     async def alter_topic_configs(
-        self, name: str, changes: Sequence[ConfigChange], *, validate_only: bool = False
+        self, name: str, changes: ConfigAlteration, *, validate_only: bool = False
     ) -> Mapping[str, str]:
-        """Change some configs (IncrementalAlterConfigs); returns all that are set now."""
+        """Change some configs, or all of them; returns those that are set now."""
         with kafka_errors():
             return await self._retrying(
                 name, lambda: self._configs.alter_topic(name, changes, validate_only)
             )
 
-    async def replace_topic_configs(
-        self, name: str, configs: Mapping[str, str], *, validate_only: bool = False
-    ) -> Mapping[str, str]:
-        """Set these configs and no others (AlterConfigs)."""
-        with kafka_errors():
-            return await self._retrying(
-                name, lambda: self._configs.replace_topic(name, configs, validate_only)
-            )
-
     async def alter_broker_configs(
         self,
         broker_id: BrokerId | None,
-        changes: Sequence[ConfigChange],
+        changes: ConfigAlteration,
         *,
         validate_only: bool = False,
     ) -> Mapping[str, str]:
-        """Change some configs of one broker, or of all of them (None)."""
+        """Change configs of one broker, or of all of them (None)."""
         with kafka_errors():
             return await self._retrying(
                 None, lambda: self._configs.alter_broker(broker_id, changes, validate_only)
             )
 
-    async def replace_broker_configs(
-        self, broker_id: BrokerId | None, configs: Mapping[str, str], *, validate_only: bool = False
-    ) -> Mapping[str, str]:
-        """Set these configs of a broker, or of all of them (None), and no others."""
-        with kafka_errors():
-            return await self._retrying(
-                None, lambda: self._configs.replace_broker(broker_id, configs, validate_only)
-            )
-
     async def alter_group_configs(
-        self, group_id: str, changes: Sequence[ConfigChange], *, validate_only: bool = False
+        self, group_id: str, changes: ConfigAlteration, *, validate_only: bool = False
     ) -> Mapping[str, str]:
-        """Change some configs of a group, which need not exist."""
+        """Change configs of a group, which need not exist."""
         with kafka_errors():
             return await self._retrying(
                 None, lambda: self._configs.alter_group(group_id, changes, validate_only)
-            )
-
-    async def replace_group_configs(
-        self, group_id: str, configs: Mapping[str, str], *, validate_only: bool = False
-    ) -> Mapping[str, str]:
-        """Set these configs of a group and no others."""
-        with kafka_errors():
-            return await self._retrying(
-                None, lambda: self._configs.replace_group(group_id, configs, validate_only)
             )
 
     async def alter_quotas(
@@ -199,6 +175,8 @@ class ClusterAdmin:
 
     def _plan_topic(self, spec: TopicSpec, term: Term) -> TopicState:
         image = self._publisher.image
+        if spec.branch_of is not None:
+            return self._plan_branch(spec, spec.branch_of, term)
         broker_count = max(1, len(image.brokers))
         plan = plan_topic(
             spec,
@@ -217,6 +195,23 @@ class ClusterAdmin:
             configs=plan.configs,
         )
 
+    def _plan_branch(self, spec: TopicSpec, source: str, term: Term) -> TopicState:
+        image = self._publisher.image
+        topic = plan_topic_branch(
+            spec,
+            self._require_topic(source),
+            existing=image.topics.keys() | image.deleting.keys(),
+            topic_id=self._make_topic_id(),
+            controller_epoch=term.epoch,
+        )
+        self._topic_config_rules.check(topic.configs)
+        if _end_of_first_write(topic, 0) < len(topic.partitions):
+            # Who finishes what another controller began takes all replicas for empty.
+            raise PolicyViolationError(
+                f"topic {source!r} has more partitions than can be branched at once"
+            )
+        return topic
+
     async def _write_topic(self, term: Term, topic: TopicState) -> TopicState:
         existing, config = await self._coordination.get_many(
             (layout.topic_path(topic.name), layout.topic_config_path(topic.name))
@@ -224,7 +219,9 @@ class ClusterAdmin:
         if existing is not None:
             raise TopicExistsError(f"topic {topic.name!r} already exists")
         end = _end_of_first_write(topic, 0)
-        await self._controllership.transact(term, topic_operations.creation(topic, config, end))
+        operations = topic_operations.creation(topic, config, end)
+        await self._publisher.clock.sleep(0)  # thousands of them are work for a turn of the loop
+        await self._controllership.transact(term, operations)
         made = replace(topic, version=0)
         self._publisher.apply_topics((topic_operations.with_first_versions(made, 0, end),))
         return await self._write_rest(term, topic, end)
@@ -267,6 +264,7 @@ class ClusterAdmin:
             raise BadVersionError(f"{layout.topic_path(name)} is newer than the image")
         end = _end_of_first_write(grown, first)
         operations = topic_operations.growth(grown, first, node.version, end)
+        await self._publisher.clock.sleep(0)
         await self._controllership.transact(term, operations)
         grown = replace(grown, version=node.version + 1)
         self._publisher.apply_topics((topic_operations.with_first_versions(grown, first, end),))
@@ -304,7 +302,11 @@ def _racks(image: MetadataImage) -> list[BrokerRack]:
 def _first_states(
     assignment: Assignment, image: MetadataImage, term: Term
 ) -> tuple[PartitionState, ...]:
-    return tuple(first_state(replicas, image.brokers, term.epoch) for replicas in assignment)
+    """Partitions with the same replicas share a state: a topic may have thousands of them."""
+    made = {
+        replicas: first_state(replicas, image.brokers, term.epoch) for replicas in set(assignment)
+    }
+    return tuple(made[replicas] for replicas in assignment)
 
 
 @contextmanager

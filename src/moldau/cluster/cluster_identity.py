@@ -5,12 +5,19 @@ Every broker does this when it starts, before anything else; only the first one 
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from uuid import UUID, uuid4
 
 from moldau.cluster import layout
-from moldau.coordination.port import Coordination, Create, NodeExistsError
+from moldau.coordination.port import (
+    ANY_VERSION,
+    Check,
+    Coordination,
+    Create,
+    NodeExistsError,
+    NoNodeError,
+    Operation,
+)
 from moldau.errors import ForeignStoreError, MalformedNodeError, StartupError
 from moldau.model import TopicId
 from moldau.model.uuid_text import format_uuid
@@ -29,18 +36,22 @@ async def ensure_layout(
     cluster_id: str | None = None,
     make_uuid: Callable[[], UUID] | None = None,
     more_paths: Sequence[str] = (),
+    *,
+    may_be_new: bool = True,
 ) -> str:
     """Make what is missing of the classic layout, in one transaction; returns the cluster's id.
     `more_paths` are for what not every broker has: access control lists.
 
+    Unless the store `may_be_new`, it is only completed: one that has lost its cluster's id is
+    `ForeignStoreError`, however shortly before somebody has seen it.
     A new cluster gets `cluster_id`, or a random one. A data folder keeps the id of its cluster.
     Serving it in another cluster would mix two sets of offsets, so an id that differs from the
     cluster's stops the start.
     """
-    while await _make_missing(
-        coordination, cluster_id or format_uuid(new_topic_id(make_uuid)), more_paths
-    ):
-        pass  # once more: another broker may have started at the same time
+    while True:
+        first_id = cluster_id or format_uuid(new_topic_id(make_uuid))
+        if not await _make_missing(coordination, first_id if may_be_new else None, more_paths):
+            break  # else once more: another broker may have started at the same time
     node = await coordination.get(layout.CLUSTER_ID)
     try:
         found = layout.decode_cluster_id(b"" if node is None else node.data)
@@ -63,12 +74,7 @@ async def require_same_cluster(coordination: Coordination, cluster_id: str) -> N
     """
     node = await coordination.get(layout.CLUSTER_ID)
     if node is None:
-        raise ForeignStoreError(
-            f"the coordination store is not that of cluster {cluster_id} any more: it has no "
-            f"{layout.CLUSTER_ID}. If it lost its data, restore it from a backup; if the address "
-            "leads elsewhere now, mend zookeeper.connect. This broker serves nothing until then, "
-            "and touches nothing on its disks"
-        )
+        raise _emptied_store()
     try:
         found = layout.decode_cluster_id(node.data)
     except MalformedNodeError as error:
@@ -81,21 +87,39 @@ async def require_same_cluster(coordination: Coordination, cluster_id: str) -> N
         )
 
 
+def _emptied_store() -> ForeignStoreError:
+    return ForeignStoreError(
+        "the coordination store is not that of this broker's cluster any more: it has no "
+        f"{layout.CLUSTER_ID}. If it lost its data, restore it from a backup; if the address "
+        "leads elsewhere now, mend zookeeper.connect. This broker serves nothing until then, "
+        "and touches nothing on its disks"
+    )
+
+
 async def _make_missing(
-    coordination: Coordination, cluster_id: str, more_paths: Sequence[str]
+    coordination: Coordination, cluster_id: str | None, more_paths: Sequence[str]
 ) -> bool:
-    """Returns False when nothing was missing."""
+    """Returns False when nothing was missing. A store without an id gets this one, if any."""
     leaves = (*layout.PERSISTENT_PATHS, *more_paths, layout.CLUSTER_ID)
     paths = list(dict.fromkeys(path for leaf in leaves for path in _path_and_parents(leaf)))
     nodes = await coordination.get_many(paths)
     missing = [path for path, node in zip(paths, nodes, strict=True) if node is None]
-    contents = {layout.CLUSTER_ID: layout.encode_cluster_id(cluster_id)}
-    if missing:
-        with contextlib.suppress(NodeExistsError):
-            await coordination.transact(
-                [Create(path=path, data=contents.get(path, b"")) for path in missing]
-            )
-    return bool(missing)
+    if not missing:
+        return False
+    contents = {}
+    operations: list[Operation] = []
+    if cluster_id is None:  # not even when everything goes in this moment
+        operations.append(Check(path=layout.CLUSTER_ID, version=ANY_VERSION))
+    else:
+        contents[layout.CLUSTER_ID] = layout.encode_cluster_id(cluster_id)
+    operations += [Create(path=path, data=contents.get(path, b"")) for path in missing]
+    try:
+        await coordination.transact(operations)
+    except NodeExistsError:
+        pass  # another broker does the same
+    except NoNodeError as error:
+        raise _emptied_store() from error
+    return True
 
 
 def _path_and_parents(path: str) -> Iterator[str]:

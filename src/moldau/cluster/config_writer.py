@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
 
 from moldau.cluster import layout, quota_nodes
 from moldau.cluster.layout import ConfigEntity
 from moldau.cluster.metadata_publisher import MetadataPublisher
 from moldau.cluster.rules.config_changes import FindListDefault, apply_config_changes
 from moldau.cluster.rules.topic_creation import CheckConfigs
-from moldau.config.operations import ConfigChange
+from moldau.config.operations import ConfigAlteration
 from moldau.config.suspension import with_confirmation
 from moldau.config.unknown import find_unknown
 from moldau.coordination.port import (
@@ -29,6 +28,7 @@ from moldau.coordination.port import (
     SetData,
 )
 from moldau.errors import MalformedNodeError, UnknownTopicError
+from moldau.light_classes import NamedTuple
 from moldau.model import BrokerId
 from moldau.quotas.rules.entities import QuotaEntity
 
@@ -38,12 +38,20 @@ ChangeConfigs = Callable[[Mapping[str, str]], Mapping[str, str]]
 """From the configs that are set to those that shall be."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ConfigRules:
+ProtectConfigs = Callable[[Mapping[str, str]], Awaitable[Mapping[str, str]]]
+
+
+async def _as_they_are(configs: Mapping[str, str]) -> Mapping[str, str]:
+    return configs
+
+
+class ConfigRules(NamedTuple):
     """What the declarations of the options know, handed in by the broker."""
 
     check: CheckConfigs
     find_list_default: FindListDefault
+    protect: ProtectConfigs = _as_they_are
+    """Makes of settings what may stand in the store; comes before `check`, and may take a while."""
 
 
 BrokerConfigRules = Callable[[BrokerId | None], ConfigRules]
@@ -69,51 +77,20 @@ class ConfigWriter:
         self._writing = asyncio.Lock()
 
     async def alter_topic(
-        self, name: str, changes: Sequence[ConfigChange], validate_only: bool
+        self, name: str, changes: ConfigAlteration, validate_only: bool
     ) -> Mapping[str, str]:
-        altered = _altering(changes, self._topic_rules)
-        named = [change.name for change in changes]
-        return await self._write_topic(
-            name, lambda current: with_confirmation(altered(current), named), validate_only
-        )
+        def change(current: Mapping[str, str]) -> Mapping[str, str]:
+            altered = apply_config_changes(current, changes, self._topic_rules.find_list_default)
+            if isinstance(changes, Mapping):
+                return altered
+            return with_confirmation(altered, [one.name for one in changes])
 
-    async def replace_topic(
-        self, name: str, configs: Mapping[str, str], validate_only: bool
-    ) -> Mapping[str, str]:
-        return await self._write_topic(name, lambda _: configs, validate_only)
-
-    async def alter_broker(
-        self, broker_id: BrokerId | None, changes: Sequence[ConfigChange], validate_only: bool
-    ) -> Mapping[str, str]:
-        change = _altering(changes, self._broker_rules(broker_id))
-        return await self._write_broker(broker_id, change, validate_only)
-
-    async def replace_broker(
-        self, broker_id: BrokerId | None, configs: Mapping[str, str], validate_only: bool
-    ) -> Mapping[str, str]:
-        return await self._write_broker(broker_id, lambda _: configs, validate_only)
-
-    async def alter_group(
-        self, group_id: str, changes: Sequence[ConfigChange], validate_only: bool
-    ) -> Mapping[str, str]:
-        return await self._write_group(
-            group_id, _altering(changes, self._group_rules), validate_only
-        )
-
-    async def replace_group(
-        self, group_id: str, configs: Mapping[str, str], validate_only: bool
-    ) -> Mapping[str, str]:
-        return await self._write_group(group_id, lambda _: configs, validate_only)
-
-    async def _write_topic(
-        self, name: str, change: ChangeConfigs, validate_only: bool
-    ) -> Mapping[str, str]:
         async with self._writing:
             if name not in self._publisher.image.topics:
                 raise UnknownTopicError(f"there is no topic {name!r}")
             path = layout.topic_config_path(name)
             known = self._publisher.image.topics[name].configs
-            operations, configs = await self._plan(path, known, change, self._topic_rules.check)
+            operations, configs = await self._plan(path, known, change, self._topic_rules)
             if operations and not validate_only:
                 # A topic deleted meanwhile must not leave its config to a later namesake.
                 exists = Check(path=layout.topic_path(name), version=ANY_VERSION)
@@ -122,15 +99,15 @@ class ConfigWriter:
                 self._publisher.apply_topic_configs(name, configs)
             return configs
 
-    async def _write_broker(
-        self, broker_id: BrokerId | None, change: ChangeConfigs, validate_only: bool
+    async def alter_broker(
+        self, broker_id: BrokerId | None, changes: ConfigAlteration, validate_only: bool
     ) -> Mapping[str, str]:
         async with self._writing:
             path = layout.broker_config_path(broker_id)
             known = self._publisher.image.broker_config(broker_id)
-            operations, configs = await self._plan(
-                path, known, change, self._broker_rules(broker_id).check
-            )
+            rules = self._broker_rules(broker_id)
+            change = _altering(changes, rules)
+            operations, configs = await self._plan(path, known, change, rules)
             if operations and not validate_only:
                 entity = layout.DEFAULT_BROKER if broker_id is None else str(broker_id)
                 announced = _announcement(ConfigEntity("brokers", entity))
@@ -140,13 +117,14 @@ class ConfigWriter:
                     _log.warning("set for %s: %s", _whose(broker_id), unknown)
             return configs
 
-    async def _write_group(
-        self, group_id: str, change: ChangeConfigs, validate_only: bool
+    async def alter_group(
+        self, group_id: str, changes: ConfigAlteration, validate_only: bool
     ) -> Mapping[str, str]:
         async with self._writing:
             path = layout.group_config_path(group_id)
             known = self._publisher.image.group_config(group_id)
-            operations, configs = await self._plan(path, known, change, self._group_rules.check)
+            change = _altering(changes, self._group_rules)
+            operations, configs = await self._plan(path, known, change, self._group_rules)
             if operations and not validate_only:
                 name = layout.encode_group_name(group_id)
                 announced = _announcement(ConfigEntity("groups", name))
@@ -191,7 +169,11 @@ class ConfigWriter:
         return [path for path, node in zip(paths, nodes, strict=True) if node is None]
 
     async def _plan(
-        self, path: str, known: Mapping[str, str], change: ChangeConfigs, check: CheckConfigs
+        self,
+        path: str,
+        known: Mapping[str, str],
+        change: ChangeConfigs,
+        rules: ConfigRules,
     ) -> tuple[list[Operation], Mapping[str, str]]:
         """What to write, nothing when all is as it shall be; and the configs after it.
 
@@ -203,8 +185,8 @@ class ConfigWriter:
             is_damaged = False
         except MalformedNodeError:
             current, is_damaged = dict(known), True
-        configs = dict(change(current))
-        check(configs)
+        configs = dict(await rules.protect(change(current)))
+        rules.check(configs)
         if configs == current and not is_damaged:
             return [], configs
         data = layout.encode_config(configs)
@@ -217,7 +199,7 @@ def _whose(broker_id: BrokerId | None) -> str:
     return "all brokers" if broker_id is None else f"broker {broker_id}"
 
 
-def _altering(changes: Sequence[ConfigChange], rules: ConfigRules) -> ChangeConfigs:
+def _altering(changes: ConfigAlteration, rules: ConfigRules) -> ChangeConfigs:
     return lambda current: apply_config_changes(current, changes, rules.find_list_default)
 
 

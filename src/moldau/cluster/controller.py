@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import IntEnum, auto
 
 from moldau.clock import Timer
@@ -43,6 +43,7 @@ from moldau.coordination.port import (
     Watch,
 )
 from moldau.errors import KafkaError, MalformedNodeError, NotControllerError
+from moldau.light_classes import NamedTuple
 from moldau.model import TopicId
 from moldau.model.protocol_numbers import NO_BROKER
 
@@ -66,8 +67,7 @@ class Duty(IntEnum):
     LOG_DIR_EVENTS = auto()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerSettings:
+class ControllerSettings(NamedTuple):
     """The options that the controller goes by."""
 
     deletes_topics: bool = True

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from moldau.clock import Clock
 from moldau.cluster import layout
@@ -25,6 +24,7 @@ from moldau.coordination.port import (
     SetData,
 )
 from moldau.errors import NotControllerError
+from moldau.light_classes import dataclass
 from moldau.model import BrokerId
 
 

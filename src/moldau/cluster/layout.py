@@ -4,6 +4,7 @@
     /controller, /controller_epoch            who controls (ephemeral), and the count of them all
     /brokers/ids/N                            a living broker (ephemeral)
     /brokers/seqid                            its version numbers brokers that have no id
+    /brokers/log_dirs/N                       the log directories that a broker had last, by id
     /brokers/topics/T                         topic id and replicas of each partition
     /brokers/topics/T/partitions/P/state      leader, leader epoch, in-sync replicas; and where
                                               there are any, eligible and last known leaders
@@ -25,13 +26,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
-from typing import NamedTuple, cast
+from dataclasses import field
+from typing import cast
 from urllib.parse import quote, unquote
 
 from moldau.cluster.node_fields import NodeFields, is_integer
-from moldau.cluster.rules.metadata_image import NO_TOPIC_ID, BrokerState, Endpoint, PartitionState
+from moldau.cluster.rules.metadata_image import (
+    NO_TOPIC_ID,
+    BranchOrigin,
+    BrokerState,
+    Endpoint,
+    PartitionState,
+)
 from moldau.errors import MalformedNodeError
+from moldau.light_classes import NamedTuple, dataclass
 from moldau.model import BrokerId, LeaderEpoch, TopicId, TopicPartition
 from moldau.model.protocol_numbers import NO_BROKER
 from moldau.model.uuid_text import format_uuid, parse_uuid
@@ -41,6 +49,8 @@ CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 BROKER_IDS = "/brokers/ids"
 BROKER_SEQUENCE = "/brokers/seqid"
+BROKER_LOG_DIRS = "/brokers/log_dirs"
+"""By broker: a directory that is in here and not on the broker is missing (DEL-3)."""
 TOPICS = "/brokers/topics"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
@@ -64,6 +74,7 @@ LOG_DIR_EVENT_PREFIX = "/log_dir_event_notification/log_dir_event_"
 PERSISTENT_PATHS = (
     BROKER_IDS,
     BROKER_SEQUENCE,
+    BROKER_LOG_DIRS,
     TOPICS,
     CONFIG_CHANGES,
     TOPIC_CONFIGS,
@@ -89,6 +100,10 @@ _ENDPOINT = re.compile(r"([\w.-]+)://\[?([0-9a-zA-Z\-%._:]*)\]?:(\d+)\Z", re.ASC
 
 def broker_path(broker_id: BrokerId) -> str:
     return f"{BROKER_IDS}/{broker_id}"
+
+
+def broker_log_dirs_path(broker_id: BrokerId) -> str:
+    return f"{BROKER_LOG_DIRS}/{broker_id}"
 
 
 def topic_path(topic: str) -> str:
@@ -268,19 +283,28 @@ class TopicAssignment:
     replicas: tuple[tuple[BrokerId, ...], ...]
     adding: Mapping[int, tuple[BrokerId, ...]] = field(default_factory=dict)
     removing: Mapping[int, tuple[BrokerId, ...]] = field(default_factory=dict)
+    origin: BranchOrigin | None = None
 
 
 def encode_topic(assignment: TopicAssignment) -> bytes:
+    """Version 3. What a branch was made of is ours: Kafka's tools ignore it."""
     partitions = {str(number): brokers for number, brokers in enumerate(assignment.replicas)}
-    return _json(
-        {
-            "removing_replicas": {str(n): brokers for n, brokers in assignment.removing.items()},
-            "partitions": partitions,
-            "topic_id": format_uuid(assignment.topic_id),
-            "adding_replicas": {str(n): brokers for n, brokers in assignment.adding.items()},
-            "version": 3,
+    fields: dict[str, object] = {
+        "removing_replicas": {str(n): brokers for n, brokers in assignment.removing.items()},
+        "partitions": partitions,
+        "topic_id": format_uuid(assignment.topic_id),
+        "adding_replicas": {str(n): brokers for n, brokers in assignment.adding.items()},
+        "version": 3,
+    }
+    origin = assignment.origin
+    if origin is not None:
+        fields |= {
+            "branch_of": origin.topic,
+            "branch_of_id": format_uuid(origin.topic_id),
+            "branch_partitions": origin.partitions,
+            "branch_epoch": origin.newest_epoch,
         }
-    )
+    return _json(fields)
 
 
 def decode_topic(topic: str, data: bytes) -> TopicAssignment:
@@ -295,15 +319,28 @@ def decode_topic(topic: str, data: bytes) -> TopicAssignment:
         replicas=tuple(_broker_ids(replicas[number]) for number in range(len(replicas))),
         adding={n: _broker_ids(b) for n, b in fields.integers_map("adding_replicas").items()},
         removing={n: _broker_ids(b) for n, b in fields.integers_map("removing_replicas").items()},
+        origin=_find_origin(fields),
     )
 
 
-def _topic_id(fields: NodeFields) -> TopicId:
-    text = fields.find_text("topic_id")
+def _find_origin(fields: NodeFields) -> BranchOrigin | None:
+    topic = fields.find_text("branch_of")
+    if topic is None:
+        return None
+    return BranchOrigin(
+        topic=topic,
+        topic_id=_topic_id(fields, "branch_of_id"),
+        partitions=fields.integer("branch_partitions"),
+        newest_epoch=LeaderEpoch(fields.integer("branch_epoch")),
+    )
+
+
+def _topic_id(fields: NodeFields, name: str = "topic_id") -> TopicId:
+    text = fields.find_text(name)
     try:
         return NO_TOPIC_ID if text is None else TopicId(parse_uuid(text))
     except ValueError:
-        raise fields.fault("topic_id", "22 characters of base64") from None
+        raise fields.fault(name, "22 characters of base64") from None
 
 
 def _broker_ids(numbers: tuple[int, ...]) -> tuple[BrokerId, ...]:
@@ -413,8 +450,7 @@ def decode_isr_change(path: str, data: bytes) -> frozenset[TopicPartition]:
 # /latest_producer_id_block
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProducerIdBlock:
+class ProducerIdBlock(NamedTuple):
     """Producer ids that one broker may hand out."""
 
     broker_id: BrokerId

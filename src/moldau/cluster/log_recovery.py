@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping
-from typing import NamedTuple
 
 from moldau.cluster.controllership import Term
 from moldau.cluster.metadata_publisher import MetadataPublisher
@@ -24,6 +23,7 @@ from moldau.cluster.rules.unclean_recovery import (
     recover,
 )
 from moldau.cluster.state_writer import StateWriter
+from moldau.light_classes import NamedTuple
 from moldau.model import BrokerId, TopicPartition
 
 _log = logging.getLogger(__name__)

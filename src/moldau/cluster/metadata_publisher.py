@@ -1,11 +1,10 @@
-"""Holds the current metadata image and tells who asked when it changes. A shell.
+"""Keeps the metadata image up with the store. A shell.
 
 Changes come on two ways. A change that this broker wrote itself is applied at once, by the code
-that wrote it, in the step in which the write returned: so images follow in the order of the writes.
-A change that somebody else wrote is heard of by one of five watches, whatever the number of topics:
-the topics, the living brokers, the controller, and the two folders of notifications that say whose
-configs and which partitions changed; with an authorizer two more, that say which access control
-lists did. Only what changed is read again.
+that wrote it (`current_image`). A change that somebody else wrote is heard of by one of five
+watches, whatever the number of topics: the topics, the living brokers, the controller, and the two
+folders of notifications that say whose configs and which partitions changed; with an authorizer two
+more, that say which access control lists did. Only what changed is read again.
 
 Everything runs on one loop; one task at a time reads again. Its reading may be overtaken by a
 change applied meanwhile; then it is thrown away and read anew, so an image never goes back.
@@ -15,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from enum import IntEnum, auto
 from typing import TypeVar
@@ -23,15 +22,14 @@ from typing import TypeVar
 from moldau.clock import Clock
 from moldau.cluster import acl_nodes, layout, quota_nodes
 from moldau.cluster.change_notifications import ChangeNotifications
-from moldau.cluster.metadata_reader import MetadataReader, TopicsRead
+from moldau.cluster.current_image import CurrentImage
+from moldau.cluster.metadata_reader import MetadataReader
 from moldau.cluster.rules.metadata_image import (
-    NO_TOPIC_ID,
-    NOTHING_DELETED,
-    BrokerState,
     MetadataImage,
     TopicState,
+    find_missing_ids,
     find_set_back,
-    newest_states,
+    split_changes,
 )
 from moldau.config.suspension import UNKNOWN_BROKER_SETTINGS, UNKNOWN_TOPIC_SETTINGS
 from moldau.coordination.port import (
@@ -40,18 +38,17 @@ from moldau.coordination.port import (
     SessionExpiredError,
     Watch,
 )
-from moldau.errors import InvariantViolation, MoldauError
-from moldau.model import BrokerId, LeaderEpoch, TopicId, TopicPartition
-from moldau.model.acls import AclEntry, ResourcePattern
+from moldau.errors import MoldauError
+from moldau.model import BrokerId, LeaderEpoch, TopicPartition
+from moldau.model.acls import ResourcePattern
 from moldau.quotas.rules.entities import QuotaEntity
 from moldau.tasks import TaskSupervisor
 
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-
-Subscriber = Callable[[MetadataImage, MetadataImage, frozenset[str]], None]
-"""Gets the old image, the new one, and the names of the topics made, changed or deleted."""
+K = TypeVar("K")
+S = TypeVar("S")
 
 RETRY_SECONDS = 1.0
 
@@ -71,8 +68,8 @@ class _Source(IntEnum):
     ACLS = auto()
 
 
-class MetadataPublisher:
-    """The current image. Subscribers are called on the loop and must not raise."""
+class MetadataPublisher(CurrentImage):
+    """The image, kept up with the store."""
 
     def __init__(
         self,
@@ -83,6 +80,7 @@ class MetadataPublisher:
         *,
         follows_acls: bool = False,
     ) -> None:
+        super().__init__(cluster_id)
         self._coordination = coordination
         self.clock = clock
         self._reader = MetadataReader(coordination)
@@ -107,12 +105,9 @@ class MetadataPublisher:
             if follows_acls
             else ()
         )
-        self._image = MetadataImage(cluster_id=cluster_id)
-        self._subscribers: list[Subscriber] = []
         self._watches: list[Watch] = []
         self._dirty: set[_Source] = set()
         self._refreshing = False
-        self._overtaken: set[str] = set()  # paths that changed here since their reading began
         self._untold: set[TopicPartition] = set()  # that were notified of, and are not read yet
         self._untold_configs: dict[layout.ConfigEntity, None] = {}  # likewise
         self._untold_acls: set[ResourcePattern] = set()  # likewise
@@ -125,14 +120,6 @@ class MetadataPublisher:
         self._tasks = TaskSupervisor(on_failure or _report)
         # Held while this broker writes a notification, until it has said which one to skip.
         self.announcing = asyncio.Lock()
-
-    @property
-    def image(self) -> MetadataImage:
-        return self._image
-
-    def subscribe(self, callback: Subscriber) -> None:
-        """Hear of every image after the current one."""
-        self._subscribers.append(callback)
 
     async def start(self) -> MetadataImage:
         """Read everything, publish it as one change, and watch from then on.
@@ -194,7 +181,7 @@ class MetadataPublisher:
         await self._refresh_quotas({*await self._reader.read_quota_entities(), *self._image.quotas})
         known = {*self._image.topics, *self._image.deleting, *self._image.unreadable}
         async with self._reading_topics:
-            await self._read_until_settled({*names, *known}, is_new_session=is_new_session)
+            await self._read_until_current({*names, *known}, is_new_session=is_new_session)
 
     async def stop(self) -> None:
         for watch in self._watches:
@@ -202,121 +189,9 @@ class MetadataPublisher:
         self._watches.clear()
         await self._tasks.close()
 
-    # Changes written by this broker
-
-    def apply_topics(
-        self,
-        changed: Iterable[TopicState],
-        removed: Collection[str] = (),
-        deleted: Collection[TopicId] = (),
-    ) -> None:
-        topics = tuple(changed)
-        names = (*(topic.name for topic in topics), *removed)
-        self._overtaken.update(map(layout.topic_path, names))
-        self._publish_topics(topics, removed, deleted=deleted)
-
-    def apply_deletion(self, topic: TopicState) -> None:
-        """The topic is marked: it exists no more, but its name is not free yet."""
-        self._overtaken.add(layout.topic_path(topic.name))
-        self._publish_topics((), (), {topic.name: topic.topic_id})
-
-    def apply_topic_configs(self, name: str, configs: Mapping[str, str]) -> None:
-        topic = self._image.topics.get(name)
-        if topic is not None:
-            self.apply_topics((replace(topic, configs=dict(configs)),))
-
-    def apply_broker_configs(self, broker_id: BrokerId | None, configs: Mapping[str, str]) -> None:
-        self._overtaken.add(layout.broker_config_path(broker_id))
-        self._publish_broker_config(broker_id, configs)
-
-    def apply_group_configs(self, group_id: str, configs: Mapping[str, str]) -> None:
-        self._overtaken.add(layout.group_config_path(group_id))
-        self._publish_group_configs({group_id: configs})
-
-    def apply_acls(self, changed: Mapping[ResourcePattern, frozenset[AclEntry]]) -> None:
-        self._overtaken.update(map(acl_nodes.acl_path, changed))
-        self._publish_acls(changed)
-
-    def apply_quotas(self, entity: QuotaEntity, limits: Mapping[str, float]) -> None:
-        self._overtaken.add(quota_nodes.quota_path(entity))
-        self._publish_quotas({entity: limits})
-
-    def apply_broker(self, broker: BrokerState) -> None:
-        self._overtaken.add(layout.BROKER_IDS)
-        self._publish_brokers({**self._image.brokers, broker.id: broker})
-
-    def apply_controller(self, controller_id: BrokerId) -> None:
-        self._overtaken.add(layout.CONTROLLER)
-        self._publish_controller(controller_id)
-
     def skip_partition_change(self, path: str) -> None:
         """A notification by this broker itself, of what it has applied already."""
         self._partition_changes.skip(path)
-
-    # What is as it was is not published: a change may be read before its writer applies it
-
-    def _publish_topics(
-        self,
-        topics: Iterable[TopicState],
-        removed: Collection[str],
-        deleting: Mapping[str, TopicId] = NOTHING_DELETED,
-        deleted: Collection[TopicId] = (),
-        *,
-        may_go_back: bool = False,
-    ) -> None:
-        present = self._image.topics
-        newest = [
-            topic if may_go_back else newest_states(present.get(topic.name), topic)
-            for topic in topics
-        ]
-        changed = [topic for topic in newest if present.get(topic.name) != topic]
-        absent = self._image.deleting.keys() | self._image.unreadable
-        gone = [n for n in removed if n in present or n in absent]
-        going = {n: i for n, i in deleting.items() if self._image.deleting.get(n) != i}
-        if changed or gone or going:
-            names = frozenset((*(topic.name for topic in changed), *gone, *going))
-            self._publish(self._image.with_topics(changed, gone, going, deleted), names)
-
-    def _publish_broker_config(self, broker_id: BrokerId | None, config: Mapping[str, str]) -> None:
-        if config != self._image.broker_config(broker_id):
-            self._publish(self._image.with_broker_config(broker_id, config))
-
-    def _publish_group_configs(self, configs: Mapping[str, Mapping[str, str]]) -> None:
-        known = self._image.group_config
-        changed = {one: config for one, config in configs.items() if config != known(one)}
-        if changed:
-            self._publish(self._image.with_group_configs(changed))
-
-    def _publish_acls(self, acls: Mapping[ResourcePattern, frozenset[AclEntry]]) -> None:
-        known = self._image.acls
-        changed = {
-            pattern: entries
-            for pattern, entries in acls.items()
-            if entries != known.get(pattern, frozenset())
-        }
-        if changed:
-            self._publish(self._image.with_acls(changed))
-
-    def _publish_quotas(self, quotas: Mapping[QuotaEntity, Mapping[str, float]]) -> None:
-        known = self._image.quotas
-        changed = {one: limits for one, limits in quotas.items() if limits != known.get(one, {})}
-        if changed:
-            self._publish(self._image.with_quotas(changed))
-
-    def _publish_brokers(self, brokers: Mapping[BrokerId, BrokerState]) -> None:
-        if brokers != self._image.brokers:
-            self._publish(self._image.with_brokers(brokers.values()))
-
-    def _publish_controller(self, controller_id: BrokerId) -> None:
-        if controller_id != self._image.controller_id:
-            self._publish(self._image.with_controller(controller_id))
-
-    def _publish(self, image: MetadataImage, changed_topics: frozenset[str] = frozenset()) -> None:
-        if image.version <= self._image.version:
-            raise InvariantViolation(f"META-1: image {image.version} after {self._image.version}")
-        former, self._image = self._image, image
-        for subscriber in tuple(self._subscribers):
-            subscriber(former, image, changed_topics)
 
     # Changes written by others
 
@@ -370,13 +245,13 @@ class MetadataPublisher:
             case _Source.TOPICS:
                 await self._refresh_topic_list()
             case _Source.BROKERS:
-                brokers = await self._read_settled(layout.BROKER_IDS, self._reader.read_brokers)
-                self._publish_brokers({broker.id: broker for broker in brokers})
+                brokers = await self._read_current(layout.BROKER_IDS, self._reader.read_brokers)
+                self._publish(self._image.with_brokers(brokers))
             case _Source.CONTROLLER:
-                controller = await self._read_settled(
+                controller = await self._read_current(
                     layout.CONTROLLER, self._reader.read_controller
                 )
-                self._publish_controller(controller)
+                self._publish(self._image.with_controller(controller))
             case _Source.CONFIGS:
                 await self._refresh_configs()
             case _Source.PARTITIONS:
@@ -395,7 +270,7 @@ class MetadataPublisher:
         self._untold.update(*new.found)
         await self._read_what_was_missed(new.is_complete)
         changed = frozenset(self._untold)
-        whole, some = _split(changed, self._image)
+        whole, some = split_changes(changed, self._image)
         await self.refresh_topics(whole)
         await self._refresh_states({name: sorted(some[name]) for name in sorted(some)})
         self._untold -= changed
@@ -472,15 +347,11 @@ class MetadataPublisher:
         await self._read_acls({*patterns, *self._image.acls})
 
     async def _read_acls(self, patterns: Collection[ResourcePattern]) -> None:
-        """All in one round; those that were overtaken meanwhile in another."""
-        pending = {acl_nodes.acl_path(pattern): pattern for pattern in sorted(patterns)}
-        while pending:
-            self._overtaken.difference_update(pending)
-            read = await self._reader.read_acls(tuple(pending.values()))
-            pending = {path: one for path, one in pending.items() if path in self._overtaken}
-            for pattern in pending.values():
-                read.pop(pattern, None)
-            self._publish_acls(read)
+        await self._read_rows(
+            {acl_nodes.acl_path(pattern): pattern for pattern in sorted(patterns)},
+            self._reader.read_acls,
+            lambda rows: self._image.with_acls(rows),
+        )
 
     async def refresh_brokers(self) -> None:
         """Read who lives again now, for somebody who misses a broker that has just come."""
@@ -489,9 +360,9 @@ class MetadataPublisher:
     async def refresh_topics(self, names: Collection[str]) -> None:
         """Read these topics again now, for a writer that was overtaken by another one."""
         async with self._reading_topics:
-            await self._read_until_settled(set(names), is_new_session=False)
+            await self._read_until_current(set(names), is_new_session=False)
 
-    async def _read_until_settled(self, pending: set[str], *, is_new_session: bool) -> None:
+    async def _read_until_current(self, pending: set[str], *, is_new_session: bool) -> None:
         while pending:
             pending = await self._read_topics(pending, is_new_session=is_new_session)
 
@@ -499,20 +370,22 @@ class MetadataPublisher:
         """Returns the topics whose reading was overtaken."""
         self._overtaken.difference_update(map(layout.topic_path, names))
         read = await self._reader.read_topics(sorted(names))
-        deleted = await self._reader.read_deleted(self._gone(names, read))
-        settled = {name for name in names if layout.topic_path(name) not in self._overtaken}
-        topics = [self._with_known_configs(t) for t in read.topics if t.name in settled]
+        asked = {*(topic.name for topic in read.topics), *read.missing, *read.deleting}
+        gone = find_missing_ids(self._image, asked & names, read.topics)
+        deleted = await self._reader.read_deleted(gone)
+        current = {name for name in names if layout.topic_path(name) not in self._overtaken}
+        topics = [self._with_known_configs(t) for t in read.topics if t.name in current]
         if is_new_session:
             for topic in topics:
                 self.set_back.update(find_set_back(self._image.topics.get(topic.name), topic))
         self._publish_topics(
             topics,
-            removed=[name for name in read.missing if name in settled],
-            deleting={name: i for name, i in read.deleting.items() if name in settled},
+            removed=[name for name in read.missing if name in current],
+            deleting={name: i for name, i in read.deleting.items() if name in current},
             deleted=deleted,
             may_go_back=is_new_session,
         )
-        return names - settled
+        return names - current
 
     def _with_known_configs(self, topic: TopicState) -> TopicState:
         """A topic whose settings cannot be read goes on with those that are known."""
@@ -522,69 +395,51 @@ class MetadataPublisher:
             return replace(topic, configs=known.configs)
         return topic
 
-    def _gone(self, names: Collection[str], read: TopicsRead) -> list[TopicId]:
-        """The ids of topics that are in the image, and were not found any more."""
-        found = {topic.topic_id for topic in read.topics}
-        replaced = {topic.name for topic in read.topics}
-        gone = []
-        for name in sorted(replaced.union(read.missing, read.deleting).intersection(names)):
-            known = self._image.topics.get(name)
-            topic_id = self._image.deleting.get(name) if known is None else known.topic_id
-            if topic_id is not None and topic_id not in found and topic_id != NO_TOPIC_ID:
-                gone.append(topic_id)
-        return gone
-
     async def _refresh_broker_config(self, broker_id: BrokerId | None) -> None:
-        config = await self._read_settled(
+        config = await self._read_current(
             layout.broker_config_path(broker_id),
             lambda: self._reader.read_broker_config(broker_id),
         )
         if config is not UNKNOWN_BROKER_SETTINGS:  # else those that are known stay in force
-            self._publish_broker_config(broker_id, config)
+            self._publish(self._image.with_broker_config(broker_id, config))
 
     async def _refresh_group_configs(self, group_ids: Collection[str]) -> None:
-        """All in one round; those that were overtaken meanwhile in another."""
-        pending = {layout.group_config_path(group_id): group_id for group_id in sorted(group_ids)}
-        while pending:
-            self._overtaken.difference_update(pending)
-            read = await self._reader.read_group_configs(tuple(pending.values()))
-            pending = {path: one for path, one in pending.items() if path in self._overtaken}
-            for group_id in pending.values():
-                read.pop(group_id, None)
-            self._publish_group_configs(read)
+        await self._read_rows(
+            {layout.group_config_path(group_id): group_id for group_id in sorted(group_ids)},
+            self._reader.read_group_configs,
+            lambda rows: self._image.with_group_configs(rows),
+        )
 
     async def _refresh_quotas(self, entities: Collection[QuotaEntity]) -> None:
-        """All in one round; those that were overtaken meanwhile in another."""
-        pending = {quota_nodes.quota_path(entity): entity for entity in entities}
+        paths = {quota_nodes.quota_path(entity): entity for entity in entities}
+        await self._read_rows(
+            dict(sorted(paths.items())),
+            self._reader.read_quotas,
+            lambda rows: self._image.with_quotas(rows),
+        )
+
+    async def _read_rows(
+        self,
+        pending: Mapping[str, K],
+        read: Callable[[Sequence[K]], Awaitable[dict[K, S]]],
+        put_in: Callable[[Mapping[K, S]], MetadataImage],
+    ) -> None:
+        """All in one round; those that were overtaken meanwhile in another. Keys by their paths."""
         while pending:
             self._overtaken.difference_update(pending)
-            read = await self._reader.read_quotas([pending[path] for path in sorted(pending)])
-            pending = {path: one for path, one in pending.items() if path in self._overtaken}
-            for entity in pending.values():
-                read.pop(entity, None)
-            self._publish_quotas(read)
+            rows = await read(tuple(pending.values()))
+            pending = {path: key for path, key in pending.items() if path in self._overtaken}
+            for key in pending.values():
+                rows.pop(key, None)
+            self._publish(put_in(rows))
 
-    async def _read_settled(self, path: str, read: Callable[[], Awaitable[T]]) -> T:
+    async def _read_current(self, path: str, read: Callable[[], Awaitable[T]]) -> T:
         """Read until nothing was applied to the path while it was read."""
         while True:
             self._overtaken.discard(path)
             value = await read()
             if path not in self._overtaken:
                 return value
-
-
-def _split(
-    changed: Iterable[TopicPartition], image: MetadataImage
-) -> tuple[set[str], dict[str, set[int]]]:
-    """Topics to be read as a whole, and partitions of others whose states are enough."""
-    whole: set[str] = set()
-    some: dict[str, set[int]] = {}
-    for name, number in changed:
-        if image.find_partition(name, number) is None:
-            whole.add(name)
-        else:
-            some.setdefault(name, set()).add(number)
-    return whole, {name: numbers for name, numbers in some.items() if name not in whole}
 
 
 def _report(name: str, error: BaseException) -> None:

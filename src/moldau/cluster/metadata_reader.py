@@ -14,7 +14,6 @@ import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from moldau.cluster import acl_nodes, layout, quota_nodes
 from moldau.cluster.admin_nodes import find_topic_to_delete
@@ -28,6 +27,7 @@ from moldau.cluster.topic_operations import assignment_of
 from moldau.config.suspension import UNKNOWN_BROKER_SETTINGS, UNKNOWN_TOPIC_SETTINGS
 from moldau.coordination.port import Coordination, Node
 from moldau.errors import MalformedNodeError
+from moldau.light_classes import NamedTuple
 from moldau.model import BrokerId, LeaderEpoch, TopicId
 from moldau.model.acls import AclEntry, ResourcePattern
 from moldau.model.protocol_numbers import NO_BROKER
@@ -329,6 +329,7 @@ def _find_topic(
         partitions=partitions,
         configs=_config(layout.topic_config_path(name), config, UNKNOWN_TOPIC_SETTINGS),
         version=node.version,
+        origin=assignment.origin,
     )
 
 

@@ -6,7 +6,9 @@ plan was based on, so who was overtaken changes nothing (ISR-3). States that go 
 transaction, as far as ZooKeeper takes them in one.
 
 A write whose answer was lost may have happened. It is repeated with the same versions until the
-answer is definite: "bad version" then means that somebody wrote, and the nodes tell who.
+answer is definite: "bad version" then means that somebody wrote, and the nodes tell who. It is not
+repeated in another session: that may lead to a store that was set back, in which the same versions
+are those of other states (DEL-2).
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from moldau.coordination.port import (
     NodeExistsError,
     NoNodeError,
     Operation,
+    SessionExpiredError,
     StoreLostError,
 )
 from moldau.errors import InvariantViolation
@@ -83,12 +86,15 @@ class StateWriter:
         return False
 
     async def _until_known(self, attempt: Callable[[], Awaitable[bool]]) -> bool:
+        session_id = self._coordination.session_id
         while True:
             try:
                 return await attempt()
             except StoreLostError as error:
                 _log.warning("writing partition states again, to know: %s", error)
                 await self._publisher.clock.sleep(RETRY_SECONDS)
+            if self._coordination.session_id != session_id:
+                raise SessionExpiredError("partition states were planned in a session that is over")
 
     async def _try(self, part: Sequence[PlannedState], term: Term | None) -> bool:
         folders = topic_operations.folders_of_states(part)

@@ -123,7 +123,9 @@ def with_first_versions(topic: TopicState, first_new: int, end: int | None = Non
 
     Nobody leads those from `end` on, whose states are not written yet.
     """
-    written = (replace(state, version=0) for state in topic.partitions[first_new:end])
+    new = topic.partitions[first_new:end]
+    first_of = {state: replace(state, version=0) for state in set(new)}
+    written = (first_of[state] for state in new)
     rest = () if end is None else topic.partitions[end:]
     unwritten = (replace(state, leader=NO_BROKER, isr=()) for state in rest)
     return replace(topic, partitions=(*topic.partitions[:first_new], *written, *unwritten))
@@ -131,19 +133,17 @@ def with_first_versions(topic: TopicState, first_new: int, end: int | None = Non
 
 def _partition_creation(topic: TopicState, first_new: int, end: int | None) -> list[Operation]:
     operations: list[Operation] = []
+    encoded: dict[PartitionState, bytes] = {}  # most of a topic's first states are the same
     for partition in range(first_new, len(topic.partitions) if end is None else end):
-        operations += _state_creation(topic.name, partition, topic.partitions[partition])
+        state = topic.partitions[partition]
+        data = encoded.get(state)
+        if data is None:
+            data = encoded[state] = layout.encode_partition_state(state)
+        operations += [
+            Create(path=layout.partition_path(topic.name, partition)),
+            Create(path=layout.partition_state_path(topic.name, partition), data=data),
+        ]
     return operations
-
-
-def _state_creation(topic: str, partition: int, state: PartitionState) -> list[Operation]:
-    return [
-        Create(path=layout.partition_path(topic, partition)),
-        Create(
-            path=layout.partition_state_path(topic, partition),
-            data=layout.encode_partition_state(state),
-        ),
-    ]
 
 
 def assignment_of(topic: TopicState) -> layout.TopicAssignment:
@@ -153,4 +153,5 @@ def assignment_of(topic: TopicState) -> layout.TopicAssignment:
         replicas=tuple(state.replicas for state in topic.partitions),
         adding={number: p.adding_replicas for number, p in partitions if p.adding_replicas},
         removing={number: p.removing_replicas for number, p in partitions if p.removing_replicas},
+        origin=topic.origin,
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from moldau.cluster import layout
 from moldau.cluster.layout import ConfigEntity
@@ -25,7 +25,9 @@ from moldau.coordination.port import (
     StoreLostError,
 )
 from moldau.errors import MalformedNodeError, RequestTimedOutError
-from moldau.security.rules.scram import HASHES, ScramCredential
+
+if TYPE_CHECKING:
+    from moldau.security.rules.scram import ScramCredential
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +38,7 @@ LONGEST_USER_NAME: Final = 4096
 """As it stands in a path. ZooKeeper ends the connection of whoever sends it a request of a
 megabyte, and with it the broker's session may end; no client shall be able to bring that about."""
 
-Change = Mapping[str, ScramCredential | None]
+CredentialChange: TypeAlias = "Mapping[str, ScramCredential | None]"
 """What shall be, by mechanism; None for no credential."""
 
 
@@ -76,7 +78,7 @@ class UserCredentials:
         names = await self._coordination.children(layout.USER_CONFIGS)
         return [layout.decode_user_name(name) for name in names if name != layout.DEFAULT_BROKER]
 
-    async def change(self, user: str, change: Change) -> None:
+    async def change(self, user: str, change: CredentialChange) -> None:
         """Write a user's credentials. Other settings of the user stay as they are."""
         for _ in range(_ATTEMPTS):
             try:
@@ -89,7 +91,7 @@ class UserCredentials:
                 return
         raise RequestTimedOutError(f"others change the settings of {user!r} all the time")
 
-    async def _plan(self, user: str, change: Change) -> list[Operation]:
+    async def _plan(self, user: str, change: CredentialChange) -> list[Operation]:
         path = layout.user_config_path(user)
         node = await self._coordination.get(path)
         configs = {} if node is None else dict(layout.decode_config(path, node.data))
@@ -113,6 +115,8 @@ class UserCredentials:
 
 
 def _credentials(path: str, configs: Mapping[str, str]) -> Mapping[str, ScramCredential]:
+    from moldau.security.rules.scram import HASHES, ScramCredential
+
     found: dict[str, ScramCredential] = {}
     for mechanism in HASHES:
         text = configs.get(mechanism)

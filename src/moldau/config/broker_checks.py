@@ -6,15 +6,15 @@ Rule: values in, values out.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
+
+from moldau.light_classes import NamedTuple
 
 if TYPE_CHECKING:
     from moldau.config.broker_options import BrokerOptions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Conflict:
+class Conflict(NamedTuple):
     """A whole message, and the option at whose line it is reported."""
 
     name: str
@@ -157,6 +157,22 @@ def _check_share_groups(options: BrokerOptions) -> Conflict | None:
     return _check_defaults(options, "share", units) or _check_heartbeats(options, "share")
 
 
+def _check_streams_groups(options: BrokerOptions) -> Conflict | None:
+    copies, most = (
+        options.group_streams_num_standby_replicas,
+        options.group_streams_max_standby_replicas,
+    )
+    if copies > most:
+        name = "group.streams.num.standby.replicas"
+        return Conflict(
+            name=name,
+            message=f"{name}={copies} is more than group.streams.max.standby.replicas={most}; "
+            "lower it or raise the bound",
+        )
+    units = ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms")
+    return _check_defaults(options, "streams", units) or _check_heartbeats(options, "streams")
+
+
 def _check_defaults(options: BrokerOptions, kind: str, units: tuple[str, ...]) -> Conflict | None:
     """What a group has by default lies within what a single one may be given."""
     for unit in units:
@@ -234,6 +250,7 @@ _CHECKS: tuple[Callable[[BrokerOptions], Conflict | None], ...] = (
     _check_session_timeouts,
     _check_consumer_groups,
     _check_share_groups,
+    _check_streams_groups,
     _check_compaction_lag,
     _check_follower_waits,
 )

@@ -14,18 +14,26 @@ from typing import cast
 from moldau.config.broker_checks import find_conflict
 from moldau.config.declarations.authorization import AuthorizationOptions
 from moldau.config.declarations.cleaner import CleanerOptions
+from moldau.config.declarations.delegation_tokens import DelegationTokenOptions
 from moldau.config.declarations.groups import GroupOptions
 from moldau.config.declarations.identity import IdentityOptions
 from moldau.config.declarations.logs import LogOptions
 from moldau.config.declarations.metrics import MetricOptions
 from moldau.config.declarations.network import NetworkOptions
+from moldau.config.declarations.password_encoder import PasswordEncoderOptions
 from moldau.config.declarations.quotas import QuotaOptions
 from moldau.config.declarations.replication import ReplicationOptions
 from moldau.config.declarations.security import SecurityOptions
 from moldau.config.declarations.shares import ShareOptions
+from moldau.config.declarations.streams import StreamsOptions
 from moldau.config.declarations.topic_defaults import TopicDefaultOptions
 from moldau.config.declarations.transactions import TransactionOptions
-from moldau.config.listener_options import ListenerOptions, find_listener_declaration
+from moldau.config.declarations.zookeeper import ZookeeperOptions
+from moldau.config.listener_options import (
+    ListenerLimits,
+    ListenerOptions,
+    find_listener_declaration,
+)
 from moldau.config.listeners import Listener, parse_listeners, parse_protocol_map
 from moldau.config.option import OptionSet, Reload
 from moldau.config.resolve import Layers, OptionSource, resolve_values
@@ -36,15 +44,19 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 THEMES: tuple[tuple[str, type[OptionSet]], ...] = (
     ("Identity and cluster", IdentityOptions),
+    ("ZooKeeper", ZookeeperOptions),
     ("Network", NetworkOptions),
     ("Access control", AuthorizationOptions),
     ("Security", SecurityOptions),
+    ("Delegation tokens", DelegationTokenOptions),
+    ("Stored passwords", PasswordEncoderOptions),
     ("Topics", TopicDefaultOptions),
     ("Logs", LogOptions),
     ("Compaction", CleanerOptions),
     ("Replication", ReplicationOptions),
     ("Groups and offsets", GroupOptions),
     ("Share groups", ShareOptions),
+    ("Streams groups", StreamsOptions),
     ("Producers and transactions", TransactionOptions),
     ("Quotas", QuotaOptions),
     ("Metrics", MetricOptions),
@@ -54,15 +66,19 @@ THEMES: tuple[tuple[str, type[OptionSet]], ...] = (
 
 class BrokerOptions(
     IdentityOptions,
+    ZookeeperOptions,
     NetworkOptions,
     AuthorizationOptions,
     SecurityOptions,
+    DelegationTokenOptions,
+    PasswordEncoderOptions,
     TopicDefaultOptions,
     LogOptions,
     CleanerOptions,
     ReplicationOptions,
     GroupOptions,
     ShareOptions,
+    StreamsOptions,
     TransactionOptions,
     QuotaOptions,
     MetricOptions,
@@ -80,6 +96,9 @@ class BrokerOptions(
 
     listener_options: Mapping[str, ListenerOptions]
     """By name, those of the listeners with TLS or SASL: a wrong one is told with all others."""
+
+    listener_limits: Mapping[str, ListenerLimits]
+    """By name, those of all listeners."""
 
     @property
     def is_alone(self) -> bool:
@@ -106,6 +125,10 @@ class BrokerOptions(
             one.name: ListenerOptions.of_listener(layers, one.name)
             for one in cast("tuple[Listener, ...]", values["open_listeners"])
             if one.uses_tls or one.uses_sasl
+        }
+        values["listener_limits"] = {
+            one.name: ListenerLimits.of_listener(layers, one.name)
+            for one in cast("tuple[Listener, ...]", values["open_listeners"])
         }
         options = cls(values)
         conflict = find_conflict(options)
@@ -147,6 +170,17 @@ class BrokerOptions(
     def max_connections_for(self, host: str) -> int:
         """`max.connections.per.ip.overrides` first, then `max.connections.per.ip`."""
         return self.max_connections_per_ip_overrides.get(host, self.max_connections_per_ip)
+
+    def max_connections_on(self, listener_name: str) -> int:
+        return self.listener_limits[listener_name].max_connections
+
+    def max_connection_creation_rate_on(self, listener_name: str) -> int:
+        return self.listener_limits[listener_name].max_connection_creation_rate
+
+    def is_protected(self, listener_name: str) -> bool:
+        """Whether it is for the brokers, while clients have others."""
+        inner = self.inter_broker_listener
+        return inner is not None and inner.name == listener_name and len(self.open_listeners) > 1
 
     def of_listener(self, name: str) -> ListenerOptions:
         """The security options of one listener that is secured."""

@@ -25,6 +25,19 @@ class ConsumerOptions(ClientOptions):
     """The options of `moldau.Consumer` and `moldau.AsyncConsumer`."""
 
     CALLED = "a consumer"
+    PARAMETERS = (
+        "group",
+        "topics",
+        "pattern",
+        "deny",
+        "commit",
+        "assignors",
+        "key_deserializer",
+        "value_deserializer",
+        "on_assigned",
+        "on_revoked",
+        "on_lost",
+    )
 
     group_id = optional(
         "group.id",

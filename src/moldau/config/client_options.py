@@ -53,6 +53,8 @@ class ClientOptions(ClientSecurityOptions):
     """What every client has."""
 
     CALLED: ClassVar[str] = "a client"
+    PARAMETERS: ClassVar[tuple[str, ...]] = ()
+    """What its constructor takes beside options: a misspelt name may have meant one of them."""
 
     given: frozenset[str]
     """The names that somebody set, as opposed to defaults."""
@@ -111,7 +113,9 @@ class ClientOptions(ClientSecurityOptions):
         for name, value in given.items():
             declared = by_attribute.get(name)
             if declared is None:
-                hint = suggest(name, by_attribute)
+                hint = suggest(name, (*by_attribute, *cls.PARAMETERS)) or (
+                    "; options have Kafka's names, with underscores for dots"
+                )
                 raise ConfigurationError(f"{name} is not an option of {cls.CALLED}{hint}")
             text = to_text(value)
             try:
@@ -146,6 +150,7 @@ class ProducerOptions(ClientOptions):
     """The options of `moldau.Producer` and `moldau.AsyncProducer`."""
 
     CALLED = "a producer"
+    PARAMETERS = ("key_serializer", "value_serializer", "partitioner", "interceptors")
 
     acks = option(
         "acks",
@@ -292,15 +297,15 @@ class ProducerOptions(ClientOptions):
     def read(cls, keywords: Mapping[str, object]) -> Self:
         """Take keyword arguments; contradictions between options are refused, too."""
         options = super().read(keywords)
-        settled = options._with_times_settled()._with_idempotence_settled()
-        if settled.transactional_id is not None and not settled.enable_idempotence:
+        derived = options._with_derived_times()._with_derived_idempotence()
+        if derived.transactional_id is not None and not derived.enable_idempotence:
             conflict = options._find_idempotence_conflict() or "needs enable.idempotence"
             _refuse(f"transactional.id {conflict}")
-        if settled.transaction_two_phase_commit_enable and settled.transactional_id is None:
+        if derived.transaction_two_phase_commit_enable and derived.transactional_id is None:
             _refuse("transaction.two.phase.commit.enable needs a transactional.id")
-        return settled
+        return derived
 
-    def _with_times_settled(self) -> Self:
+    def _with_derived_times(self) -> Self:
         """Delivery lasts at least as long as lingering and one request; defaults give way."""
         shortest = self.linger_ms + self.request_timeout_ms
         if self.delivery_timeout_ms >= shortest:
@@ -325,7 +330,7 @@ class ProducerOptions(ClientOptions):
         }
         return levels.get(self.compression_type)
 
-    def _with_idempotence_settled(self) -> Self:
+    def _with_derived_idempotence(self) -> Self:
         if not self.enable_idempotence:
             return self
         conflict = self._find_idempotence_conflict()

@@ -15,6 +15,14 @@ class QueueOptions(ClientOptions):
     the broker, as the group's `share.*` configs."""
 
     CALLED = "a queue"
+    PARAMETERS = (
+        "group",
+        "topic",
+        "confirm",
+        "key_deserializer",
+        "value_deserializer",
+        "on_unacknowledged",
+    )
 
     max_poll_records = option(
         "max.poll.records",

@@ -22,7 +22,11 @@ class CurrentBrokerOptions:
 
     def __init__(self, static: Mapping[str, str]) -> None:
         self._static = static
-        self.options = BrokerOptions.resolve(static)
+        self._take(BrokerOptions.resolve(static))
+
+    def _take(self, options: BrokerOptions) -> None:
+        self.options = options
+        self.socket_request_max_bytes = options.socket_request_max_bytes  # asked for each request
 
     def apply(self, dynamic: Mapping[str, str], default: Mapping[str, str]) -> None:
         """Let what was set dynamically, for this broker and for all, come into force.
@@ -31,16 +35,12 @@ class CurrentBrokerOptions:
         broker has just started these are a guess, by which nothing is deleted or compacted.
         """
         try:
-            self.options = BrokerOptions.resolve(self._static, dynamic, default)
+            self._take(BrokerOptions.resolve(self._static, dynamic, default))
         except ConfigurationError as error:
             _log.error("the broker's dynamic settings are not taken: %s", error)
             layers = self.options.layers
             if not layers.dynamic and not layers.default_dynamic:
-                self.options = BrokerOptions.resolve(self._static, {}, UNKNOWN_BROKER_SETTINGS)
-
-    @property
-    def socket_request_max_bytes(self) -> int:
-        return self.options.socket_request_max_bytes
+                self._take(BrokerOptions.resolve(self._static, {}, UNKNOWN_BROKER_SETTINGS))
 
     @property
     def max_connections(self) -> int:
@@ -52,6 +52,19 @@ class CurrentBrokerOptions:
 
     def max_connections_for(self, host: str) -> int:
         return self.options.max_connections_for(host)
+
+    def max_connections_on(self, listener_name: str) -> int:
+        return self.options.max_connections_on(listener_name)
+
+    @property
+    def max_connection_creation_rate(self) -> int:
+        return self.options.max_connection_creation_rate
+
+    def max_connection_creation_rate_on(self, listener_name: str) -> int:
+        return self.options.max_connection_creation_rate_on(listener_name)
+
+    def is_protected(self, listener_name: str) -> bool:
+        return self.options.is_protected(listener_name)
 
     @property
     def connections_max_idle_ms(self) -> int:

@@ -9,7 +9,6 @@ Rule: values in, values out.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.client_metrics_options import ClientMetricsOptions
@@ -18,10 +17,10 @@ from moldau.config.kinds import OptionType, to_text
 from moldau.config.option import AnyOption, Reload
 from moldau.config.resolve import OptionSource, settings_of
 from moldau.config.topic_options import TopicOptions
+from moldau.light_classes import NamedTuple
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OptionSynonym:
+class OptionSynonym(NamedTuple):
     """One link of the chain: a setting, or the default at its end."""
 
     name: str
@@ -29,8 +28,7 @@ class OptionSynonym:
     source: OptionSource
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedOption:
+class DescribedOption(NamedTuple):
     """One option as DescribeConfigs shows it. The value of a sensitive one is never told."""
 
     name: str

@@ -1,8 +1,8 @@
 """The options of single groups, which `kafka-configs --entity-type groups` sets.
 
 A group may be configured before it exists; what it does not set is the broker's. The broker's
-`group.consumer.min.…`, `group.share.min.…` and `.max.…` bound what may be set. Rule: values in,
-values out.
+`group.consumer.min.…`, `group.share.min.…`, `group.streams.min.…` and `.max.…` bound what may be
+set. Rule: values in, values out.
 """
 
 from __future__ import annotations
@@ -134,6 +134,58 @@ class GroupConfigOptions(OptionSet):
         reload=Reload.CLUSTER_WIDE,
     )
 
+    streams_session_timeout_ms = option(
+        "streams.session.timeout.ms",
+        INT,
+        45_000,
+        "How long a silent member of the streams group is kept. Bounded by "
+        "group.streams.min.session.timeout.ms and group.streams.max.session.timeout.ms, and larger "
+        "than streams.heartbeat.interval.ms.",
+        at_least(1),
+        reload=Reload.CLUSTER_WIDE,
+        broker_default="group.streams.session.timeout.ms",
+    )
+    streams_heartbeat_interval_ms = option(
+        "streams.heartbeat.interval.ms",
+        INT,
+        5_000,
+        "How often members of the streams group are told to report. Bounded by "
+        "group.streams.min.heartbeat.interval.ms and group.streams.max.heartbeat.interval.ms.",
+        at_least(1),
+        reload=Reload.CLUSTER_WIDE,
+        broker_default="group.streams.heartbeat.interval.ms",
+    )
+    streams_num_standby_replicas = option(
+        "streams.num.standby.replicas",
+        INT,
+        0,
+        "How many copies of a task's state other instances of the streams group keep. At most "
+        "group.streams.max.standby.replicas.",
+        at_least(0),
+        reload=Reload.CLUSTER_WIDE,
+        broker_default="group.streams.num.standby.replicas",
+    )
+    streams_initial_rebalance_delay_ms = option(
+        "streams.initial.rebalance.delay.ms",
+        INT,
+        3_000,
+        "How long the streams group waits for more members when it gets its first one, before it "
+        "assigns tasks.",
+        at_least(0),
+        reload=Reload.CLUSTER_WIDE,
+        broker_default="group.streams.initial.rebalance.delay.ms",
+    )
+    streams_assignment_interval_ms = option(
+        "streams.assignment.interval.ms",
+        INT,
+        1_000,
+        "How long the streams group keeps an assignment of tasks at least. Bounded by "
+        "group.streams.min.assignment.interval.ms and group.streams.max.assignment.interval.ms.",
+        at_least(0),
+        reload=Reload.CLUSTER_WIDE,
+        broker_default="group.streams.assignment.interval.ms",
+    )
+
     errors_deadletterqueue_topic_name = option(
         "errors.deadletterqueue.topic.name",
         STRING,
@@ -177,6 +229,10 @@ class GroupConfigOptions(OptionSet):
             cls.share_record_lock_duration_ms,
             cls.share_delivery_count_limit,
             cls.share_partition_max_record_locks,
+            cls.streams_session_timeout_ms,
+            cls.streams_heartbeat_interval_ms,
+            cls.streams_num_standby_replicas,
+            cls.streams_assignment_interval_ms,
         ):
             if bounded.name in settings:
                 _check_bounds(bounded, _effective(bounded, settings, broker), broker)
@@ -185,6 +241,9 @@ class GroupConfigOptions(OptionSet):
         )
         _check_heartbeats(
             cls.share_session_timeout_ms, cls.share_heartbeat_interval_ms, settings, broker
+        )
+        _check_heartbeats(
+            cls.streams_session_timeout_ms, cls.streams_heartbeat_interval_ms, settings, broker
         )
 
 
@@ -228,9 +287,10 @@ def _check_heartbeats(
 
 def _check_bounds(declared: Option[int], value: int, broker: BrokerOptions) -> None:
     kind, _, rest = declared.name.partition(".")
+    rest = rest.removeprefix("num.")  # as in group.streams.max.standby.replicas
     for bound, is_kept in (("min", int.__ge__), ("max", int.__le__)):
         name = f"group.{kind}.{bound}.{rest}"
-        limit = broker.value_of(name)
+        limit = broker.value_of(name) if broker.find_declaration(name) else None
         if isinstance(limit, int) and not is_kept(value, limit):
             side = "smaller" if bound == "min" else "larger"
             raise InvalidConfigError(f"{declared.name}={value} is {side} than {name}={limit}")

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Generic, TypeVar
+
+from moldau.light_classes import dataclass
 
 V_co = TypeVar("V_co", covariant=True)
 V_contra = TypeVar("V_contra", contravariant=True)
@@ -21,7 +22,7 @@ MAX_LONG = 2**63 - 1
 MAX_DOUBLE = 1.7976931348623157e308
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+\Z")
-_DECIMAL_NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\Z")
+_DECIMAL_NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?\Z"
 
 
 class OptionType(IntEnum):
@@ -114,7 +115,7 @@ def _whole_number(bits: int) -> Callable[[str], int]:
 
 def _parse_double(text: str) -> float:
     stripped = text.strip()
-    if not _DECIMAL_NUMBER.match(stripped):
+    if not re.match(_DECIMAL_NUMBER, stripped):
         raise ValueError("is not a number")
     return float(stripped)
 

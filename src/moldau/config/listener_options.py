@@ -1,4 +1,4 @@
-"""The security options of one listener: its own (`listener.name.NAME.`) before those of all.
+"""The options of one listener: its own (`listener.name.NAME.`) before those of all.
 
 What belongs to one mechanism of SASL has the mechanism in its name as well:
 `listener.name.NAME.scram-sha-512.sasl.jaas.config`. Rule: values in, values out.
@@ -7,16 +7,22 @@ What belongs to one mechanism of SASL has the mechanism in its name as well:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import cast
 
+from moldau.config.declarations.network import NetworkOptions
 from moldau.config.declarations.security import MECHANISMS, SecurityOptions
 from moldau.config.option import AnyOption
 from moldau.config.resolve import Layers, resolve_values
 from moldau.errors import ConfigurationError
+from moldau.light_classes import NamedTuple
 
 PREFIX = "listener.name."
 _MAX_REAUTH = SecurityOptions.connections_max_reauth_ms
 _OF_A_MECHANISM = frozenset({"sasl.jaas.config", _MAX_REAUTH.name})
-_OF_A_LISTENER = frozenset({"max.connections", "max.connection.creation.rate"})
+_LIMITS: Mapping[str, AnyOption] = {
+    name: NetworkOptions.declarations()[name]
+    for name in ("max.connections", "max.connection.creation.rate")
+}
 
 
 class ListenerOptions(SecurityOptions):
@@ -54,6 +60,27 @@ class ListenerOptions(SecurityOptions):
         return self.max_reauth_ms.get(mechanism, self.connections_max_reauth_ms)
 
 
+class ListenerLimits(NamedTuple):
+    """What one listener may hold. Only what is set for it counts: those of the broker hold for all
+    of them together."""
+
+    max_connections: int
+    max_connection_creation_rate: int
+
+    @classmethod
+    def of_listener(cls, layers: Layers, listener_name: str) -> ListenerLimits:
+        own = own_layers(
+            Layers(
+                dynamic=_prefixed(layers.dynamic),
+                default_dynamic=_prefixed(layers.default_dynamic),
+                static=_prefixed(layers.static),
+            ),
+            listener_name,
+        )
+        values = cast("Mapping[str, int]", resolve_values(_LIMITS, own))
+        return cls(**values)
+
+
 def own_layers(layers: Layers, listener_name: str) -> Layers:
     """Settings with those of a listener in front, under their plain names."""
     prefix = f"{PREFIX}{listener_name.lower()}."
@@ -69,7 +96,7 @@ def is_listener_option(name: str) -> bool:
     if not name.startswith(PREFIX):
         return False
     _, _, rest = name.removeprefix(PREFIX).partition(".")
-    if rest in SecurityOptions.declarations() or rest in _OF_A_LISTENER:
+    if rest in SecurityOptions.declarations() or rest in _LIMITS:
         return True
     mechanism, _, option_name = rest.partition(".")
     return mechanism.upper() in MECHANISMS and option_name in _OF_A_MECHANISM
@@ -81,7 +108,7 @@ def find_listener_declaration(name: str) -> AnyOption | None:
         return None
     declared = SecurityOptions.declarations()
     _, _, rest = name.removeprefix(PREFIX).partition(".")
-    return declared.get(rest) or declared.get(rest.partition(".")[2])
+    return _LIMITS.get(rest) or declared.get(rest) or declared.get(rest.partition(".")[2])
 
 
 def _own(settings: Mapping[str, str], prefix: str) -> dict[str, str]:
@@ -91,6 +118,10 @@ def _own(settings: Mapping[str, str], prefix: str) -> dict[str, str]:
         if name.lower().startswith(prefix)
     }
     return {**settings, **own}
+
+
+def _prefixed(settings: Mapping[str, str]) -> dict[str, str]:
+    return {name: text for name, text in settings.items() if name.startswith(PREFIX)}
 
 
 def _read_reauth(text: str) -> int:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from ipaddress import ip_address
 from types import MappingProxyType
 
 from moldau.config.kinds import split_list
+from moldau.light_classes import dataclass
 
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
@@ -48,7 +49,7 @@ class Listener:
     @property
     def is_on_loopback(self) -> bool:
         """Reached from this machine only."""
-        return self.host.lower() == "localhost" or _is_loopback(self.host)
+        return is_loopback(self.host)
 
     @property
     def uses_tls(self) -> bool:
@@ -63,7 +64,10 @@ class Listener:
         return replace(self, host=host, port=port)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether what listens there can be reached from this machine only."""
+    if host.lower() == "localhost":
+        return True
     try:
         return ip_address(host.partition("%")[0]).is_loopback
     except ValueError:

@@ -4,11 +4,11 @@ of share groups. Rule: values in, values out."""
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from enum import Enum
 
 from moldau.config.kinds import Kind, OptionType
 from moldau.config.option import MINUTE_MS, SECOND_MS
+from moldau.light_classes import dataclass
 
 
 class ResetTo(Enum):
@@ -31,9 +31,7 @@ class OffsetReset:
         return f"by_duration:PT{self.duration_ms / 1000:g}S" if self.duration_ms else self.to.value
 
 
-_DURATION = re.compile(
-    r"P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,9})?)S)?)?\Z", re.IGNORECASE
-)
+_DURATION = r"P(?:(\d+)D)?(?:T(?=\d)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d{1,9})?)S)?)?\Z"
 _UNITS_MS = (24 * 60 * MINUTE_MS, 60 * MINUTE_MS, MINUTE_MS, SECOND_MS)
 
 
@@ -49,7 +47,7 @@ def parse_offset_reset(text: str) -> OffsetReset:
 
 
 def _parse_duration_ms(text: str) -> int:
-    found = _DURATION.match(text)
+    found = re.match(_DURATION, text, re.IGNORECASE)
     if found is None or not any(found.groups()):
         raise ValueError("has no duration like PT1H30M or P2D behind the colon")
     return round(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
+from typing import TypeAlias
+
+from moldau.light_classes import dataclass
 
 
 class ConfigOperation(IntEnum):
@@ -22,3 +25,8 @@ class ConfigChange:
     name: str
     value: str | None = None
     operation: ConfigOperation = ConfigOperation.SET
+
+
+ConfigAlteration: TypeAlias = Sequence[ConfigChange] | Mapping[str, str]
+"""Changes of single settings (IncrementalAlterConfigs), or all settings that there shall be
+(AlterConfigs)."""

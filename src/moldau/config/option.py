@@ -12,11 +12,11 @@ the reference page all read the declaration. Which of several values wins is `re
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar, Final, Generic, NoReturn, Self, TypeVar, cast, overload
 
 from moldau.config.kinds import Kind, Rule, to_text
+from moldau.light_classes import dataclass
 
 V = TypeVar("V")
 
@@ -264,3 +264,6 @@ class OptionSet:
         copy = object.__new__(type(self))
         copy.__dict__.update(self.__dict__, **values)
         return copy
+
+    def has_values_of(self, other: Self) -> bool:
+        return self is other or self.__dict__ == other.__dict__

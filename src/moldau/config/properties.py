@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from typing import NamedTuple
+
+from moldau.light_classes import NamedTuple
 
 _BLANK = " \t\f"
-_LINE_ENDS = re.compile(r"\r\n|\r|\n")
+_LINE_ENDS = r"\r\n|\r|\n"
 _CONTROLS = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_HEX_DIGITS = re.compile(r"[0-9a-fA-F]{4}")
+_HEX_DIGITS = r"[0-9a-fA-F]{4}"
 
 
 class Property(NamedTuple):
@@ -41,7 +42,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Lines with their continuations joined; comments and blank lines left out."""
     pending: str | None = None
     start = 0
-    for number, raw in enumerate(_LINE_ENDS.split(text), 1):
+    for number, raw in enumerate(re.split(_LINE_ENDS, text), 1):
         line = raw.lstrip(_BLANK)
         if pending is None:
             if not line or line[0] in "#!":
@@ -95,7 +96,7 @@ def _read_escape(text: str, position: int) -> tuple[str, int]:
     letter = text[position : position + 1]
     if letter != "u":
         return _CONTROLS.get(letter, letter), position + 1
-    digits = _HEX_DIGITS.match(text, position + 1)
+    digits = re.match(_HEX_DIGITS, text[position + 1 : position + 5])
     if digits is None:
         raise ValueError("\\u must be followed by four hexadecimal digits")
-    return chr(int(digits.group(), 16)), digits.end()
+    return chr(int(digits.group(), 16)), position + 5

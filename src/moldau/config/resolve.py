@@ -15,12 +15,13 @@ Within one level an option is asked by its own name first and then by the names 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 
 from moldau.config.option import AnyOption, Fallback
 from moldau.config.static import origin_of
 from moldau.errors import ConfigurationError
+from moldau.light_classes import NamedTuple, dataclass
 
 
 class OptionSource(IntEnum):
@@ -61,8 +62,7 @@ class Layers:
         return origin_of(self.static, name)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class Setting(NamedTuple):
     """One value that somebody gave to an option, under its own name or one it falls back to."""
 
     name: str
@@ -83,21 +83,31 @@ def settings_of(option: AnyOption, layers: Layers) -> Iterator[Setting]:
 
 def resolve_values(declared: Mapping[str, AnyOption], layers: Layers) -> dict[str, object]:
     """The winning value of every option by attribute name; a wrong text is a ConfigurationError."""
+    given = {name for _, values in layers.levels() for name in values}
     return {
-        option.attribute: _resolve_value(option, declared, layers) for option in declared.values()
+        option.attribute: (
+            _default_of(option, declared)
+            if given.isdisjoint(_names_of(option))
+            else _resolve_value(option, declared, layers)
+        )
+        for option in declared.values()
     }
 
 
-def _resolve_value(
-    option: AnyOption, declared: Mapping[str, AnyOption], layers: Layers
-) -> object | None:
+def _names_of(option: AnyOption) -> tuple[str, ...]:
+    return option.name, *(fallback.name for fallback in option.falls_back_to)
+
+
+def _resolve_value(option: AnyOption, declared: Mapping[str, AnyOption], layers: Layers) -> object:
     # All are read, not just the first: a wrong line stops the start even where it is overruled.
     given = [
         setting.fallback.convert(_parse(declared[setting.name], setting, layers))
         for setting in settings_of(option, layers)
     ]
-    if given:
-        return given[0]
+    return given[0]
+
+
+def _default_of(option: AnyOption, declared: Mapping[str, AnyOption]) -> object | None:
     if option.default is not None:
         return option.default
     defaults = ((fallback, declared[fallback.name].default) for fallback in option.falls_back_to)

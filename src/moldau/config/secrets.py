@@ -15,18 +15,17 @@ from moldau.config.properties import parse_properties
 from moldau.config.static import Static
 from moldau.errors import ConfigurationError
 
-_REFERENCE = re.compile(r"\$\{(?P<provider>env|file):(?P<path>[^}:]+)(?::(?P<key>[^}]+))?\}")
+_REFERENCE = r"\$\{(?P<provider>env|file):(?P<path>[^}:]+)(?::(?P<key>[^}]+))?\}"
 
 
 def expand_secrets(settings: Static) -> Static:
     """The settings with what their references stand for. Raises ConfigurationError."""
-    return settings.mapped(
-        lambda name, text: (
-            _REFERENCE.sub(lambda found: _look_up(settings.origin(name) + name, found), text)
-            if "${" in text
-            else text
-        )
-    )
+    return settings.mapped(lambda name, text: expand_secret(settings.origin(name) + name, text))
+
+
+def expand_secret(name: str, text: str) -> str:
+    """The same for one setting, which stands in no file of properties."""
+    return re.sub(_REFERENCE, lambda found: _look_up(name, found), text) if "${" in text else text
 
 
 def _look_up(name: str, found: re.Match[str]) -> str:

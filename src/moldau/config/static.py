@@ -7,10 +7,10 @@ name the line or the flag. Rule: text in, values out; reading the file is the ca
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import NamedTuple
 
 from moldau.config.properties import parse_properties
 from moldau.errors import ConfigurationError
+from moldau.light_classes import NamedTuple
 
 
 class _Entry(NamedTuple):
@@ -69,14 +69,14 @@ def load_properties(text: str, source_name: str) -> Static:
     )
 
 
-def load_settings(settings: Iterable[str], flag: str = "--set") -> Static:
-    """Read `key=value` arguments of a command line."""
+def load_settings(settings: Iterable[str]) -> Static:
+    """Read the `key=value` of `--set` on a command line."""
     entries: dict[str, _Entry] = {}
     for setting in settings:
         name, equals, value = setting.partition("=")
         if not equals or not name.strip():
-            raise ConfigurationError(f"{flag} {setting} must have the form key=value")
-        entries[name.strip()] = _Entry(value.strip(), f"{flag} ")
+            raise ConfigurationError(f"--set {setting} must have the form key=value")
+        entries[name.strip()] = _Entry(value.strip(), "--set ")
     return Static(entries)
 
 

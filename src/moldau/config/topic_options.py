@@ -34,11 +34,11 @@ from moldau.errors import InvalidConfigError
 
 _DYNAMIC = Reload.CLUSTER_WIDE
 
-_THROTTLED = re.compile(r"[0-9]+:[0-9]+\Z")
+_THROTTLED = r"[0-9]+:[0-9]+\Z"
 
 
 def _find_throttled_fault(items: Collection[str]) -> str | None:
-    if tuple(items) == ("*",) or all(_THROTTLED.match(item) for item in items):
+    if tuple(items) == ("*",) or all(re.match(_THROTTLED, item) for item in items):
         return None
     return "is neither * nor a list of partition:broker pairs such as 0:101,1:102"
 
@@ -415,7 +415,7 @@ class TopicOptions(OptionSet, ignored=ignored.TOPICS):
             for name, text in overrides.items()
             if (declared := cls.find_declaration(name)) is not None
         }
-        return _settled(inherited.replace(**values))
+        return _checked_together(inherited.replace(**values))
 
     @classmethod
     def check(cls, name: str, value: str) -> None:
@@ -455,7 +455,7 @@ def _inherited(broker: BrokerOptions) -> TopicOptions:
     return TopicOptions(values)
 
 
-def _settled(options: TopicOptions) -> TopicOptions:
+def _checked_together(options: TopicOptions) -> TopicOptions:
     """The checks that look at two options at once."""
     if options.min_compaction_lag_ms > options.max_compaction_lag_ms:
         raise InvalidConfigError(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.listener_options import PREFIX, is_listener_option
@@ -11,6 +10,7 @@ from moldau.config.spelling import suggest
 from moldau.config.static import origin_of
 from moldau.config.topic_options import TopicOptions
 from moldau.config.unserved import find_missing
+from moldau.light_classes import NamedTuple
 
 RETIRED: Mapping[str, str] = {
     "port": "is no longer an option; set listeners=PLAINTEXT://host:port",
@@ -33,8 +33,7 @@ RETIRED: Mapping[str, str] = {
 _NOBODYS = "is for a listener that is not among listeners, and has no effect"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnknownOption:
+class UnknownOption(NamedTuple):
     """A setting that has no effect; as text, the message that says so."""
 
     name: str

@@ -11,22 +11,29 @@ from moldau.console.data.watch import ConsoleWatch
 from moldau.console.settings import ConsoleSettings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Console:
-    """One for a process; nothing in it belongs to a session."""
+    """One for a process; where people log in, one for each session, with that user's clients."""
 
     settings: ConsoleSettings
     cluster: Cluster
     watch: ConsoleWatch
     lags: LagHistories
     clock: Clock
+    user: str | None = None  # None where nobody logs in
+    is_over: bool = False  # logged out, or expired: its pages are to be left
 
     @property
     def may_change(self) -> bool:
         return not self.settings.is_read_only
 
+    async def close(self) -> None:
+        self.is_over = True
+        await self.watch.stop()
+        await self.cluster.close()
 
-def make_console(settings: ConsoleSettings) -> Console:
+
+def make_console(settings: ConsoleSettings, user: str | None = None) -> Console:
     clock = SystemClock()
     cluster = Cluster(settings)
     return Console(
@@ -35,4 +42,5 @@ def make_console(settings: ConsoleSettings) -> Console:
         watch=ConsoleWatch(cluster, clock),
         lags=LagHistories(clock),
         clock=clock,
+        user=user,
     )

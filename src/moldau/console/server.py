@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import socket
 import sys
 from collections.abc import Callable
 
-from moldau.console.settings import DEFAULT_PORT, LOCAL_NAMES, ConsoleSettings
+from moldau.console.settings import DEFAULT_PORT, ConsoleSettings
 from moldau.errors import StartupError
 
 _OPTIONAL = (
@@ -28,6 +29,11 @@ _OPTIONAL = (
 hundred megabytes, where all are installed. None makes an import fail, which it expects."""
 
 _GRACE_SECONDS = 2
+_MOST_MESSAGE_BYTES = 4 << 20
+"""Of what a browser sends at once: a test record is the largest."""
+_BACKLOG = 32
+"""Also how often asyncio tries to accept when no descriptor is left, before it waits for a second:
+each of them is told in the log, and uvicorn's own number is 2,048."""
 _STDIN = 0
 
 Announce = Callable[[str], None]
@@ -43,7 +49,7 @@ async def serve(settings: ConsoleSettings, announce: Announce, *, with_parent: b
 
     listener = listen(settings)
     host, port = listener.getsockname()[:2]
-    hosts = frozenset(LOCAL_NAMES) if settings.is_local else None
+    scheme = "http" if settings.certificate is None else "https"
 
     class Server(uvicorn.Server):
         """Says when it serves."""
@@ -51,12 +57,16 @@ async def serve(settings: ConsoleSettings, announce: Announce, *, with_parent: b
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             if self.started:
-                announce(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+                announce(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}")
 
     config = uvicorn.Config(
-        build_application(settings, hosts),
+        build_application(settings),
         log_level="warning",
         access_log=False,
+        server_header=False,
+        backlog=_BACKLOG,
+        ws_max_size=_MOST_MESSAGE_BYTES,
+        ssl_certfile=settings.certificate,
         timeout_graceful_shutdown=_GRACE_SECONDS,
     )
     server = Server(config)
@@ -80,10 +90,12 @@ def listen(settings: ConsoleSettings) -> socket.socket:
                 (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
             )
         except OSError as error:
-            if error.errno == errno.EADDRINUSE and port != ports[-1]:
+            in_use = error.errno == errno.EADDRINUSE
+            if in_use and port != ports[-1]:
                 continue
+            why = os.strerror(errno.EADDRINUSE) if in_use else error.strerror or error
             raise StartupError(
-                f"the console cannot listen on {settings.host}:{port}: {error.strerror or error}; "
-                "choose another address"
+                f"the console cannot listen on {settings.host}:{port}: {why}; "
+                "choose another address with --listen"
             ) from None
     raise AssertionError("unreachable: the last port is returned or raised for")

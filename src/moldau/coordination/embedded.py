@@ -15,7 +15,6 @@ import asyncio
 import logging
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
@@ -41,6 +40,7 @@ from moldau.coordination.tree import (
 )
 from moldau.coordination.tree_writer import TreeWriter
 from moldau.coordination.watches import WatchKind, WatchTable
+from moldau.light_classes import dataclass
 from moldau.tasks import TaskSupervisor
 from moldau.workers import Workers
 
@@ -50,6 +50,10 @@ _log = logging.getLogger(__name__)
 
 FILE_NAME = "coordination.db"
 """Its name in the data folder."""
+
+_OPERATIONS_PER_TURN = 250
+"""Carried out before somebody else may use the loop: a topic of a thousand partitions has two
+thousand of them, and each takes some microseconds."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -144,7 +148,9 @@ class EmbeddedStore:
         if self._writing:
             self._enqueue(request)
         else:
-            self._finish((request,), self._plan((request,)))
+            draft = Draft(self._tree, self._clock.now_ms())
+            request.outcome = draft.perform(request.operations, session.session_id)
+            self._finish((request,), draft, draft.changes())
         return request.answer
 
     def _enqueue(self, request: _Request) -> None:
@@ -168,18 +174,19 @@ class EmbeddedStore:
             self._queue = []
 
     async def _commit(self, requests: Sequence[_Request]) -> None:
-        draft = self._plan(requests)
+        draft = await self._plan(requests)
         changes, last_id = draft.changes(), draft.last_id
         try:
             if self._database.needs_commit(changes):
                 await self._workers.run(lambda: self._database.commit(changes, last_id))
         except CoordinationError as error:
             # Ephemeral nodes are not on disk: their session ends all the same.
-            draft = self._plan([request for request in requests if request.ends_session])
+            draft = await self._plan([request for request in requests if request.ends_session])
+            changes = draft.changes()
             for request in requests:
                 if not request.ends_session:
                     request.outcome = error
-        self._finish(requests, draft)
+        self._finish(requests, draft, changes)
 
     def _abandon(self, requests: Sequence[_Request]) -> None:
         """Answer those whom a writer that was cancelled or failed has left waiting."""
@@ -187,25 +194,40 @@ class EmbeddedStore:
             request.outcome = StoreLostError("the coordination store has stopped")
             request.resolve()
 
-    def _plan(self, requests: Sequence[_Request]) -> Draft:
-        """Carry out each request on top of those before it; a failed one leaves no trace."""
+    async def _plan(self, requests: Sequence[_Request]) -> Draft:
+        """Carry out each request on top of those before it; a failed one leaves no trace.
+
+        Others get their turns of the loop meanwhile. Nobody but the writer, who waits for this,
+        changes the tree.
+        """
         now_ms = self._clock.now_ms()
         together = Draft(self._tree, now_ms)
+        left = _OPERATIONS_PER_TURN
         for request in requests:
             draft = Draft(together, now_ms)
+            operations = request.operations
+            outcomes: list[TreeOutcome] = []
             try:
                 if not request.ends_session:
                     request.session.require_alive()
-                request.outcome = draft.perform(request.operations, request.session.session_id)
+                while len(outcomes) < len(operations):
+                    if not left:
+                        await self._clock.sleep(0)
+                        left = _OPERATIONS_PER_TURN
+                    part = operations[len(outcomes) : len(outcomes) + left]
+                    outcomes += draft.perform(part, request.session.session_id)
+                    left -= len(part)
             except CoordinationError as error:
                 request.outcome = error
             else:
+                request.outcome = outcomes
                 draft.merge_into(together)
         return together
 
-    def _finish(self, requests: Sequence[_Request], draft: Draft) -> None:
+    def _finish(
+        self, requests: Sequence[_Request], draft: Draft, changes: Sequence[Change]
+    ) -> None:
         """In one step: the tree changes, the callers are answered, the watches fire."""
-        changes = draft.changes()
         self._tree.apply(draft.changed)
         self._tree.last_id = draft.last_id
         self.changes_made += len(requests)
@@ -215,13 +237,17 @@ class EmbeddedStore:
             self._fire(change)
 
     def _fire(self, change: Change) -> None:
-        before = None if change.before is None else change.before.node
-        after = None if change.after is None else change.after.node
-        if before == after:
-            return  # only its children changed, and they are told of by their own entries
-        self.watches.fire(WatchKind.DATA, change.path)
-        if before is None or after is None or before.created_id != after.created_id:
-            self.watches.fire(WatchKind.CHILDREN, parent_of(change.path))
+        path, before, after = change
+        if before is not None and after is not None:
+            if before.node == after.node:
+                return  # only its children changed, and they are told of by their own entries
+            is_another = before.node.created_id != after.node.created_id
+        else:
+            is_another = before is not after
+        if is_another or after is not None:
+            self.watches.fire_data(path)
+        if is_another:
+            self.watches.fire_children(parent_of(path))
 
 
 class EmbeddedSession(TreeWriter):

@@ -168,22 +168,43 @@ def _from_operation(operation: TreeOperation) -> _Fields:
 
 
 def _to_operation(fields: _Fields) -> TreeOperation:
-    match fields:
-        case ["create", str(path), str(data), bool(ephemeral), bool(sequential)]:
-            return Create(
-                path=path, data=_to_bytes(data), ephemeral=ephemeral, sequential=sequential
-            )
-        case ["set", str(path), str(data), int(version)]:
-            return SetData(path=path, data=_to_bytes(data), version=version)
-        case ["delete", str(path), int(version)]:
-            return Delete(path=path, version=version)
-        case ["check", str(path), int(version)]:
-            return Check(path=path, version=version)
-        case ["parents", str(path)]:
-            return EnsureParents(path=path)
-        case ["tree", str(path)]:
-            return DeleteTree(path=path)
-    raise ValueError(f"no operation of a store: {fields!r}")
+    # By name and without patterns: a topic of a thousand partitions is two thousand of them.
+    kind, *values = fields
+    return _OPERATIONS[kind](*values)
+
+
+def _to_create(path: str, data: str, ephemeral: bool, sequential: bool) -> Create:
+    if type(ephemeral) is not bool or type(sequential) is not bool:
+        raise ValueError(f"no operation of a store: the kind of {path!r} is not told")
+    return Create(
+        path=_text(path), data=_to_bytes(data), ephemeral=ephemeral, sequential=sequential
+    )
+
+
+def _to_set(path: str, data: str, version: int) -> SetData:
+    return SetData(path=_text(path), data=_to_bytes(data), version=_number(version))
+
+
+def _text(value: str) -> str:
+    if type(value) is not str:
+        raise ValueError(f"no operation of a store: {value!r} is no path")
+    return value
+
+
+def _number(value: int) -> int:
+    if type(value) is not int:
+        raise ValueError(f"no operation of a store: {value!r} is no version")
+    return value
+
+
+_OPERATIONS: Final[Mapping[str, Callable[..., TreeOperation]]] = {
+    "create": _to_create,
+    "set": _to_set,
+    "delete": lambda path, version: Delete(path=_text(path), version=_number(version)),
+    "check": lambda path, version: Check(path=_text(path), version=_number(version)),
+    "parents": lambda path: EnsureParents(path=_text(path)),
+    "tree": lambda path: DeleteTree(path=_text(path)),
+}
 
 
 # Results

@@ -49,6 +49,10 @@ from moldau.tasks import TaskSupervisor
 
 _log = logging.getLogger(__name__)
 
+_PAUSE_SECONDS = 1.0
+"""After a client could not be accepted, mostly for want of descriptors: the kernel would tell of it
+again at once, and without end."""
+
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Session:
@@ -96,6 +100,7 @@ class StoreServer:
         self._connections: dict[_Connection, None] = {}
         self._tasks = TaskSupervisor(_report)
         self._timer: Timer | None = None
+        self._pause: Timer | None = None  # nobody is accepted while it runs
         listener.setblocking(False)
 
     def start(self) -> None:
@@ -108,8 +113,9 @@ class StoreServer:
             return
         asyncio.get_running_loop().remove_reader(self._listener)
         self._listener.close()
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._pause):
+            if timer is not None:
+                timer.cancel()
         for connection in tuple(self._connections):
             connection.close()
         self._connections.clear()
@@ -149,9 +155,17 @@ class StoreServer:
     def _accept(self) -> None:
         try:
             connected, _ = self._listener.accept()
-        except (BlockingIOError, ConnectionAbortedError):
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError as error:
+            _log.error("the coordination store accepts nobody for a second: %s", error.strerror)
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._pause = self._clock.call_later(_PAUSE_SECONDS, self._accept_again)
             return
         self._connections[_Connection(self, connected)] = None
+
+    def _accept_again(self) -> None:
+        asyncio.get_running_loop().add_reader(self._listener, self._accept)
 
     def forget(self, connection: _Connection) -> None:
         self._connections.pop(connection, None)

@@ -9,8 +9,8 @@ it has been written; writing is the store's work.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol, TypeVar
+from dataclasses import replace
+from typing import Protocol, TypeVar
 
 from moldau.coordination.port import (
     ANY_VERSION,
@@ -26,6 +26,7 @@ from moldau.coordination.port import (
     Operation,
     SetData,
 )
+from moldau.light_classes import NamedTuple, dataclass
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -86,7 +87,7 @@ def parent_of(path: str) -> str:
 
 def check_path(path: str) -> None:
     """Only code can make a wrong path, so this is a `ValueError`, not an answer of the store."""
-    if path != ROOT and (not path.startswith("/") or "" in path[1:].split("/")):
+    if path != ROOT and (path[:1] != "/" or path[-1:] == "/" or "//" in path):
         raise ValueError(f"{path!r} is not a path: it begins with '/' and has no empty name")
 
 
@@ -231,9 +232,8 @@ class Draft:
             path = f"{path}{parent.children_made:010d}"
         if self.find(path) is not None:
             raise NodeExistsError(f"{path} exists already")
-        self.changed[parent_path] = parent._replace(
-            children_made=parent.children_made + 1, child_count=parent.child_count + 1
-        )
+        node, made, count = parent  # `_replace` takes three times as long
+        self.changed[parent_path] = Entry(node, made + 1, count + 1)
         self.last_id += 1
         node = Node(
             data=operation.data,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import NamedTuple
+from itertools import chain
 
 
 class WatchKind(Enum):
@@ -19,31 +19,21 @@ class WatchKind(Enum):
     CHILDREN = auto()
 
 
-class _Place(NamedTuple):
-    kind: WatchKind
-    path: str
-
-
 class WatchTable:
     """All watches of a store."""
 
     def __init__(self) -> None:
-        self._watches: dict[_Place, list[EmbeddedWatch]] = {}  # no empty lists
+        # By path, of each kind; no empty lists.
+        self._of_data: dict[str, list[EmbeddedWatch]] = {}
+        self._of_children: dict[str, list[EmbeddedWatch]] = {}
 
     def add(
         self, owner: object, kind: WatchKind, path: str, callback: Callable[[], None]
     ) -> EmbeddedWatch:
-        place = _Place(kind, path)
-        watch = EmbeddedWatch(self, place, owner, callback)
-        self._watches.setdefault(place, []).append(watch)
+        by_path = self._of_data if kind is WatchKind.DATA else self._of_children
+        watch = EmbeddedWatch(by_path, path, owner, callback)
+        by_path.setdefault(path, []).append(watch)
         return watch
-
-    def remove(self, watch: EmbeddedWatch) -> None:
-        watches = self._watches.get(watch.place, [])
-        if watch in watches:
-            watches.remove(watch)
-            if not watches:
-                del self._watches[watch.place]
 
     def remove_all_of(self, owner: object) -> None:
         for watch in self._all_of(owner):
@@ -59,25 +49,33 @@ class WatchTable:
             watch.wake()
 
     def _all_of(self, owner: object) -> list[EmbeddedWatch]:
-        everyones = (watch for watches in self._watches.values() for watch in watches)
-        return [watch for watch in everyones if watch.owner is owner]
+        both = chain(self._of_data.values(), self._of_children.values())
+        return [watch for watches in both for watch in watches if watch.owner is owner]
 
-    def fire(self, kind: WatchKind, path: str) -> None:
-        for watch in self._watches.get(_Place(kind, path), ()):
+    def fire_data(self, path: str) -> None:
+        for watch in self._of_data.get(path, ()):
+            watch.fire()
+
+    def fire_children(self, path: str) -> None:
+        for watch in self._of_children.get(path, ()):
             watch.fire()
 
 
 class EmbeddedWatch:
     """One watch. It stays until it is cancelled or its owner is closed."""
 
-    __slots__ = ("_callback", "_cancelled", "_pending", "_silent", "_table", "owner", "place")
+    __slots__ = ("_callback", "_cancelled", "_path", "_pending", "_silent", "_table", "owner")
 
     def __init__(
-        self, table: WatchTable, place: _Place, owner: object, callback: Callable[[], None]
+        self,
+        table: dict[str, list[EmbeddedWatch]],
+        path: str,
+        owner: object,
+        callback: Callable[[], None],
     ) -> None:
-        self.place = place
         self.owner = owner
         self._table = table
+        self._path = path
         self._callback = callback
         self._pending = False
         self._cancelled = False
@@ -85,7 +83,11 @@ class EmbeddedWatch:
 
     def cancel(self) -> None:
         self._cancelled = True
-        self._table.remove(self)
+        watches = self._table.get(self._path, [])
+        if self in watches:
+            watches.remove(self)
+            if not watches:
+                del self._table[self._path]
 
     def silence(self) -> None:
         self._silent = True

@@ -71,10 +71,6 @@ class _Nobody:
     def lost(self, link: Link) -> None: ...
 
 
-def _report(name: str, error: BaseException) -> None:
-    _log.error("%s failed", name, exc_info=error)
-
-
 class ZookeeperSession:
     """The `Coordination` port. Belongs to one event loop."""
 
@@ -89,7 +85,7 @@ class ZookeeperSession:
         self._closed = False
         self._failed_reads = 0  # of many nodes at once, since one that succeeded
         self._renewing = asyncio.Lock()
-        self._tasks = TaskSupervisor(_report)
+        self._tasks = TaskSupervisor(self._looking_failed)
         self._take_new_link()
 
     @classmethod
@@ -217,6 +213,11 @@ class ZookeeperSession:
             link.give_up("ZooKeeper answers, but not in this session; was it restored?")
         else:
             self._look_later(link, was_found=is_found)
+
+    def _looking_failed(self, name: str, error: BaseException) -> None:
+        """Nobody else would find out that a session is over which the server does not know."""
+        _log.error("%s failed, and is done again soon", name, exc_info=error)
+        self._look_later(self._link)
 
     def lost(self, link: Link) -> None:
         if link is not self._link or self._closed:
@@ -379,6 +380,13 @@ class ZookeeperSession:
             ]
             found += level
         return found[::-1]
+
+    # Beside the port
+
+    async def call(self, path: str, request: Callable[[StoreClient, str], Result[T]]) -> T:
+        """Ask ZooKeeper for what no other store has; `request` is given the full path."""
+        full_path = self._settings.full_path(path)
+        return await self._link.call(lambda client: request(client, full_path))
 
     # Watches
 

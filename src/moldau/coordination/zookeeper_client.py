@@ -11,16 +11,18 @@ import errno
 import logging
 import select
 import socket
+import ssl
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import WriterNotClosedException
-from kazoo.handlers.threading import SequentialThreadingHandler
+from kazoo.exceptions import AuthFailedError, ConnectionDropped, WriterNotClosedException
+from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandler
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
 
-from moldau.coordination.zookeeper_settings import ZookeeperSettings
+from moldau.coordination.zookeeper_settings import SASL, ZookeeperSettings
+from moldau.errors import ConfigurationError, MissingExtraError
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +31,8 @@ _kazoo_logger.setLevel(logging.ERROR)  # it warns at every attempt; the link say
 
 SUSPENDED: str = KazooState.SUSPENDED  # without a connection
 LOST: str = KazooState.LOST  # without a session
+BROKEN = "socket connection broken"
+"""What kazoo says when a server ends the connection instead of an answer."""
 
 T_co = TypeVar("T_co", covariant=True)
 Event = Callable[["WatchedEvent"], None]
@@ -57,6 +61,24 @@ class Stat(Protocol):
     def version(self) -> int: ...
     @property
     def ephemeralOwner(self) -> int | None: ...
+
+
+class AccessId(Protocol):
+    """Whom an entry of an access list is about."""
+
+    @property
+    def scheme(self) -> str: ...
+    @property
+    def id(self) -> str: ...
+
+
+class AccessEntry(Protocol):
+    """One of an access list, as kazoo has it."""
+
+    @property
+    def perms(self) -> int: ...
+    @property
+    def id(self) -> AccessId: ...
 
 
 class Result(Protocol[T_co]):
@@ -96,6 +118,8 @@ class StoreClient(Protocol):
     ) -> Result[str]: ...
     def set_async(self, path: str, value: bytes, version: int) -> Result[Stat]: ...
     def delete_async(self, path: str, version: int) -> Result[object]: ...
+    def get_acls_async(self, path: str) -> Result[tuple[Sequence[AccessEntry], Stat]]: ...
+    def set_acls_async(self, path: str, acls: object) -> Result[Stat]: ...
     def sync_async(self, path: str) -> Result[object]: ...
     def transaction(self) -> Transaction: ...
     def start_async(self) -> object: ...
@@ -113,10 +137,15 @@ class _AtOnce:
 class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is not typed
     """Carries what kazoo's connection thread has to tell to the event loop, in order."""
 
-    def __init__(self, connect_timeout_seconds: float) -> None:
+    def __init__(
+        self,
+        connect_timeout_seconds: float,
+        new_tls_context: Callable[[], ssl.SSLContext] | None = None,
+    ) -> None:
         super().__init__()
         self.completion_queue = _AtOnce()
         self._connect_timeout_seconds = connect_timeout_seconds
+        self._new_tls_context = new_tls_context
         self._refusing = False
         self._socket: socket.socket | None = None
 
@@ -136,7 +165,16 @@ class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is
         _: object,
         timeout: float | None = None,
     ) -> tuple[list[socket.socket], list[socket.socket], list[socket.socket]]:
-        """As kazoo's own, which makes an epoll object each time, five times per request."""
+        """As kazoo's own, which makes an epoll object each time, five times per request.
+
+        What TLS has decrypted already is no news to the kernel: kazoo would not read it before
+        more comes.
+        """
+        decrypted = [
+            reader for reader in readers if isinstance(reader, ssl.SSLSocket) and reader.pending()
+        ]
+        if decrypted:
+            timeout = 0
         poll = select.poll()
         for reader in readers:
             poll.register(reader, select.POLLIN)
@@ -144,17 +182,31 @@ class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is
             poll.register(writer, select.POLLOUT)
         ready = {number for number, _ in poll.poll(None if timeout is None else timeout * 1000)}
         return (
-            [reader for reader in readers if reader.fileno() in ready],
+            [reader for reader in readers if reader in decrypted or reader.fileno() in ready],
             [writer for writer in writers if writer.fileno() in ready],
             [],
         )
 
-    def create_connection(self, *arguments: object, **options: object) -> socket.socket:
+    def create_connection(
+        self, address: tuple[str, int], *, hostname: str | None = None, **_: object
+    ) -> socket.socket:
+        """`address` is where the host's name has led to; a certificate is for the name."""
         if self._refusing:
             raise OSError(errno.ECONNABORTED, "the session is over")
-        options["timeout"] = self._connect_timeout_seconds
-        connection: socket.socket = super().create_connection(*arguments, **options)
+        connection: socket.socket = super().create_connection(
+            address, timeout=self._connect_timeout_seconds
+        )
         self._socket = connection
+        try:
+            if self._new_tls_context is not None:
+                secured = _wrap(connection, self._new_tls_context, hostname or address[0])
+                connection = self._socket = secured  # before the handshake: `cut` ends that, too
+                secured.do_handshake()
+            if self._refusing:  # meanwhile
+                raise OSError(errno.ECONNABORTED, "the session is over")
+        except OSError:
+            connection.close()
+            raise
         return connection
 
     def refuse_connections(self) -> None:
@@ -165,7 +217,19 @@ class LoopHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo is
         """Make kazoo notice that the connection is of no use, and look for another server."""
         if self._socket is not None:
             with contextlib.suppress(OSError):
-                self._socket.shutdown(socket.SHUT_RDWR)
+                # Not by the method of TLS, which would show the rest of the bytes undecrypted.
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+
+
+def _wrap(
+    connection: socket.socket, new_context: Callable[[], ssl.SSLContext], host: str
+) -> ssl.SSLSocket:
+    try:
+        return new_context().wrap_socket(
+            connection, server_hostname=host, do_handshake_on_connect=False
+        )
+    except (ConfigurationError, MissingExtraError) as error:
+        raise OSError(errno.ECONNABORTED, str(error)) from error
 
 
 def make_client(
@@ -174,13 +238,15 @@ def make_client(
     *,
     on_state: Callable[[str], None],
     on_connected: Callable[[float], None],
+    on_refused: Callable[[str], None],
 ) -> StoreClient:
-    """Not started. It is told of states and connections in its thread."""
+    """Not started. It tells of states, connections and attempts in vain in its thread."""
     client = KazooClient(
         hosts=",".join(settings.servers),
         timeout=settings.session_timeout_seconds,
         handler=handler,
-        auth_data=[(settings.scheme, settings.credential)] if settings.credential else None,
+        auth_data=_auth_data(settings),
+        sasl_options=_sasl_options(settings),
         connection_retry=KazooRetry(
             max_tries=-1,
             delay=0.05,
@@ -190,7 +256,7 @@ def make_client(
         logger=_kazoo_logger,
     )
     client.add_listener(on_state)
-    _call_when_connected(client, on_connected)
+    _watch_attempts(client, on_connected, on_refused)
     typed: StoreClient = client
     return typed
 
@@ -212,8 +278,24 @@ def stop_client(client: StoreClient) -> None:
         _log.warning("a connection to ZooKeeper does not end: %s", error)
 
 
-def _call_when_connected(client: KazooClient, tell: Callable[[float], None]) -> None:
-    """Hear of every connection, when credentials were sent too, and of the time-out granted.
+def _auth_data(settings: ZookeeperSettings) -> list[tuple[str, str]] | None:
+    if not settings.credential or settings.scheme == SASL:
+        return None
+    return [(settings.scheme, settings.credential)]
+
+
+def _sasl_options(settings: ZookeeperSettings) -> dict[str, str] | None:
+    if not settings.credential or settings.scheme != SASL:
+        return None
+    user, _, password = settings.credential.partition(":")
+    return {"mechanism": "DIGEST-MD5", "username": user, "password": password}
+
+
+def _watch_attempts(
+    client: KazooClient, connected: Callable[[float], None], refused: Callable[[str], None]
+) -> None:
+    """Hear of every connection, when credentials were sent too, and of the time-out granted; and
+    why there is none.
 
     kazoo keeps the time-out that the server has granted to itself; it returns two thirds of it, in
     milliseconds, to its own loop.
@@ -222,8 +304,15 @@ def _call_when_connected(client: KazooClient, tell: Callable[[float], None]) -> 
     connect: Callable[..., tuple[float, float]] = connection._connect
 
     def connect_and_tell(*arguments: object) -> tuple[float, float]:
-        read_timeout_ms, connect_timeout_ms = connect(*arguments)
-        tell(read_timeout_ms * 1.5 / 1000)
+        try:
+            read_timeout_ms, connect_timeout_ms = connect(*arguments)
+        except AuthFailedError:
+            refused("it refuses zookeeper.auth.credential")
+            raise
+        except (ConnectionDropped, KazooTimeoutError) as error:
+            refused(str(error))
+            raise
+        connected(read_timeout_ms * 1.5 / 1000)
         return read_timeout_ms, connect_timeout_ms
 
     connection._connect = connect_and_tell

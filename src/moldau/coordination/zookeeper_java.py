@@ -7,12 +7,15 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 from moldau.errors import StartupError
 
 _MIN_JAVA = 17
 _JARS = ("zookeeper-3*", "zookeeper-jute-*", "slf4j-api-*", "metrics-core-*", "snappy-java-*")
+_NETTY = "netty-*"  # what TLS is spoken with; the parts in machine code are not needed
+_NATIVE = ("native-epoll", "native-kqueue", "boringssl", "netty-all")
 _MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _VERSION = re.compile(r'version "(\d+)')
 
@@ -20,15 +23,23 @@ _VERSION = re.compile(r'version "(\d+)')
 _FLAGS = ("-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.awt.headless=true")
 
 
-def zookeeper_command(config_file: Path, properties: dict[str, str]) -> list[str]:
+def zookeeper_command(
+    config_file: Path, properties: Mapping[str, str], *, speaks_tls: bool = False
+) -> list[str]:
     """What to run for one node. Raises `StartupError` that says what is missing."""
-    jars = find_jars()
+    jars = find_jars(speaks_tls=speaks_tls)
     settings = [f"-D{name}={value}" for name, value in properties.items()]
     class_path = os.pathsep.join(map(str, jars))
     return [find_java(), *_FLAGS, *settings, "-cp", class_path, _MAIN, str(config_file)]
 
 
-def find_jars() -> list[Path]:
+def require_server(*, speaks_tls: bool) -> None:
+    """Raises `StartupError` where a server could not be run: before anything is made for it."""
+    find_jars(speaks_tls=speaks_tls)
+    find_java()
+
+
+def find_jars(*, speaks_tls: bool = False) -> list[Path]:
     folder = _jar_folder()
     if folder is None:
         raise StartupError(
@@ -42,6 +53,15 @@ def find_jars() -> list[Path]:
         if not found:
             raise StartupError(f"{folder} has no {pattern}.jar; PySpark 4 has it")
         jars.append(found[-1])
+    if speaks_tls:
+        found = [
+            jar
+            for jar in sorted(folder.glob(f"{_NETTY}.jar"))
+            if not any(part in jar.name for part in _NATIVE)
+        ]
+        if not found:
+            raise StartupError(f"{folder} has no {_NETTY}.jar, and TLS needs it; PySpark 4 has it")
+        jars += found
     return jars
 
 

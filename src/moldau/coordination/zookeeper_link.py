@@ -25,6 +25,7 @@ from typing import Protocol, TypeVar
 from moldau.clock import Clock, Timer
 from moldau.coordination.port import SessionExpiredError, StoreLostError
 from moldau.coordination.zookeeper_client import (
+    BROKEN,
     LOST,
     SUSPENDED,
     LoopHandler,
@@ -86,7 +87,10 @@ class Link:
         self._clock = clock
         self._workers = workers
         self._loop = asyncio.get_running_loop()
-        self._handler = LoopHandler(settings.session_timeout_seconds / (len(settings.servers) + 1))
+        self._handler = LoopHandler(
+            settings.session_timeout_seconds / (len(settings.servers) + 1),
+            settings.new_tls_context,
+        )
         self._window = min(settings.max_in_flight_requests, _MAX_IN_FLIGHT)
         self._waiting: deque[_Call] = deque()
         self._in_flight: set[_Call] = set()
@@ -95,10 +99,15 @@ class Link:
         self._was_attached = asyncio.Event()
         self.is_attached = False
         self.is_lost = False  # set by kazoo's thread the moment it knows
+        self._refusal = ""  # why the last attempt was in vain; set by kazoo's thread
         self.session_id = 0
         self.timeout_seconds = settings.session_timeout_seconds  # negotiated, once attached
         self._client = make_client(
-            settings, self._handler, on_state=self._on_state, on_connected=self._on_connected
+            settings,
+            self._handler,
+            on_state=self._on_state,
+            on_connected=self._on_connected,
+            on_refused=self._on_refused,
         )
 
     # Its life
@@ -114,7 +123,20 @@ class Link:
             timer.cancel()
         if not self.is_attached:
             servers = ", ".join(self._settings.servers)
-            raise StoreLostError(f"no answer from ZooKeeper at {servers} for {timeout:g} s")
+            raise StoreLostError(
+                f"no session with ZooKeeper at {servers} within {timeout:g} s{self._reason()}"
+            )
+
+    def _reason(self) -> str:
+        if not self._refusal:
+            return ""
+        hint = ""
+        if self._settings.new_tls_context is not None:
+            if "EOF" in self._refusal:
+                hint = "; does it speak TLS there, as zookeeper.ssl.client.enable=true asks for?"
+        elif self._refusal == BROKEN:
+            hint = "; if it speaks TLS there, set zookeeper.ssl.client.enable=true"
+        return f" ({self._refusal}{hint})"
 
     async def close(self) -> None:
         """End the session, or what is left of it. kazoo's thread has ended afterwards."""
@@ -241,6 +263,9 @@ class Link:
         identity = self._client.client_id
         session_id = 0 if identity is None else identity[0]
         self.post(self._attach, session_id, timeout_seconds)
+
+    def _on_refused(self, reason: str) -> None:
+        self._refusal = reason
 
     def _on_state(self, state: str) -> None:
         if state == SUSPENDED:

@@ -8,13 +8,19 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from moldau.coordination.port import Check, Create, Delete, Node, Operation, SetData
 from moldau.coordination.tree import ROOT, parent_of
-from moldau.coordination.zookeeper_client import Result, Stat, StoreClient, Transaction
+from moldau.coordination.zookeeper_client import (
+    AccessEntry,
+    Result,
+    Stat,
+    StoreClient,
+    Transaction,
+)
 from moldau.coordination.zookeeper_errors import first_failure
 from moldau.coordination.zookeeper_settings import ZookeeperSettings
 
 _SECRET = ("/config/users", "/config/brokers", "/delegation_token")
 
-AccessList = list[object]
+AccessList = list[AccessEntry]
 
 _MAX_REQUEST_BYTES = 1_000_000
 """A server drops the connection over a larger one, which nobody could tell from a bad network."""
@@ -77,7 +83,7 @@ class Requests:
             self._settings.own_path(result) if isinstance(result, str) else "" for result in results
         ]
 
-    def _access(self, path: str) -> list[object]:
+    def _access(self, path: str) -> AccessList:
         return access_list(path, is_protected=self._settings.protects_nodes)
 
 

@@ -1,7 +1,8 @@
 """Real ZooKeeper servers on this machine: one node, or an ensemble. Blocks; never on a loop.
 
 Every node has a folder with its configuration, its data, its log and its pid file, so that
-another process finds it again. They listen on loopback only.
+another process finds it again. They listen on loopback only; with `ServerSecurity` they speak TLS
+with each other and with clients, who need a certificate as well.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import contextlib
 import re
 import signal
 import socket
-from collections.abc import Sequence
-from dataclasses import dataclass
+import ssl
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from moldau.coordination.zookeeper_java import zookeeper_command
@@ -25,7 +27,7 @@ _ELECTION_OFFSET = 2_000
 _READY_SECONDS = 60.0
 _STOP_SECONDS = 10.0
 _MODE = re.compile(r"^Mode: (\w+)$", re.MULTILINE)
-_CLIENT_PORT = re.compile(r"^clientPort=(\d+)$", re.MULTILINE)
+_LINE = re.compile(r"^([\w.]+)=(.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +44,56 @@ class NodePorts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSecurity:
+    """PEM files of the servers: a certificate with its key, and who signs those of clients."""
+
+    key_store: Path
+    trust_store: Path
+
+    def lines(self) -> list[str]:
+        """Of a node's configuration. Files are read again when they change."""
+        lines = [
+            "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
+            "ssl.clientAuth=need",
+            "ssl.enabledProtocols=TLSv1.3,TLSv1.2",  # Kafka's own tools begin with the latter
+            "client.certReload=true",
+            "sslQuorum=true",
+            "sslQuorumReloadCertFiles=true",
+        ]
+        for scope in ("ssl", "ssl.quorum"):
+            lines += [
+                f"{scope}.keyStore.location={self.key_store}",
+                f"{scope}.keyStore.type=PEM",
+                f"{scope}.trustStore.location={self.trust_store}",
+                f"{scope}.trustStore.type=PEM",
+            ]
+        return lines
+
+    @classmethod
+    def find(cls, lines: Mapping[str, str]) -> ServerSecurity | None:
+        """The one that a configuration has."""
+        stores = lines.get("ssl.keyStore.location"), lines.get("ssl.trustStore.location")
+        if stores[0] is None or stores[1] is None:
+            return None
+        return cls(key_store=Path(stores[0]), trust_store=Path(stores[1]))
+
+    def client_context(self) -> ssl.SSLContext:
+        """To ask a server how it is, with its own certificate."""
+        context = ssl.create_default_context(cafile=self.trust_store)
+        context.load_cert_chain(self.key_store)
+        return context
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
     """How the servers of one ensemble work."""
 
     tick_ms: int = 1_000  # sessions time out after two of them at the earliest
     flushes: bool = True  # every change to disk before it is confirmed
     ends_with_parent: bool = False
+    security: ServerSecurity | None = None
+    lines: Sequence[str] = ()  # more of the configuration
+    java_properties: Mapping[str, str] = field(default_factory=dict)
 
 
 _DEFAULTS = ServerOptions()
@@ -56,9 +102,10 @@ _DEFAULTS = ServerOptions()
 class ZookeeperNode:
     """One server, running or not."""
 
-    def __init__(self, folder: Path, port: int) -> None:
+    def __init__(self, folder: Path, port: int, security: ServerSecurity | None = None) -> None:
         self.folder = folder
         self.port = port
+        self._security = security
         self._config_file = folder / "zoo.cfg"
         self._process = BackgroundProcess(
             pid_file=folder / "zookeeper.pid",
@@ -79,14 +126,20 @@ class ZookeeperNode:
 
     def mode(self) -> str | None:
         """leader, follower or standalone; None while it serves nobody."""
-        return find_mode(self.port)
+        found = _MODE.search(self.ask("srvr") or "")
+        return None if found is None else found[1]
+
+    def ask(self, word: str) -> str | None:
+        """As `ask_server`."""
+        return ask_server(self.port, word, security=self._security)
 
     def configure(self, number: int, ensemble: Sequence[NodePorts], options: ServerOptions) -> None:
         data = self.folder / "data"
         data.mkdir(parents=True, exist_ok=True)
+        client_port = "clientPort" if options.security is None else "secureClientPort"
         lines = [
-            f"clientPort={self.port}",
-            f"clientPortAddress={HOST}",
+            f"{client_port}={self.port}",
+            f"{client_port}Address={HOST}",
             f"dataDir={data}",
             f"tickTime={options.tick_ms}",
             "initLimit=20",
@@ -96,6 +149,8 @@ class ZookeeperNode:
             "admin.enableServer=false",
             "4lw.commands.whitelist=srvr,ruok,mntr,conf",
             "autopurge.purgeInterval=24",
+            *(() if options.security is None else options.security.lines()),
+            *options.lines,
         ]
         if len(ensemble) > 1:
             (data / "myid").write_text(f"{number}\n")
@@ -107,10 +162,14 @@ class ZookeeperNode:
 
     def launch(self, options: ServerOptions = _DEFAULTS) -> None:
         """Start the process, and do not wait for it."""
-        properties = {"zookeeper.preAllocSize": "4096"}  # KiB of log at a time, not 64 MiB
+        properties = {
+            "zookeeper.preAllocSize": "4096",  # KiB of log at a time, not 64 MiB
+            **options.java_properties,
+        }
         if not options.flushes:
             properties["zookeeper.forceSync"] = "no"
-        command = zookeeper_command(self._config_file, properties)
+        speaks_tls = self._security is not None
+        command = zookeeper_command(self._config_file, properties, speaks_tls=speaks_tls)
         self._process.launch(command, ends_with_parent=options.ends_with_parent)
 
     def wait_until_ready(self) -> None:
@@ -156,6 +215,7 @@ class ZookeeperEnsemble:
     ) -> ZookeeperEnsemble:
         """With new configurations; data that is there from an earlier run is used."""
         folder = folder.resolve()
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # what ZooKeeper writes has no mode
         existing = cls.find(folder).nodes
         if existing and len(existing) != len(ports):
             raise StartupError(
@@ -164,7 +224,7 @@ class ZookeeperEnsemble:
             )
         nodes = []
         for number, own in enumerate(ports, start=1):
-            node = ZookeeperNode(folder / f"node-{number}", own.client)
+            node = ZookeeperNode(folder / f"node-{number}", own.client, options.security)
             node.configure(number, ports, options)
             nodes.append(node)
         return cls(nodes, options)
@@ -174,9 +234,10 @@ class ZookeeperEnsemble:
         """The one that was made there, running or not; without nodes when there is none."""
         nodes = []
         for config in sorted(folder.resolve().glob("node-*/zoo.cfg")):
-            port = _CLIENT_PORT.search(config.read_text())
+            lines = dict(_LINE.findall(config.read_text()))
+            port = lines.get("clientPort") or lines.get("secureClientPort")
             if port is not None:
-                nodes.append(ZookeeperNode(config.parent, int(port[1])))
+                nodes.append(ZookeeperNode(config.parent, int(port), ServerSecurity.find(lines)))
         return cls(nodes, options)
 
     @property
@@ -237,10 +298,18 @@ def find_mode(port: int) -> str | None:
     return None if found is None else found[1]
 
 
-def ask_server(port: int, word: str, seconds: float = 2.0) -> str | None:
+def ask_server(
+    port: int, word: str, seconds: float = 2.0, security: ServerSecurity | None = None
+) -> str | None:
     """What a server answers to one of ZooKeeper's four-letter words; None when it does not."""
     try:
-        with socket.create_connection((HOST, port), timeout=seconds) as connection:
+        with contextlib.ExitStack() as stack:
+            connection = socket.create_connection((HOST, port), timeout=seconds)
+            stack.enter_context(contextlib.closing(connection))
+            if security is not None:
+                context = security.client_context()
+                connection = context.wrap_socket(connection, server_hostname=HOST)
+                stack.enter_context(contextlib.closing(connection))
             connection.sendall(word.encode())
             chunks = iter(lambda: connection.recv(4096), b"")
             return b"".join(chunks).decode(errors="replace")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import importlib.util
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from moldau.coordination.tree import ROOT, check_path
-from moldau.errors import StartupError
+from moldau.errors import MissingExtraError, StartupError, UsageError
 
 DEFAULT_PORT = 2181
+SASL = "sasl"
+"""The scheme that proves a credential, where digest shows it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,27 +23,33 @@ class ZookeeperSettings:
     connection_timeout_seconds: float = 18.0
     max_in_flight_requests: int = 10
     scheme: str = "digest"
-    credential: str | None = None  # user:password with the digest scheme
-    protects_nodes: bool = False  # with access lists: only this credential may write
+    credential: str | None = field(default=None, repr=False)  # user:password
+    protects_nodes: bool = False  # with access lists: only who made a node may write it
+    new_tls_context: Callable[[], ssl.SSLContext] | None = None  # for each connection; may block
 
     @classmethod
     def parse(
         cls,
         connect: str,
         *,
-        session_timeout_ms: int = 18_000,
+        session_timeout_ms: int = 9_000,
         connection_timeout_ms: int = 18_000,
         max_in_flight_requests: int = 10,
         scheme: str = "digest",
         credential: str | None = None,
         protects_nodes: bool = False,
+        new_tls_context: Callable[[], ssl.SSLContext] | None = None,
+        has_certificate: bool = False,
     ) -> ZookeeperSettings:
-        """Read `host:port,host:port/path`. Raises `StartupError` that says what is wrong."""
-        if protects_nodes and not credential:
+        """Read `host:port,host:port/path`. Raises `StartupError`, `UsageError`."""
+        if protects_nodes and not credential and not has_certificate:
             raise StartupError(
                 "zookeeper.set.acl needs somebody to whom the nodes belong: "
-                "set zookeeper.auth.credential=USER:PASSWORD"
+                "set zookeeper.auth.credential=USER:PASSWORD, or zookeeper.ssl.keystore.location "
+                "to the certificate of the brokers"
             )
+        if credential and scheme == SASL:
+            _check_sasl(credential)
         servers, root = parse_connect(connect)
         return cls(
             servers=servers,
@@ -49,6 +60,7 @@ class ZookeeperSettings:
             scheme=scheme,
             credential=credential or None,
             protects_nodes=protects_nodes,
+            new_tls_context=new_tls_context,
         )
 
     def full_path(self, path: str) -> str:
@@ -62,6 +74,16 @@ class ZookeeperSettings:
         return full_path[len(self.root) :] or ROOT
 
 
+def _check_sasl(credential: str) -> None:
+    user, colon, password = credential.partition(":")
+    if not user or not colon or not password:
+        raise StartupError("zookeeper.auth.credential is not of the form USER:PASSWORD")
+    if importlib.util.find_spec("puresasl") is None:
+        raise MissingExtraError(
+            "zookeeper.auth.scheme=sasl is spoken by pure-sasl: pip install 'moldau[security]'"
+        )
+
+
 def parse_connect(connect: str) -> tuple[tuple[str, ...], str]:
     """The servers, and the path below which everything is kept."""
     hosts, slash, path = connect.strip().partition("/")
@@ -70,7 +92,7 @@ def parse_connect(connect: str) -> tuple[tuple[str, ...], str]:
         check_path(root or ROOT)
         servers = tuple(_with_port(host.strip()) for host in hosts.split(","))
     except ValueError as error:
-        raise StartupError(
+        raise UsageError(
             f"{connect!r} names no ZooKeeper servers ({error}); "
             "write HOST:PORT,HOST:PORT with an optional /path at the end"
         ) from None

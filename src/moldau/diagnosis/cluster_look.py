@@ -27,17 +27,22 @@ from moldau.client.transaction_values import (
 )
 from moldau.clock import Clock
 from moldau.diagnosis.group_look import look_at_groups
-from moldau.diagnosis.metrics_ports import ReadMetrics, ports_of, read_ports
+from moldau.diagnosis.metrics_ports import (
+    ReadMetrics,
+    foreign_brokers,
+    ports_of,
+    read_ports,
+)
 from moldau.diagnosis.rules.broker_checks import check_brokers
-from moldau.diagnosis.rules.findings import Finding, in_order
+from moldau.diagnosis.rules.findings import Finding, Severity, in_order, name_brokers
 from moldau.diagnosis.rules.group_checks import check_groups
-from moldau.diagnosis.rules.partition_checks import check_partitions
+from moldau.diagnosis.rules.partition_checks import check_availability, check_partitions
 from moldau.diagnosis.rules.survey import (
     BrokerSurvey,
     ClusterSurvey,
     GroupSurvey,
 )
-from moldau.errors import KafkaError, MoldauError
+from moldau.errors import ClientError, KafkaError, MoldauError
 from moldau.model import TopicPartition
 
 Q = TypeVar("Q")
@@ -52,6 +57,7 @@ MOST_PARTITIONS: Final = 5000
 
 _TOPICS_AT_ONCE = 200
 _HANGING_MS = 15 * 60_000
+_TOLD_BY_METRICS: Final = "clocks, file limits, loops and the coordination store"
 _TOPIC_OPTIONS: Final = ("min.insync.replicas", "unclean.leader.election.enable")
 _BROKER_OPTIONS: Final = (
     "metrics.listener",
@@ -66,8 +72,14 @@ def find_all(survey: ClusterSurvey) -> list[Finding]:
     return in_order(finding for check in checks for finding in check(survey))
 
 
+def find_what_is_wrong(survey: ClusterSurvey) -> list[Finding]:
+    """What keeps a cluster from serving, or costs it a copy: what `moldau cluster health` asks."""
+    critical = (one for one in check_brokers(survey) if one.severity is Severity.CRITICAL)
+    return in_order([*critical, *check_availability(survey)])
+
+
 class ClusterLook:
-    """One look; `take` once."""
+    """One look; `take` once, all of it or the vital signs."""
 
     def __init__(
         self,
@@ -87,13 +99,7 @@ class ClusterLook:
         admin = self._admin
         cluster = await admin.describe_cluster()
         topics = await admin.list_topics()
-        unreachable = dict(
-            zip(
-                [broker.id for broker in cluster.brokers],
-                await asyncio.gather(*map(self._try_address, cluster.brokers)),
-                strict=True,
-            )
-        )
+        unreachable = await self._try_addresses(cluster.brokers)
         there = [broker for broker in cluster.brokers if unreachable[broker.id] is None]
         configs: Mapping[int, Mapping[str, str]] = await self._ask(
             "settings of brokers", self._broker_configs, there, {}
@@ -101,8 +107,25 @@ class ClusterLook:
         log_dirs: Mapping[int, LogDirs] = await self._ask("disks", self._log_dirs, there, {})
         urls = self._metrics_urls or ports_of(configs, cluster.brokers)
         metrics = {one.broker_id: one for one in await read_ports(urls)}
-        self._note_silent(cluster.brokers, metrics)
+        self._note_silent(cluster.brokers, metrics, foreign_brokers(configs))
         partitions = _partitions_of(topics)
+        topic_configs: Mapping[str, Mapping[str, str]] = await self._ask(
+            "settings of topics", self._topic_configs, tuple(topics), {}
+        )
+        max_timestamps: Mapping[TopicPartition, int] = await self._ask(
+            "timestamps", self._max_timestamps, partitions, {}
+        )
+        reassignments: Mapping[TopicPartition, Reassignment] = await self._ask(
+            "reassignments", self._reassignments, None, {}
+        )
+        hanging: Sequence[HangingTransaction] = await self._ask(
+            "hanging transactions", self._hanging, partitions, ()
+        )
+        open_transactions: Sequence[TransactionDescription] = await self._ask(
+            "open transactions", self._open_transactions, None, ()
+        )
+        groups: Sequence[GroupSurvey] = await self._ask("groups", self._groups, None, ())
+        unreachable |= await self._try_addresses(there)  # one may have ended under all these
         return ClusterSurvey(
             now_ms=self._clock.now_ms(),
             controller_id=cluster.controller_id,
@@ -111,16 +134,38 @@ class ClusterLook:
                 for broker in cluster.brokers
             },
             topics=topics,
+            topic_configs=topic_configs,
+            max_timestamps=max_timestamps,
+            reassignments=reassignments,
+            hanging=tuple(hanging),
+            open_transactions=tuple(open_transactions),
+            groups=tuple(groups),
+            unchecked=tuple(self._unchecked),
+        )
+
+    async def take_vital_signs(self) -> ClusterSurvey:
+        """Who answers, what is led and in sync, and which disks work: a moment's look."""
+        admin = self._admin
+        cluster = await admin.describe_cluster()
+        topics = await admin.list_topics()
+        answers = await admin.describe_versions([broker.id for broker in cluster.brokers])
+        unreachable = {
+            broker_id: str(answer) if isinstance(answer, ClientError) else None
+            for broker_id, answer in answers.items()
+        }
+        there = [broker for broker in cluster.brokers if unreachable[broker.id] is None]
+        log_dirs: Mapping[int, LogDirs] = await self._ask("disks", self._log_dirs, there, {})
+        return ClusterSurvey(
+            now_ms=self._clock.now_ms(),
+            controller_id=cluster.controller_id,
+            brokers={
+                broker.id: _broker_survey(broker, unreachable, {}, log_dirs, {})
+                for broker in cluster.brokers
+            },
+            topics=topics,
             topic_configs=await self._ask(
                 "settings of topics", self._topic_configs, tuple(topics), {}
             ),
-            max_timestamps=await self._ask("timestamps", self._max_timestamps, partitions, {}),
-            reassignments=await self._ask("reassignments", self._reassignments, None, {}),
-            hanging=tuple(await self._ask("hanging transactions", self._hanging, partitions, ())),
-            open_transactions=tuple(
-                await self._ask("open transactions", self._open_transactions, None, ())
-            ),
-            groups=tuple(await self._ask("groups", self._groups, None, ())),
             unchecked=tuple(self._unchecked),
         )
 
@@ -131,14 +176,28 @@ class ClusterLook:
             self._unchecked.append(f"{what}: {error}")
             return otherwise
 
-    def _note_silent(self, brokers: Sequence[Broker], metrics: Mapping[int, ReadMetrics]) -> None:
-        silent = [str(broker.id) for broker in brokers if broker.id not in metrics]
+    def _note_silent(
+        self,
+        brokers: Sequence[Broker],
+        metrics: Mapping[int, ReadMetrics],
+        foreign: Collection[int],
+    ) -> None:
+        silent = [one.id for one in brokers if one.id not in metrics and one.id not in foreign]
         if silent:
             self._unchecked.append(
-                f"clocks, file limits, loops and the coordination store of broker(s) "
-                f"{', '.join(silent)}: no metrics port (name it with --metrics, or start brokers "
-                "with --metrics)"
+                f"{_TOLD_BY_METRICS} of {name_brokers(silent)}: no metrics port (name it with "
+                "--metrics, or start brokers with --metrics)"
             )
+        if foreign:
+            self._unchecked.append(
+                f"{_TOLD_BY_METRICS} of {name_brokers(sorted(foreign))}: only brokers of Moldau "
+                "tell them"
+            )
+
+    async def _try_addresses(self, brokers: Sequence[Broker]) -> dict[int, str | None]:
+        """Why each cannot be reached, or None."""
+        tried = await asyncio.gather(*map(self._try_address, brokers))
+        return dict(zip([broker.id for broker in brokers], tried, strict=True))
 
     async def _try_address(self, broker: Broker) -> str | None:
         try:

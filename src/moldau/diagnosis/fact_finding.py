@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, cast
 from moldau.client.admin import AsyncAdmin
 from moldau.client.admin_values import ConfigResource, ListedOffset, OffsetSpec
 from moldau.client.cluster_client import ClusterClient
+from moldau.client.group_values import SHARE_TYPE
 from moldau.client.range_fetch import RangeSettings, fetch_answer, fetch_range
 from moldau.client.rules.cluster_metadata import PartitionMetadata
 from moldau.client.rules.consumer_record import ConsumerRecord
@@ -22,12 +23,19 @@ from moldau.client.rules.read_bounds import OffsetRange
 from moldau.client.transaction_values import ActiveProducer, TransactionDescription
 from moldau.clock import Clock
 from moldau.diagnosis.group_look import look_at_groups
-from moldau.diagnosis.history_reading import Events, read_history
+from moldau.diagnosis.history_reading import Events, read_history, read_shares
+from moldau.diagnosis.metrics_ports import MetricsPorts
 from moldau.diagnosis.rules.group_story import GroupFacts
 from moldau.diagnosis.rules.partition_story import PartitionFacts
 from moldau.diagnosis.rules.record_story import FoundRecord, RecordFacts
 from moldau.diagnosis.rules.topic_story import TopicFacts
-from moldau.errors import ErrorCode, KafkaError, MoldauError, UnknownTopicError
+from moldau.errors import (
+    ClusterAuthorizationError,
+    ErrorCode,
+    KafkaError,
+    MoldauError,
+    UnknownTopicError,
+)
 from moldau.model import TopicPartition
 from moldau.model.protocol_numbers import LATEST_TIMESTAMP, NO_BROKER, NO_LEADER_EPOCH
 from moldau.records.batch_header import BatchHeader, read_header
@@ -44,15 +52,16 @@ _CHECK_OPTION = "log.retention.check.interval.ms"
 
 
 class FactFinding:
-    """Of one cluster. `urls` are metrics ports, for what brokers remember."""
+    """Of one cluster. `ports` are for what brokers remember."""
 
     def __init__(
-        self, client: ClusterClient, admin: AsyncAdmin, clock: Clock, urls: Sequence[str]
+        self, client: ClusterClient, admin: AsyncAdmin, clock: Clock, ports: MetricsPorts
     ) -> None:
         self._client = client
         self._admin = admin
         self._clock = clock
-        self._urls = urls
+        self._urls = ports.urls
+        self._is_foreign = ports.is_foreign
 
     async def about_topic(self, name: str) -> TopicFacts:
         metadata = await self._client.metadata.refresh((name,))
@@ -191,7 +200,10 @@ class FactFinding:
         return read_header(answer.records).base_timestamp if len(answer.records) else None
 
     async def _size_of(self, partition: TopicPartition, leader: int) -> int | None:
-        described = await self._admin.describe_log_dirs([leader])
+        try:
+            described = await self._admin.describe_log_dirs([leader])
+        except ClusterAuthorizationError:  # not everybody may know
+            return None
         for one in described[leader]:
             if not isinstance(one, KafkaError):
                 for replica in one.replicas:
@@ -213,6 +225,9 @@ class FactFinding:
         history = None
         if self._urls:
             history = await read_history(self._urls, kind="rebalance", subject=name)
+        deliveries = None
+        if found.type == SHARE_TYPE and self._urls:
+            deliveries = await read_shares(self._urls, name)
         return GroupFacts(
             group=found,
             first=first[name],
@@ -224,6 +239,8 @@ class FactFinding:
                 if isinstance(at, ListedOffset) and at.offset < second[name].ends.get(one, 0)
             },
             history=history,
+            deliveries=deliveries,
+            is_foreign=self._is_foreign,
         )
 
     # A record
@@ -244,6 +261,7 @@ class FactFinding:
             now_ms=self._clock.now_ms(),
             configs=await self._configs_of(partition.topic),
             deletions=await self._history_of(partition) or (),
+            is_foreign=self._is_foreign,
         )
         if start <= offset < high_watermark:
             return await self._look_at(partition, facts)

@@ -7,7 +7,12 @@ from collections.abc import Mapping, Sequence
 
 from moldau.client.admin import AsyncAdmin
 from moldau.client.admin_values import ListedOffset, OffsetSpec
-from moldau.client.group_values import GroupDescription, GroupOffset
+from moldau.client.group_values import (
+    SHARE_TYPE,
+    GroupDescription,
+    GroupOffset,
+    ShareGroupOffset,
+)
 from moldau.diagnosis.rules.survey import GroupLook
 from moldau.errors import KafkaError
 from moldau.model import TopicPartition
@@ -18,7 +23,11 @@ async def look_at_groups(admin: AsyncAdmin, names: Sequence[str]) -> Mapping[str
     described = await admin.describe_groups(names)
     committed: dict[str, Mapping[TopicPartition, int]] = {}
     for name in names:
+        group = described.get(name)
         with contextlib.suppress(KafkaError):
+            if isinstance(group, GroupDescription) and group.type == SHARE_TYPE:
+                committed[name] = await _find_starts(admin, name)
+                continue
             offsets = await admin.list_group_offsets(name)
             committed[name] = {
                 one: found.offset
@@ -32,6 +41,16 @@ async def look_at_groups(admin: AsyncAdmin, names: Sequence[str]) -> Mapping[str
         name: _group_look(found, committed.get(name, {}), ends)
         for name, found in described.items()
         if not isinstance(found, KafkaError)
+    }
+
+
+async def _find_starts(admin: AsyncAdmin, name: str) -> Mapping[TopicPartition, int]:
+    """Of a share group: what is before them is done with."""
+    starts = await admin.list_share_group_offsets(name)
+    return {
+        one: found.start_offset
+        for one, found in starts.items()
+        if isinstance(found, ShareGroupOffset) and found.start_offset is not None
     }
 
 

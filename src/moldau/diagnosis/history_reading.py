@@ -1,4 +1,4 @@
-"""Reads what brokers remember from their metrics ports. A shell."""
+"""Reads what brokers remember, and what only they know, from their metrics ports. A shell."""
 
 from __future__ import annotations
 
@@ -39,13 +39,27 @@ def _time_of(event: Mapping[str, object]) -> int:
     return at_ms if isinstance(at_ms, int) else 0
 
 
+async def read_shares(urls: Sequence[str], group_id: str) -> Events | None:
+    """What members of a share group hold, by partition; None where no broker answers."""
+    answers = await asyncio.gather(
+        *(_read_page(url, "shares", {"group": group_id}) for url in urls)
+    )
+    told = [rows for rows in answers if rows is not None]
+    return [row for rows in told for row in rows] if told else None
+
+
 async def _read(url: str, wanted: Mapping[str, str]) -> Events | None:
+    rows = await _read_page(url, "history", wanted)
+    return None if rows is None else [_flat(row) for row in rows]
+
+
+async def _read_page(url: str, page: str, wanted: Mapping[str, str]) -> Events | None:
     base = url.rstrip("/").removesuffix("/metrics")
     try:
-        rows = json.loads(await http_get(f"{base}/history?{urlencode(wanted)}"))
+        rows = json.loads(await http_get(f"{base}/{page}?{urlencode(wanted)}"))
     except (OSError, ValueError):
         return None
-    return [_flat(row) for row in rows if isinstance(row, dict)]
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else None
 
 
 def _flat(row: Mapping[str, object]) -> Mapping[str, object]:

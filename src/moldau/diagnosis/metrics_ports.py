@@ -23,6 +23,13 @@ from moldau.errors import KafkaError, MoldauError
 _OPTION = "metrics.listener"
 
 
+class MetricsPorts(NamedTuple):
+    """Where brokers serve their metrics, and whether these are brokers that could."""
+
+    urls: Sequence[str]
+    is_foreign: bool = False  # all that answered are somebody else's: Apache Kafka's, mostly
+
+
 class ReadMetrics(NamedTuple):
     """What one broker's port said, and how far its clock is ahead of ours."""
 
@@ -45,7 +52,12 @@ def ports_of(configs: Mapping[int, Mapping[str, str]], brokers: Sequence[Broker]
     return urls
 
 
-async def find_ports(admin: AsyncAdmin) -> list[str]:
+def foreign_brokers(configs: Mapping[int, Mapping[str, str]]) -> list[int]:
+    """Those whose settings know no metrics port: other brokers than Moldau's."""
+    return sorted(broker_id for broker_id, told in configs.items() if _OPTION not in told)
+
+
+async def find_ports(admin: AsyncAdmin) -> MetricsPorts:
     """Asks the brokers."""
     brokers = (await admin.describe_cluster()).brokers
     configs: dict[int, Mapping[str, str]] = {}
@@ -55,7 +67,8 @@ async def find_ports(admin: AsyncAdmin) -> list[str]:
             described = (await admin.describe_configs([resource], names=[_OPTION]))[resource]
             if not isinstance(described, KafkaError):
                 configs[broker.id] = {one.name: one.value or "" for one in described}
-    return ports_of(configs, brokers)
+    is_foreign = bool(configs) and len(foreign_brokers(configs)) == len(configs)
+    return MetricsPorts(ports_of(configs, brokers), is_foreign)
 
 
 async def read_ports(urls: Sequence[str]) -> list[ReadMetrics]:

@@ -84,7 +84,6 @@ _INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _INT64 = struct.Struct(">q")
-_TWO_INT32 = struct.Struct(">ii")
 _TWO_INT64 = struct.Struct(">qq")
 _EPOCHS_AND_STATE = struct.Struct(">iib")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 from uuid import UUID, uuid4
 
 from moldau.clock import Clock
@@ -19,46 +19,8 @@ from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.config.broker_options import BrokerOptions
 from moldau.errors import (
     CoordinatorLoadInProgressError,
-    ErrorCode,
-    GroupNotFoundError,
     NotCoordinatorError,
 )
-from moldau.groups.offsets_log import decode, decode_transactional, encode
-from moldau.groups.rules.answers import (
-    CodeAnswer,
-    ConsumerHeartbeatAnswer,
-    DescribedConsumerGroup,
-    DescribedGroup,
-    JoinAnswer,
-    LeaveAnswer,
-    ListedGroup,
-    PartitionsAnswer,
-    SyncAnswer,
-)
-from moldau.groups.rules.commits import check_epoch
-from moldau.groups.rules.consumer_group import ConsumerGroup
-from moldau.groups.rules.events import (
-    CommitOffsets,
-    CommitTransactionOffsets,
-    ConsumerHeartbeat,
-    DeleteGroup,
-    DeleteOffsets,
-    DeleteTopics,
-    ExpireOffsets,
-    GroupEvent,
-    Heartbeat,
-    Join,
-    Leave,
-    Sync,
-)
-from moldau.groups.rules.groups import AnyGroup, Groups, OffsetGroup
-from moldau.groups.rules.limits import GroupLimits
-from moldau.groups.rules.outcome import LogMessage
-from moldau.groups.rules.records import CommittedOffset, CoordinatorRecord, StoredRecord
-from moldau.groups.rules.share_group import ShareGroup
-from moldau.groups.shard import GroupShard
-from moldau.groups.share_groups import ShareGroups
-from moldau.groups.share_port import ShareStateKeeper
 from moldau.model import BrokerId, TopicPartition
 from moldau.model.protocol_numbers import NO_SEQUENCE
 from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
@@ -72,18 +34,51 @@ from moldau.shards.state_shard import Eventually, wait_for_answer
 from moldau.shards.state_topic import StateTopic
 from moldau.workers import Workers
 
+if TYPE_CHECKING:
+    from moldau.groups.rules.answers import (
+        CodeAnswer,
+        ConsumerHeartbeatAnswer,
+        DescribedConsumerGroup,
+        DescribedGroup,
+        DescribedStreamsGroup,
+        JoinAnswer,
+        LeaveAnswer,
+        ListedGroup,
+        PartitionsAnswer,
+        StreamsHeartbeatAnswer,
+        SyncAnswer,
+    )
+    from moldau.groups.rules.events import (
+        CommitOffsets,
+        CommitTransactionOffsets,
+        ConsumerHeartbeat,
+        DeleteGroup,
+        DeleteOffsets,
+        GroupEvent,
+        Heartbeat,
+        Join,
+        Leave,
+        StreamsHeartbeat,
+        Sync,
+    )
+    from moldau.groups.rules.groups import AnyGroup
+    from moldau.groups.rules.offset_views import FoundOffsets
+    from moldau.groups.rules.outcome import LogMessage
+    from moldau.groups.rules.records import CoordinatorRecord, StoredRecord
+    from moldau.groups.shard import GroupShard
+    from moldau.groups.share_groups import ShareGroups
+    from moldau.groups.share_port import ShareStateKeeper
+
 _GROUPS_AT_ONCE = 100
 """Groups that are looked at before the event loop gets a turn."""
-
-FoundOffsets = dict[str, dict[int, CommittedOffset | ErrorCode | None]]
-"""By topic and partition; None where nothing is committed, a code where it cannot be told."""
 
 
 class GroupCoordinator:
     """What handlers of group requests talk to.
 
     Every method that asks for something of one group raises `KafkaError` when this broker does not
-    coordinate the group, or not yet.
+    coordinate the group, or not yet. What it consists of is loaded with the first shard: a broker
+    without groups starts without it.
     """
 
     def __init__(
@@ -97,7 +92,7 @@ class GroupCoordinator:
         workers: Workers,
         duties: ShardDuties,
         spawn: Callable[[str, Coroutine[Any, Any, None]], object],
-        share_states: ShareStateKeeper,
+        share_states: Callable[[], ShareStateKeeper],
         make_uuid: Callable[[], UUID] = uuid4,
         on_message: Callable[[LogMessage], None] = lambda message: None,
     ) -> None:
@@ -110,7 +105,8 @@ class GroupCoordinator:
         self._duties = duties
         self._spawn = spawn
         self._make_uuid = make_uuid
-        self._set_options(options())
+        self._share_states = share_states
+        self._shares: ShareGroups | None = None
         self._leads: Leads[GroupShard] = Leads(
             topic,
             self._make_shard,
@@ -119,13 +115,30 @@ class GroupCoordinator:
             clock=clock,
             duties=duties,
         )
-        self.shares = ShareGroups(self._leads, topic, share_states, clock=clock, spawn=spawn)
+
+    @property
+    def shares(self) -> ShareGroups:
+        if self._shares is None:
+            from moldau.groups.share_groups import ShareGroups
+
+            self._shares = ShareGroups(
+                self._leads,
+                self.topic,
+                self._share_states(),
+                clock=self._clock,
+                spawn=self._spawn,
+            )
+        return self._shares
 
     def _make_shard(self, partition: Partition) -> GroupShard:
+        from moldau.groups.offsets_log import decode, decode_transactional, encode
+        from moldau.groups.rules.limits import group_limits_of
+        from moldau.groups.shard import GroupShard
+
         log_format: LogFormat[StoredRecord, CoordinatorRecord] = LogFormat(
             encode=encode,
             decode=decode,
-            codec=lambda: self._codec,
+            codec=lambda: Codec(self._options().offsets_topic_compression_codec),
             load_buffer_bytes=lambda: self._options().offsets_load_buffer_size,
             decode_transactional=decode_transactional,
         )
@@ -139,12 +152,12 @@ class GroupCoordinator:
         return GroupShard(
             str(partition.topic_partition),
             log,
-            limits=self._limits,
+            limits=group_limits_of(self._options()),
             clock=self._clock,
             image=self._image,
             commit_timeout_ms=lambda: self._options().offsets_commit_timeout_ms,
             on_message=self._on_message,
-            initialize=self.shares.initialize,
+            initialize=lambda shard, order: self.shares.initialize(shard, order),
         )
 
     def new_member_id(self, prefix: str) -> str:
@@ -172,6 +185,9 @@ class GroupCoordinator:
     def consumer_heartbeat(self, event: ConsumerHeartbeat) -> Eventually[ConsumerHeartbeatAnswer]:
         return cast("Eventually[ConsumerHeartbeatAnswer]", self._submit_making_topic(event))
 
+    def streams_heartbeat(self, event: StreamsHeartbeat) -> Eventually[StreamsHeartbeatAnswer]:
+        return cast("Eventually[StreamsHeartbeatAnswer]", self._submit_making_topic(event))
+
     # Positions
 
     def commit_offsets(self, event: CommitOffsets) -> Eventually[PartitionsAnswer]:
@@ -193,16 +209,13 @@ class GroupCoordinator:
         `member` is the id and the epoch of the member of a consumer group that asks. With
         `require_stable` those that an open transaction may change are not told (KIP-447).
         """
+        from moldau.groups.rules.offset_views import find_offsets
 
-        def find(groups: Groups) -> FoundOffsets:
-            group = groups.find(group_id)
-            if isinstance(group, ShareGroup):
-                raise GroupNotFoundError(f"group {group_id!r} is a share group")
-            if member is not None and isinstance(group, ConsumerGroup):
-                check_epoch(group, *member)
-            return _find_offsets(group, wanted, require_stable)
-
-        return self._leads.require(group_id).ask(find)
+        return self._leads.require(group_id).ask(
+            lambda groups: find_offsets(
+                groups, group_id, wanted, member, require_stable=require_stable
+            )
+        )
 
     # Transactions
 
@@ -254,11 +267,16 @@ class GroupCoordinator:
     def describe_consumer_group(self, group_id: str) -> Eventually[DescribedConsumerGroup | None]:
         return self._leads.require(group_id).ask(lambda groups: groups.describe_consumers(group_id))
 
+    def describe_streams_group(self, group_id: str) -> Eventually[DescribedStreamsGroup | None]:
+        return self._leads.require(group_id).ask(
+            lambda groups: groups.describe_streams(group_id, self._image())
+        )
+
     async def list_groups(self) -> list[ListedGroup]:
         """The groups that this broker coordinates."""
         found: list[ListedGroup] = []
         for shard in self._leads:
-            found += await wait_for_answer(shard.ask(Groups.listed))
+            found += await wait_for_answer(shard.ask(lambda groups: groups.listed()))
         return found
 
     def each_group(self) -> Iterator[AnyGroup]:
@@ -296,13 +314,12 @@ class GroupCoordinator:
 
     def refresh_options(self) -> None:
         """The broker's options have changed."""
-        self._set_options(self._options())
-        for shard in self._leads:
-            shard.set_limits(self._limits)
+        if self._leads:
+            from moldau.groups.rules.limits import group_limits_of
 
-    def _set_options(self, options: BrokerOptions) -> None:
-        self._limits = group_limits_of(options)
-        self._codec = Codec(options.offsets_topic_compression_codec)
+            limits = group_limits_of(self._options())
+            for shard in self._leads:
+                shard.set_limits(limits)
 
     def forget_topics(self, names: frozenset[str]) -> None:
         """Topics were deleted: so are the offsets committed in them."""
@@ -310,6 +327,8 @@ class GroupCoordinator:
             self._spawn("forgetting of deleted topics", self._forget_topics(names))
 
     async def _forget_topics(self, names: frozenset[str]) -> None:
+        from moldau.groups.rules.events import DeleteTopics
+
         await self._send_to_all(lambda group_id: DeleteTopics(group_id=group_id, topics=names))
 
     # Time
@@ -318,7 +337,14 @@ class GroupCoordinator:
         """Look for what is too old to keep, for ever."""
         while True:
             await self._clock.sleep(self._options().offsets_retention_check_interval_ms / 1000)
-            await self._send_to_all(lambda group_id: ExpireOffsets(group_id=group_id))
+            await self._expire_offsets()
+
+    async def _expire_offsets(self) -> None:
+        if not self._leads:
+            return
+        from moldau.groups.rules.events import ExpireOffsets
+
+        await self._send_to_all(lambda group_id: ExpireOffsets(group_id=group_id))
 
     async def _send_to_all(self, event_for: Callable[[str], GroupEvent]) -> None:
         for shard in self._leads:
@@ -330,48 +356,3 @@ class GroupCoordinator:
     def close(self) -> None:
         """Stop coordinating; nothing is logged, so the members find their group again."""
         self._leads.close()
-
-
-def group_limits_of(options: BrokerOptions) -> GroupLimits:
-    return GroupLimits(
-        min_session_timeout_ms=options.group_min_session_timeout_ms,
-        max_session_timeout_ms=options.group_max_session_timeout_ms,
-        max_size=options.group_max_size,
-        initial_rebalance_delay_ms=options.group_initial_rebalance_delay_ms,
-        member_metadata_max_bytes=options.message_max_bytes,
-        offset_metadata_max_bytes=options.offset_metadata_max_bytes,
-        offsets_retention_ms=options.offsets_retention_minutes * 60_000,
-        consumer_session_timeout_ms=options.group_consumer_session_timeout_ms,
-        consumer_heartbeat_interval_ms=options.group_consumer_heartbeat_interval_ms,
-        consumer_max_size=options.group_consumer_max_size,
-        consumer_assignors=tuple(options.group_consumer_assignors),
-        consumer_migration_policy=options.group_consumer_migration_policy,
-        share_session_timeout_ms=options.group_share_session_timeout_ms,
-        share_heartbeat_interval_ms=options.group_share_heartbeat_interval_ms,
-        share_max_size=options.group_share_max_size,
-        share_assignors=tuple(options.group_share_assignors),
-    )
-
-
-def _find_offsets(
-    group: OffsetGroup | None,
-    wanted: Mapping[str, Sequence[int]] | None,
-    require_stable: bool,
-) -> FoundOffsets:
-    if group is None:
-        return {topic: dict.fromkeys(numbers) for topic, numbers in (wanted or {}).items()}
-    offsets, pending = group.offsets, group.pending_offsets
-    found: FoundOffsets
-    if wanted is not None:
-        found = {
-            topic: {partition: offsets.find(topic, partition) for partition in partitions}
-            for topic, partitions in wanted.items()
-        }
-    else:
-        found = {topic: dict(offsets.of_topic(topic)) for topic in offsets.topics}
-    if require_stable and pending:
-        for topic, of_topic in found.items():
-            for partition in of_topic:
-                if pending.holds(topic, partition):
-                    of_topic[partition] = ErrorCode.unstable_offset_commit
-    return found

@@ -17,8 +17,8 @@ folders and we read its.
 
 Versions 4 have compact lengths and tagged fields, none of which is needed. Written are the versions
 that Kafka 4 writes: 3, and 1 for an offset with a time of its own. A null value is a tombstone.
-Consumer groups and share groups have keys of other versions (`consumer_group_log`,
-`share_group_log`); keys of yet others are left alone.
+Consumer, share and streams groups have keys of other versions (`consumer_group_log`,
+`share_group_log`, `streams_group_log`); keys of yet others are left alone.
 
 A rule: bytes in, values out.
 """
@@ -26,6 +26,7 @@ A rule: bytes in, values out.
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import Final
 
 from moldau.errors import InvalidRecordError, MalformedFrameError
@@ -46,7 +47,13 @@ from moldau.groups.rules.records import (
     TransactionEnd,
 )
 from moldau.groups.rules.share_group_records import SHARE_RECORDS
+from moldau.groups.rules.streams_group_records import STREAMS_RECORDS
 from moldau.groups.share_group_log import SHARE_KEYS, decode_share_group, encode_share_group
+from moldau.groups.streams_group_log import (
+    STREAMS_KEYS,
+    decode_streams_group,
+    encode_streams_group,
+)
 from moldau.model.protocol_numbers import NO_LEADER_EPOCH, NO_TIMESTAMP
 from moldau.records.batch_header import BatchHeader
 from moldau.records.control_records import ControlType, find_marker
@@ -79,6 +86,7 @@ _TWO_INT64 = struct.Struct(">qq")
 _VERSION_AND_OFFSET = struct.Struct(">hq")
 _VERSION_OFFSET_AND_EPOCH = struct.Struct(">hqi")
 _POSITION_3 = struct.Struct(">hqih")  # version, offset, leader epoch, length of the metadata
+_POSITION_3_ALONE = struct.Struct(">hqihq")  # without metadata; the commit timestamp
 
 
 def encode(record: StoredRecord) -> tuple[bytes, bytes | None]:
@@ -89,10 +97,13 @@ def encode(record: StoredRecord) -> tuple[bytes, bytes | None]:
     """
     try:
         if isinstance(record, OffsetRecord | PendingOffsetRecord):
-            committed = record.committed
-            return _offset_key(record), None if committed is None else _offset_value(committed)
+            *_, group_id, topic, partition, committed = record
+            key = _offset_key(group_id, topic) + _INT32.pack(partition)
+            return key, None if committed is None else _offset_value(committed)
         if isinstance(record, SHARE_RECORDS):
             return encode_share_group(record)
+        if isinstance(record, STREAMS_RECORDS):
+            return encode_streams_group(record)
         if not isinstance(record, GroupRecord):
             return encode_consumer_group(record)
         key = _INT16.pack(_GROUP_KEY) + encode_legacy_string(record.group_id)
@@ -127,12 +138,11 @@ def decode_transactional(header: BatchHeader, record: Record) -> CoordinatorReco
 # Writing
 
 
-def _offset_key(record: OffsetRecord | PendingOffsetRecord) -> bytes:
+@lru_cache(maxsize=64)
+def _offset_key(group_id: str, topic: str) -> bytes:
+    """Up to the partition: a commit is about many of one topic."""
     return (
-        _INT16.pack(_LAST_OFFSET_KEY)
-        + encode_legacy_string(record.group_id)
-        + encode_legacy_string(record.topic)
-        + _INT32.pack(record.partition)
+        _INT16.pack(_LAST_OFFSET_KEY) + encode_legacy_string(group_id) + encode_legacy_string(topic)
     )
 
 
@@ -144,6 +154,8 @@ def _offset_value(committed: CommittedOffset) -> bytes:
             + encode_legacy_string(metadata)
             + _TWO_INT64.pack(commit_ms, expire_ms)
         )
+    if not metadata:
+        return _POSITION_3_ALONE.pack(_OFFSET_VALUE, offset, leader_epoch, 0, commit_ms)
     return (
         _VERSION_OFFSET_AND_EPOCH.pack(_OFFSET_VALUE, offset, leader_epoch)
         + encode_legacy_string(metadata)
@@ -189,6 +201,8 @@ def _decode(key: bytes | None, value: bytes | None) -> StoredRecord | None:
         return decode_consumer_group(version, view, value)
     if version in SHARE_KEYS:
         return decode_share_group(version, view, value)
+    if version in STREAMS_KEYS:
+        return decode_streams_group(version, view, value)
     if not 0 <= version <= _GROUP_KEY:
         return None
     group_id, position = read_legacy_string(view, 2)

@@ -1,4 +1,4 @@
-"""What the records of consumer groups and of share groups are made of, in bytes. A rule."""
+"""What the records of consumer, share and streams groups are made of, in bytes. A rule."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from moldau.wire.primitives import (
     encode_compact_string,
     encode_legacy_string,
     encode_uuid,
+    read_tagged_fields,
     read_uuid,
     skip_tagged_fields,
 )
@@ -107,6 +108,15 @@ class RecordReader:
     def count(self, min_bytes: int) -> int:
         count, self.at = COMPACT.array_count(self.view, self.at, min_bytes)
         return count
+
+    def tags(self) -> dict[int, bytes]:
+        """What tagged fields hold, by their numbers."""
+        found = {}
+        end = self.at
+        for tag, start, end in read_tagged_fields(self.view, self.at):
+            found[tag] = bytes(self.view[start:end])
+        self.at = end
+        return found
 
     def skip_tags(self) -> None:
         self.at = skip_tagged_fields(self.view, self.at)

@@ -16,7 +16,8 @@ them for consumer groups.
       13       [topic id uuid, partitions [int32]]
       14       epoch int32, previous epoch int32, state int8, assigned as in 13
       15       initializing, initialized [topic id uuid, name string, partitions [int32]],
-               deleting [topic id uuid, name string]
+               deleting [topic id uuid, name string]; our own tag in a topic that is
+               initializing: [partition int32, start offset int64], which Kafka passes over
 
 A rule: bytes in, values out.
 """
@@ -57,6 +58,7 @@ from moldau.wire.primitives import (
     encode_compact_count,
     encode_compact_string,
     encode_uuid,
+    encode_varint,
     read_legacy_string,
 )
 
@@ -74,10 +76,14 @@ SHARE_KEYS: Final = frozenset(range(_SUBSCRIPTION, _STATE_TOPICS + 1))
 
 _OF_GROUPS: Final = (_GROUP_EPOCH, _TARGET_EPOCH, _STATE_TOPICS)
 
+_STARTS_TAG: Final = 10_000
+"""Far from the numbers that Kafka may give to its own."""
+
 _INT16 = struct.Struct(">h")
 _INT32 = struct.Struct(">i")
 _EPOCH_AND_HASH = struct.Struct(">iq")
 _EPOCHS_AND_STATE = struct.Struct(">iib")
+_START = struct.Struct(">iq")
 
 
 # Writing
@@ -145,14 +151,21 @@ def _state_topics(topics: StateTopics) -> bytes:
 def _topics(topics: Mapping[UUID, KeptTopic]) -> bytes:
     parts = [encode_compact_count(len(topics))]
     for topic_id in sorted(topics, key=_by_number):
-        name, partitions = topics[topic_id]
+        name, partitions, starts = topics[topic_id]
         parts += (
             encode_uuid(topic_id),
             encode_compact_string(name),
             encode_numbers(partitions),
-            NO_TAGS,
+            _starts(starts),
         )
     return b"".join(parts)
+
+
+def _starts(starts: Mapping[int, int]) -> bytes:
+    if not starts:
+        return NO_TAGS
+    content = b"".join(_START.pack(*one) for one in sorted(starts.items()))
+    return b"\1" + encode_varint(_STARTS_TAG) + encode_varint(len(content)) + content
 
 
 def _by_number(topic_id: UUID) -> int:
@@ -226,7 +239,7 @@ def _read_topics(reader: RecordReader) -> dict[UUID, KeptTopic]:
     topics: dict[UUID, KeptTopic] = {}
     for _ in range(reader.count(19)):
         topic_id, name, numbers = reader.uuid(), reader.string() or "", reader.numbers()
-        reader.skip_tags()
+        content = reader.tags().get(_STARTS_TAG, b"")
         if topic_id is not None:
-            topics[topic_id] = KeptTopic(name, numbers)
+            topics[topic_id] = KeptTopic(name, numbers, dict(_START.iter_unpack(content)))
     return topics

@@ -190,14 +190,14 @@ class _Signals:
     """Whoever waits for the next thing to happen to a group."""
 
     def __init__(self) -> None:
-        self._waiting: dict[str, set[asyncio.Future[None]]] = {}
+        self._waiting: dict[str, list[asyncio.Future[None]]] = {}
 
     def next(self, group_id: str) -> asyncio.Future[None]:
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(group_id, set()).add(future)
+        self._waiting.setdefault(group_id, []).append(future)
         return future
 
     def wake(self, group_id: str) -> None:
-        for future in self._waiting.pop(group_id, set()):
+        for future in self._waiting.pop(group_id, []):
             if not future.done():
                 future.set_result(None)

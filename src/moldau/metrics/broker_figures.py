@@ -21,3 +21,4 @@ class BrokerFigures:
         self.elections = 0
         self.unclean_elections = 0
         self.rebalances = 0
+        self.certificates_end_ms: int | None = None  # the first of those in use; None without any

@@ -115,6 +115,11 @@ CONNECTIONS_ACCEPTED = _counter(
     "listener",
     jmx=f"{_SERVER}socket-server-metrics,name=connection-creation-total",
 )
+CERTIFICATES_END = _gauge(
+    "moldau_certificate_expiry_timestamp_seconds",
+    "When the first of the certificates ends that this broker shows (on listeners, to other "
+    "brokers, to ZooKeeper), in seconds since 1970.",
+)
 PURGATORY = _gauge(
     "moldau_purgatory_size",
     "Requests that wait: fetches for records, produces for replicas, deletions of records.",
@@ -364,6 +369,9 @@ CLIENTS = _gauge(
 CLIENT_PUSHES = _counter("moldau_client_pushes", "Pushes of metrics that clients sent.")
 CLIENT_SERIES_DROPPED = _counter(
     "moldau_client_series_dropped", "Series of clients that were left out, beyond the bounds."
+)
+CLIENT_SERIES_UNSEEN = _gauge(
+    "moldau_client_series_unseen", "Series that clients pushed and this scrape had no room for."
 )
 
 CATALOGUE: Final[tuple[Metric, ...]] = tuple(

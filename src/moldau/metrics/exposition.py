@@ -57,6 +57,10 @@ class Exposition:
         line = f"{metric.sample_name}{_label_text(metric.labels, labels)} {_number(value)}\n"
         self._lines.setdefault(metric, []).append(line)
 
+    def update(self, other: Exposition) -> None:
+        """All samples of another one, of families that this one does not have."""
+        self._lines.update(other._lines)
+
     def add_histogram(self, metric: Metric, histogram: Histogram, *labels: str) -> None:
         lines = self._lines.setdefault(metric, [])
         names = (*metric.labels, "le")

@@ -61,14 +61,13 @@ class RequestFigures:
     def __init__(self) -> None:
         self._by_key: dict[int, ApiFigures] = {}
 
-    def __iter__(self) -> Iterator[ApiFigures]:
-        return iter(self._by_key.values())
-
     def of(self, api_key: int) -> ApiFigures:
-        found = self._by_key.get(api_key)
-        if found is None:
-            found = self._by_key[api_key] = ApiFigures(api_key)
-        return found
+        """Always the same for an API."""
+        return self._by_key.setdefault(api_key, ApiFigures(api_key))
+
+    def __iter__(self) -> Iterator[ApiFigures]:
+        """Of the APIs that somebody has asked for."""
+        return (one for one in self._by_key.values() if one.durations().count)
 
 
 class ConnectionFigures:

@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from types import MappingProxyType
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
+
+from moldau.light_classes import NamedTuple
 
 ANYTHING: Final = "*"
 """As the name of a literal pattern every resource of the type, as a host every host."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, NewType
+from typing import NewType
 from uuid import UUID
+
+from moldau.light_classes import NamedTuple
 
 Offset = NewType("Offset", int)
 """A record's place in its partition. Never negative; -1 means "unknown" on the wire only."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
+
+from moldau.light_classes import NamedTuple
 
 USER: Final = "User"
 """The kind of every principal that this broker makes."""

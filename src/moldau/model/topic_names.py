@@ -14,6 +14,9 @@ CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 """The log of Kafka's own controllers, in a folder that came from there: no topic, and not ours."""
 INTERNAL_TOPICS = frozenset({GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC, SHARE_GROUP_STATE_TOPIC})
 
+BRANCH_OF = "moldau.branch.of"
+"""What stands among the configs of a topic to be made: the topic whose records it begins with."""
+
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections import deque
-from collections.abc import Sequence
-from typing import Final, cast
+from collections.abc import Iterator, Sequence
+from typing import Final, TypeAlias, cast
 
 from moldau.net.frame_buffers import FrameBuffers
 from moldau.net.port import Chunk
@@ -19,11 +19,16 @@ from moldau.net.port import Chunk
 _LENGTH: Final = struct.Struct(">i")
 MAX_ANSWER_BYTES: Final = 1 << 30
 """Guards against a peer that speaks another protocol: its text would be read as a length."""
+_HTTP: Final = int.from_bytes(b"HTTP")
 _SHARED_BYTES: Final = 64 * 1024
 _MOST_WAITING_BYTES: Final = 4 * 1024 * 1024
 """When so much was received that nobody has taken, the kernel is left to slow the peer down."""
+_JOINED_BYTES: Final = 64 * 1024
+"""Chunks up to this size are copied together: that costs less than a system call for each."""
 _LAST_BYTES_SECONDS: Final = 1.0
 """What was sent before `close` still goes out, unless the peer does not take it in this time."""
+
+_InMemory: TypeAlias = bytes | bytearray | memoryview
 
 
 class SocketChannel(asyncio.BufferedProtocol):
@@ -50,11 +55,28 @@ class SocketChannel(asyncio.BufferedProtocol):
     async def send(self, frame: Sequence[Chunk]) -> None:
         if self._transport is None or self._end is not None:
             raise self._end or ConnectionResetError("the connection is closed")
-        # Together: written one by one, every chunk would be a system call and a packet.
-        self._transport.writelines(
+        chunks = [
             chunk if isinstance(chunk, bytes | bytearray | memoryview) else chunk.read()
             for chunk in frame
-        )
+        ]
+        if sum(map(len, chunks)) <= _JOINED_BYTES:
+            # Together: written one by one, every chunk would be a system call and a packet.
+            self._transport.writelines(chunks)
+            await self._wait_until_writable()
+        else:
+            await self._send_large(self._transport, deque(_join_small(chunks)))
+
+    async def _send_large(self, transport: asyncio.Transport, chunks: deque[_InMemory]) -> None:
+        """Chunk by chunk, as the kernel takes them: what the transport has to keep, it copies."""
+        try:
+            while chunks:
+                transport.write(chunks.popleft())
+                await self._wait_until_writable()
+        finally:
+            if chunks and self._end is None:
+                transport.writelines(chunks)  # cancelled: a frame must not stay without its end
+
+    async def _wait_until_writable(self) -> None:
         await self._writable.wait()
         if self._end is not None:
             raise self._end
@@ -159,7 +181,11 @@ class SocketChannel(asyncio.BufferedProtocol):
             self._transport.pause_reading()
 
     def _refuse(self, size: int) -> None:
-        self._finish(ConnectionError(f"the peer announced {size} bytes; is it a Kafka broker?"))
+        if size == _HTTP:
+            said = "the peer speaks HTTP, as no broker does"
+        else:
+            said = f"the peer announced {size} bytes, as no broker does"
+        self._finish(ConnectionError(said))
         if self._transport is not None:
             self._transport.abort()
 
@@ -168,3 +194,21 @@ class SocketChannel(asyncio.BufferedProtocol):
         self._end = self._end or reason
         self._arrived.set()
         self._writable.set()
+
+
+def _join_small(chunks: Sequence[_InMemory]) -> Iterator[_InMemory]:
+    """The same bytes, small neighbours as one chunk."""
+    held: list[_InMemory] = []
+    held_bytes = 0
+    for chunk in chunks:
+        if held_bytes + len(chunk) > _JOINED_BYTES:
+            if held:
+                yield b"".join(held)
+            held, held_bytes = [], 0
+        if len(chunk) > _JOINED_BYTES:
+            yield chunk
+        else:
+            held.append(chunk)
+            held_bytes += len(chunk)
+    if held:
+        yield b"".join(held)

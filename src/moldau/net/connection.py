@@ -26,9 +26,13 @@ from moldau.net.port import MOST_OWED_ANSWERS, Chunk, ConnectionLimits, FrameRec
 
 _LENGTH = struct.Struct(">i")
 
+FIRST_BUFFER_BYTES: Final = 4 << 10
+"""Of a client that has just come, or is idle: there may be thousands of them."""
+
 INITIAL_BUFFER_BYTES: Final = 32 << 10
+"""What a client gets that has filled the first one."""
 BUSY_BUFFER_BYTES: Final = 128 << 10
-"""What a client gets that has filled the first buffer: several of its batches in one turn."""
+"""What a client gets that has filled that, too: several of its batches in one turn."""
 
 KEPT_BUFFER_BYTES: Final = 2 << 20
 """A larger buffer is dropped as soon as it is empty; a smaller one when the client is idle."""
@@ -51,6 +55,9 @@ _MAX_GATHER: Final = 64
 _PEER_IS_GONE: Final = (errno.EPIPE, errno.ECONNRESET)
 _NONE_WHILE_MUTED: Final = -1
 BYTES_TYPES: Final = (bytes, bytearray, memoryview)
+
+_NO_BUFFER: Final = bytearray()
+_NO_VIEW: Final = memoryview(_NO_BUFFER)
 
 InMemory = bytes | bytearray | memoryview
 
@@ -121,7 +128,7 @@ class SocketConnection:
         self._own_limits = limits
         self._on_gone = on_gone
         self._receiver: FrameReceiver | None = None
-        self._buffer = bytearray(INITIAL_BUFFER_BYTES)
+        self._buffer = bytearray(FIRST_BUFFER_BYTES)
         self._view = memoryview(self._buffer)
         # Invariant: 0 <= start <= end <= len(buffer); received and not yet handled: start to end.
         self._start = 0
@@ -163,13 +170,16 @@ class SocketConnection:
             self._loop.remove_reader(self._descriptor)
 
     def _on_readable(self) -> None:
-        limit = len(self._buffer) if self._start == self._end else self._receive_limit()
-        if limit == self._end:
-            # Full while a frame is being answered: the client waits, as its pipeline is too deep.
-            self._disarm_reader()
-            return
         try:
-            count = self._socket.recv_into(self._view[self._end : limit])
+            if not self._end:  # nothing is left of what came before, as nearly always
+                count = self._socket.recv_into(self._buffer)
+            else:
+                limit = len(self._buffer) if self._start == self._end else self._receive_limit()
+                if limit == self._end:
+                    # Full while a frame is being answered: the client's pipeline is too deep.
+                    self._disarm_reader()
+                    return
+                count = self._socket.recv_into(self._view[self._end : limit])
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
@@ -260,7 +270,10 @@ class SocketConnection:
             if not self._output and not self._owed:
                 self.close("closed by the client")
         else:
-            self._make_room()
+            if self._start == self._end < FIRST_BUFFER_BYTES:  # so the buffer is no large one
+                self._start = self._end = 0
+            else:
+                self._make_room()
             if not self._reading:
                 self._arm_reader()
 
@@ -272,13 +285,18 @@ class SocketConnection:
         available = self._end - self._start
         buffer_bytes = len(self._buffer)
         if self._end == buffer_bytes < BUSY_BUFFER_BYTES:
-            self._replace_buffer(BUSY_BUFFER_BYTES)
+            is_first = buffer_bytes < INITIAL_BUFFER_BYTES
+            self._replace_buffer(INITIAL_BUFFER_BYTES if is_first else BUSY_BUFFER_BYTES)
         if not available:
             self._start = self._end = 0
             if buffer_bytes > KEPT_BUFFER_BYTES:
                 self._replace_buffer(INITIAL_BUFFER_BYTES)
             return
-        needed = 4 + self._next_frame_bytes() if available >= 4 else INITIAL_BUFFER_BYTES
+        needed = (
+            4 + self._next_frame_bytes()
+            if available >= 4
+            else min(INITIAL_BUFFER_BYTES, len(self._buffer))
+        )
         if self._start + needed <= len(self._buffer):
             return
         if needed <= len(self._buffer):
@@ -299,15 +317,29 @@ class SocketConnection:
         """Give memory back while the client is idle."""
         if not self._busy and self._start == self._end:
             self._start = self._end = 0
-            if len(self._buffer) > INITIAL_BUFFER_BYTES:
-                self._replace_buffer(INITIAL_BUFFER_BYTES)
+            if len(self._buffer) > FIRST_BUFFER_BYTES:
+                self._replace_buffer(FIRST_BUFFER_BYTES)
 
     # Output
 
     def send(self, chunks: Sequence[Chunk]) -> None:
-        if not self._closed:
+        if self._closed:
+            return
+        if not self._busy:
+            raise self._strange_answer()
+        first = chunks[0] if len(chunks) == 1 else None
+        if type(first) is not bytes or self._output or self._start < self._end or not self.is_heard:
             self._queue(chunks)
-            self._answered()
+        else:  # as nearly always: one client, one request, one small answer
+            try:
+                sent = self._socket.send(first)
+            except OSError:
+                sent = 0  # it fails again when the queue is sent, and is dealt with there
+            if sent < len(first):
+                self._queue((memoryview(first)[sent:],))
+        self._busy = False
+        if not self._processing:
+            self._process()
 
     def _queue(self, chunks: Sequence[Chunk]) -> None:
         if self.is_heard:
@@ -346,9 +378,12 @@ class SocketConnection:
             else:
                 self._process()
 
+    def _strange_answer(self) -> InvariantViolation:
+        return InvariantViolation(f"NET-1: connection {self.id}: an answer without a request")
+
     def _answered(self) -> None:
         if not self._busy:
-            raise InvariantViolation(f"NET-1: connection {self.id}: an answer without a request")
+            raise self._strange_answer()
         self._busy = False
         if not self._processing:
             self._process()
@@ -362,10 +397,12 @@ class SocketConnection:
                 if len(output) > 1 and self._output_bytes <= JOINED_BYTES:
                     self._join_output()
                 first = output[0]
-                if len(output) == 1 and isinstance(first, bytes):  # what nearly every answer is
-                    sent = self._socket.send(first)
+                if isinstance(first, bytes) and (len(output) == 1 or _is_large(output[1])):
+                    # What nearly every answer is, and what stands before the records of a large
+                    # one: for a single buffer `sendmsg` costs more.
+                    sent = self._socket.send(first, _MSG_MORE if len(output) > 1 else 0)
                     if sent == len(first):
-                        output.clear()
+                        output.popleft()
                     else:
                         output[0] = memoryview(first)[sent:]
                 elif isinstance(first, BYTES_TYPES) or first.length <= COPIED_BYTES:
@@ -488,8 +525,12 @@ class SocketConnection:
         self._output_bytes = 0
         self._hang_up()
         self._on_gone(self)
-        if self._receiver is not None:
-            self._receiver.on_closed()
+        # Nothing waits for the collector of garbage: who opens and closes connections as fast as he
+        # can would have the memory of thousands before it comes. A frame in use keeps its bytes.
+        self._buffer, self._view = _NO_BUFFER, _NO_VIEW
+        receiver, self._receiver = self._receiver, None
+        if receiver is not None:
+            receiver.on_closed()
 
     def _hang_up(self) -> None:
         self._socket.close()
@@ -505,6 +546,11 @@ class _RequestLimit:
 
     def __init__(self, max_bytes: int) -> None:
         self.socket_request_max_bytes = max_bytes
+
+
+def _is_large(chunk: Chunk) -> bool:
+    """Whether a chunk leaves by `sendfile`."""
+    return not isinstance(chunk, BYTES_TYPES) and chunk.length > COPIED_BYTES
 
 
 def read_whole(chunk: Range) -> bytes:

@@ -29,6 +29,10 @@ HEAD_SECONDS: Final = 10.0
 """For a request to come, once it has begun; also for an answer to be taken."""
 
 IDLE_SECONDS: Final = 75.0
+_BACKLOG: Final = 32
+"""Also how often asyncio tries to accept when no descriptor is left, before it waits for a second:
+each of them is told in the log."""
+
 _END_OF_HEAD: Final = b"\r\n\r\n"
 
 
@@ -118,7 +122,7 @@ class HttpServer:
     async def listen(self, host: str, port: int) -> None:
         """Raises OSError when the address cannot be had."""
         self._server = await asyncio.start_server(
-            self._accept, host, port, limit=MAX_HEAD_BYTES, start_serving=True
+            self._accept, host, port, limit=MAX_HEAD_BYTES, backlog=_BACKLOG, start_serving=True
         )
         self.host, self.port = self._server.sockets[0].getsockname()[:2]
 

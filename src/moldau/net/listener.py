@@ -1,4 +1,4 @@
-"""A listening socket: accepts, enforces the connection limits, closes idle connections.
+"""A listening socket: accepts while there is a slot, closes idle connections.
 
 A shell, owned by the event loop.
 """
@@ -9,24 +9,28 @@ import asyncio
 import errno
 import logging
 import socket
-import ssl
-from collections import Counter
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from moldau.clock import Clock, Timer
 from moldau.net.connection import SocketConnection
+from moldau.net.connection_quotas import ConnectionQuotas
+from moldau.net.handshake_turns import HandshakeTurns
 from moldau.net.newcomers import Newcomers
-from moldau.net.port import Accept, ConnectionLimits, ServerTls
-from moldau.net.tls_connection import PeerCertificate, TlsConnection
+from moldau.net.port import Accept, ServerTls
+
+if TYPE_CHECKING:
+    import ssl
+
+    from moldau.net.tls_connection import PeerCertificate, TlsConnection
 
 C = TypeVar("C", bound=SocketConnection)
 
 _log = logging.getLogger(__name__)
 
 _ACCEPTS_PER_TURN = 128
-_PAUSE_WITHOUT_DESCRIPTORS_S = 1.0
+_PAUSE_AFTER_FAILURE_S = 1.0
 _MOST_SECONDS_BETWEEN_SWEEPS = 10.0
-_OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+_OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 
 
 class SocketServer:
@@ -39,7 +43,7 @@ class SocketServer:
         *,
         clock: Clock,
         listener_name: str,
-        limits: ConnectionLimits,
+        quotas: ConnectionQuotas,
         tls: ServerTls | None = None,
     ) -> None:
         self._socket = sock
@@ -48,13 +52,16 @@ class SocketServer:
         self.port: int = address[1]
         self._accept = accept
         self._clock = clock
-        self._listener_name = listener_name
-        self._limits = limits
+        self.listener_name = listener_name
+        self._quotas = quotas
+        self._limits = quotas.limits
         self._tls = tls
-        self._newcomers = Newcomers(clock, "TLS handshake")
+        self._newcomers = Newcomers(
+            clock, "TLS handshake", on_ended=None if tls is None else tls.refused
+        )
         self._loop = asyncio.get_running_loop()
-        self._connections: set[SocketConnection] = set()  # open ones only
-        self._by_host: Counter[str] = Counter()  # open connections for each peer address
+        self._turns = HandshakeTurns(self._loop)
+        self.connections: set[SocketConnection] = set()  # open ones only
         self._accepted = 0
         self._accepting = False
         self._sweep: Timer | None = None
@@ -63,50 +70,49 @@ class SocketServer:
     def begin(self) -> None:
         self._accepting = True
         self._loop.add_reader(self._socket.fileno(), self._on_acceptable)
+        self._quotas.join(self)
         self._schedule_sweep()
-
-    @property
-    def connection_count(self) -> int:
-        return len(self._connections)
 
     def _on_acceptable(self) -> None:
         for _ in range(_ACCEPTS_PER_TURN):
+            wait = self._quotas.seconds_until_slot(self.listener_name)
+            if wait:
+                self._pause(wait)
+                return
             try:
                 sock, address = self._socket.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError as error:
-                if error.errno not in _OUT_OF_DESCRIPTORS:
-                    raise
-                self._pause_accepting(error)
+                advice = "; raise the limit of open files (ulimit -n)"
+                _log.error(
+                    "cannot accept on %s:%d: %s%s",
+                    self.host,
+                    self.port,
+                    error.strerror,
+                    advice if error.errno in _OUT_OF_DESCRIPTORS else "",
+                )
+                self._pause(_PAUSE_AFTER_FAILURE_S)
                 return
-            self._admit(sock, address[0], address[1])
+            self._admit(sock, _plain_address(address[0]), address[1])
 
-    def _pause_accepting(self, error: OSError) -> None:
+    def _pause(self, seconds: float) -> None:
         """The kernel would report the waiting client again at once: come back a little later."""
-        _log.error(
-            "cannot accept on %s:%d: %s; raise the limit of open files (ulimit -n)",
-            self.host,
-            self.port,
-            error.strerror,
-        )
         self._loop.remove_reader(self._socket.fileno())
-        self._resume = self._clock.call_later(_PAUSE_WITHOUT_DESCRIPTORS_S, self._accept_again)
+        self._resume = self._clock.call_later(seconds, self.accept_again)
 
-    def _accept_again(self) -> None:
-        self._resume = None
-        if self._accepting:
-            self._loop.add_reader(self._socket.fileno(), self._on_acceptable)
+    def accept_again(self) -> None:
+        if self._resume is not None:
+            self._resume.cancel()
+            self._resume = None
+            if self._accepting:
+                self._loop.add_reader(self._socket.fileno(), self._on_acceptable)
 
     def _admit(self, sock: socket.socket, peer_host: str, peer_port: int) -> None:
-        limits = self._limits
-        if len(self._connections) >= limits.max_connections:
-            _log.warning("refused %s: max.connections=%d", peer_host, limits.max_connections)
-            sock.close()
-            return
-        most_from_host = limits.max_connections_for(peer_host)
-        if self._by_host[peer_host] >= most_from_host:
-            _log.warning("refused %s: max.connections.per.ip=%d", peer_host, most_from_host)
+        self._quotas.note_accepted(self.listener_name)
+        refusal = self._quotas.find_refusal(peer_host)
+        if refusal is not None:
+            _log.warning("refused %s: %s", peer_host, refusal)
             sock.close()
             return
         sock.setblocking(False)
@@ -117,15 +123,17 @@ class SocketServer:
         if self._tls is None:
             connection = self._make(SocketConnection, sock, identity, peer_host)
         else:
+            from moldau.net.tls_connection import TlsConnection  # with OpenSSL
+
             secured = _wrap(sock, self._tls)
             if secured is None:
                 return
             connection = encrypted = self._make(TlsConnection, secured, identity, peer_host)
-            encrypted.secure(self._on_shaken)
+            encrypted.secure(self._turns, self._on_shaken, self._on_refused)
             self._newcomers.add(encrypted)
         connection.idle_since = self._clock.monotonic()
-        self._connections.add(connection)
-        self._by_host[peer_host] += 1
+        self.connections.add(connection)
+        self._quotas.add(self.listener_name, peer_host)
         connection.begin(self._accept(connection))
 
     def _make(self, kind: type[C], sock: socket.socket, identity: str, peer_host: str) -> C:
@@ -134,7 +142,7 @@ class SocketServer:
             self._loop,
             identity=identity,
             peer_host=peer_host,
-            listener_name=self._listener_name,
+            listener_name=self.listener_name,
             limits=self._limits,
             on_gone=self._forget,
         )
@@ -145,13 +153,17 @@ class SocketServer:
             try:
                 connection.principal = self._tls.identify(certificate)
             except ValueError as fault:
-                connection.close(f"the certificate of {connection.peer_host} {fault}")
+                reason = f"the certificate of {connection.peer_host} {fault}"
+                connection.close(reason)
+                self._on_refused(connection, reason)
+
+    def _on_refused(self, connection: TlsConnection, reason: str) -> None:
+        if self._tls is not None:
+            self._tls.refused(connection.peer_host, reason)
 
     def _forget(self, connection: SocketConnection) -> None:
-        self._connections.discard(connection)
-        self._by_host[connection.peer_host] -= 1
-        if not self._by_host[connection.peer_host]:
-            del self._by_host[connection.peer_host]
+        self.connections.discard(connection)
+        self._quotas.remove(self.listener_name, connection.peer_host)
         if self._tls is not None:
             self._newcomers.discard(connection)
         _log.debug("connection %s ended: %s", connection.id, connection.close_reason)
@@ -166,7 +178,7 @@ class SocketServer:
     def _on_sweep(self) -> None:
         now = self._clock.monotonic()
         idle_s = self._limits.connections_max_idle_ms / 1000
-        for connection in tuple(self._connections):
+        for connection in tuple(self.connections):
             if connection.frames != connection.seen_frames or connection.is_busy:
                 connection.seen_frames = connection.frames
                 connection.idle_since = now
@@ -174,6 +186,7 @@ class SocketServer:
             connection.shrink()
             if idle_s > 0 and now - connection.idle_since >= idle_s:
                 connection.close("idle for connections.max.idle.ms")
+        self._quotas.close_excess()
         self._schedule_sweep()
 
     # The end
@@ -185,14 +198,21 @@ class SocketServer:
         self._loop.remove_reader(self._socket.fileno())
         self._socket.close()
         self._newcomers.close()
+        self._quotas.leave(self)
         for timer in (self._sweep, self._resume):
             if timer is not None:
                 timer.cancel()
 
     async def close(self) -> None:
         self.stop_accepting()
-        for connection in tuple(self._connections):
+        for connection in tuple(self.connections):
             connection.close("the broker stops")
+
+
+def _plain_address(host: str) -> str:
+    """A socket for IPv6 may take IPv4, too, and calls 10.0.0.7 `::ffff:10.0.0.7`; access lists,
+    quotas and limits do not."""
+    return host.removeprefix("::ffff:") if "." in host else host
 
 
 def _wrap(sock: socket.socket, tls: ServerTls) -> ssl.SSLSocket | None:

@@ -7,6 +7,7 @@ milliseconds. A shell, owned by the event loop.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from moldau.clock import Clock, Timer
@@ -16,6 +17,9 @@ NEWCOMER_SECONDS: Final = 20.0
 
 
 class Closable(Protocol):
+    @property
+    def peer_host(self) -> str: ...
+
     def close(self, reason: str) -> None: ...
 
 
@@ -27,11 +31,13 @@ class Newcomers:
         clock: Clock,
         what: str,
         *,
+        on_ended: Callable[[str, str], None] | None = None,
         most: int = MOST_NEWCOMERS,
         seconds: float = NEWCOMER_SECONDS,
     ) -> None:
         self._clock = clock
         self._what = what
+        self._on_ended = on_ended  # hears of each that was ended: its host, and why
         self._most = most
         self._seconds = seconds
         self._since: dict[Closable, float] = {}  # monotonic seconds; in the order of coming
@@ -69,3 +75,5 @@ class Newcomers:
     def _end(self, connection: Closable, reason: str) -> None:
         self._since.pop(connection, None)
         connection.close(reason)
+        if self._on_ended is not None:
+            self._on_ended(connection.peer_host, reason)

@@ -6,7 +6,9 @@ may be repeated is for those who know it.
 
 A shell, used by the tasks of one loop, which take turns: one request at a time is under way. A
 request that goes unanswered for too long, or whose caller is gone, ends the connection, because
-every later answer would queue behind it; the next request opens another.
+every later answer would queue behind it; the next request opens another. So does the news that the
+broker has left the cluster, or moved: one that is paused or cut off would be waited for although
+others have its place by now.
 """
 
 from __future__ import annotations
@@ -15,9 +17,9 @@ import asyncio
 import contextlib
 import struct
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
-from moldau.clock import Clock, finish_within
+from moldau.clock import Clock, Timer, finish_within
 from moldau.errors import (
     BrokerUnreachableError,
     ConnectionLostError,
@@ -26,6 +28,7 @@ from moldau.errors import (
     TlsHandshakeError,
     UnsupportedSaslMechanismError,
 )
+from moldau.light_classes import NamedTuple
 from moldau.net.port import Channel, Chunk, Network
 
 T = TypeVar("T")
@@ -36,6 +39,8 @@ _CORRELATION_ID: Final = struct.Struct(">i")
 _CORRELATION_ID_AT: Final = 8
 """In a request: length int32, API key int16, version int16, and then the correlation id."""
 _MAX_CORRELATION_ID: Final = 0x7FFFFFFF
+_LOOK_SECONDS: Final = 1.0
+"""So often is looked whether the broker that has to answer is still where it was."""
 
 
 class PeerAddress(NamedTuple):
@@ -80,6 +85,9 @@ class Peer:
         self._next_correlation_id = 0
         self._failures = 0  # in a row
         self._not_before = 0.0  # monotonic seconds; the next attempt to connect
+        self._asking: asyncio.Task[object] | None = None  # waits for an answer
+        self._has_left = False  # the broker, while it was waited for
+        self._look: Timer | None = None  # outlives requests: most of them need no look
         self._is_closed = False
 
     @property
@@ -101,6 +109,8 @@ class Peer:
     async def close(self) -> None:
         """End the connection; whoever waits for an answer hears of it."""
         self._is_closed = True
+        if self._look is not None:
+            self._look.cancel()
         await self._hang_up()
 
     async def _ask(self, frame: Sequence[Chunk]) -> memoryview:
@@ -108,6 +118,9 @@ class Peer:
             channel = await self._open()
             correlation_id = self._next_correlation_id
             self._next_correlation_id = (correlation_id + 1) & _MAX_CORRELATION_ID
+            self._asking, self._has_left = asyncio.current_task(), False
+            if self._look is None:
+                self._look_later()
             try:
                 await channel.send(_stamp(frame, correlation_id))
                 answer = memoryview(await channel.receive())
@@ -119,13 +132,31 @@ class Peer:
                 ) from error
             except BaseException:  # cancelled: the answer would come in the middle of the next one
                 await self._hang_up()
+                if self._has_left:
+                    raise ConnectionLostError(f"{self._name} has left or moved") from None
                 raise
+            finally:
+                self._asking = None
             if not _answers(answer, correlation_id):
                 await self._hang_up()
                 self._back_off()
                 raise ConnectionLostError(f"{self._name} answered something else")
             self._failures = 0
             return answer
+
+    def _look_later(self) -> None:
+        self._look = self._clock.call_later(_LOOK_SECONDS, self._look_now)
+
+    def _look_now(self) -> None:
+        """Nobody waits for an answer of a broker that is not there any more."""
+        self._look = None
+        if self._asking is None or self._is_closed:
+            return
+        if self._find_address() == self._address:
+            self._look_later()
+        else:
+            self._has_left = True
+            self._asking.cancel()
 
     async def _open(self) -> Channel:
         address = self._find_address()
@@ -146,9 +177,10 @@ class Peer:
             channel = await self._network.connect(
                 address.host, address.port, timeout=timeout_seconds
             )
-        except (OSError, *REFUSALS) as error:  # TimeoutError is one
+        except (OSError, *REFUSALS) as error:  # TimeoutError is one, and says nothing
             self._back_off()
-            raise BrokerUnreachableError(f"cannot connect to {self._name}: {error}") from error
+            reason = str(error) or f"no answer in {timeout_seconds:g} s"
+            raise BrokerUnreachableError(f"cannot connect to {self._name}: {reason}") from error
         if self._is_closed:
             await channel.close()
             raise BrokerUnreachableError(f"{self._name} is not needed any more")

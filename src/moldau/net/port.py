@@ -21,11 +21,15 @@ Rules that every implementation keeps, and the broker relies on:
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from moldau.model import Principal
+
+if TYPE_CHECKING:
+    import ssl
+
+    from moldau.net.connection_quotas import ConnectionQuotas
 
 MOST_OWED_ANSWERS: Final = 32
 """A client with more requests in flight than this waits for its first answers. Each of them holds
@@ -171,7 +175,12 @@ class ServerTls(Protocol):
         ...
 
     def identify(self, certificate: Mapping[str, Any]) -> Principal:
-        """Who shows this certificate; it was verified, and is empty where none was shown."""
+        """Who shows this certificate; it was verified, and is empty where none was shown. Raises
+        ValueError, which says why nobody with this name is let in."""
+        ...
+
+    def refused(self, host: str, reason: str) -> None:
+        """Is told of each client that did not get through the handshake."""
         ...
 
 
@@ -192,7 +201,7 @@ class Network(Protocol):
         accept: Accept,
         *,
         listener_name: str,
-        limits: ConnectionLimits,
+        quotas: ConnectionQuotas,
         tls: ServerTls | None = None,
     ) -> Server: ...
 
@@ -215,6 +224,21 @@ class ConnectionLimits(Protocol):
 
     def max_connections_for(self, host: str) -> int:
         """`max.connections.per.ip.overrides` first, then `max.connections.per.ip`."""
+        ...
+
+    def max_connections_on(self, listener_name: str) -> int:
+        """Of one listener, beside those of the broker."""
+        ...
+
+    @property
+    def max_connection_creation_rate(self) -> int: ...
+
+    def max_connection_creation_rate_on(self, listener_name: str) -> int:
+        """Of one listener, beside that of the broker."""
+        ...
+
+    def is_protected(self, listener_name: str) -> bool:
+        """Whether it is for the brokers, while clients have others."""
         ...
 
     @property

@@ -24,12 +24,12 @@ from moldau.errors import (
     TlsHandshakeError,
     UnsupportedSaslMechanismError,
 )
+from moldau.net.connection_quotas import ConnectionQuotas
 from moldau.net.port import (
     Accept,
     Channel,
     Chunk,
     ClientTls,
-    ConnectionLimits,
     Network,
     Server,
     ServerTls,
@@ -83,11 +83,11 @@ class SecuredNetwork:
         accept: Accept,
         *,
         listener_name: str,
-        limits: ConnectionLimits,
+        quotas: ConnectionQuotas,
         tls: ServerTls | None = None,
     ) -> Server:
         return await self._network.listen(
-            host, port, accept, listener_name=listener_name, limits=limits, tls=tls
+            host, port, accept, listener_name=listener_name, quotas=quotas, tls=tls
         )
 
     async def connect(
@@ -112,6 +112,13 @@ class SecuredNetwork:
         except ssl.SSLError as error:
             reason = (error.reason or str(error)).lower().replace("_", " ")
             raise ConnectionError(f"the TLS handshake failed: {reason}") from error
+        except ConnectionError as error:
+            if error.errno is not None:  # the system's, and it says what it is
+                raise
+            raise ConnectionError(
+                "the connection ended in the TLS handshake; the listener may have no TLS, see "
+                "security.protocol"
+            ) from error
         if security.new_login is None:
             return channel
         secured = SecuredChannel(channel, self._clock, security.new_login, security.client_id)

@@ -7,8 +7,10 @@ import socket
 
 from moldau.clock import Clock
 from moldau.net.channel import SocketChannel
+from moldau.net.connection_quotas import ConnectionQuotas
+from moldau.net.late_tls import give_tls_to_asyncio
 from moldau.net.listener import SocketServer
-from moldau.net.port import Accept, ClientTls, ConnectionLimits, ServerTls
+from moldau.net.port import Accept, ClientTls, ServerTls
 
 _BACKLOG = 1024
 
@@ -26,13 +28,15 @@ class SocketNetwork:
         accept: Accept,
         *,
         listener_name: str,
-        limits: ConnectionLimits,
+        quotas: ConnectionQuotas,
         tls: ServerTls | None = None,
     ) -> SocketServer:
         """Raises OSError when the address is in use or is not one of this machine."""
         loop = asyncio.get_running_loop()
+        # Bytes where that will do: for a text Python loads the tables of all alphabets.
+        name = host.encode() if host.isascii() else host
         found = await loop.getaddrinfo(
-            host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            name or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
         # An empty host lists IPv6 and IPv4; a dual-stack socket would surprise on some systems,
         # so the first IPv4 address is preferred.
@@ -47,7 +51,7 @@ class SocketNetwork:
             sock.close()
             raise
         server = SocketServer(
-            sock, accept, clock=self._clock, listener_name=listener_name, limits=limits, tls=tls
+            sock, accept, clock=self._clock, listener_name=listener_name, quotas=quotas, tls=tls
         )
         server.begin()
         return server
@@ -61,6 +65,8 @@ class SocketNetwork:
         tls: ClientTls | None = None,
     ) -> SocketChannel:
         loop = asyncio.get_running_loop()
+        if tls is not None:
+            give_tls_to_asyncio()
         async with asyncio.timeout(timeout):
             transport, channel = await loop.create_connection(
                 SocketChannel, host, port, ssl=None if tls is None else tls.context

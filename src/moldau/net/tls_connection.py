@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import os
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, cast
 
 from moldau.net.connection import (
@@ -25,13 +25,17 @@ from moldau.net.connection import (
     SocketConnection,
     read_whole,
 )
-from moldau.net.port import Range
+from moldau.net.handshake_turns import HandshakeTurns
+from moldau.net.port import Chunk, Range
 
 RECORD_BYTES: Final = 16 << 10
 """What one record of TLS carries, and so the most that OpenSSL takes or gives in one call."""
 
 READ_BYTES: Final = 256 << 10
 """How much of a file is read at a time."""
+
+_GONE: Final = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
+"""The client has closed: as one that only looks whether somebody listens does."""
 
 PeerCertificate = Mapping[str, Any]
 """As `ssl` gives it; empty when the client has shown none."""
@@ -40,11 +44,27 @@ PeerCertificate = Mapping[str, Any]
 class TlsConnection(SocketConnection):
     """The broker's end of one TLS connection. Nobody hears of a frame before the handshake."""
 
-    __slots__ = ("_is_shaken", "_on_shaken", "_read_is_due", "_read_waits", "_write_waits")
+    __slots__ = (
+        "_is_shaken",
+        "_on_refused",
+        "_on_shaken",
+        "_read_is_due",
+        "_read_waits",
+        "_turns",
+        "_write_waits",
+    )
 
-    def secure(self, on_shaken: Callable[[TlsConnection, PeerCertificate], None]) -> None:
-        """Call before `begin`. `on_shaken` hears of the handshake's success."""
+    def secure(
+        self,
+        turns: HandshakeTurns,
+        on_shaken: Callable[[TlsConnection, PeerCertificate], None],
+        on_refused: Callable[[TlsConnection, str], None],
+    ) -> None:
+        """Call before `begin`. `on_shaken` hears of the handshake's success, `on_refused` why the
+        two sides could not agree; of a client that just goes nobody hears."""
+        self._turns = turns
         self._on_shaken = on_shaken
+        self._on_refused = on_refused
         self._is_shaken = False
         self._read_is_due = False  # in the next turn of the loop
         self._read_waits = False  # until the socket takes bytes
@@ -54,22 +74,38 @@ class TlsConnection(SocketConnection):
     def _tls(self) -> ssl.SSLSocket:
         return cast("ssl.SSLSocket", self._socket)
 
-    def _shake_hands(self) -> None:
+    def _wait_for_turn(self) -> None:
+        self._disarm_reader()
+        self._disarm_writer()
+        self._turns.add(self)
+
+    def shake_hands(self) -> None:
+        """One step of the handshake, in its turn."""
+        if self._closed:
+            return
         try:
             self._tls.do_handshake()
         except ssl.SSLWantReadError:
-            self._disarm_writer()
+            self._arm_reader()
             return
         except ssl.SSLWantWriteError:
             self._arm_writer()
             return
         except (OSError, ValueError) as error:
-            self.close(f"the TLS handshake failed: {_reason(error)}")
+            reason = f"the TLS handshake failed: {_reason(error)}"
+            self.close(reason)
+            if isinstance(error, ssl.SSLError) and not isinstance(error, _GONE):
+                self._on_refused(self, reason)
             return
-        self._disarm_writer()
+        self._arm_reader()
         self._is_shaken = True
-        certificate = cast("PeerCertificate | None", self._tls.getpeercert())
-        self._on_shaken(self, certificate or {})
+        try:
+            certificate = cast("PeerCertificate | None", self._tls.getpeercert())
+            self._on_shaken(self, certificate or {})
+        except Exception as error:  # noqa: BLE001 nobody knows who it is
+            reason = f"the certificate of {self.peer_host} cannot be read: {_reason(error)}"
+            self.close(reason)
+            self._on_refused(self, reason)
         if not self._closed:
             self._on_readable()
 
@@ -93,16 +129,21 @@ class TlsConnection(SocketConnection):
 
     def _on_readable(self) -> None:
         if not self._is_shaken:
-            self._shake_hands()
+            self._wait_for_turn()
             return
         if self._write_waits:
             self._write_waits = False
             self._flush()
         turn = BYTES_PER_TURN
         while turn > 0 and self._reading and not self._closed:
-            count = self._receive()
+            end, limit = self._end, len(self._buffer)
+            if self._start < end:
+                limit = self._receive_limit()
+            count = self._receive(limit)
             turn -= count
-            if count < RECORD_BYTES and not (count and self._is_pending()):
+            if count < RECORD_BYTES and (count < limit - end or not self._is_pending()):
+                # One call gives no more than one record. OpenSSL holds something back only where
+                # it did not fit: of what else has come the kernel will tell.
                 return
         if self._reading and self._is_pending():
             self._read_soon()
@@ -110,14 +151,14 @@ class TlsConnection(SocketConnection):
     def _is_pending(self) -> bool:
         return not self._closed and self._tls.pending() > 0
 
-    def _receive(self) -> int:
+    def _receive(self, limit: int) -> int:
         """How many bytes came; 0 when there is nothing more to come at the moment."""
-        limit = len(self._buffer) if self._start == self._end else self._receive_limit()
-        if limit == self._end:
+        end = self._end
+        if limit == end:
             self._disarm_reader()
             return 0
         try:
-            count = self._tls.recv_into(self._view[self._end : limit])
+            count = self._tls.recv_into(self._view[end:] if end else self._view, limit - end)
         except (ssl.SSLWantReadError, BlockingIOError, InterruptedError):
             return 0
         except ssl.SSLWantWriteError:
@@ -136,6 +177,25 @@ class TlsConnection(SocketConnection):
         return count
 
     # Output
+
+    def send(self, chunks: Sequence[Chunk]) -> None:
+        if self._closed:
+            return
+        if not self._busy:
+            raise self._strange_answer()
+        first = chunks[0] if len(chunks) == 1 else None
+        if type(first) is not bytes or self._output or self._start < self._end or not self.is_heard:
+            self._queue(chunks)
+        else:  # as nearly always: one client, one request, one small answer
+            try:
+                sent = self._tls.send(first)
+            except OSError:
+                sent = 0  # it fails again when the queue is sent, and is dealt with there
+            if sent < len(first):
+                self._queue((memoryview(first)[sent:] if sent else first,))
+        self._busy = False
+        if not self._processing:
+            self._process()
 
     def _flush(self) -> None:
         if not self._is_shaken:
@@ -197,7 +257,7 @@ class TlsConnection(SocketConnection):
 
     def _on_writable(self) -> None:
         if not self._is_shaken:
-            self._shake_hands()
+            self._wait_for_turn()
             return
         super()._on_writable()
         if self._read_waits and not self._closed:

@@ -8,10 +8,10 @@ that were used the longest time ago.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from moldau.clock import Clock
+from moldau.light_classes import NamedTuple
 from moldau.quotas.rules.entities import NO_QUOTAS, QuotaKind, Quotas
 from moldau.quotas.rules.quota_table import AppliedQuota, QuotaAccount, QuotaTable
 from moldau.quotas.rules.token_bucket import Bucket, is_idle
@@ -23,22 +23,11 @@ _STARTS_FULL: Final = (QuotaKind.MUTATION, QuotaKind.CONNECTION)
 """Bytes and time begin with nothing: a client that comes under a new name gains nothing by it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuotaWindows:
+class QuotaWindows(NamedTuple):
     """How many seconds' worth of a quota may be used at once."""
 
     burst_seconds: float = 1.0
     mutation_burst_seconds: float = 11.0
-
-
-class AccountFigures(NamedTuple):
-    """What is known of one account, for those who measure."""
-
-    account: QuotaAccount
-    limit: float
-    charged: float  # in all, since the account is known
-    throttled_ms: int
-    throttled_requests: int
 
 
 class QuotaFigures(NamedTuple):
@@ -53,14 +42,11 @@ class QuotaFigures(NamedTuple):
 class _Kept:
     """An account that is known."""
 
-    __slots__ = ("bucket", "charged", "limit", "throttled_ms", "throttled_requests")
+    __slots__ = ("bucket", "limit")
 
     def __init__(self, bucket: Bucket, limit: float) -> None:
         self.bucket = bucket
         self.limit = limit
-        self.charged = 0.0
-        self.throttled_ms = 0
-        self.throttled_requests = 0
 
 
 class ClientQuotas:
@@ -96,20 +82,15 @@ class ClientQuotas:
         """Charge an account; the seconds that who did it has to wait."""
         kept = self._refilled(applied)
         kept.bucket = kept.bucket.charged(amount)
-        kept.charged += amount
         return kept.bucket.seconds_of_debt(applied.limit)
 
     def seconds_of_debt(self, applied: AppliedQuota) -> float:
         return self._refilled(applied).bucket.seconds_of_debt(applied.limit)
 
-    def note_throttled(self, account: QuotaAccount, throttle_ms: int) -> None:
-        """Somebody has to wait for an account's sake."""
-        requests, ms = self._throttled[account.kind]
-        self._throttled[account.kind] = (requests + 1, ms + throttle_ms)
-        kept = self._kept.get(account)
-        if kept is not None:
-            kept.throttled_requests += 1
-            kept.throttled_ms += throttle_ms
+    def note_throttled(self, kind: QuotaKind, throttle_ms: int) -> None:
+        """Somebody has to wait for the sake of such an account."""
+        requests, ms = self._throttled[kind]
+        self._throttled[kind] = (requests + 1, ms + throttle_ms)
 
     def admit_connection(self, ip: str) -> float:
         """0 if another connection may come from there, else the seconds until one may."""
@@ -120,7 +101,7 @@ class ClientQuotas:
         if seconds <= 0:
             self.charge(applied, 1.0)
             return 0.0
-        self.note_throttled(applied.account, round(seconds * 1000))
+        self.note_throttled(applied.account.kind, round(seconds * 1000))
         return seconds
 
     def figures(self) -> tuple[QuotaFigures, ...]:
@@ -131,15 +112,6 @@ class ClientQuotas:
         return tuple(
             QuotaFigures(kind, counted[kind], ms, requests)
             for kind, (requests, ms) in self._throttled.items()
-        )
-
-    def account_figures(self) -> tuple[AccountFigures, ...]:
-        """Of every account that is known; at most `MOST_ACCOUNTS`."""
-        return tuple(
-            AccountFigures(
-                account, kept.limit, kept.charged, kept.throttled_ms, kept.throttled_requests
-            )
-            for account, kept in self._kept.items()
         )
 
     def _refilled(self, applied: AppliedQuota) -> _Kept:

@@ -910,11 +910,10 @@ cdef int put_record(
     return 0
 
 
-def encode_records(rows, int64_t base_timestamp):
-    """The uncompressed records of a batch, with offset deltas from 0 on."""
+cdef bytes encode_from(int64_t index, rows, int64_t base_timestamp):
+    """Records with offset deltas from `index` on."""
     cdef Output output = Output(NULL, 0, 0)
     cdef Output headers = Output(NULL, 0, 0)
-    cdef int64_t index = 0
     try:
         for row in rows:
             if not isinstance(row, tuple):
@@ -925,6 +924,11 @@ def encode_records(rows, int64_t base_timestamp):
     finally:
         PyMem_Free(output.data)
         PyMem_Free(headers.data)
+
+
+def encode_records(rows, int64_t base_timestamp):
+    """The uncompressed records of a batch, with offset deltas from 0 on."""
+    return encode_from(0, rows, base_timestamp)
 
 
 # --- rows on their way into batches -----------------------------------------------------------
@@ -1097,4 +1101,7 @@ def split_by_key(list rows not None, Py_ssize_t partition_count):
     return parts
 
 
+include "_lines.pxi"
 include "_columns.pxi"
+include "_column_encoder.pxi"
+include "_latest.pxi"

@@ -13,10 +13,14 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
+from functools import partial
 from itertools import accumulate
 from typing import Final, NamedTuple, TypeVar
 
 from moldau.errors import BatchTooLargeError, InvalidRecordError
+from moldau.records._column_encoder_pure import PlainColumnEncoder
+from moldau.records._latest_pure import LATEST_KEY_BYTES as LATEST_KEY_BYTES
+from moldau.records._latest_pure import LatestKeys
 from moldau.records._record_walk import RecordWalk as RecordWalk
 from moldau.records._rows_pure import (
     count_fitting as count_fitting,
@@ -50,7 +54,7 @@ from moldau.records.columns import (
     HeadersColumn,
     RecordColumns,
 )
-from moldau.records.record import Headers, Record, RecordRow
+from moldau.records.record import RECORD_OVERHEAD_BYTES, Headers, Record, RecordRow
 from moldau.records.record_faults import (
     ATTRIBUTES,
     CUT_SHORT,
@@ -298,6 +302,9 @@ def decode_records(
     return records
 
 
+LatestOffsets = partial(LatestKeys, decode_records)
+
+
 def join_values(
     payload: Buffer,
     record_count: int,
@@ -369,6 +376,38 @@ def encode_records(rows: Iterable[RecordRow], base_timestamp: int) -> bytes:
     return bytes(output)
 
 
+def append_rows(
+    output: bytearray, first_index: int, rows: Iterable[RecordRow], base_timestamp: int
+) -> None:
+    """Encode rows behind those that are there already; all of them, or none."""
+    encoded = bytearray()
+    for index, row in enumerate(rows, first_index):
+        _put_record(encoded, index, row, base_timestamp)
+    output += encoded
+
+
+def append_lines(
+    output: bytearray,
+    first_index: int,
+    text: bytes,
+    start: int,
+    limit_bytes: int,
+    timestamp_delta: int,
+) -> tuple[int, int, int]:
+    """Encode lines from a place of the text on, as many as fit, as values without a key."""
+    count = size = 0
+    while (end := text.find(b"\n", start)) >= 0:
+        line = text[start:end].removesuffix(b"\r")
+        line_bytes = RECORD_OVERHEAD_BYTES + len(line)
+        if size + line_bytes > limit_bytes:
+            break
+        _put_record(output, first_index + count, (timestamp_delta, None, line, ()), 0)
+        count += 1
+        size += line_bytes
+        start = end + 1
+    return count, size, start
+
+
 def _put_record(output: bytearray, index: int, row: RecordRow, base_timestamp: int) -> None:
     require_row(row)
     timestamp_ms, key, value, headers = row[-4:]
@@ -384,6 +423,9 @@ def _put_record(output: bytearray, index: int, row: RecordRow, base_timestamp: i
         raise BatchTooLargeError(f"record {index} has {len(body)} bytes")
     _put_varint(output, len(body))
     output += body
+
+
+ColumnEncoder = partial(PlainColumnEncoder, _put_record)
 
 
 def _put_headers(output: bytearray, headers: Headers) -> None:

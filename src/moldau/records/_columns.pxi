@@ -4,7 +4,7 @@
 
 from cpython.buffer cimport PyBuffer_FillInfo
 from cpython.unicode cimport PyUnicode_AsUTF8String
-from libc.stdlib cimport calloc, free, realloc
+from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memset
 
 from moldau.records.columns import MAX_PAYLOAD_BYTES, BytesColumn, HeadersColumn, RecordColumns

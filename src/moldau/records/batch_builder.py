@@ -24,10 +24,12 @@ from moldau.records.batch_header import (
     LOG_OVERHEAD_BYTES,
     TIMESTAMP_TYPE_FLAG,
     TRANSACTIONAL_FLAG,
+    Buffer,
 )
 from moldau.records.codec import encode_records, find_timestamps
 from moldau.records.compression import Codec, compress
 from moldau.records.crc import seal
+from moldau.records.lines import PackedRows
 from moldau.records.record import RecordRow
 
 _PREFIX = struct.Struct(">qiib")
@@ -36,7 +38,7 @@ _MAX_BATCH_LENGTH = (1 << 31) - 1
 
 
 def build_batch(
-    records: Iterable[RecordRow],
+    records: Iterable[RecordRow] | PackedRows,
     *,
     base_offset: int = 0,
     codec: Codec = Codec.NONE,
@@ -54,17 +56,22 @@ def build_batch(
     A record is any tuple that ends with timestamp, key, value and headers: a `Record`, a
     `NewRecord` or a plain one. The offset of a `Record` is not looked at.
     """
-    rows = records if isinstance(records, list) else list(records)
+    rows = records if isinstance(records, list | PackedRows) else list(records)
     if not rows:
         raise InvalidRecordError("a batch has at least one record")
-    base_timestamp, max_timestamp = find_timestamps(rows)
+    payload: Buffer
+    if isinstance(rows, PackedRows):
+        base_timestamp, max_timestamp = rows.base_timestamp, rows.max_timestamp
+        payload = rows.payload
+    else:
+        base_timestamp, max_timestamp = find_timestamps(rows)
+        payload = encode_records(rows, base_timestamp)
     if log_append_time_ms is not None:
         max_timestamp = log_append_time_ms
-    payload = encode_records(rows, base_timestamp)
     if codec is not Codec.NONE:
         payload = compress(codec, payload, level)
-    batch = bytearray(HEADER_BYTES + len(payload))
-    batch[HEADER_BYTES:] = payload
+    batch = bytearray(HEADER_BYTES)
+    batch += payload  # which fills no memory with zeros before
     _write_prefix(batch, base_offset, leader_epoch)
     _AFTER_CRC.pack_into(
         batch,

@@ -10,20 +10,32 @@ of it. A rule.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from moldau.records import _codec_pure
 from moldau.records.batch_header import Buffer
-from moldau.records.columns import ColumnSource, RecordColumns
+from moldau.records.columns import (
+    BytesColumn,
+    ColumnSource,
+    HeadersColumn,
+    NumbersColumn,
+    RecordColumns,
+)
 from moldau.records.record import Headers, Record, RecordRow
 from moldau.records.record_faults import RecordFault
 
 __all__ = [
     "IMPLEMENTATION",
+    "LATEST_KEY_BYTES",
+    "ColumnEncoder",
+    "ColumnEncoding",
+    "KeyOffsets",
+    "LatestOffsets",
     "RecordCodec",
     "RecordFault",
     "RecordWalk",
     "RecordWalker",
+    "append_lines",
+    "append_rows",
     "count_fitting",
     "decode_columns",
     "decode_consumer_records",
@@ -54,12 +66,89 @@ class RecordWalker(Protocol):
         """There are no more pieces: what is wrong with all of them, or None."""
 
 
+class KeyOffsets(Protocol):
+    """The last offset of each key. The native one computes without the GIL. One thread at a time.
+
+    A key is known by its hash, which nobody foresees who does not know the secret.
+    """
+
+    def __len__(self) -> int: ...
+
+    def clear(self) -> None:
+        """Forget all, and give the memory back."""
+
+    def add(self, payload: Buffer, record_count: int, base_offset: int, from_offset: int) -> None:
+        """Note the keys of records from an offset on, or InvalidRecordError."""
+
+    def select(
+        self,
+        payload: Buffer,
+        record_count: int,
+        base_offset: int,
+        base_timestamp: int,
+        end_offset: int,
+        drop_tombstones: bool,
+        horizon_ms: int | None,
+    ) -> tuple[int, int, bool, bytes | None]:
+        """What stays of a batch: records from `end_offset` on, and those of which no later one is
+        known that has their key. Records without a key go; so do tombstones, if they are to.
+
+        Returns how many, their highest timestamp, whether timestamps are relative to `horizon_ms`
+        now (if it is given, and a tombstone stays), and the bytes of what stays: None for none, and
+        for all of them as they were. Or InvalidRecordError.
+        """
+
+
+class ColumnEncoding(Protocol):
+    """Rows of columns on their way into batches. Their buffers must not change meanwhile.
+
+    A list of rows is a buffer of their numbers, 32 bits each; None stands for all of them.
+    """
+
+    @property
+    def row_count(self) -> int: ...
+
+    def row_size(self, row: int) -> int:
+        """About what a record takes in a batch, as the codec's `row_size`."""
+
+    def append_to(
+        self,
+        output: bytearray,
+        first_index: int,
+        rows: Buffer | None,
+        start: int,
+        limit_bytes: int,
+        base_timestamp: int | None,
+    ) -> tuple[int, int, int, int, int]:
+        """Encode rows from a place of their list on, behind what is there already: as many as take
+        at most so many bytes. Without a base timestamp that of the first row is taken.
+
+        Gives how many they are, what they take by the measure of `row_size`, the place of the next
+        one, the base timestamp, and the highest one of theirs. What is wrong with a row is raised
+        when it is the first, and ends the list before it otherwise.
+        """
+
+    def split(self, partition_count: int, ignores_keys: bool = False) -> tuple[bytes, list[int]]:
+        """A list of all rows, those of partition 0 first, those that are free to go anywhere last,
+        each part in order; and where in it each part ends.
+
+        A row goes to the partition that it names, else to that of its key.
+        """
+
+
 class RecordCodec(Protocol):
     """What both modules offer. `payload` is everything in a batch behind its header."""
 
     @property
     def IMPLEMENTATION(self) -> str:
         """`native` or `pure`."""
+
+    @property
+    def LATEST_KEY_BYTES(self) -> int:
+        """What a key takes in `LatestOffsets`, about."""
+
+    def LatestOffsets(self, expected_keys: int, secret: bytes) -> KeyOffsets:
+        """Without any; room for more is made when it is needed. The secret has 16 bytes."""
 
     def find_fault(
         self, payload: Buffer, record_count: int, require_keys: bool
@@ -163,6 +252,43 @@ class RecordCodec(Protocol):
     def encode_records(self, rows: Iterable[RecordRow], base_timestamp: int) -> bytes:
         """The payload of a batch; offset deltas count from 0."""
 
+    def append_rows(
+        self, output: bytearray, first_index: int, rows: Iterable[RecordRow], base_timestamp: int
+    ) -> None:
+        """Encode rows behind those that are there already; all of them, or none."""
+
+    def append_lines(
+        self,
+        output: bytearray,
+        first_index: int,
+        text: bytes,
+        start: int,
+        limit_bytes: int,
+        timestamp_delta: int,
+    ) -> tuple[int, int, int]:
+        """Encode lines from a place of the text on as values of records without a key, behind
+        those that are there already: as many as take at most so many bytes.
+
+        Gives how many they are, what they take by the measure of `row_size`, and where the next
+        line begins. A carriage return before a line end is part of it; what is behind the last
+        line end is no line.
+        """
+
+    def ColumnEncoder(
+        self,
+        row_count: int,
+        *,
+        values: BytesColumn | None,
+        keys: BytesColumn | None = None,
+        headers: HeadersColumn | None = None,
+        timestamps: NumbersColumn | None = None,
+        partitions: NumbersColumn | None = None,
+        timestamp_ms: int = 0,
+    ) -> ColumnEncoding:
+        """Of records as columns. A column that is None is null throughout. Timestamps have 64 bits,
+        and where they are null it is `timestamp_ms`; partitions have 32. ValueError for a column
+        that is too short, and later for one that points outside of its data."""
+
     def make_rows(
         self,
         values: list[bytes | None],
@@ -195,13 +321,28 @@ def _choose() -> RecordCodec:
     try:
         from moldau.records import _codec_native
     except ImportError:
+        from moldau.records import _codec_pure
+
         return _codec_pure
     return _codec_native
+
+
+def _find(name: str) -> Any:
+    """The twin's where the native module was built before there was one; otherwise the twin is not
+    imported."""
+    found = getattr(_chosen, name, None)
+    if found is None:
+        from moldau.records import _codec_pure
+
+        found = getattr(_codec_pure, name)
+    return found
 
 
 _chosen = _choose()
 
 IMPLEMENTATION = _chosen.IMPLEMENTATION
+append_lines = _find("append_lines")
+append_rows = _find("append_rows")
 decode_columns = _chosen.decode_columns
 decode_consumer_records = _chosen.decode_consumer_records
 decode_records = _chosen.decode_records
@@ -210,15 +351,14 @@ count_fitting = _chosen.count_fitting
 find_fault = _chosen.find_fault
 find_first_at_or_after = _chosen.find_first_at_or_after
 find_timestamps = _chosen.find_timestamps
-join_values = getattr(_chosen, "join_values", _codec_pure.join_values)
-"""The twin's where the native module was built before there was one."""
+join_values = _find("join_values")
 make_rows = _chosen.make_rows
 murmur2 = _chosen.murmur2
 partition_for_key = _chosen.partition_for_key
 row_size = _chosen.row_size
 split_by_key = _chosen.split_by_key
-RecordWalk: Callable[[int, bool], RecordWalker] = getattr(
-    _chosen, "RecordWalk", _codec_pure.RecordWalk
-)
-"""The twin's where the native module was built before there was one."""
-read_usual_batch = getattr(_chosen, "read_usual_batch", _codec_pure.read_usual_batch)
+ColumnEncoder: Callable[..., ColumnEncoding] = _find("ColumnEncoder")
+LATEST_KEY_BYTES: int = _find("LATEST_KEY_BYTES")
+LatestOffsets: Callable[[int, bytes], KeyOffsets] = _find("LatestOffsets")
+RecordWalk: Callable[[int, bool], RecordWalker] = _find("RecordWalk")
+read_usual_batch = _find("read_usual_batch")

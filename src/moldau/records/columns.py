@@ -1,14 +1,14 @@
 """Records as columns: the buffers of Arrow arrays, without Arrow.
 
-What the codecs' `decode_columns` takes and gives. Integers are in the machine's byte order and
-offsets into data are 32 bits wide, as in Arrow's `binary`, `string` and `list`. A bitmap has a bit
-for each row, the lowest bit of a byte first; it is None where no row is null. Values, nothing more.
+What the codecs' `decode_columns` takes and gives, and `ColumnEncoder` takes. Integers are in the
+machine's byte order and offsets into data are 32 bits wide, as in Arrow's `binary`, `string` and
+`list`. A bitmap has a bit for each row, the lowest bit of a byte first; it is None where no row is
+null. Values, nothing more.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from moldau.light_classes import NamedTuple
 from moldau.records.batch_header import BatchHeader, Buffer
 
 FIRST_OFFSET = -(1 << 63)
@@ -71,6 +71,13 @@ class HeadersColumn(NamedTuple):
     header_count: int
     names: BytesColumn
     values: BytesColumn
+
+
+class NumbersColumn(NamedTuple):
+    """Whole numbers, some of which may be null."""
+
+    validity: Buffer | None
+    data: Buffer
 
 
 class RecordColumns(NamedTuple):

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import IntEnum
 from itertools import islice
 
-import cramjam
-
 from moldau.errors import (
     BadCompressionError,
     ConfigurationError,
@@ -23,6 +21,7 @@ from moldau.errors import (
     UnsupportedCompressionError,
 )
 from moldau.records.batch_header import Buffer
+from moldau.records.late_cramjam import cramjam
 
 __all__ = [
     "BadCompressionError",
@@ -31,6 +30,7 @@ __all__ = [
     "compress",
     "decompress",
     "expect_bytes",
+    "find_zstd_window",
     "first_snappy_sizes",
     "snappy_blocks",
 ]
@@ -153,6 +153,8 @@ _ZSTD_SIZE_BYTES = (0, 2, 4, 8)
 _ZSTD_SIZE_FLAG_SHIFT = 6
 _ZSTD_SINGLE_SEGMENT_FLAG = 0x20
 _ZSTD_DICTIONARY_FLAGS = 0x03
+_ZSTD_SMALLEST_BYTES = 9
+_ZSTD_LARGEST_WINDOW_BYTES = 1 << 64
 
 
 def _gzip_level(level: int | None) -> int:
@@ -174,13 +176,33 @@ def _expect_gzip(data: Buffer) -> int:
 
 def _expect_zstd(data: Buffer) -> int:
     """A frame may begin with the size of its content (RFC 8878, 3.1.1.1)."""
-    if len(data) < _GZIP_SMALLEST_BYTES or data[:4] != _ZSTD_MAGIC:
+    if len(data) < _ZSTD_SMALLEST_BYTES or data[:4] != _ZSTD_MAGIC:
         return _guess(data)
+    size = _find_zstd_content_size(data)
+    return _guess(data) if size is None else size
+
+
+def find_zstd_window(data: Buffer) -> int:
+    """How much of what came before the decoder of a zstd frame has to keep (3.1.1.1.2).
+
+    Of what is no frame nobody knows: the largest number there is.
+    """
+    if len(data) < _ZSTD_SMALLEST_BYTES or data[:4] != _ZSTD_MAGIC:
+        return _ZSTD_LARGEST_WINDOW_BYTES
+    if data[4] & _ZSTD_SINGLE_SEGMENT_FLAG:
+        size = _find_zstd_content_size(data)
+        return _ZSTD_LARGEST_WINDOW_BYTES if size is None else size
+    base = 1 << (10 + (data[5] >> 3))
+    return base + base // 8 * (data[5] & 7)
+
+
+def _find_zstd_content_size(data: Buffer) -> int | None:
+    """None where the frame does not say it, or needs a dictionary, which nobody has."""
     descriptor = data[4]
     is_single = bool(descriptor & _ZSTD_SINGLE_SEGMENT_FLAG)
     flag = descriptor >> _ZSTD_SIZE_FLAG_SHIFT
     if descriptor & _ZSTD_DICTIONARY_FLAGS or not (flag or is_single):
-        return _guess(data)
+        return None
     count = _ZSTD_SIZE_BYTES[flag] or 1
     start = 5 if is_single else 6
     size = int.from_bytes(data[start : start + count], "little")

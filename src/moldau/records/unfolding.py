@@ -1,17 +1,20 @@
 """Compressed records piece by piece, so that a batch that unfolds to much is never whole in memory.
 
-`unfold` gives the records of gzip, snappy and LZ4 in pieces. What is held at a time:
+What is held at a time:
 
 | codec | at most | because |
 |---|---|---|
 | gzip | `PIECE_BYTES` | zlib stops where it is told to, and goes on from there |
 | LZ4 | 4 MiB | a block says how large it may be; Kafka's blocks are independent of each other |
 | snappy | 4 MiB | a block says how large it is; xerial's hold 32 KiB |
+| zstd | 8 MiB and 2 MiB | a window of what came before, and what a few bytes can unfold to |
 
-Zstd cannot be taken in pieces: cramjam's decoder does a whole frame at a time. So can neither an
-LZ4 frame with a checksum or a size of its whole content, nor a snappy block that is larger, such as
-producers write that do without xerial's framing. `can_unfold` says so, and such a batch is
-unpacked as a whole, one at a time (`replication.unpacking`). A rule.
+Some cannot be taken in pieces: an LZ4 frame with a checksum or a size of its whole content; a
+snappy block that is larger, such as producers write that do without xerial's framing; zstd with a
+larger window (Kafka's default level has 2 MiB, level 19 has 8), and any zstd without the package
+`zstandard` (which `moldau[security]` brings): cramjam's decoder does a whole frame at a time.
+`can_unfold` says so, and such a batch is unpacked as a whole, one at a time
+(`replication.unpacking`). A rule.
 """
 
 from __future__ import annotations
@@ -19,13 +22,16 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Iterator
-from typing import Final
-
-import cramjam
+from functools import cache
+from typing import TYPE_CHECKING, Final
 
 from moldau.errors import BadCompressionError, DecompressionLimitError
 from moldau.records.batch_header import Buffer
-from moldau.records.compression import Codec, first_snappy_sizes, snappy_blocks
+from moldau.records.compression import Codec, find_zstd_window, first_snappy_sizes, snappy_blocks
+from moldau.records.late_cramjam import cramjam
+
+if TYPE_CHECKING:
+    from zstandard import ZstdDecompressor
 
 PIECE_BYTES: Final = 256 * 1024
 LARGEST_PIECE_BYTES: Final = 4 << 20
@@ -44,6 +50,8 @@ _LZ4_RATIO: Final = 255
 _LZ4_STORED_FLAG: Final = 1 << 31
 _LZ4_END: Final = bytes(4)
 _LENGTH: Final = struct.Struct("<I")
+_ZSTD_WINDOW_BYTES: Final = 8 << 20
+_ZSTD_FED_BYTES: Final = 64  # as four bytes can stand for a block of 128 KiB, these are 2 MiB
 
 
 def can_unfold(codec: Codec, data: Buffer) -> bool:
@@ -55,7 +63,9 @@ def can_unfold(codec: Codec, data: Buffer) -> bool:
             return _is_snappy_in_pieces(data)
         case Codec.LZ4:
             return _is_plain_lz4(bytes(data[:_LZ4_HEADER_BYTES]))
-        case _:
+        case Codec.ZSTD:
+            return find_zstd_window(data) <= _ZSTD_WINDOW_BYTES and _make_zstd_decoder() is not None
+        case Codec.NONE:
             return False
 
 
@@ -71,7 +81,9 @@ def unfold(codec: Codec, data: Buffer, limit_bytes: int) -> Iterator[Buffer]:
             pieces = _unfold_snappy(data)
         case Codec.LZ4:
             pieces = _unfold_lz4(memoryview(data))
-        case _:
+        case Codec.ZSTD:
+            pieces = _unfold_zstd(memoryview(data))
+        case Codec.NONE:
             raise ValueError(f"{codec.label} cannot be unfolded")
     total = 0
     for piece in pieces:
@@ -188,3 +200,46 @@ def _lz4_blocks(data: memoryview, largest: int, flags: int) -> Iterator[tuple[in
         if position > len(data) or length > largest:
             raise _damage("an lz4 block is cut short or too large")
         yield position, min(length * _LZ4_RATIO, largest)
+
+
+@cache
+def _find_zstandard() -> type[ZstdDecompressor] | None:
+    """Imported when the first large batch comes: few brokers ever see one."""
+    try:
+        from zstandard import ZstdDecompressor
+    except ImportError:
+        return None
+    return ZstdDecompressor
+
+
+def _make_zstd_decoder() -> ZstdDecompressor | None:
+    make = _find_zstandard()
+    return None if make is None else make(max_window_size=_ZSTD_WINDOW_BYTES)
+
+
+def _unfold_zstd(data: memoryview) -> Iterator[Buffer]:
+    """One frame after the other; producers write one.
+
+    The decoder gives all that the bytes unfold to which it is fed, so it is fed few of them.
+    """
+    from zstandard import ZstdError
+
+    decoder = _make_zstd_decoder()
+    if decoder is None:
+        raise ValueError("zstd cannot be unfolded without the package zstandard")
+    frame = decoder.decompressobj()
+    position = 0
+    try:
+        while position < len(data):
+            if frame.eof:
+                frame = decoder.decompressobj()
+            fed = data[position : position + _ZSTD_FED_BYTES]
+            position += len(fed)
+            piece = frame.decompress(fed)
+            if piece:
+                yield piece
+            position -= len(frame.unused_data)
+    except ZstdError as error:
+        raise _damage(error) from None
+    if not frame.eof:
+        raise _damage("it is cut short")

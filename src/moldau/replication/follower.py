@@ -7,13 +7,13 @@ what is committed; `replica_fetcher` asks the leader and calls this.
 from __future__ import annotations
 
 import logging
-from typing import NamedTuple
 
+from moldau.light_classes import NamedTuple
 from moldau.metrics.topic_traffic import TopicTraffic
 from moldau.model import LeaderEpoch, Offset, TopicPartition
 from moldau.replication.partition_listeners import PartitionListeners
 from moldau.replication.rules.replica_state import ReplicaState
-from moldau.replication.rules.truncation import decide_truncation, find_last_epoch
+from moldau.replication.rules.truncation import decide_truncation, find_cut, find_last_epoch
 from moldau.storage.log import Log
 
 _log = logging.getLogger(__name__)
@@ -88,14 +88,24 @@ class Follower:
             _log.error(
                 "%s: the records from %d to %d were committed, and its leader %d (epoch %d) does "
                 "not have them: they are cut off here as well. An unclean election, or a "
-                "coordination store that was set back, made a replica leader that lacked them",
+                "coordination store that was set back, made a replica leader that lacked them; or "
+                "this one was away for longer than delete.retention.ms, and is copied anew",
                 self.topic_partition,
                 offset,
                 state.high_watermark - 1,
                 state.leader_id,
                 state.leader_epoch,
             )
-        self._log.truncate_to(offset)
+        log = self._log
+        cut = find_cut(offset, log.log_start_offset, log.cleaned_offset, log.compared_offset)
+        if cut < offset:
+            _log.warning(
+                "%s: compaction has removed records for the sake of others from offset %d on, "
+                "which go: all of it is copied from the leader again",
+                self.topic_partition,
+                offset,
+            )
+        log.truncate_to(cut)
         self._restore_high_watermark()
 
     def start_anew(self, offset: int) -> None:

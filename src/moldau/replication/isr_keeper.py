@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from moldau.clock import Clock
 from moldau.cluster.rules.leader_election import PlannedState
@@ -24,6 +24,7 @@ from moldau.coordination.port import (
     SessionExpiredError,
     StoreLostError,
 )
+from moldau.light_classes import NamedTuple
 from moldau.model import BrokerId
 from moldau.replication.partition import Partition
 from moldau.replication.rules.isr_proposals import (
@@ -142,7 +143,7 @@ class IsrKeeper:
             topic = self._image().topics.get(name)
             if topic is None or topic.topic_id != partition.topic_id:
                 continue
-            proposed = partition.propose_isr(self._max_lag_seconds)
+            proposed = partition.followers.propose_isr(self._max_lag_seconds)
             if proposed is not None:
                 former, state = proposed
                 planned = PlannedState(topic, number, former, state)
@@ -181,4 +182,4 @@ class IsrKeeper:
 
     def _withdraw(self, proposals: Iterable[_Proposal]) -> None:
         for one in proposals:
-            one.partition.withdraw_isr(one.planned.former)
+            one.partition.followers.withdraw_isr(one.planned.former)

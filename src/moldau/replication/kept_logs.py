@@ -4,7 +4,7 @@
 is there again. Two things make that more than leaving it alone:
 
 - A topic of the same name, under another id, may need the folder: then the log is set aside under
-  another name (`LogStore.set_aside`), and taken back when its own id is there again.
+  another name (`storage.set_aside`), and taken back when its own id is there again.
 - While a topic was away, nobody could say what its logs here are worth. That is written into the
   store before they are opened again (`Membership.return_late`); until then they are unjudged
   (REP-6). An empty log in the place of one that is missing must not count as in sync.
@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import NamedTuple
 
 from moldau.cluster.rules.metadata_image import (
     NO_NODE,
@@ -26,6 +25,7 @@ from moldau.cluster.rules.metadata_image import (
     find_later_epoch,
 )
 from moldau.config.topic_options import TopicOptions
+from moldau.light_classes import NamedTuple
 from moldau.model import BrokerId, LeaderEpoch, TopicId, TopicPartition
 from moldau.model.uuid_text import format_uuid
 from moldau.replication.rules.replica_fate import is_same_topic
@@ -93,7 +93,7 @@ class KeptLogs:
             self.keep(key, log, image)
             return
         self._unjudged[key] = log.topic_id
-        folder = await self._log_store.set_aside(key)
+        folder = await self._log_store.aside.set_aside(key)
         _log.warning(
             "%s was assigned to other brokers while this one was away: its log is kept in %s. "
             "Remove the folder once the partition is well there",
@@ -148,18 +148,19 @@ class KeptLogs:
     async def take_back(self, topic: TopicState, number: int, options: TopicOptions) -> None:
         """Put the log of a topic in its place that was set aside for another one's."""
         key = TopicPartition(topic.name, number)
-        if not self._log_store.has_aside(key, topic.topic_id):
+        if not self._log_store.aside.has(key, topic.topic_id):
             return
         async with self._moving:
-            if not self._log_store.has_aside(key, topic.topic_id):
+            if not self._log_store.aside.has(key, topic.topic_id):
                 return  # somebody else was waiting for it, too
             log = self._log_store.logs.get(key)
             if log is not None and not is_same_topic(log.topic_id, topic.topic_id):
                 await self._make_room(key, log, None)
                 log = None
             if log is None:
-                await self._log_store.take_back(key, topic.topic_id, options)
-                _log.warning("%s is served again: it had been set aside", key)
+                log = await self._log_store.aside.take_back(key, topic.topic_id, options)
+                if log is not None:
+                    _log.warning("%s is served again: it had been set aside", key)
 
     async def make_room(self, key: TopicPartition, log: Log, image: MetadataImage | None) -> None:
         """Another topic has the name now, and a log must not be taken for that one's."""
@@ -172,7 +173,7 @@ class KeptLogs:
             await self._log_store.delete_log(key)
             return
         self._unjudged.pop(key, None)
-        folder = await self._log_store.set_aside(key)
+        folder = await self._log_store.aside.set_aside(key)
         _log.error(
             "%s on disk belongs to another topic of the same name, whose deletion nobody asked "
             "for: its log is kept in %s. Remove the folder if nobody needs its records",

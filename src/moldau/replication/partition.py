@@ -3,8 +3,8 @@
 A shell, owned by the event loop: no method that changes state awaits in its middle. It decides
 nothing itself: `rules.replica_state` knows the part that this broker plays, what is committed, who
 is in sync and how far the followers are; `incoming_batches` says which batches are good, the log
-which sequence numbers are. What a follower does with its log is in `follower`, who hears of what
-happens in `partition_listeners`.
+which sequence numbers are. What this broker does as a follower is in `follower`, what it does with
+those of its own in `followers`, who hears of what happens in `partition_listeners`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Mapping
-from typing import NamedTuple, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
-from moldau.clock import Clock, Timer
+from moldau.clock import Clock
 from moldau.cluster.rules.metadata_image import PartitionState
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import OffsetNotAvailableError, OffsetOutOfRangeError
@@ -25,43 +25,20 @@ from moldau.model import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
 from moldau.records.batch_header import BatchHeader, read_header
 from moldau.records.control_records import EndTransactionMarker, build_marker_batch
 from moldau.replication.follower import Follower
+from moldau.replication.followers import Followers
 from moldau.replication.incoming_batches import IncomingBatches
 from moldau.replication.offset_lookup import FoundOffset, find_log_end, find_offset
 from moldau.replication.partition_listeners import PartitionListeners
-from moldau.replication.rules.follower_progress import FollowerFetch
+from moldau.replication.partition_reads import PartitionRead
 from moldau.replication.rules.replica_state import ALL_IN_SYNC, Part, ReplicaState
 from moldau.replication.rules.truncation import find_divergence
 from moldau.replication.unpacking import Unpacker
-from moldau.storage.files import FileSlice
 from moldau.storage.log import AppendResult, Log
 from moldau.storage.rules.epoch_cache import EpochEnd
 from moldau.storage.rules.transaction_verification import NOT_REQUIRED
 from moldau.storage.segment_search import LogRead
 
 _log = logging.getLogger(__name__)
-
-
-class PartitionRead(NamedTuple):
-    """What a fetch found in one partition."""
-
-    records: FileSlice | None
-    high_watermark: Offset
-    last_stable_offset: Offset
-    log_start_offset: Offset
-    aborted_transactions: tuple[tuple[int, int], ...] | None  # (producer id, first offset)
-    diverging_epoch: tuple[int, int] | None  # (epoch, end offset), KIP-595
-    end_offset: int = -1  # of the records, where there are any
-
-
-class FollowedRead(NamedTuple):
-    """A follower's fetch of one partition."""
-
-    replica: BrokerId
-    broker_epoch: int
-    current_leader_epoch: int
-    offset: int
-    last_fetched_epoch: int
-    log_start_offset: int
 
 
 class PartitionObserver(Protocol):
@@ -112,6 +89,7 @@ class Partition:
         broker_epoch_of: Callable[[BrokerId], int] = lambda broker: -1,
         known_high_watermark: int = 0,
         refused_epoch: int = -1,
+        origin_epoch: int = -1,
         traffic: TopicTraffic | None = None,
     ) -> None:
         self.log = log
@@ -130,12 +108,12 @@ class Partition:
             min_insync_replicas=log.options.min_insync_replicas,
             refused_epoch=refused_epoch,
         )
+        self._origin_epoch = origin_epoch  # of a branch: up to it batches are the origin's
         self._clock = clock
         self._unpacker = unpacker
         self._observer = observer
         self._on_append = observer.on_append  # straight: this is the path of every produce
         self._lease_end = lease_end
-        self._broker_epoch_of = broker_epoch_of
         self.listeners = PartitionListeners(
             log.topic_partition,
             self.state,
@@ -143,7 +121,15 @@ class Partition:
             on_change=observer.on_change,
         )
         self.follower = Follower(log, self.state, self.listeners, self.traffic)
-        self._joining: Timer | None = None  # ends the wait for a follower that comes into the set
+        self.followers = Followers(
+            log,
+            self.state,
+            self.listeners,
+            clock=clock,
+            broker_epoch_of=broker_epoch_of,
+            on_catch_up=lambda: observer.on_catch_up(self),
+            on_suspicion=lambda offset: observer.on_suspicion(self, offset),
+        )
         self._incoming = IncomingBatches(log.options, unpacker)
         log.on_start_moved = self.listeners.changed
 
@@ -177,14 +163,7 @@ class Partition:
     @property
     def last_stable_offset(self) -> Offset:
         """Up to here every transaction is decided, and every record committed (HW-4)."""
-        high_watermark = self.state.high_watermark
-        unstable = self.log.first_unstable_offset(high_watermark)
-        return high_watermark if unstable is None else min(unstable, high_watermark)
-
-    @property
-    def low_watermark(self) -> Offset:
-        """Before it, records are deleted in every replica whose broker lives."""
-        return self.state.low_watermark(self.log.log_start_offset, self._broker_epoch_of)
+        return self.log.last_stable_offset(self.state.high_watermark)
 
     @property
     def holds_lease(self) -> bool:
@@ -207,32 +186,33 @@ class Partition:
         if part is Part.LEAD:
             self.log.begin_epoch(state.leader_epoch)
             epoch_start = Offset(self.log.epochs.entries[-1].start_offset)
+            self._forget_producers_of_origin()
         now = self._clock.monotonic()
         self.state.apply(state, part, epoch_start=epoch_start, now=now)
         if not self.state.is_leader:
-            self._stop_waiting()
-        self._advance()
+            self.followers.stop_waiting()
+        self.followers.advance()
         return part not in (Part.OLDER, Part.SAME)
+
+    def _forget_producers_of_origin(self) -> None:
+        """Whoever writes to a branch has never written to it before (BRA-5). A follower that has
+        copied batches of the origin, or read them again, knows who wrote them there."""
+        if self._origin_epoch >= 0:
+            own = self.log.end_offset_for_epoch(self._origin_epoch).end_offset
+            self.log.producers.forget_before(own)
 
     def suspend(self) -> None:
         """The session is over: neither lead nor follow until a state is applied again."""
         self.state.suspend()
-        self._stop_waiting()
+        self.followers.stop_waiting()
 
     def update_options(self, options: TopicOptions) -> None:
         self.log.update_options(options)
         self._incoming.update_options(options)
         may_be_enough = self.state.set_min_insync_replicas(options.min_insync_replicas)
-        self._advance()
+        self.followers.advance()
         if may_be_enough:
             self._observer.on_catch_up(self)
-
-    def _advance(self) -> None:
-        """Commit what is in sync by now, and tell of it."""
-        state, log = self.state, self.log
-        was_settled = state.is_settled
-        has_committed = state.advance(log.log_start_offset, log.log_end_offset)
-        self.listeners.progress(has_committed, was_settled)
 
     # Produce
 
@@ -333,7 +313,7 @@ class Partition:
         traffic.records_in += header.last_offset_delta + 1
         if state.has_followers:
             self._observer.on_replicable(self.topic_partition, len(batch))
-            self._advance()
+            self.followers.advance()
         else:
             log_end = log.log_end_offset
             state.set_high_watermark(log_end, log.log_start_offset, log_end)
@@ -356,48 +336,6 @@ class Partition:
     def resume_accepting(self) -> None:
         """The hand-over did not come about."""
         self.state.is_accepting = self.state.is_leader
-
-    def caught_up_followers(self) -> tuple[BrokerId, ...]:
-        """The followers that may lead next and have all that is in the log."""
-        return self.state.caught_up_followers(self.log.log_end_offset)
-
-    # The in-sync set
-
-    def propose_isr(self, max_lag_seconds: float) -> tuple[PartitionState, PartitionState] | None:
-        """The state in force and the one to be written over it, when the set should change.
-
-        The proposal is pending until a newer state is applied, or `withdraw_isr`.
-        """
-        return self.state.propose_isr(
-            self.log.log_end_offset,
-            self._clock.monotonic(),
-            max_lag_seconds,
-            self._broker_epoch_of,
-        )
-
-    def withdraw_isr(self, former: PartitionState) -> None:
-        """The proposal over this state is surely not in force."""
-        self.state.withdraw_isr(former)
-        self._advance()
-
-    def forget_follower(self, follower: BrokerId) -> None:
-        """Its broker went or was restarted (ISR-2)."""
-        self.state.forget_follower(follower)
-
-    def _wait_for(self, until: float) -> None:
-        """The high watermark waits for a follower, and not for ever."""
-
-        def give_up() -> None:
-            self.state.give_up_joining(until)
-            self._advance()
-
-        self._stop_waiting()
-        self._joining = self._clock.call_later(until - self._clock.monotonic(), give_up)
-
-    def _stop_waiting(self) -> None:
-        if self._joining is not None:
-            self._joining.cancel()
-            self._joining = None
 
     # Reading
 
@@ -427,7 +365,7 @@ class Partition:
                 raise OffsetNotAvailableError(
                     f"offset {offset} of {self.topic_partition} is not known to be committed here"
                 )
-            self._require_in_log(offset)
+            log.require_offset(offset)
             if offset < end_offset and (max_bytes > 0 or min_one):
                 read = log.read(Offset(offset), max_bytes, end_offset=end_offset, min_one=min_one)
         aborted: tuple[tuple[int, int], ...] | None = None
@@ -443,96 +381,6 @@ class Partition:
             diverging,
             -1 if read is None else read.end_offset,
         )
-
-    def read_for_follower(
-        self, wanted: FollowedRead, max_bytes: int, *, min_one: bool, counts: bool = True
-    ) -> PartitionRead:
-        """A follower's read, up to the log's end.
-
-        It tells how far the follower has come, if it `counts`: not when a request that was waiting
-        looks again.
-        """
-        log = self.log
-        leadership = self.state.require_leadership(wanted.replica, wanted.current_leader_epoch)
-        diverging = find_divergence(
-            log.epochs, log.log_end_offset, wanted.offset, wanted.last_fetched_epoch
-        )
-        read: LogRead | None = None
-        if diverging is None:
-            self._require_in_log(wanted.offset)
-            if counts:
-                self._note_fetch(wanted)
-            if max_bytes > 0 or min_one:
-                end_offset = log.log_end_offset
-                read = log.read(wanted.offset, max_bytes, end_offset=end_offset, min_one=min_one)
-                if read.slice is not None and leadership.note_given(wanted.replica, wanted.offset):
-                    self._observer.on_suspicion(self, Offset(wanted.offset))
-        return PartitionRead(
-            None if read is None else read.slice,
-            self.state.high_watermark,
-            self.last_stable_offset,
-            log.log_start_offset,
-            None,
-            diverging,
-            -1 if read is None else read.end_offset,
-        )
-
-    def is_at_rest(self, wanted: FollowedRead) -> bool:
-        """Whether the same fetch, repeated, finds and tells nothing until something happens here.
-
-        Who leaves it out tells `note_idle` when something did.
-        """
-        return self.state.is_at_rest(
-            wanted.replica,
-            wanted.offset,
-            wanted.log_start_offset,
-            wanted.broker_epoch,
-            self.log.log_end_offset,
-        )
-
-    def note_idle(self, follower: BrokerId, until: float) -> None:
-        """A follower at rest has asked for the end of the log until a time (ISR-2)."""
-        self.state.note_idle(follower, until)
-
-    def _require_in_log(self, offset: int) -> None:
-        log = self.log
-        if not log.log_start_offset <= offset <= log.log_end_offset:
-            raise OffsetOutOfRangeError(
-                f"offset {offset} of {self.topic_partition} is outside "
-                f"{log.log_start_offset} to {log.log_end_offset}"
-            )
-
-    def _note_fetch(self, wanted: FollowedRead) -> None:
-        state, log = self.state, self.log
-        was_settled = state.is_settled
-        fetch = FollowerFetch(
-            Offset(wanted.offset),
-            Offset(wanted.log_start_offset),
-            wanted.broker_epoch,
-            log.log_end_offset,
-            state.high_watermark,
-            self._clock.monotonic(),
-        )
-        broker_epoch = self._broker_epoch_of(wanted.replica)
-        news = state.note_fetch(wanted.replica, fetch, broker_epoch, log.log_start_offset)
-        if news is None:
-            return
-        if news.waits_until is not None:
-            self._wait_for(news.waits_until)
-        self.listeners.progress(news.has_committed, was_settled)
-        if news.has_deleted:
-            self.listeners.changed()
-        if news.may_join:
-            self._observer.on_catch_up(self)
-
-    def find_read_replica(
-        self, client_rack: str, racks: Mapping[BrokerId, str | None], offset: int
-    ) -> BrokerId | None:
-        """The follower that a consumer in a rack should read from (KIP-392), None for us.
-
-        `racks` has the living brokers.
-        """
-        return self.state.find_read_replica(client_rack, racks, offset)
 
     # Offsets
 

@@ -1,7 +1,8 @@
 """The replicas on this broker: opened, closed and given their part as the metadata says.
 
-A shell, owned by one task, which applies one image after the other (`published_images`). Handlers
-look partitions up between two of its steps.
+A shell, owned by one task, which applies one image after the other (`published_images`). Which log
+a replica begins with is `replica_logs`' business. Handlers look partitions up between two of its
+steps.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from moldau.clock import Clock
 from moldau.cluster.rules.metadata_image import (
     NO_NODE,
-    NO_TOPIC_ID,
     MetadataImage,
     PartitionState,
     TopicState,
@@ -32,11 +33,14 @@ from moldau.errors import (
 )
 from moldau.metrics.topic_traffic import TopicTraffics
 from moldau.model import BrokerId, LeaderEpoch, Offset, TopicId, TopicPartition
-from moldau.replication.kept_logs import KeptLogs, ServedState
+from moldau.replication.kept_logs import ServedState
 from moldau.replication.partition import Partition, PartitionObserver
 from moldau.replication.published_images import PublishedImages
 from moldau.replication.replica_fetchers import ReplicaFetchers
-from moldau.replication.rules.replica_fate import Fate, decide_fate, is_same_topic
+from moldau.replication.replica_logs import RETRY_SECONDS, ReplicaLogs
+from moldau.replication.replicas_here import ReplicasHere, is_settled
+from moldau.replication.rules.branch_start import find_origin, origins_first
+from moldau.replication.rules.replica_fate import Fate, decide_fate
 from moldau.replication.unpacking import Unpacker
 from moldau.storage.log import Log
 from moldau.storage.log_store import LogStore
@@ -44,10 +48,9 @@ from moldau.workers import Workers
 
 _log = logging.getLogger(__name__)
 
-_TOPICS_PER_TURN = 100
-"""Applied before somebody else may use the loop."""
-
-_RETRY_SECONDS = 10.0
+_REPLICAS_PER_TURN = 50
+"""Applied before somebody else may use the loop: each takes some ten microseconds, and one topic
+may have thousands of them."""
 
 
 class Partitions:
@@ -74,16 +77,17 @@ class Partitions:
         self._observer = observer
         self._lease_end = lease_end
         self._fetchers: ReplicaFetchers | None = None
-        self._partitions: dict[TopicPartition, Partition] = {}
-        # Ours, but their log directory failed; and the topic, which may be made again.
-        self._offline: dict[TopicPartition, TopicId] = {}
+        self._partitions = ReplicasHere()
+        self._images = PublishedImages()
+        self._logs = ReplicaLogs(
+            log_store, self._partitions, self._images, broker_id=broker_id, clock=clock
+        )
         self.on_offline: Callable[[], None] | None = None  # told when more of them were found
-        self.kept = KeptLogs(log_store)
+        self.kept = self._logs.kept
         self.on_return: Callable[[str], None] | None = None  # told of topics to be judged
         self._judged: set[str] = set()  # and not applied since
-        self._images = PublishedImages()
         self._former_epochs: Mapping[TopicPartition, LeaderEpoch] = {}
-        self._has_begun = False
+        self._left_of_turn = _REPLICAS_PER_TURN
         self.wait_until_applied = self._images.wait_until_applied
 
     def __iter__(self) -> Iterator[Partition]:
@@ -97,14 +101,16 @@ class Partitions:
 
     def require_leader(self, topic: str, partition: int) -> Partition:
         """The replica that this broker leads; raises what tells the client where to go instead."""
-        found = self._partitions.get(TopicPartition(topic, partition))
+        # A plain pair finds the same, and is made in a quarter of the time.
+        pair: Any = (topic, partition)
+        found = self._partitions.get(pair)
         if found is not None and found.state.is_leader:
             return found
         image = self._images.current
         state = None if image is None else image.find_partition(topic, partition)
         if found is None and state is None:
             raise UnknownTopicError(f"there is no partition {topic}-{partition} here")
-        if TopicPartition(topic, partition) in self._offline:
+        if TopicPartition(topic, partition) in self._logs.offline:
             raise StorageError(f"the log directory of {topic}-{partition} is offline")
         if state is not None and state.leader == self._broker_id:
             raise NotLeaderError(f"{topic}-{partition} is being opened")
@@ -112,7 +118,8 @@ class Partitions:
 
     def require_replica(self, topic: str, partition: int) -> Partition:
         """The replica here, if it leads or follows somebody: consumers may read it (KIP-392)."""
-        found = self._partitions.get(TopicPartition(topic, partition))
+        pair: Any = (topic, partition)
+        found = self._partitions.get(pair)
         if found is not None and (found.state.is_leader or found.state.is_following):
             return found
         return self.require_leader(topic, partition)
@@ -120,7 +127,7 @@ class Partitions:
     def require_any_replica(self, topic: str, partition: int) -> Partition:
         """The replica here, also where nobody leads."""
         found = self._partitions.get(TopicPartition(topic, partition))
-        if found is None or TopicPartition(topic, partition) in self._offline:
+        if found is None or TopicPartition(topic, partition) in self._logs.offline:
             return self.require_leader(topic, partition)
         return found
 
@@ -134,7 +141,7 @@ class Partitions:
         """A follower has asked for the end of a partition until a time, and it has news now."""
         partition = self._partitions.get(key)
         if partition is not None:
-            partition.note_idle(follower, until)
+            partition.state.note_idle(follower, until)
 
     # Following the metadata
 
@@ -175,7 +182,7 @@ class Partitions:
         self.kept.begin(image)
         await self.apply(image, tuple(image.topics))
         self._former_epochs = {}  # a topic that is made from now on has no past
-        self._has_begun = True
+        self._logs.may_be_new = True
 
     def on_image(self, image: MetadataImage, changed_topics: Iterable[str]) -> None:
         """A new image was published; it is applied by the task that runs `run`.
@@ -184,8 +191,10 @@ class Partitions:
         image that its name is another topic's.
         """
         gone = self._images.publish(image, frozenset(changed_topics))
-        for key, partition in tuple(self._partitions.items()) if gone else ():
-            if key.topic in gone and self._images.has_gone(key.topic, partition.topic_id):
+        here = [one for name in sorted(gone) for one in self._partitions.of_topic(name).values()]
+        for partition in here:
+            key = partition.topic_partition
+            if self._images.has_gone(key.topic, partition.topic_id):
                 partition.suspend()
                 if self._fetchers is not None:
                     self._fetchers.forget(key)
@@ -215,20 +224,17 @@ class Partitions:
         former = self._images.begin(image)
         if former is not None and former.brokers is not image.brokers:
             self._forget_restarted(former)
-        former_offline = frozenset(self._offline.items())
-        names = sorted(changed_topics)
-        held = self._held_of(names)
-        for count, name in enumerate(names, start=1):
+        former_offline = frozenset(self._logs.offline.items())
+        for name in origins_first(image, changed_topics):
+            await self._maybe_yield()
             if self._images.is_obsolete(image):
                 return
-            if count % _TOPICS_PER_TURN == 0:
-                await self._clock.sleep(0)
             try:
-                await self._apply_topic(name, image, held[name])
+                await self._apply_topic(name, image)
             except Exception:  # noqa: BLE001 a bug costs one topic, the others are served
                 _log.exception("topic %s is not as the metadata says, trying again soon", name)
-                self._clock.call_later(_RETRY_SECONDS, partial(self._images.apply_again, name))
-        if self.on_offline is not None and not self._offline.items() <= former_offline:
+                self._clock.call_later(RETRY_SECONDS, partial(self._images.apply_again, name))
+        if self.on_offline is not None and not self._logs.offline.items() <= former_offline:
             self.on_offline()
         await self._images.note_applied(image)
 
@@ -242,42 +248,53 @@ class Partitions:
         for partition in self._partitions.values() if changed else ():
             self._observer.on_change(partition.topic_partition)  # its next fetch is looked at
             for broker_id in changed:
-                partition.forget_follower(broker_id)
+                partition.state.forget_follower(broker_id)
 
-    def _held_of(self, names: Iterable[str]) -> dict[str, list[Partition]]:
-        """The replicas here of these topics, found in one go: it may be all of them."""
-        held: dict[str, list[Partition]] = {name: [] for name in names}
-        for key, partition in self._partitions.items():
-            if key.topic in held:
-                held[key.topic].append(partition)
-        return held
-
-    async def _apply_topic(
-        self, name: str, image: MetadataImage, held: Iterable[Partition]
-    ) -> None:
-        for partition in held:
+    async def _apply_topic(self, name: str, image: MetadataImage) -> None:
+        """What is as the image says already is passed over, which nearly all of a topic is."""
+        topic = image.topics.get(name)
+        options = None if topic is None else self._find_options(topic)
+        for partition in tuple(self._partitions.of_topic(name).values()):
+            if is_settled(partition, topic, options):
+                continue
+            await self._maybe_yield()
             if self._partitions.get(partition.topic_partition) is partition:
                 await self._apply_fate(partition, image)
         if name in self._judged:
             self._judged.discard(name)
             await self._put_away_homeless(name, image)
-        topic = image.topics.get(name)
-        if topic is None:
-            self._forget_offline(name, image)
-            if name not in image.unreadable:
-                self.kept.on_gone(name)
+        if topic is not None:
+            await self._apply_partitions(topic, image, options)
             return
-        options = self._find_options(topic)
+        self._logs.forget_offline(name, image)
+        if name not in image.unreadable:
+            self.kept.on_gone(name)
+
+    async def _apply_partitions(
+        self, topic: TopicState, image: MetadataImage, options: TopicOptions | None
+    ) -> None:
         is_late = False  # some of it is to be judged, and has a state by which it can be
         for number, state in enumerate(topic.partitions):
-            if not self._has_part(state) or self._images.is_obsolete(image):
+            if not self._has_part(state):
+                continue
+            held = self._partitions.of_topic(topic.name).get(number)
+            if held is not None and is_settled(held, topic, options):
+                continue
+            await self._maybe_yield()
+            if self._images.is_obsolete(image):
                 continue
             if self.kept.is_unjudged(topic, number):
                 is_late |= state.version != NO_NODE
             else:
                 await self._apply_partition(number, topic, image, options)
         if is_late and self.on_return is not None:
-            self.on_return(name)  # and the topic is applied again afterwards
+            self.on_return(topic.name)  # and the topic is applied again afterwards
+
+    async def _maybe_yield(self) -> None:
+        self._left_of_turn -= 1
+        if not self._left_of_turn:
+            self._left_of_turn = _REPLICAS_PER_TURN
+            await self._clock.sleep(0)
 
     async def _put_away_homeless(self, name: str, image: MetadataImage) -> None:
         """A log may have been taken back just as its partition was assigned to others."""
@@ -299,16 +316,6 @@ class Partitions:
                 if partition.topic_id != topic_id:
                     partition.topic_id = topic_id
                     self._observer.on_change(key)
-
-    def _forget_offline(self, name: str, image: MetadataImage) -> None:
-        """A topic that was deleted is not missed; one that vanished may come back."""
-        gone = [
-            key
-            for key, topic_id in self._offline.items()
-            if key.topic == name and image.was_deleted(name, topic_id)
-        ]
-        for key in gone:
-            del self._offline[key]
 
     def _has_part(self, state: PartitionState | None) -> bool:
         return state is not None and self._broker_id in state.replicas
@@ -347,12 +354,19 @@ class Partitions:
 
     def _find_options(self, topic: TopicState) -> TopicOptions | None:
         """None when its settings cannot be, which somebody wrote past the brokers: then those in
-        force stay, and a log that is opened is neither deleted from nor compacted."""
+        force stay, and a log that is opened is neither deleted from nor compacted.
+
+        What its replicas have already, where that says the same: who compares sees that at once.
+        """
         try:
-            return TopicOptions.resolve(topic.configs, self._options())
+            options = TopicOptions.resolve(topic.configs, self._options())
         except InvalidConfigError as error:
             _log.error("the settings of topic %s are not taken: %s", topic.name, error)
             return None
+        for partition in self._partitions.of_topic(topic.name).values():
+            known = partition.log.options
+            return known if known.has_values_of(options) else options
+        return options
 
     def _unknown_options(self) -> TopicOptions:
         return TopicOptions.resolve(UNKNOWN_TOPIC_SETTINGS, self._options())
@@ -408,27 +422,10 @@ class Partitions:
     async def _open(
         self, topic_partition: TopicPartition, topic: TopicState, options: TopicOptions
     ) -> Partition | None:
-        try:
-            await self.kept.take_back(topic, topic_partition.partition, options)
-            log = self._log_store.logs.get(topic_partition)
-            if log is not None and not is_same_topic(log.topic_id, topic.topic_id):
-                await self.kept.make_room(topic_partition, log, self._images.current)
-                log = None
-            if log is None:
-                # What was offline when the broker began, is it still: an empty log would lead on.
-                is_offline = self._offline.get(topic_partition) == topic.topic_id
-                topic_id = None if topic.topic_id == NO_TOPIC_ID else topic.topic_id
-                log = await self._log_store.create_log(
-                    topic_partition, topic_id, options, is_new=self._has_begun and not is_offline
-                )
-            else:
-                log.directory.require_online()  # its log may outlive it in the store's table
-                log.update_options(options)
-        except StorageError as error:
-            # The directory is offline, everybody was told; the topic's other partitions go on.
-            _log.error("cannot open %s: %s", topic_partition, error)
-            self._offline[topic_partition] = topic.topic_id
+        log = await self._logs.open(topic_partition, topic, options)
+        if log is None:
             return None
+        origin = find_origin(topic, topic_partition.partition)
         partition = Partition(
             log,
             topic.topic_id,
@@ -440,11 +437,10 @@ class Partitions:
             broker_epoch_of=self.broker_epoch,
             known_high_watermark=self._log_store.checkpoints.take_high_watermark(topic_partition),
             refused_epoch=self._former_epochs.get(topic_partition, -1),
+            origin_epoch=-1 if origin is None else origin.newest_epoch,
             traffic=self._traffics.of(topic_partition.topic),
         )
-        self._partitions[topic_partition] = partition
-        self._offline.pop(topic_partition, None)
-        self.kept.on_open(topic_partition)
+        self._partitions.add(partition)
         return partition
 
     async def _drop(self, topic_partition: TopicPartition) -> None:
@@ -457,11 +453,11 @@ class Partitions:
     @property
     def offline_count(self) -> int:
         """Replicas that belong here and cannot be served, since their disk failed."""
-        return len(self._offline)
+        return len(self._logs.offline)
 
     def is_offline(self, topic_partition: TopicPartition) -> bool:
         """Whether a replica belongs here and cannot be served, since its disk failed."""
-        return topic_partition in self._offline
+        return topic_partition in self._logs.offline
 
     def drop_offline(self, folder: Path) -> None:
         """A log directory failed: its replicas are not served any more."""
@@ -471,11 +467,11 @@ class Partitions:
             if partition.log.directory.folder == folder
         ]
         for topic_partition, topic_id in gone:
-            self._offline[topic_partition] = topic_id
+            self._logs.offline[topic_partition] = topic_id
             self._take_out(topic_partition)
 
     def _take_out(self, topic_partition: TopicPartition) -> None:
-        partition = self._partitions.pop(topic_partition)
+        partition = self._partitions.take_out(topic_partition)
         partition.suspend()
         if self._fetchers is not None:
             self._fetchers.forget(topic_partition)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 
-from moldau.cluster.rules.metadata_image import MetadataImage
+from moldau.cluster.rules.metadata_image import MetadataImage, TopicState
 from moldau.model import TopicId
 from moldau.replication.rules.replica_fate import is_same_topic
 
@@ -22,6 +22,7 @@ class PublishedImages:
 
     def __init__(self) -> None:
         self.current: MetadataImage | None = None  # that is being applied, or was last
+        self._former: MetadataImage | None = None  # that was applied before it
         self._newest: MetadataImage | None = None  # that was published
         self._is_suspended = False
         self._resumed_version = -1  # of the image that was read when the present session began
@@ -73,9 +74,18 @@ class PublishedImages:
 
     def begin(self, image: MetadataImage) -> MetadataImage | None:
         """An image is being applied from now on; returns the one before it."""
-        former, self.current = self.current, image
+        self._former, self.current = self.current, image
         self._note_newest(image)
-        return former
+        return self._former
+
+    def has_appeared(self, topic: TopicState) -> bool:
+        """Whether a topic is in the image that is being applied, and was not in the one before it,
+        which is of the same session: it was made just now."""
+        former = self._former
+        if former is None or former.version < self._resumed_version:
+            return False
+        known = former.topics.get(topic.name)
+        return known is None or not is_same_topic(known.topic_id, topic.topic_id)
 
     def _note_newest(self, image: MetadataImage) -> None:
         if self._newest is None or image.version >= self._newest.version:

@@ -1,7 +1,7 @@
 """Copies from one leader broker: one fetch at a time, with all partitions that follow it.
 
-Answers for asking, for using or throwing away what comes, and for the pause after a failure. What
-a replica does with its log is `partition`'s business, and who follows whom is `replica_fetchers`'.
+Answers for asking, for using or throwing away what comes, and for the pause after a failure. How a
+log goes back is `follower_truncation`'s business, and who follows whom is `replica_fetchers`'.
 
 A round looks at the partitions that something happened to since the one before it (`_due`), and at
 no others: what the leader's session holds of the rest is still so. So a round costs what moved.
@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from moldau.clock import Clock, Timer
@@ -31,11 +31,10 @@ from moldau.errors import (
 from moldau.model import BrokerId, TopicPartition
 from moldau.records.batch_header import walk_headers
 from moldau.replication.follower import FollowPosition
+from moldau.replication.follower_truncation import FollowerTruncation, Truncations
 from moldau.replication.leader_link import LeaderLink
 from moldau.replication.partition import Partition
 from moldau.replication.replication_quota import ReplicationQuota
-from moldau.replication.rules.truncation import find_earlier_start
-from moldau.storage.log import Log
 from moldau.wire.fetch_exchange import AnsweredPartition, FetchAnswer
 from moldau.wire.fetch_frame import FetchPartition, FetchRequest
 from moldau.wire.fetch_session import FetchSessionHandler, SessionKey, TopicKey
@@ -50,18 +49,6 @@ _INTERRUPT_SECONDS_PER_PARTITION: Final = 0.0005
 _BYTES_PER_TURN: Final = 1 << 20
 _BATCHES_PER_TURN: Final = 100
 """Checked and appended before somebody else may use the loop: about a millisecond."""
-
-
-class Truncations(Protocol):
-    """Keeps a power loss from undoing half of a truncation; `storage.checkpoints` does."""
-
-    async def prepare_truncation(self, log: Log, offset: int) -> None:
-        """Return when no checkpoint vouches for what lies behind an offset."""
-        ...
-
-    async def complete_truncation(self, log: Log) -> None:
-        """Return when a truncation is on disk; nothing is appended before."""
-        ...
 
 
 class _Followed:
@@ -108,7 +95,7 @@ class ReplicaFetcher:
         self._broker_epoch = broker_epoch
         self._clock = clock
         self._options = options
-        self._truncations = truncations
+        self._truncation = FollowerTruncation(truncations)
         self._quota = quota
         self._session = FetchSessionHandler()
         self._followed: dict[TopicPartition, _Followed] = {}
@@ -235,8 +222,7 @@ class ReplicaFetcher:
             _log.warning("%s is copied again from offset %d", partition.topic_partition, offset)
             state.damaged_from = None
             try:
-                async with partition.truncating:
-                    await self._truncate(partition, offset)
+                await self._truncation.cut_off(partition, offset)
             except StorageError as error:
                 self._put_off(followed, str(error))
 
@@ -396,7 +382,7 @@ class ReplicaFetcher:
             elif row.error_code != ErrorCode.none.value:
                 self._put_off(followed, f"error {row.error_code}")
             elif row.diverging_epoch is not None:
-                await self._go_back(partition, position, row.diverging_epoch)
+                await self._truncation.go_back(partition, position, row.diverging_epoch)
             else:
                 await self._append(followed, position, row)
         except KafkaError as error:  # mostly a damaged batch, or a disk that failed
@@ -410,10 +396,9 @@ class ReplicaFetcher:
     ) -> None:
         partition, asked_offset = followed.partition, position.offset
         if partition.log.flushing.has_pending_truncation:  # who truncated it was interrupted
-            async with partition.truncating:
-                await self._truncations.complete_truncation(partition.log)
+            await self._truncation.finish(partition)
         if row.records and position.offset == position.log_start_offset:
-            position = await self._begin_with_first_batch(partition, position, row.records)
+            position = await self._truncation.make_room(partition, position, row.records)
         for piece in _pieces(row.records):
             if not partition.follower.is_at(position):  # there was an election between two turns
                 return
@@ -429,25 +414,6 @@ class ReplicaFetcher:
             partition.follower.take_offsets(row.high_watermark, row.log_start_offset)
             followed.failures = 0
 
-    async def _begin_with_first_batch(
-        self, partition: Partition, position: FollowPosition, records: memoryview
-    ) -> FollowPosition:
-        """Make room for a batch in whose middle the leader's log begins, and an empty one here."""
-        _, first = next(walk_headers(records), (0, None))
-        if first is None:
-            return position
-        start = find_earlier_start(
-            position.log_start_offset, position.offset, first.base_offset, first.next_offset - 1
-        )
-        if start is None:
-            return position
-        async with partition.truncating:
-            if not partition.follower.is_at(position):
-                return position
-            partition.follower.start_anew(start)
-            await self._truncations.complete_truncation(partition.log)
-        return position._replace(offset=start, log_start_offset=start)
-
     def _put_off(self, followed: _Followed, reason: str) -> None:
         followed.failures += 1
         seconds = self._backoff_seconds(followed.failures)
@@ -461,19 +427,7 @@ class ReplicaFetcher:
             reason,
         )
 
-    # Going back
-
-    async def _go_back(
-        self, partition: Partition, position: FollowPosition, diverging_epoch: tuple[int, int]
-    ) -> None:
-        async with partition.truncating:
-            if partition.follower.is_at(position):
-                await self._truncate(
-                    partition, partition.follower.find_divergence(*diverging_epoch)
-                )
-
     async def _come_back_into_range(self, followed: _Followed, position: FollowPosition) -> None:
-        """Our log ends before the leader's begins, or behind its end (an unclean election)."""
         partition = followed.partition
         try:
             bounds = await self._link.find_bounds(partition.topic_partition, position.leader_epoch)
@@ -483,27 +437,8 @@ class ReplicaFetcher:
         if bounds is None:
             self._put_off(followed, "the leader does not say where its log begins")
             return
-        async with partition.truncating:
-            if not partition.follower.is_at(position):
-                return
-            if position.offset < bounds.log_start_offset:
-                partition.follower.start_anew(bounds.log_start_offset)
-                await self._truncations.complete_truncation(partition.log)
-            elif position.offset > bounds.log_end_offset:
-                await self._truncate(partition, bounds.log_end_offset)
-            else:
-                self._put_off(followed, "its offset was out of range and is no longer")
-
-    async def _truncate(self, partition: Partition, offset: int) -> None:
-        """Hold `truncating`: the log may get another owner while the disk works."""
-        position = partition.follower.position()
-        try:
-            await self._truncations.prepare_truncation(partition.log, offset)
-            if partition.follower.is_at(position):
-                partition.follower.truncate(offset)
-        finally:
-            partition.log.flushing.withdraw_truncation()
-        await self._truncations.complete_truncation(partition.log)
+        if not await self._truncation.come_into_range(partition, position, bounds):
+            self._put_off(followed, "its offset was out of range and is no longer")
 
 
 def interrupt_after_seconds(held_partitions: int) -> float:

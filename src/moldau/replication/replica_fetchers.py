@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from moldau.model import BrokerId, TopicPartition
 from moldau.replication.partition import Partition
-from moldau.replication.replica_fetcher import ReplicaFetcher
+
+if TYPE_CHECKING:
+    from moldau.replication.replica_fetcher import ReplicaFetcher
 
 Begin = Callable[[], Coroutine[Any, Any, None]]
 

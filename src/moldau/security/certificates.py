@@ -90,6 +90,20 @@ def issue(
     return _sign(builder, issuer_key, key)  # type: ignore[arg-type]
 
 
+def read_names(certificate: str) -> tuple[str, list[str]]:
+    """The name of the first certificate in a PEM text, and the hosts it is for."""
+    from cryptography import x509
+    from cryptography.x509.oid import NameOID
+
+    found = x509.load_pem_x509_certificate(certificate.encode())
+    (name,) = found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    try:
+        extension = found.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    except x509.ExtensionNotFound:
+        return str(name.value), []
+    return str(name.value), [str(one.value) for one in extension.value]
+
+
 def to_pkcs12(identity: IssuedCertificate, authority: IssuedCertificate, password: str) -> bytes:
     """A key store as Java makes it."""
     from cryptography import x509

@@ -66,6 +66,11 @@ def secure_client(options: ClientSecurityOptions) -> SecurityOfClient | None:
     return SecurityOfClient(tls, new_login)
 
 
+def tls_context(options: ClientSecurityOptions) -> ssl.SSLContext:
+    """For other servers than brokers, with the same names for certificates and keys."""
+    return client_context(_with_java_names(options))
+
+
 def _with_java_names(options: ClientSecurityOptions) -> ClientSecurityOptions:
     """What librdkafka's names say under Java's."""
     others: dict[str, object] = {}

@@ -57,8 +57,11 @@ def login_maker(
     if mechanism not in HASHES:
         raise ConfigurationError(f"sasl.mechanism={mechanism} is not one that Moldau has")
 
+    is_token = jaas.options.get("tokenauth", "").lower() == "true"
+
     async def make_scram() -> Login:
-        return ScramLogin(mechanism, user, word, secrets.token_urlsafe(_NONCE_BYTES))
+        nonce = secrets.token_urlsafe(_NONCE_BYTES)
+        return ScramLogin(mechanism, user, word, nonce, is_token=is_token)
 
     return make_scram
 

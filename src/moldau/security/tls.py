@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import ssl
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from moldau.config.declarations.security import TlsOptions
 from moldau.errors import ConfigurationError, MissingExtraError
+from moldau.security.rules.certificate_dates import first_end_ms
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates
@@ -86,6 +88,16 @@ def files_of(options: TlsOptions) -> tuple[Path, ...]:
     return tuple(Path(location) for location in given if location)
 
 
+def find_chain_end_ms(options: TlsOptions) -> int | None:
+    """When the first certificate of the own chain ends, in milliseconds since 1970; None where
+    there is none. Raises ConfigurationError."""
+    identity = _load_identity(options)
+    try:
+        return None if identity is None else first_end_ms(identity.pem)
+    except ValueError as fault:
+        raise ConfigurationError(f"a certificate of the key store {fault}") from None
+
+
 def _limit(context: ssl.SSLContext, options: TlsOptions) -> None:
     versions = [_VERSIONS[name] for name in options.ssl_enabled_protocols]
     context.minimum_version = min(versions)
@@ -151,7 +163,7 @@ def _use_trust(context: ssl.SSLContext, options: TlsOptions) -> bool:
         if _PEM_BEGIN not in data:
             password = options.ssl_truststore_password
             data = _trust_of_pkcs12(data, options.ssl_truststore_location, password)
-        pem = data.decode("latin-1")
+        pem = data.decode("ascii", "ignore")  # comments have letters that `ssl` does not take
     else:
         return False
     try:
@@ -169,8 +181,8 @@ def _read(name: str, location: str) -> bytes:
     if data[:4] in _JKS_BEGINS:
         raise ConfigurationError(
             f"{name}={location} is in Java's own format; make PKCS12 of it: keytool "
-            f"-importkeystore -srckeystore {location} -destkeystore {location}.p12 "
-            "-deststoretype PKCS12"
+            f"-importkeystore -srckeystore {shlex.quote(location)} -destkeystore "
+            f"{shlex.quote(f'{location}.p12')} -deststoretype PKCS12"
         )
     return data
 

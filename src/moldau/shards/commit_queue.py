@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from moldau.clock import Clock, Timer
 from moldau.errors import ErrorCode
+from moldau.light_classes import NamedTuple
 
 LetGo = Callable[[ErrorCode | None], None]
 """Called once: with None when the log is committed, else with what the client is to be told."""

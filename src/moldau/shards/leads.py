@@ -28,6 +28,7 @@ _log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 60.0
+_MAKING_PAUSE_SECONDS = 5.0
 
 
 S = TypeVar("S", bound=StateShard[Any, Any, Any])
@@ -81,6 +82,7 @@ class Leads(Generic[S]):
         self._duties = duties
         self._by_partition: dict[int, _Lead[S]] = {}
         self._lost: set[int] = set()  # partitions that were here and are not any more
+        self._unmade: dict[int, Partition] = {}  # whose shards could not be made; tried again
         self._is_closed = False
 
     def __len__(self) -> int:
@@ -125,6 +127,7 @@ class Leads(Generic[S]):
         if topic_partition.topic != self._topic.name or self._is_closed:
             return
         number = topic_partition.partition
+        self._unmade.pop(number, None)
         if partition is None:
             self._lost.add(number)
         else:
@@ -139,13 +142,25 @@ class Leads(Generic[S]):
             self._lead(number, partition)
 
     def _lead(self, number: int, partition: Partition) -> None:
-        shard = self._make(partition)
+        try:
+            shard = self._make(partition)
+        except Exception:  # noqa: BLE001 nobody else leads it, and no change may come for long
+            # Too little memory, or too few file handles: the first shard imports what it needs.
+            _log.exception("cannot coordinate %s, trying again soon", partition.topic_partition)
+            self._unmade[number] = partition
+            again = partial(self._lead_after_all, number, partition)
+            self._clock.call_later(_MAKING_PAUSE_SECONDS, again)
+            return
         lead = self._by_partition[number] = _Lead(partition, shard)
         shard.on_torn = partial(self._load_again, number, lead)
         if partition.log.log_start_offset == partition.log.log_end_offset:
             shard.load_nothing()
         else:
             self._duties.keep(f"loading of {shard.name}", lambda: self._load(shard))
+
+    def _lead_after_all(self, number: int, partition: Partition) -> None:
+        if self._unmade.get(number) is partition:
+            self.on_partition_changed(partition.topic_partition, partition)
 
     def _load_again(self, number: int, torn: _Lead[S]) -> None:
         if self._by_partition.get(number) is torn and torn.is_still(torn.partition):

@@ -17,7 +17,7 @@ from moldau.records.batch_header import HEADER_BYTES, BatchHeader, walk_headers
 from moldau.records.batch_reader import records_of
 from moldau.records.compression import Codec
 from moldau.records.control_records import EndTransactionMarker
-from moldau.records.record import NewRecord, Record
+from moldau.records.record import Record, RecordRow
 from moldau.replication.partition import Partition
 from moldau.workers import Workers
 
@@ -141,12 +141,12 @@ class StateLog(Generic[S, R]):
         if log.flush_is_due:
             self._begin_flush(former_end)
 
-    def _parts_of(self, records: Sequence[S]) -> Iterator[list[NewRecord]]:
+    def _parts_of(self, records: Sequence[S]) -> Iterator[list[RecordRow]]:
         """One batch if it can be; a flood of tombstones may need several."""
         encode = self._format.encode
         max_bytes = self._partition.log.options.max_message_bytes
         now_ms = self._clock.now_ms()
-        part: list[NewRecord] = []
+        part: list[RecordRow] = []
         size_bytes = HEADER_BYTES
         for record in records:
             key, value = encode(record)
@@ -154,7 +154,7 @@ class StateLog(Generic[S, R]):
             if part and size_bytes + row_bytes > max_bytes:
                 yield part
                 part, size_bytes = [], HEADER_BYTES
-            part.append(NewRecord(now_ms, key, value))
+            part.append((now_ms, key, value, ()))
             size_bytes += row_bytes
         yield part
 

@@ -2,6 +2,9 @@
 leads the partition of a key in it.
 
 A shell: it asks the cluster to make the topic, once, however many clients come at the same time.
+Fifty logs take a moment on a quick disk and seconds on a slow one. Whoever needs the topic waits
+for a moment only, and is told to ask again: a connection answers in order, and what its client
+sends next would wait, too.
 """
 
 from __future__ import annotations
@@ -9,17 +12,45 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Protocol
+from contextlib import suppress
+from typing import Any, Final, Protocol
 
+from moldau.clock import Clock, finish_within
 from moldau.cluster.rules.metadata_image import MetadataImage, PartitionState, TopicState
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.config.broker_options import BrokerOptions
+from moldau.config.internal_topics import find_internal_configs
 from moldau.errors import CoordinatorNotAvailableError, KafkaError, TopicExistsError
+from moldau.model.topic_names import (
+    GROUP_OFFSETS_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
 from moldau.shards.placement import partition_for
 
 _log = logging.getLogger(__name__)
 
-_IN_A_CLUSTER = 3
+_IN_A_CLUSTER: Final = 3
+
+WAIT_SECONDS: Final = 1.5
+"""As long as it takes, mostly. Who is told that there is no coordinator yet asks again after a
+tenth of a second (Java) to a second (librdkafka): a shorter wait makes the first consumer later."""
+
+_SIZES: Final = {
+    GROUP_OFFSETS_TOPIC: (
+        BrokerOptions.offsets_topic_num_partitions,
+        BrokerOptions.offsets_topic_replication_factor,
+    ),
+    TRANSACTION_STATE_TOPIC: (
+        BrokerOptions.transaction_state_log_num_partitions,
+        BrokerOptions.transaction_state_log_replication_factor,
+    ),
+    SHARE_GROUP_STATE_TOPIC: (
+        BrokerOptions.share_coordinator_state_topic_num_partitions,
+        BrokerOptions.share_coordinator_state_topic_replication_factor,
+    ),
+}
+"""How many partitions and replicas each of them has."""
 
 
 class StateTopicMaker(Protocol):
@@ -35,19 +66,26 @@ class StateTopic:
         self,
         name: str,
         *,
-        spec: Callable[[], TopicSpec],
+        options: Callable[[], BrokerOptions],
         maker: StateTopicMaker,
         image: Callable[[], MetadataImage],
         wait_until_applied: Callable[[], Awaitable[None]],
         spawn: Callable[[str, Coroutine[Any, Any, None]], asyncio.Task[None]],
+        load_rooms: Callable[[], Awaitable[object]],
+        clock: Clock,
     ) -> None:
+        """`load_rooms` imports what the shards need, away from the loop: it takes its time, and
+        nobody needs it before there is a topic."""
         self.name = name
-        self._spec = spec
+        self._options = options
         self._maker = maker
         self._image = image
         self._wait_until_applied = wait_until_applied
         self._spawn = spawn
+        self._load_rooms = load_rooms
+        self._clock = clock
         self._making: asyncio.Task[None] | None = None
+        self._refusal = ""  # why it could not be made, as it was said last
 
     @property
     def is_ready(self) -> bool:
@@ -67,32 +105,54 @@ class StateTopic:
         return topic.find_partition(partition_for(key, len(topic.partitions)))
 
     async def ensure(self) -> None:
-        """Return when the topic is there and what is ours of it can be written to."""
+        """Return when the topic is there and what is ours of it can be written to.
+
+        Raises `CoordinatorNotAvailableError` if that takes longer than a moment; it goes on.
+        """
         if self.is_ready:
             return
         if self._making is None:
             # A task of its own: a client that goes away must not take the others' topic along.
             self._making = self._spawn(f"making of {self.name}", self._make())
-        await asyncio.shield(self._making)
+        with suppress(TimeoutError):
+            await finish_within(_wait_for(self._making), self._clock, WAIT_SECONDS)
         if not self.is_ready:
             raise CoordinatorNotAvailableError(f"there is no {self.name} yet")
 
     async def _make(self) -> None:
         try:
-            await self._maker.create_topic(self._spec())
+            await self._load_rooms()
+            await self._maker.create_topic(plan_state_topic(self.name, self._options()))
         except TopicExistsError:
             pass  # another broker was faster
         except KafkaError as error:
-            _log.warning("cannot make %s, which coordinators need: %s", self.name, error)
+            self._say(str(error))
         else:
             await self._wait_until_applied()
         finally:
             self._making = None
 
+    def _say(self, refusal: str) -> None:
+        """Once: every client asks again and again, and nothing has changed meanwhile."""
+        if refusal != self._refusal:
+            self._refusal = refusal
+            _log.warning("cannot make %s, which coordinators need: %s", self.name, refusal)
 
-def replication_factor_of(options: BrokerOptions, option_name: str, value: int) -> int:
-    """What is set; else three in a cluster, as Kafka has it, and one for a broker alone."""
-    is_set = any(option_name in level for _, level in options.layers.levels())
-    if is_set or options.is_alone:
-        return value
-    return _IN_A_CLUSTER
+
+async def _wait_for(making: asyncio.Task[None]) -> None:
+    await asyncio.shield(making)
+
+
+def plan_state_topic(name: str, options: BrokerOptions) -> TopicSpec:
+    """The topic as it is made. Where nobody says how many replicas it has, it has three in a
+    cluster, as Kafka's, and one on a broker alone."""
+    partition_count, replication_factor = _SIZES[name]
+    is_set = any(replication_factor.name in level for _, level in options.layers.levels())
+    return TopicSpec(
+        name=name,
+        partition_count=getattr(options, partition_count.attribute),
+        replication_factor=getattr(options, replication_factor.attribute)
+        if is_set or options.is_alone
+        else _IN_A_CLUSTER,
+        configs=find_internal_configs(name, options) or {},
+    )

@@ -25,12 +25,12 @@ from moldau.shards.leads import Leads, ShardDuties
 from moldau.shards.state_log import LogFormat, StateLog
 from moldau.shards.state_shard import wait_for_answer
 from moldau.shards.state_topic import StateTopic
-from moldau.shares.port import SharePartitionKey
-from moldau.shares.rules.state_events import DeleteState, StateAnswer, StateEvent
-from moldau.shares.rules.state_records import ShareStateRecord, coordinator_key
 from moldau.workers import Workers
 
 if TYPE_CHECKING:
+    from moldau.shares.port import SharePartitionKey
+    from moldau.shares.rules.state_events import StateAnswer, StateEvent
+    from moldau.shares.rules.state_records import ShareStateRecord
     from moldau.shares.share_state_shard import ShareStateShard
 
 _KEYS_AT_ONCE = 100
@@ -110,6 +110,9 @@ class ShareCoordinator:
 
     async def submit(self, event: StateEvent) -> StateAnswer:
         """Answers also when somebody else is asked: with the code that says so."""
+        from moldau.shares.rules.state_events import StateAnswer
+        from moldau.shares.rules.state_records import coordinator_key
+
         try:
             shard = self._leads.require(coordinator_key(event.key))
             return await wait_for_answer(shard.submit(event))
@@ -130,6 +133,8 @@ class ShareCoordinator:
             self._spawn("forgetting of share states", self._forget_topics(topic_ids))
 
     async def _forget_topics(self, topic_ids: Collection[UUID]) -> None:
+        from moldau.shares.rules.state_events import DeleteState
+
         for shard in self._leads:
             gone = [key for key in shard.keys if key.topic_id in topic_ids]
             for count, key in enumerate(gone, start=1):
@@ -145,6 +150,7 @@ class ShareCoordinator:
             options = self._options()
             await self._clock.sleep(options.share_coordinator_state_topic_prune_interval_ms / 1000)
             for shard in self._leads:
+                shard.forget_missing()
                 shard.prune()
 
     async def run_cold_snapshots(self) -> None:

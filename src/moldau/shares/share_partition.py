@@ -34,7 +34,7 @@ from moldau.shares.port import (
     ShareStateWrite,
     StoredShareState,
 )
-from moldau.shares.rules.acknowledgements import AcknowledgedRange
+from moldau.shares.rules.acknowledgements import AcknowledgedRange, AcknowledgeType
 from moldau.shares.rules.delivery_state import StateBatch
 from moldau.shares.rules.in_flight import AcquiredRange, DeliveryChange, InFlight, LogBatch, Wanted
 from moldau.shares.rules.lost_log import cut_to_log
@@ -105,7 +105,7 @@ class SharePartition:
         self._is_writing = False
         self._letters_under_way = 0
         self._timer: Timer | None = None
-        self._timer_at = math.inf  # when it fires, if there is one
+        self._timer_at = math.inf  # when it fires: no lock is over before; infinity without one
         self._listeners: dict[Callable[[], None], None] = {}
         spawn(f"loading of {self}", self._load())
 
@@ -146,7 +146,7 @@ class SharePartition:
     def stop_listening(self, listener: Callable[[], None]) -> None:
         self._listeners.pop(listener, None)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for listener in tuple(self._listeners):
             listener()
 
@@ -159,20 +159,22 @@ class SharePartition:
     # Loading
 
     async def _load(self) -> None:
+        failure: KafkaError = CoordinatorNotAvailableError(f"{self} was not read")
         try:
             stored = await self._store.read(self.key, self.leader_epoch)
             start_offset = await self._start_at(stored)
             start_offset, batches = await self._fit_to_log(stored, start_offset)
             self._require_current()
+            self._state_epoch = stored.state_epoch
+            self._in_flight = InFlight(start_offset, batches)
+            self._in_flight.forget_before(self.partition.log.log_start_offset)
+            self._notify()
         except KafkaError as error:
-            self.fail(_as_told(error))
-            self._on_rest(self)
-            return
-        self._state_epoch = stored.state_epoch
-        self._in_flight = InFlight(start_offset, batches)
-        self._in_flight.forget_before(self.partition.log.log_start_offset)
-        self._tell()
-        self._on_rest(self)  # the last member may have gone meanwhile
+            failure = _as_told(error)
+        finally:
+            if self._in_flight is None:
+                self.fail(failure)
+            self._on_rest(self)  # the last member may have gone meanwhile
 
     async def _start_at(self, stored: StoredShareState) -> int:
         """Where the group begins. A group that begins at the end is not to begin at another end
@@ -213,7 +215,7 @@ class SharePartition:
         waiting, self._waiting = self._waiting, []
         for _, stored in waiting:
             _refuse(stored, error)
-        self._tell()
+        self._notify()
 
     # Acquiring
 
@@ -234,6 +236,10 @@ class SharePartition:
         """Give a member records that nobody else has; with `min_one`, a batch that is larger than
         the limit, too."""
         self._require_current()
+        if not self.partition.holds_lease:  # somebody else may lead, and have had them accepted
+            raise NotLeaderError(
+                f"this broker's lease on leading {self.partition.topic_partition} is over"
+            )
         in_flight = self._in_flight
         if in_flight is None:
             return _NOTHING
@@ -258,7 +264,7 @@ class SharePartition:
             if got.is_complete or got.next_offset == offset:
                 break
         if ranges:
-            self._arm()
+            self._arm_for(now + limits.lock_seconds)
             self.partition.traffic.bytes_out += size_bytes
             self.partition.traffic.records_out += count
         return ShareRead(tuple(slices), tuple(ranges), count, size_bytes)
@@ -298,6 +304,8 @@ class SharePartition:
             raise LeaderNotAvailableError(f"the state of {self} is being read")
         now, limits = self._clock.monotonic(), self._settings().limits
         change = self._in_flight.acknowledge(member, ranges, limits, now)
+        if any(one.type is AcknowledgeType.RENEW for one in ranges):
+            self._arm_for(now + limits.lock_seconds)
         if change.is_empty:
             return None
         return self._store_change(change)
@@ -309,25 +317,28 @@ class SharePartition:
         change = self._in_flight.release(member, self._settings().limits, counts=counts)
         if not change.is_empty:
             self._store_soon(_Waiting(change, None))
-            self._tell()
+            self._notify()
 
     def _expire(self) -> None:
-        self._timer = None
+        self._timer, self._timer_at = None, math.inf
         if self._in_flight is None or not self.is_current:
             return
         change = self._in_flight.expire(self._clock.monotonic(), self._settings().limits)
         if not change.is_empty:
             self._store_soon(_Waiting(change, None))
-            self._tell()
+            self._notify()
         self._arm()
 
     def _arm(self, not_before: float = -math.inf) -> None:
-        """Have the next lock end in time. Deadlines only grow, so a timer that is set is early
-        enough."""
-        if self._timer is not None or self._in_flight is None or self.failure is not None:
-            return
-        deadline = max(self._in_flight.next_deadline(), not_before)
-        if deadline < math.inf:
+        """Have the next lock end in time."""
+        if self._in_flight is not None:
+            self._arm_for(max(self._in_flight.next_deadline(), not_before))
+
+    def _arm_for(self, deadline: float) -> None:
+        """Locks that end by then are new. They may end before all others: the group may have
+        lowered its time since."""
+        if deadline < self._timer_at and self.failure is None:
+            self._cancel_timer()
             seconds = max(0.0, deadline - self._clock.monotonic())
             self._timer = self._clock.call_later(seconds, self._expire)
             self._timer_at = deadline
@@ -335,7 +346,7 @@ class SharePartition:
     def _cancel_timer(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
+            self._timer, self._timer_at = None, math.inf
 
     # Storing
 
@@ -372,15 +383,13 @@ class SharePartition:
             self._enqueue(waiting)
 
     def _take_back(self, together: Sequence[_Waiting], error: KafkaError) -> None:
-        """Nothing of it counts; locks that are over are looked at again, after a pause."""
+        """Nothing of it counts; locks that are over are looked at again, after a pause, so that
+        their records do not wait for ever (SHR-9)."""
         for change, stored in together:
             if self._in_flight is not None:
                 self._in_flight.take_back(change)
             _refuse(stored, error)
-        again_at = self._clock.monotonic() + _RETRY_SECONDS
-        if self._timer_at > again_at:  # set for locks that are over later
-            self._cancel_timer()
-        self._arm(again_at)
+        self._arm(self._clock.monotonic() + _RETRY_SECONDS)
 
     def _enqueue(self, waiting: _Waiting) -> None:
         self._waiting.append(waiting)
@@ -394,10 +403,12 @@ class SharePartition:
             while self._waiting and self._in_flight is not None:
                 together, self._waiting = self._waiting, []
                 await self._write_together(self._in_flight, together)
+                together = []
         finally:
             self._is_writing = False
-            for _, stored in (*together, *self._waiting):  # of a broker that ends
-                _refuse(stored, CoordinatorNotAvailableError(f"{self} was not stored"))
+            left, self._waiting = [*together, *self._waiting], []
+            if left:  # the broker ends, or something failed that should not
+                self._take_back(left, CoordinatorNotAvailableError(f"{self} was not stored"))
         self._on_rest(self)
 
     async def _write_together(self, in_flight: InFlight, together: Sequence[_Waiting]) -> None:
@@ -420,7 +431,7 @@ class SharePartition:
         for _, stored in together:
             if stored is not None and not stored.done():
                 stored.set_result(None)
-        self._tell()
+        self._notify()
 
 
 class _Window(NamedTuple):

@@ -93,7 +93,7 @@ class SharePartitions:
             self._end(one)
 
     def _on_rest(self, found: SharePartition) -> None:
-        if found.is_idle and not self._has_members(found.key.group_id):
+        if not self._has_members(found.key.group_id) and found.is_idle:
             self._end(found)
 
     def _end(self, found: SharePartition) -> None:

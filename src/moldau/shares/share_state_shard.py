@@ -17,13 +17,14 @@ from moldau.clock import Clock
 from moldau.errors import ErrorCode, KafkaError
 from moldau.shards.state_shard import Eventually, ShardLog, StateShard
 from moldau.shares.port import SharePartitionKey
-from moldau.shares.rules.state_events import SnapshotState, StateAnswer, StateEvent
+from moldau.shares.rules.state_events import DeleteState, SnapshotState, StateAnswer, StateEvent
 from moldau.shares.rules.state_machine import HasPartition, ShareStates
 from moldau.shares.rules.state_records import ShareStateRecord
 
 _log = logging.getLogger(__name__)
 
 _SNAPSHOTS_AT_ONCE = 200
+_DELETED_AT_ONCE = 1_000
 
 
 class ShareStateShard(StateShard[ShareStates, ShareStateRecord, ShareStateRecord]):
@@ -44,6 +45,7 @@ class ShareStateShard(StateShard[ShareStates, ShareStateRecord, ShareStateRecord
         self._has_partition = has_partition
         self._updates_per_snapshot = updates_per_snapshot
         self._delete_records = delete_records
+        self._missing: frozenset[SharePartitionKey] = frozenset()  # when last looked for
         log.watch(self._queue.release)
 
     def _make_machine(self) -> ShareStates:
@@ -96,13 +98,23 @@ class ShareStateShard(StateShard[ShareStates, ShareStateRecord, ShareStateRecord
         return (outcome.answer if error is None else StateAnswer(error)), True
 
     def _write(self, records: Sequence[ShareStateRecord]) -> ErrorCode | None:
-        """Append and apply. After an error nothing has happened, or the shard is torn."""
+        """Append and apply (SHS-5). After an error nothing has happened, or the shard is torn."""
         first_offset = self._log.end_offset
         error = self._append(records)
         if error is None:
             for offset, record in enumerate(records, start=first_offset):
                 self._machine.apply(record._replace(offset=offset))
         return error
+
+    def forget_missing(self) -> None:
+        """Delete states whose topic was deleted while nobody had them loaded. What is missing is
+        looked for twice: the image of the cluster may be behind what another broker knew."""
+        if not self._is_loaded or self._is_closed:
+            return
+        missing = frozenset(key for key in self._machine if not self._has_partition(key))
+        for key in sorted(missing & self._missing)[:_DELETED_AT_ONCE]:
+            self.report(DeleteState(key))
+        self._missing = missing
 
     # The log
 

@@ -10,40 +10,33 @@ are asked for: the Python workers of Spark import this package for every task.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = False  # as `typing` has it, without the import
 if TYPE_CHECKING:
     from moldau.spark.decode import decode_avro, decode_json
+    from moldau.spark.registry_column import from_registry
     from moldau.spark.rules.offsets_behind import source_metrics
     from moldau.spark.session_factory import session, use_this_python
     from moldau.spark.source import MoldauDataSource
+else:
+    from moldau.lazy_names import load_on_demand
+
+    __getattr__, __dir__ = load_on_demand(
+        __name__,
+        {
+            "decode": "decode_avro decode_json",
+            "registry_column": "from_registry",
+            "rules.offsets_behind": "source_metrics",
+            "session_factory": "session use_this_python",
+            "source": "MoldauDataSource",
+        },
+    )
 
 __all__ = (
     "MoldauDataSource",
     "decode_avro",
     "decode_json",
+    "from_registry",
     "session",
     "source_metrics",
     "use_this_python",
 )
-
-_HOMES = {
-    "MoldauDataSource": "moldau.spark.source",
-    "decode_avro": "moldau.spark.decode",
-    "decode_json": "moldau.spark.decode",
-    "session": "moldau.spark.session_factory",
-    "source_metrics": "moldau.spark.rules.offsets_behind",
-    "use_this_python": "moldau.spark.session_factory",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Load a name when it is asked for."""
-    from importlib import import_module
-
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(import_module(home), name)
-    globals()[name] = found
-    return found

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from moldau.errors import DataLossError
 from moldau.spark.columns import arrow_schema, require_columns
 from moldau.spark.options import SourceOptions
-from moldau.spark.range_partition import RangePartition, find_range
+from moldau.spark.range_partition import find_task, make_partitions
 from moldau.spark.rules.bounds import NamedBound
 from moldau.spark.rules.data_loss import (
     ADVICE,
@@ -33,7 +33,6 @@ from moldau.spark.rules.pushed_filters import (
     narrow,
 )
 from moldau.spark.rules.ranges import PartitionRange, clip, ranges_between
-from moldau.spark.rules.task_planning import plan_tasks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,21 +80,13 @@ class MoldauBatchReader(DataSourceReader):
 
         view = TopicView(self._options)
         ranges = self._skip_older(view, narrow(self._find_ranges(view), self._conditions))
-        tasks = plan_tasks(
-            ranges,
-            min_partitions=self._options.min_partitions,
-            max_records_per_partition=self._options.max_records_per_partition,
-        )
-        return [RangePartition(one) for one in tasks]
+        return make_partitions(ranges, self._options)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In a task: the records of its range."""
-        from moldau.spark.fetching import read_range
+        """In a task: the records of its ranges."""
+        from moldau.spark.fetching import read_task
 
-        wanted = find_range(partition)
-        if wanted is None:
-            return iter(())
-        return read_range(self._options, wanted, arrow_schema(self._schema))
+        return read_task(self._options, find_task(partition), arrow_schema(self._schema))
 
     def _find_ranges(self, view: TopicView) -> list[PartitionRange]:
         partitions = view.require_partitions()

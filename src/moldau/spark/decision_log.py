@@ -10,10 +10,15 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from moldau.client.admin_values import NewTopic, OffsetSpec
-from moldau.errors import KafkaError, TopicExistsError
+from moldau.client.admin_values import ConfigResource, NewTopic, OffsetSpec
+from moldau.errors import ConfigurationError, KafkaError, TopicExistsError
 from moldau.model import TopicPartition
-from moldau.spark.rules.batch_decisions import Decision, partition_of
+from moldau.spark.rules.batch_decisions import (
+    MAX_DECISION_BYTES,
+    STATE_PARTITIONS,
+    Decision,
+    partition_of,
+)
 
 if TYPE_CHECKING:
     from moldau.client.blocking import Admin
@@ -21,11 +26,12 @@ if TYPE_CHECKING:
     from moldau.client.cluster_client import ClientSettings
 
 STATE_TOPIC: Final = "__moldau_spark_commits"
-_NEW_TOPIC = NewTopic(
-    name=STATE_TOPIC,
-    partitions=16,
-    configs={"cleanup.policy": "compact", "segment.bytes": str(1 << 20)},
-)
+_REPLICAS: Final = 3
+_CONFIGS: Final = {
+    "cleanup.policy": "compact",
+    "segment.bytes": str(2 * MAX_DECISION_BYTES),
+    "max.message.bytes": str(MAX_DECISION_BYTES),
+}
 _PAUSE_SECONDS = 0.1
 _CLOSE_SECONDS = 1.0
 
@@ -44,7 +50,8 @@ class DecisionLog:
         self._key = query_id.encode()
         self._admin = admin
         self._producer = producer  # with the transactional id of the query's drivers
-        self._partition = TopicPartition(STATE_TOPIC, partition_of(query_id, self._require_topic()))
+        self._require_topic()
+        self._partition = TopicPartition(STATE_TOPIC, partition_of(query_id))
         # Fences whoever had the log: what it has not decided yet, it never will.
         with producer.transaction():
             pass
@@ -62,15 +69,43 @@ class DecisionLog:
     def close(self) -> None:
         self._producer.close(_CLOSE_SECONDS)
 
-    def _require_topic(self) -> int:
-        """How many partitions the state topic has; it is made when it is missing."""
+    def _require_topic(self) -> None:
+        """The state topic is made when it is missing."""
         found = self._admin.describe_topics([STATE_TOPIC])[STATE_TOPIC]
         if isinstance(found, KafkaError):
-            made = self._admin.create_topics([_NEW_TOPIC])[STATE_TOPIC]
+            made = self._admin.create_topics([self._new_topic()])[STATE_TOPIC]
             if isinstance(made, KafkaError) and not isinstance(made, TopicExistsError):
                 raise made
-            return self._producer.partition_count(STATE_TOPIC)
-        return len(found.partitions)
+        count = self._producer.partition_count(STATE_TOPIC)
+        if count < STATE_PARTITIONS:
+            raise ConfigurationError(
+                f"{STATE_TOPIC} has {count} partitions: exactlyOnce=true needs {STATE_PARTITIONS}"
+            )
+        self._require_compaction()
+
+    def _require_compaction(self) -> None:
+        """A decision that retention has deleted is taken again, and its batch is there twice."""
+        topic = ConfigResource.topic(STATE_TOPIC)
+        found = self._admin.describe_configs([topic], names=["cleanup.policy"])[topic]
+        if isinstance(found, KafkaError):
+            return  # it may not look
+        for entry in found:
+            if entry.value != "compact":
+                raise ConfigurationError(
+                    f"{STATE_TOPIC} has cleanup.policy={entry.value}, so that decisions over "
+                    "batches are deleted: exactlyOnce=true needs compact"
+                )
+
+    def _new_topic(self) -> NewTopic:
+        """As safe as a decision has to be: who loses one writes a batch twice."""
+        replicas = min(_REPLICAS, len(self._admin.describe_cluster().brokers))
+        in_sync = {"min.insync.replicas": "2"} if replicas == _REPLICAS else {}
+        return NewTopic(
+            name=STATE_TOPIC,
+            partitions=STATE_PARTITIONS,
+            replication_factor=replicas,
+            configs={**_CONFIGS, **in_sync},
+        )
 
     def _read(self, bootstrap: str, settings: ClientSettings) -> Decision | None:
         from moldau.client.read_table import read_table

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, cast
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, TypeAlias, cast
 
 from moldau.errors import ConfigurationError, MissingExtraError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
 _CORRUPT: Final = "_moldau_corrupt"
 _REGISTRY_HEAD_BYTES: Final = 5
 """A zero and the number of the schema, which serializers for schema registries put first."""
+
+MakeRead: TypeAlias = Callable[[], Callable[[bytes | None], object]]
 
 
 def decode_json(
@@ -63,15 +65,25 @@ def decode_avro(
     from pyspark.sql import functions as F
 
     parsed = json.loads(schema) if isinstance(schema, str) else dict(schema)
-    kind = spark_type_of(parsed)
+    text = json.dumps(parsed)
     skip_bytes = _REGISTRY_HEAD_BYTES if has_registry_head else 0
+    decode = column_decoder(lambda: _avro_reader(text, skip_bytes), spark_type_of(parsed))
+    return frame.withColumn(into, decode(F.col(column)))
+
+
+def column_decoder(
+    make_read: MakeRead, kind: DataType, *, is_strict: bool = False
+) -> Callable[[Column], Column]:
+    """A function from a column of bytes to a column of a type. `make_read` is called in Spark's
+    Python workers, once for each batch, and gives what reads a value there. A value that does not
+    go into the column is null, or fails the query where it `is_strict`."""
     try:
         from pyspark.sql.pandas.functions import arrow_udf
     except ImportError:  # Spark 4.0: row by row
-        decode = F.udf(_avro_reader(json.dumps(parsed), skip_bytes), kind)
-    else:
-        decode = arrow_udf(_avro_decoder(json.dumps(parsed), kind, skip_bytes), kind)  # type: ignore[call-overload]  # its third argument is optional, whatever the stub says
-    return frame.withColumn(into, decode(F.col(column)))
+        from pyspark.sql import functions as F
+
+        return F.udf(_row_decoder(make_read), kind)
+    return arrow_udf(_array_decoder(make_read, kind, is_strict), kind)  # type: ignore[call-overload,no-any-return]  # its third argument is optional, whatever the stub says
 
 
 def spark_type_of(schema: object) -> DataType:
@@ -135,20 +147,53 @@ def _plain_type(kind: object, logical: object) -> DataType:
     return found
 
 
-def _avro_decoder(
-    schema_text: str, kind: DataType, skip_bytes: int
+def _row_decoder(make_read: MakeRead) -> Callable[[bytes | None], object]:
+    made: list[Callable[[bytes | None], object]] = []  # in the worker, with the first value
+
+    def decode(value: bytes | None) -> object:
+        if not made:
+            made.append(make_read())
+        return made[0](value)
+
+    return decode
+
+
+def _array_decoder(
+    make_read: MakeRead, kind: DataType, is_strict: bool = False
 ) -> Callable[[pa.Array], pa.Array]:
-    """A function from an array of bytes to an array of values, for Spark's Python workers."""
+    """A function from an array of bytes to an array of values."""
 
     def decode(values: pa.Array) -> pa.Array:
-        import pyarrow as pa
-
-        read = _avro_reader(schema_text, skip_bytes)
-        return pa.array([read(one) for one in values.to_pylist()], type=_arrow_type(kind))
+        read = make_read()
+        found = [read(one) for one in values.to_pylist()]
+        return make_array(found, _arrow_type(kind), is_strict=is_strict)
 
     # Spark finds out by the annotations what kind of function it is given.
     decode.__annotations__ = _arrow_annotations()
     return decode
+
+
+def make_array(found: Sequence[object], kind: pa.DataType, *, is_strict: bool) -> pa.Array:
+    """Texts that are not Unicode and numbers that are too large do not go into any column: one such
+    value is not to cost all that are beside it."""
+    import pyarrow as pa
+
+    try:
+        return pa.array(found, type=kind)
+    except (ValueError, TypeError, ArithmeticError):  # Arrow's own errors are among these
+        if is_strict:
+            raise
+    return pa.array([one if _fits(one, kind) else None for one in found], type=kind)
+
+
+def _fits(value: object, kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    try:
+        pa.array([value], type=kind)
+    except (ValueError, TypeError, ArithmeticError):
+        return False
+    return True
 
 
 def _arrow_type(kind: DataType) -> pa.DataType:

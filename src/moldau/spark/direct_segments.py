@@ -18,11 +18,11 @@ from moldau.client.rules.delivery import RawBatch
 from moldau.client.rules.fetched_batches import require_crc, split_batches
 from moldau.errors import DamagedFileError
 from moldau.model import TopicPartition
-from moldau.records.batch_header import LOG_OVERHEAD_BYTES, read_size
+from moldau.records.batch_header import HEADER_BYTES, LOG_OVERHEAD_BYTES, read_header, read_size
 from moldau.spark.rules.ranges import PartitionRange
 from moldau.spark.worker_client import client_for
 from moldau.storage.files import RealFiles
-from moldau.storage.offset_index import OffsetIndex
+from moldau.storage.offset_index import IndexedBatch, OffsetIndex
 from moldau.storage.partition_metadata import decode_partition_metadata
 from moldau.storage.rules.file_names import (
     LOG_SUFFIX,
@@ -91,14 +91,22 @@ def closed_files(folder: Path, wanted: PartitionRange) -> list[tuple[Path, int]]
 
 
 def _find_position(path: Path, base_offset: int, offset: int) -> int:
-    """Where to begin in a file; its beginning when the index cannot be read."""
+    """Where to begin in a file; its beginning when the index cannot be read, or is damaged."""
     if offset <= base_offset:
         return 0
     index = OffsetIndex(RealFiles(), path.with_suffix(OFFSET_INDEX_SUFFIX), base_offset)
     with contextlib.suppress(OSError):
         entry = index.find_by_offset(offset)
-        return 0 if entry is None else entry.position
+        if entry is not None and _is_borne_out(path, entry):
+            return entry.position
     return 0
+
+
+def _is_borne_out(path: Path, entry: IndexedBatch) -> bool:
+    with path.open("rb") as file:
+        file.seek(entry.position)
+        header = file.read(HEADER_BYTES)
+    return len(header) == HEADER_BYTES and entry.is_of(read_header(header))
 
 
 def _read_batches(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -21,14 +21,16 @@ from moldau.errors import (
     InvalidProducerIdMappingError,
     InvalidTxnStateError,
     InvariantViolation,
+    MoldauError,
     ProducerFencedError,
 )
 from moldau.spark.rules.batch_decisions import (
+    MAX_DECISION_BYTES,
     Decision,
     decide,
     driver_transactional_id,
     find_undecided,
-    pattern_of_tasks,
+    is_of_task,
     task_transactional_id,
 )
 
@@ -47,6 +49,7 @@ _DRIVER_TIMEOUT_MS = "30000"
 """Of the transaction in which a decision is written. It lasts as long as a round trip."""
 
 _ATTEMPTS = 3
+_PROBE_MS = "10000"
 
 SendRows = Callable[["Producer", Iterator["pa.RecordBatch"]], int]
 
@@ -215,9 +218,11 @@ def _find_open(
     admin: Admin, query_id: str, offered: Collection[PreparedTransaction]
 ) -> tuple[PreparedTransaction, ...]:
     """All open transactions of the query's tasks. Those that are offered are asked for by name: an
-    id whose coordinator is just moving may be in nobody's list."""
-    listed = admin.list_transactions(states=[ONGOING], pattern=pattern_of_tasks(query_id))
-    names = {*listed, *(one.transactional_id for one in offered)}
+    id whose coordinator is just moving may be in nobody's list. Patterns are an extra of brokers,
+    so that names are looked at here."""
+    listed = admin.list_transactions(states=[ONGOING])
+    left = (name for name in listed if is_of_task(name, query_id))
+    names = {*left, *(one.transactional_id for one in offered)}
     found = admin.describe_transactions(tuple(names))
     return tuple(
         PreparedTransaction(
@@ -292,8 +297,25 @@ def _make_producer(options: WriteOptions, name: str, *, two_phases: bool) -> Pro
         given["transaction.two.phase.commit.enable"] = "true"
     else:
         given["transaction.timeout.ms"] = _DRIVER_TIMEOUT_MS
+        given["max.request.size"] = str(MAX_DECISION_BYTES)
     keywords = {key.replace(".", "_"): value for key, value in given.items()}
     return Producer(options.bootstrap, **keywords)  # type: ignore[arg-type]  # as in `producers`
+
+
+def can_prepare(options: WriteOptions) -> bool:
+    """Whether a task may leave a transaction prepared on this cluster, with these options.
+
+    Whatever is in the way: brokers that do not have it or do not allow it, options that no
+    transaction can do with, a cluster too small for the topic in which transactions are kept.
+    """
+    bounded = {**dict(options.producer), "max.block.ms": _PROBE_MS}
+    asked = replace(options, producer=tuple(bounded.items()))
+    try:
+        with _producer(asked, f"moldau-spark-probe-{uuid4().hex}", two_phases=True) as producer:
+            producer.begin_transaction()
+    except MoldauError:
+        return False
+    return True
 
 
 @contextmanager

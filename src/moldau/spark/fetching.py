@@ -1,4 +1,4 @@
-"""Reads one range of one partition into Arrow batches: what a task of Spark does.
+"""Reads ranges of partitions into Arrow batches, one after the other: what a task of Spark does.
 
 Fetching runs ahead on the client's loop while this thread decodes. Batches are gathered until they
 have so many rows that Spark's work for each of them does not count; no record is seen in Python.
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 ROWS_AT_LEAST: Final = 2_000
-"""In every Arrow batch but the last of a range, unless the records are very large."""
+"""In every Arrow batch but the last of a task, unless the records are very large."""
 _BYTES_ENOUGH: Final = 32 * 1024 * 1024
 
 
-def read_range(
-    options: SourceOptions, wanted: PartitionRange, schema: pa.Schema
+def read_task(
+    options: SourceOptions, task: Sequence[PartitionRange], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The records of a range, in order; raises DataLossError."""
+    """The records of the ranges, in order; raises DataLossError."""
     from moldau.arrow.raw_batches import to_record_batches
     from moldau.arrow.schema import choose_schema
 
     ours = choose_schema(schema.names, "us")
-    with closing(_raw_batches(options, wanted)) as answers:
+    with closing(_raw_batches_of(options, task)) as answers:
         for batches in gather(answers):
             for batch in to_record_batches(batches, ours):
                 yield fit(batch, schema)
@@ -72,6 +72,13 @@ def gather(answers: Iterable[Sequence[RawBatch]]) -> Iterator[list[RawBatch]]:
             held, rows, size_bytes = [], 0, 0
     if held:
         yield held
+
+
+def _raw_batches_of(
+    options: SourceOptions, task: Sequence[PartitionRange]
+) -> Generator[Sequence[RawBatch], None, None]:
+    for wanted in task:
+        yield from _raw_batches(options, wanted)
 
 
 def _raw_batches(

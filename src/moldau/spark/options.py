@@ -1,11 +1,12 @@
 """The options of reading with `format("moldau")`: those of Spark's Kafka source, and a few more.
 
 Declared once; parsing, checks and the table in the documentation follow. Spark gives names in lower
-case and values as texts. A rule.
+case and values as texts.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from re import Pattern
@@ -26,14 +27,26 @@ from moldau.config.kinds import (
 from moldau.config.option import AnyOption, Importance, OptionSet, option, optional
 from moldau.config.spelling import suggest
 from moldau.errors import ConfigurationError
-from moldau.spark.kafka_options import KAFKA_PREFIX, read_client_options
 from moldau.spark.rules.bounds import AtOffsets, AtTimes, Bound, NamedBound
 from moldau.spark.rules.java_patterns import translate_java_pattern
 from moldau.spark.rules.offset_maps import EARLIEST_OFFSET, parse_offsets, parse_partitions
 from moldau.spark.rules.table_properties import without_table_properties
 from moldau.spark.rules.trigger_limits import TriggerLimits
 
+_log = logging.getLogger(__name__)
+
+KAFKA_PREFIX: Final = "kafka."
 BOOTSTRAP: Final = "kafka.bootstrap.servers"
+_CLIENT_ID: Final = "moldau-spark"
+
+_REFUSED_OF_KAFKA: Final[Mapping[str, str]] = {
+    "auto.offset.reset": "has no effect on a query; set startingOffsets",
+    "key.deserializer": "is not taken: keys come as binary; cast or decode the column",
+    "value.deserializer": "is not taken: values come as binary; cast or decode the column",
+    "enable.auto.commit": "is not taken: with groupId a query commits what it has completed",
+    "interceptor.classes": "is not taken: there is no Java in the client",
+}
+"""What Spark's own source refuses, too, and for much the same reasons."""
 
 _DURATION = re.compile(r"\s*(\d+)\s*(ms|s|m|min|h|d)?\s*\Z", re.IGNORECASE)
 _UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -213,6 +226,14 @@ class SourceOptions(OptionSet):
         "How many offsets one task reads at most; longer ranges are cut.",
         at_least(1),
     )
+    min_records_per_partition = optional(
+        "minRecordsPerPartition",
+        LONG,
+        "Partitions of topics are read by one task together, one after the other, until it has "
+        "so many offsets: for many partitions with few records each, since a task takes some "
+        "20 ms of CPU, whatever it reads. By default each is a task of its own.",
+        at_least(1),
+    )
     include_headers = option(
         "includeHeaders", BOOLEAN, False, "Whether there is a column with the records' headers."
     )
@@ -254,7 +275,7 @@ class SourceOptions(OptionSet):
         kafka = {name: own.pop(name) for name in list(own) if name.startswith(KAFKA_PREFIX)}
         bootstrap = kafka.pop(BOOTSTRAP, "").strip()
         values = _parse_all(cls.declarations(), own)
-        client = read_client_options(kafka)
+        client = _read_client_options(kafka)
         values["group_id"] = values["group_id"] or client.group_id
         found = cls({**values, "bootstrap": bootstrap, "client": client})
         if not bootstrap:
@@ -360,3 +381,19 @@ def _explain_unknown(name: str, declarations: Mapping[str, AnyOption]) -> str:
     for lower, known in written.items():
         hint = hint.replace(f" {lower}?", f" {known}?")
     return f"{name} is not an option of reading with format moldau{hint}"
+
+
+def _read_client_options(given: Mapping[str, str]) -> ConsumerOptions:
+    """Kafka's own options, with `kafka.` before their names. What Moldau's client knows is taken,
+    what would mislead is refused, and what has no effect is said in the log."""
+    known = ConsumerOptions.declarations()
+    taken: dict[str, object] = {"client.id": _CLIENT_ID}
+    for full_name, text in given.items():
+        name = full_name.removeprefix(KAFKA_PREFIX)
+        if name in _REFUSED_OF_KAFKA:
+            raise ConfigurationError(f"{full_name} {_REFUSED_OF_KAFKA[name]}")
+        if name in known:
+            taken[name] = text
+        else:
+            _log.warning("%s is not known to Moldau's client and has no effect", full_name)
+    return ConsumerOptions.read(taken)

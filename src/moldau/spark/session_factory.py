@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from moldau.errors import MissingExtraError, StartupError
+from moldau.spark.java_process import java_starting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -68,11 +69,12 @@ def session(
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     settings = settings_for(master, conf)
-    if log_file is not None:
-        _start_java({"spark.master": master, "spark.app.name": app_name, **settings}, log_file)
     for name, value in settings.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    with java_starting():
+        if log_file is not None:
+            _start_java({"spark.master": master, "spark.app.name": app_name, **settings}, log_file)
+        return builder.getOrCreate()
 
 
 def _start_java(settings: Mapping[str, str], log_file: Path) -> None:

@@ -1,5 +1,5 @@
-"""How far there is something to read, and into which tasks a batch is cut: the driver's part of a
-stream, in a process of its own for each query.
+"""How far there is something to read, and what a batch reads of it: the driver's part of a stream,
+in a process of its own for each query.
 
 A shell; what to read is decided in `rules`.
 """
@@ -16,7 +16,6 @@ from moldau.spark.rules.bounds import NamedBound
 from moldau.spark.rules.data_loss import ADVICE, find_losses, keep_existing
 from moldau.spark.rules.offset_maps import Offsets
 from moldau.spark.rules.ranges import PartitionRange, plan_batch
-from moldau.spark.rules.task_planning import plan_tasks
 from moldau.spark.rules.trigger_limits import TriggerLimits, limit_ends, may_wait
 
 if TYPE_CHECKING:
@@ -89,18 +88,14 @@ class StreamPlanner:
             self._last_batch_at = time.monotonic()
         return found
 
-    def plan(self, starts: Offsets, ends: Offsets) -> list[PartitionRange]:
-        """The tasks of a batch."""
+    def find_ranges(self, starts: Offsets, ends: Offsets) -> list[PartitionRange]:
+        """What a batch reads."""
         if starts == ends:
             return []
         earliest = self._view.earliest(sorted(ends))
         batch = plan_batch(starts, ends, earliest)
         self._report(find_losses(batch, earliest))
-        return plan_tasks(
-            keep_existing(batch.ranges, earliest, {}),
-            min_partitions=self._options.min_partitions,
-            max_records_per_partition=self._options.max_records_per_partition,
-        )
+        return keep_existing(batch.ranges, earliest, {})
 
     def _find_ends(self, starts: Offsets) -> Offsets:
         """The ends, asked for again while one lies before its start: a new leader may be behind."""

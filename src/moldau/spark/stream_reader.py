@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from moldau.errors import ConfigurationError
 from moldau.spark.columns import arrow_schema, require_columns
 from moldau.spark.options import SourceOptions
-from moldau.spark.range_partition import RangePartition, find_range
+from moldau.spark.range_partition import find_task, make_partitions
 from moldau.spark.rules.offset_maps import OffsetJson, Offsets, from_json, to_json
 from moldau.spark.rules.trigger_limits import TriggerLimits
 
@@ -80,17 +80,15 @@ class MoldauStreamReader(DataSourceStreamReader):
         return to_json(self._driver.find_start())
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> Sequence[InputPartition]:
-        planned = self._driver.plan(from_json(start), from_json(end))
-        return [RangePartition(one) for one in planned]
+        return make_partitions(
+            self._driver.find_ranges(from_json(start), from_json(end)), self._options
+        )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """In a task: the records of its range."""
-        from moldau.spark.fetching import read_range
+        """In a task: the records of its ranges."""
+        from moldau.spark.fetching import read_task
 
-        wanted = find_range(partition)
-        if wanted is None:
-            return iter(())
-        return read_range(self._options, wanted, arrow_schema(self._schema))
+        return read_task(self._options, find_task(partition), arrow_schema(self._schema))
 
     def commit(self, end: OffsetJson) -> None:
         """Called one batch late, and not at all with Trigger.AvailableNow."""

@@ -151,8 +151,8 @@ def _send_all(producer: Producer, batches: Iterator[pa.RecordBatch], columns: Wr
     row_count = 0
     unconfirmed: deque[ManyFuture] = deque()
     for batch in batches:
-        for topic, partition, values, keys in to_outgoing(batch, columns):
-            unconfirmed.append(producer.send_many(topic, values, keys, partition=partition))
+        for topic, rows in to_outgoing(batch, columns):
+            unconfirmed.append(producer.send_arrow(topic, rows))
         while unconfirmed and unconfirmed[0].done():  # what failed ends the task now, not later
             unconfirmed.popleft().result()
         row_count += batch.num_rows

@@ -1,26 +1,37 @@
 """What the checkpoints say of the logs: read from the logs, written when it has changed.
 
 Each log directory has four files (`checkpoint_files`): recovery points, log start offsets, how far
-compaction has been, and high watermarks. A truncation has to be known to them before it begins and
-after it has ended (LOG-9). A shell, owned by the event loop; one file of a folder is written at a
-time.
+compaction has been, and high watermarks; and a fifth (`aborted_checkpoint`) with what is in the
+indexes of aborted transactions. A truncation has to be known to them before it begins and
+after it has ended (LOG-9). What they say of a log whose folder is gone they go on to say until it
+is made again: it is all that tells that there was one (LOG-14). A shell, owned by the event loop;
+one file of a folder is written at a time.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TypeAlias
 
 from moldau.model import Offset, TopicPartition
-from moldau.storage.checkpoint_files import CheckpointedOffsets, OffsetsByPartition, write_offsets
+from moldau.storage.aborted_checkpoint import AbortedBySegment, encode_aborted
+from moldau.storage.checkpoint_files import CheckpointedOffsets, OffsetsByPartition, encode_offsets
 from moldau.storage.log import Log
 from moldau.storage.log_directory import LogDirectory
+from moldau.storage.log_start_file import write_log_start
 from moldau.storage.rules.file_names import (
+    ABORTED_TRANSACTIONS_FILE,
     CLEANER_OFFSETS_FILE,
+    DROPPED_OFFSETS_FILE,
     HIGH_WATERMARKS_FILE,
     LOG_START_OFFSETS_FILE,
     RECOVERY_POINTS_FILE,
 )
+
+_ByPartition: TypeAlias = OffsetsByPartition | Mapping[TopicPartition, AbortedBySegment]
 
 
 class Checkpoints:
@@ -31,6 +42,7 @@ class Checkpoints:
         self._logs = logs
         self._files: dict[LogDirectory, _CheckpointFiles] = {}
         self._known_high_watermarks: dict[TopicPartition, Offset] = {}  # while nobody serves them
+        self.missed: set[TopicPartition] = set()  # had records, and their folders are gone
         # Until somebody serves the logs nobody knows more than the checkpoint: a broker that does
         # not come up must not take the ends of its logs for committed.
         self.high_watermarks: Callable[[], OffsetsByPartition] = dict
@@ -38,7 +50,29 @@ class Checkpoints:
     def add(self, directory: LogDirectory, offsets: CheckpointedOffsets) -> None:
         """Keep the checkpoints of a directory, which say this now."""
         self._files[directory] = _CheckpointFiles(directory, offsets)
-        self._known_high_watermarks.update(offsets.high_watermarks)
+
+    def note_high_watermarks(
+        self, offsets: CheckpointedOffsets, partitions: Iterable[TopicPartition]
+    ) -> None:
+        """Take over what a directory knows of the logs that are in it: it may still speak of others
+        that have moved to another one."""
+        found = offsets.high_watermarks
+        self._known_high_watermarks |= {key: found[key] for key in partitions if key in found}
+
+    # Logs whose folders are gone
+
+    def keep_missed(self, directory: LogDirectory, missed: Iterable[TopicPartition]) -> None:
+        """Go on to say what the files of a directory say of these."""
+        for key in missed:
+            self.missed.add(key)
+            self._files[directory].keep(key)
+
+    def forget_missed(self, topic_partition: TopicPartition) -> None:
+        """It is there, or is made again, or nobody wants it any more."""
+        if topic_partition in self.missed:
+            self.missed.discard(topic_partition)
+            for files in self._files.values():
+                files.let_go(topic_partition)
 
     # High watermarks of logs that nobody serves
 
@@ -53,18 +87,33 @@ class Checkpoints:
         """
         return self._known_high_watermarks.pop(topic_partition, Offset(0))
 
+    def find_high_watermark(self, topic_partition: TopicPartition) -> Offset:
+        """What is committed of a log, as far as it is known; 0 when nothing is."""
+        known = self._known_high_watermarks.get(topic_partition, Offset(0))
+        return self.high_watermarks().get(topic_partition, known)
+
     # Writing
 
+    @contextlib.asynccontextmanager
+    async def hold(self, directory: LogDirectory) -> AsyncIterator[None]:
+        """Write no file of a directory inside: each says what it did before."""
+        async with self._files[directory].writing:
+            yield
+
     async def forget(self, topic_partition: TopicPartition, directory: LogDirectory) -> None:
-        """Return when no file of a directory speaks of a partition whose log was deleted."""
+        """Return when no file of a directory speaks of a partition whose log was deleted, or is
+        gone."""
+        self.forget_missed(topic_partition)
         if self._files[directory].mentions(topic_partition):
             await self.write(directory)
+            await self.write_high_watermarks()
 
     async def write(self, directory: LogDirectory) -> None:
         """Write down recovery points, log start offsets and how far compaction has been.
 
         Only where they have changed. Compaction stays below the recovery point, and so it does in
         the files, at every moment: all is read at once, and recovery points are written first.
+        Before them comes what the indexes hold: nobody looks at batches below a recovery point.
         """
         logs = self._logs_in(directory)
         files = self._files[directory]
@@ -77,9 +126,17 @@ class Checkpoints:
         cleaned_offsets = {
             log.topic_partition: log.cleaned_offset for log in logs if log.cleaned_offset
         }
-        await files.write(RECOVERY_POINTS_FILE, recovery_points)
-        await files.write(LOG_START_OFFSETS_FILE, log_start_offsets)
-        await files.write(CLEANER_OFFSETS_FILE, cleaned_offsets)
+        dropped_offsets = {
+            log.topic_partition: log.dropped_offset for log in logs if log.dropped_offset
+        }
+        aborted = {log.topic_partition: found for log in logs if (found := log.digest_aborted())}
+        await files.write(ABORTED_TRANSACTIONS_FILE, aborted, lambda: encode_aborted(aborted))
+        await files.write_offsets(RECOVERY_POINTS_FILE, recovery_points)
+        await files.write_starts(
+            log_start_offsets, {log.topic_partition: log.folder for log in logs}
+        )
+        await files.write_offsets(CLEANER_OFFSETS_FILE, cleaned_offsets)
+        await files.write_offsets(DROPPED_OFFSETS_FILE, dropped_offsets)
 
     async def write_all(self) -> None:
         for directory in self._online():
@@ -96,7 +153,7 @@ class Checkpoints:
                 for log in self._logs_in(directory)
                 if log.topic_partition in known
             }
-            await self._files[directory].write(HIGH_WATERMARKS_FILE, here)
+            await self._files[directory].write_offsets(HIGH_WATERMARKS_FILE, here)
 
     def _online(self) -> list[LogDirectory]:
         return [directory for directory in self._files if directory.failure is None]
@@ -110,9 +167,10 @@ class Checkpoints:
         """Return when no checkpoint vouches for what a truncation to an offset takes away.
 
         A power loss in the middle of it may leave some of that behind a hole, and the next start
-        has to look for it (LOG-9).
+        has to look for it (LOG-9). What the truncation cuts is the log's own then (BRA-1).
         """
         if offset < log.log_end_offset:
+            await log.unshare_before_truncation(offset)
             log.flushing.announce_truncation(offset)
             await self.write(log.directory)
 
@@ -129,29 +187,84 @@ class Checkpoints:
 
 
 class _CheckpointFiles:
-    """The four files of a folder."""
+    """The files of a folder."""
 
     def __init__(self, directory: LogDirectory, offsets: CheckpointedOffsets) -> None:
         self._directory = directory
-        self._written: dict[str, OffsetsByPartition] = {
+        self._found = offsets
+        self._kept: dict[str, dict[TopicPartition, Offset]] = {}  # of logs that are missed
+        self._written: dict[str, _ByPartition] = {
             RECOVERY_POINTS_FILE: offsets.recovery_points,
             LOG_START_OFFSETS_FILE: offsets.log_start_offsets,
             CLEANER_OFFSETS_FILE: offsets.cleaned_offsets,
+            DROPPED_OFFSETS_FILE: offsets.dropped_offsets,
+            HIGH_WATERMARKS_FILE: offsets.high_watermarks,
         }
-        self._writing = asyncio.Lock()
+        self.writing = asyncio.Lock()
 
     def mentions(self, topic_partition: TopicPartition) -> bool:
         """Whether a file still says something about a partition."""
         return any(topic_partition in offsets for offsets in self._written.values())
 
-    async def write(self, name: str, offsets: OffsetsByPartition) -> None:
+    def keep(self, topic_partition: TopicPartition) -> None:
+        found = self._found
+        for name, offsets in (
+            (RECOVERY_POINTS_FILE, found.recovery_points),
+            (LOG_START_OFFSETS_FILE, found.log_start_offsets),
+            (CLEANER_OFFSETS_FILE, found.cleaned_offsets),
+            (HIGH_WATERMARKS_FILE, found.high_watermarks),
+        ):
+            if topic_partition in offsets:
+                self._kept.setdefault(name, {})[topic_partition] = offsets[topic_partition]
+
+    def let_go(self, topic_partition: TopicPartition) -> None:
+        for offsets in self._kept.values():
+            offsets.pop(topic_partition, None)
+
+    async def write_offsets(
+        self, name: str, offsets: OffsetsByPartition, before: Callable[[], None] | None = None
+    ) -> None:
+        kept = self._kept.get(name)
+        if kept:
+            offsets = {**kept, **offsets}
+        await self.write(name, offsets, lambda: encode_offsets(offsets), before)
+
+    async def write_starts(
+        self, offsets: OffsetsByPartition, folders: Mapping[TopicPartition, Path]
+    ) -> None:
+        """As `write_offsets`. The folders of the logs say it too, in case that file is lost."""
+        name, files = LOG_START_OFFSETS_FILE, self._directory.files
+
+        def write_changed() -> None:
+            former = self._written[name]
+            for key, folder in folders.items():
+                if offsets.get(key) != former.get(key):
+                    with contextlib.suppress(FileNotFoundError):  # deleted or moved meanwhile
+                        write_log_start(files, folder, offsets.get(key))
+
+        await self.write_offsets(name, offsets, before=write_changed)
+
+    async def write(
+        self,
+        name: str,
+        values: _ByPartition,
+        encode: Callable[[], bytes],
+        before: Callable[[], None] | None = None,
+    ) -> None:
+        """Unless it says so already; `before` is called in the worker then."""
         directory = self._directory
-        async with self._writing:
-            if directory.failure is not None or self._written.get(name, {}) == offsets:
+        path = directory.folder / name
+
+        def replace() -> None:
+            if before is not None:
+                before()
+            directory.files.replace(path, encode())
+
+        async with self.writing:
+            if directory.failure is not None or self._written.get(name, {}) == values:
                 return
-            path = directory.folder / name
             try:
-                await directory.workers.run(lambda: write_offsets(directory.files, path, offsets))
+                await directory.workers.run(replace)
             except OSError as error:
                 raise directory.judge(error) from error
-            self._written[name] = offsets
+            self._written[name] = values

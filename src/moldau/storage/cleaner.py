@@ -17,7 +17,9 @@ from moldau.config.topic_options import TopicOptions
 from moldau.errors import KafkaError, StorageError
 from moldau.metrics.history import EventKind
 from moldau.model import Offset, TopicPartition
+from moldau.records.codec import LATEST_KEY_BYTES
 from moldau.storage.compaction_round import CompactionRound, DisturbedError, RoundTerms
+from moldau.storage.disk_pace import DiskPace
 from moldau.storage.log import Log
 from moldau.storage.offset_index import ENTRY_BYTES as OFFSET_ENTRY_BYTES
 from moldau.storage.rules.cleaning_plan import (
@@ -58,7 +60,7 @@ class Cleaner:
         self._clock = clock
         self._options = options
         self._uncleanable: set[Log] = set()  # damaged; until the broker is started again
-        self._free_at = 0.0  # when the bytes read and written so far are paid for
+        self._pace = DiskPace(clock, lambda: options().log_cleaner_io_max_bytes_per_second)
 
     async def clean_dirtiest(
         self,
@@ -86,18 +88,17 @@ class Cleaner:
             and log.segments[-1].base_offset > log.cleaned_offset
             and len(log.segments) > 1
             and not log.is_closed
+            and not log.is_moving
             and log.directory.failure is None
             and log not in self._uncleanable
         )
 
     async def _survey(self, log: Log, high_watermark: int) -> _Survey | None:
         """Measure a log; None when there is nothing to do yet."""
-        unstable = log.first_unstable_offset(high_watermark)
-        stable = high_watermark if unstable is None else min(unstable, high_watermark)
         offsets = DirtyLog(
             log.log_start_offset,
             log.log_end_offset,
-            stable,
+            log.last_stable_offset(Offset(high_watermark)),
             log.recovery_point,
             log.cleaned_offset,
         )
@@ -155,19 +156,13 @@ class Cleaner:
         return RoundTerms(
             now_ms=self._clock.now_ms(),
             max_keys=max_keys(
-                options.log_cleaner_dedupe_buffer_size, options.log_cleaner_io_buffer_load_factor
+                options.log_cleaner_dedupe_buffer_size,
+                options.log_cleaner_io_buffer_load_factor,
+                LATEST_KEY_BYTES,
             ),
             slice_bytes=max(_SMALLEST_SLICE_BYTES, options.log_cleaner_io_buffer_size),
-            pace=self._pace,
+            pace=self._pace.wait,
         )
-
-    async def _pace(self, moved_bytes: int) -> None:
-        """Wait as long as these bytes may take by `log.cleaner.io.max.bytes.per.second`."""
-        rate = self._options().log_cleaner_io_max_bytes_per_second
-        now = self._clock.monotonic()
-        self._free_at = max(self._free_at, now) + moved_bytes / max(rate, 1.0)
-        if self._free_at - now >= 0.001:  # shorter waits are summed up first
-            await self._clock.sleep(self._free_at - now)
 
 
 def _terms_of(options: TopicOptions) -> CleaningTerms:

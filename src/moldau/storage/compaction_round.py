@@ -16,15 +16,16 @@ first: a group whose segments were truncated or deleted under the round is given
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from secrets import token_bytes
 from typing import NamedTuple, TypeVar
 
 from moldau.errors import CorruptBatchError, KafkaError, StorageError
 from moldau.model import Offset
 from moldau.records.batch_header import HEADER_BYTES, BatchHeader, read_header, read_size
+from moldau.storage.files import NO_ROOM
 from moldau.storage.log import Log
 from moldau.storage.rules.cleaning_plan import (
     Cleanable,
@@ -40,16 +41,17 @@ from moldau.storage.rules.compaction import (
     compact_batch,
     find_fencing_markers,
     find_producer_ends,
+    is_past_horizon,
     map_batch,
 )
 from moldau.storage.rules.file_names import CLEANED_SUFFIX, SWAP_SUFFIX
 from moldau.storage.segment import Segment
 from moldau.storage.segment_search import find_aborted
+from moldau.storage.write_back import STEP_BYTES
 
 T = TypeVar("T")
 
-_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""Nothing of the log was changed then: the next round may have more luck."""
+_SECRET_BYTES = 16
 
 _Take = Callable[[memoryview, BatchHeader, bool], bool]
 """Gets a batch, its header and whether it is the last one of its segment; False to stop."""
@@ -95,10 +97,16 @@ class CompactionRound:
         self._cleanable = cleanable
         self._cleaning = cleaning
         self._terms = terms
-        self._keys = KeyMap(terms.max_keys, cleanable.first_dirty_offset)
+        first_dirty, end_offset, *_ = cleanable
+        self._keys = KeyMap(
+            terms.max_keys, first_dirty, end_offset - first_dirty, token_bytes(_SECRET_BYTES)
+        )
         self._last_dirty_offsets: dict[int, int] = {}  # by producer id
         self._aborted = AbortedRanges(())
         self._transactions = TransactionData(self._aborted)
+        self._dropped_offset = (
+            0  # behind the last batch past its delete horizon that lost something
+        )
         self._reading = segments
         self._disturbances = log.disturbances
 
@@ -108,6 +116,7 @@ class CompactionRound:
         groups = group_segments(self._facts, self._keys.end_offset, self._cleaning)
         for group in groups:
             await self._clean_group(self._segments[group.start : group.stop])
+        await self._in_worker(self._keys.latest.clear)  # for the loop it would take too long
         self._log.cleaned_offset = Offset(self._keys.end_offset)
         self._log.directory.checkpoint_soon()
 
@@ -185,7 +194,7 @@ class CompactionRound:
         )
         self._transactions.fencing = find_fencing_markers(log.active_producers())
         last = next((segment for segment in reversed(old) if segment.size_bytes), old[-1])
-        changed = False
+        changed, handed_over = False, 0
 
         def take(batch: memoryview, header: BatchHeader, is_last: bool) -> bool:
             nonlocal changed
@@ -200,14 +209,25 @@ class CompactionRound:
                 transactions=self._transactions,
             )
             changed = changed or left is not batch
+            if left is not batch and is_past_horizon(header, terms):
+                self._dropped_offset = max(self._dropped_offset, header.next_offset)
             if left is not None:
                 youngest_ms = read_header(left).max_timestamp
                 interval = options.index_interval_bytes
                 new.append(left, len(left), header.last_offset, youngest_ms, interval)
             return True
 
+        def take_and_write_back(batch: memoryview, header: BatchHeader, is_last: bool) -> bool:
+            """So that the sync at the end does not hand the disk all of it at once."""
+            nonlocal handed_over
+            wants_more = take(batch, header, is_last)
+            if new.size_bytes - handed_over >= STEP_BYTES:
+                new.write_back()
+                handed_over = new.size_bytes
+            return wants_more
+
         for segment in old:
-            await self._read_through(segment, take, written=new)
+            await self._read_through(segment, take_and_write_back, written=new)
         await self._in_worker(lambda: self._complete(new, old))
         return changed
 
@@ -231,6 +251,10 @@ class CompactionRound:
             raise self._log.directory.fail(error) from error
         await self._sync_folder()
         self._require_undisturbed(old)
+        # Before anything is gone: a follower that comes now must not go on from before it (REP-9).
+        self._log.dropped_offset = max(self._log.dropped_offset, Offset(self._dropped_offset))
+        compared = Offset(self._keys.end_offset)
+        self._log.compared_offset = max(self._log.compared_offset, compared)
         self._log.replace_segments(old, new)
         self._reading, self._disturbances = (), self._log.disturbances
         await self._sync_folder()
@@ -239,7 +263,7 @@ class CompactionRound:
     def _require_undisturbed(self, old: Sequence[Segment]) -> None:
         log = self._log
         log.require_usable()
-        if log.disturbances != self._disturbances or not log.holds_segments(old):
+        if log.is_moving or log.disturbances != self._disturbances or not log.holds_segments(old):
             raise DisturbedError
 
     async def _sync_folder(self) -> None:
@@ -291,7 +315,7 @@ class CompactionRound:
         except OSError as error:
             if log.is_closed or self._was_disturbed():
                 raise DisturbedError from error  # files were renamed under the work
-            if error.errno in _NO_ROOM:
+            if error.errno in NO_ROOM:  # the next round may have more luck
                 raise StorageError(f"there is no room for a compacted segment: {error}") from error
             raise log.directory.judge(error) from error
         except StorageError:

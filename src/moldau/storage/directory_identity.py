@@ -14,6 +14,7 @@ from uuid import UUID
 
 from moldau.errors import DamagedFileError, StartupError
 from moldau.model import BrokerId
+from moldau.model.uuid_text import format_uuid
 from moldau.storage.files import Files
 from moldau.storage.log_directory import LogDirectory
 from moldau.storage.meta_properties import (
@@ -48,16 +49,36 @@ class DirectoryIdentities:
         known = (each.cluster_id for each in self._found.values() if each is not None)
         return next((cluster_id for cluster_id in known if cluster_id is not None), None)
 
+    @property
+    def blank_folders(self) -> list[Path]:
+        """Those that are new, or look so: the folder of a disk that is not mounted does."""
+        return [folder for folder, each in self._found.items() if each is None]
+
+    def id_of(self, folder: Path) -> str | None:
+        """What a folder is known by, wherever it is mounted; None of a new one, or one offline."""
+        found = self._found.get(folder)
+        if found is None or found.directory_id is None:
+            return None
+        return format_uuid(found.directory_id)
+
+    def check(self, broker_id: BrokerId, cluster_id: str) -> None:
+        """Refuse folders of another broker or another cluster."""
+        for folder, found in self._found.items():
+            _check(folder, found, broker_id, cluster_id)
+
     async def claim(self, directory: LogDirectory, broker_id: BrokerId, cluster_id: str) -> None:
-        """Check that a folder is this broker's; a new one becomes so."""
+        """Make a new folder this broker's; it was checked before."""
         files, folder = directory.files, directory.folder
         found = self._found[folder]
-        check_identity(folder, found, broker_id, cluster_id)
-        claimed = (
-            MetaProperties(broker_id=broker_id, cluster_id=cluster_id, directory_id=self._new_id())
-            if found is None
-            else replace(found, broker_id=broker_id, cluster_id=cluster_id)
+        claimed = replace(
+            found or MetaProperties(broker_id=None, cluster_id=None),
+            broker_id=broker_id,
+            cluster_id=cluster_id,
         )
+        if (
+            claimed.directory_id is None
+        ):  # Kafka gave folders ids from 3.7 on; before, none reads it
+            claimed = replace(claimed, directory_id=self._new_id())
         if claimed == found:
             return
         try:
@@ -67,16 +88,16 @@ class DirectoryIdentities:
         self._found[folder] = claimed
 
 
-def check_identity(
+def _check(
     folder: Path, found: MetaProperties | None, broker_id: BrokerId, cluster_id: str
 ) -> None:
-    """Refuse the folder of another broker or another cluster."""
     if found is None:
         return
     if found.cluster_id not in (None, cluster_id):
         raise StartupError(
-            f"the data folder {folder} belongs to cluster {found.cluster_id}, this broker is in "
-            f"cluster {cluster_id}; use the folder with its own cluster, or another folder"
+            f"the data folder {folder} belongs to cluster {found.cluster_id} (meta.properties), "
+            f"this broker is in cluster {cluster_id}; use the folder with its own cluster, or "
+            "another folder"
         )
     if found.broker_id not in (None, broker_id):
         raise StartupError(

@@ -9,44 +9,59 @@ A shell. It blocks: run it in workers.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import MoldauError, StartupError
+from moldau.light_classes import NamedTuple
 from moldau.model import TopicPartition
 from moldau.model.topic_names import CLUSTER_METADATA_TOPIC
+from moldau.storage.aborted_checkpoint import AbortedBySegment, read_aborted
 from moldau.storage.checkpoint_files import CheckpointedOffsets, read_checkpoints
+from moldau.storage.checkpoints import Checkpoints
+from moldau.storage.clean_marker import ClosedSegments, take_clean_marker
 from moldau.storage.files import Files, FolderLock
+from moldau.storage.future_log import find_departure
 from moldau.storage.log import Log
 from moldau.storage.log_directory import LogDirectory
+from moldau.storage.log_note import LogNote, find_note
 from moldau.storage.recovery import LoadTerms, load_log
 from moldau.storage.rules.file_names import (
-    CLEAN_SHUTDOWN_FILE,
     LOCK_FILE,
     LOSS_FILE,
     FolderKind,
     find_partition_folder,
 )
-from moldau.storage.set_aside import AsideLog, find_aside, find_note
-from moldau.storage.set_aside import size_bytes as folder_bytes
+from moldau.storage.rules.missed_logs import find_missed
+from moldau.storage.set_aside import AsideLog, find_aside
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FolderTerms:
+class FolderTerms(NamedTuple):
     """What a folder said about its logs when it was taken into use."""
 
     clean_shutdown: bool
+    closed: Mapping[TopicPartition, ClosedSegments]
+    """What the logs were like at the clean stop, as far as is known."""
     offsets: CheckpointedOffsets
-    partition_folders: Mapping[TopicPartition, Path]
+    partition_folders: dict[TopicPartition, Path]
+    futures: Sequence[tuple[TopicPartition, Path]]
+    """Copies of logs that move here from other directories."""
+    notes: Mapping[TopicPartition, LogNote]
+    """Of logs that were taken back or moved here just before the broker stopped: the checkpoints
+    may not know of them yet."""
+    departures: Mapping[TopicPartition, Path]
+    """Where logs were about to move to when the broker stopped."""
     aside: Sequence[AsideLog]
     """Out of service, and to be taken back when their topics are there again."""
+    aborted: Mapping[TopicPartition, AbortedBySegment]
+    """What the transaction indexes of the logs should hold."""
+    deleted: frozenset[TopicPartition]
+    """Logs whose deletion was under way."""
     may_have_lost: bool
     """A note is there: a sync failed, or logs lost something that nobody was told of yet."""
 
@@ -68,30 +83,56 @@ def lock_folder(files: Files, folder: Path) -> FolderLock:
 def survey_folder(files: Files, folder: Path) -> FolderTerms:
     """Read what is beside the logs, remove what was deleted, and take the clean marker away."""
     partition_folders = {}
+    notes = {}
+    departures = {}
+    futures = []
     strays = []
+    deleted = set()
     for name in files.list_folder(folder):
         found = find_partition_folder(name)
         if found is None or found.partition.topic == CLUSTER_METADATA_TOPIC:
             continue
         if found.kind is FolderKind.DELETED:
+            deleted.add(found.partition)
             files.remove_folder(folder / name)
         elif found.kind is FolderKind.CURRENT:
             partition_folders[found.partition] = folder / name
+            note = find_note(files, folder / name)
+            if note is not None:
+                notes[found.partition] = note
+            departure = find_departure(files, folder / name)
+            if departure is not None:
+                departures[found.partition] = departure
+        elif found.kind is FolderKind.FUTURE:
+            futures.append((found.partition, folder / name))
         else:
             strays.append(folder / name)
     _report_strays(files, strays)
-    marker = folder / CLEAN_SHUTDOWN_FILE
-    clean_shutdown = files.exists(marker)
-    if clean_shutdown:
-        files.remove(marker)
-        files.sync_folder(folder)
+    closed = take_clean_marker(files, folder)
     return FolderTerms(
-        clean_shutdown=clean_shutdown,
+        clean_shutdown=closed is not None,
+        closed=closed or {},
         offsets=read_checkpoints(files, folder),
         partition_folders=partition_folders,
+        futures=futures,
+        notes=notes,
+        departures=departures,
         aside=find_aside(files, strays),
+        aborted=read_aborted(files, folder),
+        deleted=frozenset(deleted),
         may_have_lost=files.exists(folder / LOSS_FILE),
     )
+
+
+def note_missed(surveys: Mapping[LogDirectory, FolderTerms], checkpoints: Checkpoints) -> None:
+    """Before anything is written: a log that is gone is gone from all directories (LOG-14)."""
+    accounted = {
+        key for terms in surveys.values() for key in (*terms.partition_folders, *terms.deleted)
+    }
+    for directory, terms in surveys.items():
+        offsets = terms.offsets
+        missed = find_missed(offsets.recovery_points, offsets.high_watermarks, accounted)
+        checkpoints.keep_missed(directory, missed)
 
 
 def _report_strays(files: Files, folders: Sequence[Path]) -> None:
@@ -101,7 +142,7 @@ def _report_strays(files: Files, folders: Sequence[Path]) -> None:
             "%s (%d bytes) is kept and not served: its topic was not there any more, or is another "
             "one; remove the folder if nobody needs its records",
             folder,
-            folder_bytes(files, folder),
+            sum(files.size(folder / name) for name in files.list_folder(folder)),
         )
 
 
@@ -120,19 +161,25 @@ def load_logs(
             partition, folder = waiting.popleft()
         except IndexError:
             return loaded
-        note = find_note(directory.files, folder)  # else the checkpoints know more
+        note = terms.notes.get(partition)  # else the checkpoints know more
         load_terms = LoadTerms(
             clean_shutdown=terms.clean_shutdown,
             recovery_point=offsets.recovery_points.get(partition, 0),
             log_start_offset=max(
                 offsets.log_start_offsets.get(partition, 0), note.log_start_offset if note else 0
             ),
+            is_start_known=offsets.are_starts_known,
             producer_expiration_ms=producer_expiration_ms,
             cleaned_offset=max(
                 offsets.cleaned_offsets.get(partition, 0), note.cleaned_offset if note else 0
             ),
-            high_watermark=offsets.high_watermarks.get(partition, 0),
+            dropped_offset=offsets.dropped_offsets.get(partition, 0),
+            high_watermark=max(
+                offsets.high_watermarks.get(partition, 0), note.high_watermark if note else 0
+            ),
             may_have_lost=terms.may_have_lost,
+            aborted=terms.aborted.get(partition, {}),
+            closed=terms.closed.get(partition),
         )
         try:
             loaded.append(
@@ -140,9 +187,3 @@ def load_logs(
             )
         except MoldauError as error:
             raise StartupError(f"the log in {folder} cannot be opened: {error}") from error
-
-
-def write_clean_marker(files: Files, folder: Path, broker_epoch: int) -> None:
-    """Promise the next start that there is nothing to recover."""
-    content = json.dumps({"version": 0, "brokerEpoch": broker_epoch}, separators=(",", ":"))
-    files.replace(folder / CLEAN_SHUTDOWN_FILE, content.encode())

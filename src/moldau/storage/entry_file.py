@@ -67,10 +67,15 @@ class EntryFile:
         return written + len(pending) // self._width
 
     def start_empty(self) -> None:
-        """Begin anew: the file exists after this, and is empty."""
+        """Begin anew: the file exists after this, and is empty.
+
+        One that was there may be a branch's, too: that one keeps it.
+        """
         with contextlib.closing(self._files.open(self.path, create=True)) as file:
-            if file.size():
-                file.truncate(0)
+            is_used = file.size() > 0
+        if is_used:
+            self._files.remove(self.path)
+            self._files.open(self.path, create=True).close()
         self.assume_empty()
 
     def assume_empty(self) -> None:

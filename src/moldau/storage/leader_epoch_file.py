@@ -15,6 +15,9 @@ from moldau.storage.files import Files
 from moldau.storage.rules.checkpoint_format import decode_lines, encode_lines
 from moldau.storage.rules.epoch_cache import EpochCache, EpochStart
 
+_MAX_EPOCH = (1 << 31) - 1
+_MAX_OFFSET = (1 << 63) - 1
+
 
 class LeaderEpochs:
     """The epochs of one log, and what its file says of them."""
@@ -61,6 +64,6 @@ def _decode_line(line: str) -> EpochStart:
         epoch, start_offset = map(int, line.split())
     except ValueError as error:
         raise DamagedFileError(f"a leader epoch file has the line {line!r}") from error
-    if epoch < 0 or start_offset < 0:
+    if not (0 <= epoch <= _MAX_EPOCH and 0 <= start_offset <= _MAX_OFFSET):
         raise DamagedFileError(f"a leader epoch file has the line {line!r}")
     return EpochStart(epoch, start_offset)

@@ -18,7 +18,7 @@ from pathlib import Path
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import InvariantViolation, KafkaError, StorageError
 from moldau.model import Offset, TopicPartition
-from moldau.storage.files import FileSlice
+from moldau.storage.files import NO_ROOM, FileSlice
 from moldau.storage.log_directory import LogDirectory
 from moldau.storage.position_hints import BatchPlace, PositionHints
 from moldau.storage.rules.roll import MAX_RELATIVE_OFFSET, jitter_bound_ms, limits_for
@@ -31,6 +31,7 @@ from moldau.storage.segment_search import (
     segment_index,
 )
 from moldau.storage.time_index import ENTRY_BYTES as TIME_ENTRY_BYTES
+from moldau.tasks import finish_first
 
 
 class LocalLog:
@@ -159,6 +160,20 @@ class LocalLog:
         self.remember(start, (new, 0))
         return True
 
+    def skip_to(self, offset: int, now_ms: int) -> None:
+        """Go on at an offset behind the log's end, in a segment that begins there."""
+        old = self.active
+        new = Segment.create(self.directory.open_files, self.folder, offset, now_ms)
+        if old.size_bytes:
+            old.seal()
+            self.segments = (*self.segments, new)
+        else:
+            self.segments = (*self.segments[:-1], new)
+            self.remove_files((old,))
+        self.end_offset = Offset(offset)
+        self._begin(new)
+        self.remember(offset, (new, 0))
+
     def _begin(self, active: Segment) -> None:
         self.active = active
         self._set_limits()
@@ -171,9 +186,13 @@ class LocalLog:
         segment, start = self._find_place(offset)
         end, next_offset = self._find_end(segment, end_offset)
         if end - start > max_bytes:
-            boundary = cut_range(segment, start, max_bytes, min_one)
+            cut = segment, start, max_bytes, min_one
+            boundary = self._hints.find_cut(cut)
             if boundary is None:
-                return LogRead(None, offset)
+                boundary = cut_range(segment, start, max_bytes, min_one)
+                if boundary is None:
+                    return LogRead(None, offset)
+                self._hints.remember_cut(cut, boundary)
             end, next_offset = boundary
         if end <= start:
             return LogRead(None, offset)
@@ -182,11 +201,13 @@ class LocalLog:
 
     def _find_place(self, offset: int) -> BatchPlace:
         place = self._hints.find(offset)
-        if place is None:
-            return find_place(self.segments, offset)
-        segment, position = place
-        if position >= segment.size_bytes and segment is not self.active:
-            return find_place(self.segments, offset)  # it went on in the next segment
+        if place is not None:
+            segment, position = place
+            if position < segment.size_bytes or segment is self.active:
+                return place
+            # It went on in the next segment.
+        place = find_place(self.segments, offset)
+        self.remember(offset, place)  # many may begin there
         return place
 
     def _find_end(self, segment: Segment, end_offset: int) -> tuple[int, int]:
@@ -227,6 +248,23 @@ class LocalLog:
     def _is_undisturbed(self, disturbances: int) -> bool:
         return disturbances == self.disturbances and disturbances % 2 == 0
 
+    # Moving
+
+    def take_over(self, moved: LocalLog, folder: Path, directory: LogDirectory) -> None:
+        """Go on with the segments of a copy, in another directory; ours are done with.
+
+        The copy has every batch of this log. Its folder has this name now.
+        """
+        old = self.segments
+        for segment in moved.segments:
+            segment.follow_folder(folder)
+        self.folder, self.directory = folder, directory
+        self.segments = moved.segments
+        self._hints.clear()
+        self._begin(moved.active)
+        for segment in old:
+            segment.retire()
+
     # Removing
 
     def drop_oldest(self, count: int) -> Sequence[Segment]:
@@ -253,6 +291,34 @@ class LocalLog:
         self.segments = (*self.segments[:first], new, *self.segments[first + len(old) :])
         self._hints.clear()
         self.remove_files(old)
+
+    async def unshare_before_truncation(self, offset: int) -> None:
+        """Copy in a worker what a branch shares of the segment that a truncation is about to cut
+        (BRA-1): it may be a gigabyte, and `truncate_to` would copy it on the event loop.
+
+        Nobody else truncates meanwhile. A full disk costs this truncation, and not the directory.
+        """
+        if not self.segments[0].base_offset <= offset < self.end_offset:
+            return
+        segment = self.segments[segment_index(self.segments, offset)]
+        if segment is self.active:  # which is never shared
+            return
+        # Who is cancelled waits: the next truncation would write the same copy, and nobody would
+        # take or remove what was copied until then.
+        await finish_first(self._unshare(segment))
+
+    async def _unshare(self, segment: Segment) -> None:
+        try:
+            copies = await self.directory.workers.run(segment.copy_shared)
+            if copies and not self.is_closed:
+                segment.take_copies(copies)
+        except OSError as error:
+            if segment.is_deleted or self.is_closed:
+                return  # who deletes or replaces files was faster
+            if error.errno in NO_ROOM:
+                message = f"no room to truncate {self.topic_partition}: {error}"
+                raise StorageError(message) from error
+            raise self.directory.judge(error) from error
 
     def truncate_to(self, offset: int) -> Sequence[Segment]:
         """Remove the batch that holds an offset and all behind it; returns segments that went."""

@@ -12,11 +12,14 @@ new ones, and nothing would tell them apart. A shell, owned by the event loop.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
+import contextlib
+from collections.abc import AsyncIterator
 
 from moldau.errors import InvariantViolation
+from moldau.light_classes import NamedTuple
 from moldau.storage.leader_epoch_file import LeaderEpochs, write_epochs
 from moldau.storage.local_log import LocalLog
+from moldau.storage.log_directory import LogDirectory
 from moldau.storage.rules.epoch_cache import EpochCache
 from moldau.storage.rules.file_names import LEADER_EPOCHS_FILE
 from moldau.storage.rules.producer_sequences import ProducerEntry
@@ -28,8 +31,7 @@ _NEVER_MS = 365 * 24 * 3600 * 1000
 """A `flush.ms` of a year or more, as by default, leaves flushing to the operating system."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _FlushPlan:
+class _FlushPlan(NamedTuple):
     """What one flush writes, as it stood when the flush began."""
 
     end_offset: int
@@ -68,6 +70,12 @@ class LogFlush:
         self._snapshots = snapshots
         self._snapshots_due: list[tuple[int, tuple[ProducerEntry, ...]]] = []
         self._running: asyncio.Future[None] | None = None
+        self._held: asyncio.Future[None] | None = None  # no flush begins until it is done
+
+    @property
+    def is_truncating(self) -> bool:
+        """Whether a truncation was announced, or is not known to be on disk."""
+        return self.has_pending_truncation or self._doomed_from is not None
 
     def begin_dirty(self, now_ms: int) -> None:
         """Take note of the first batch that is not flushed."""
@@ -138,7 +146,41 @@ class LogFlush:
         while self.folder_changed or self._running is not None:
             await self._next_flush()
 
+    @contextlib.asynccontextmanager
+    async def hold(self) -> AsyncIterator[None]:
+        """Begin no flush inside: the recovery point stays where it is, appends go on.
+
+        For whoever puts files in the place of ours and has to promise as much of them as we do of
+        ours (MOV-2). Who asks for a flush meanwhile waits, and is served afterwards.
+        """
+        while self._running is not None and not self._running.done():
+            await asyncio.wait([self._running])
+        held = self._held = asyncio.get_running_loop().create_future()
+        try:
+            yield
+        finally:
+            self._held = None
+            held.set_result(None)
+
+    def take_over(self, moved: LogFlush, former: LogDirectory) -> None:
+        """The log goes on in another directory, with the files of a copy: what was flushed of that
+        one is flushed. Hold this one, and let none of that one's run."""
+        self.recovery_point = moved.recovery_point
+        self._unflushed_from = moved._unflushed_from
+        self._snapshots = moved._snapshots
+        self._snapshots_due = moved._snapshots_due
+        self._epochs.stored = moved._epochs.stored
+        self.folder_changed = True  # its name is not known to be durable
+        self.dirty_since_ms = None
+        former.dirty.pop(self, None)
+        if self in former.to_flush:
+            del former.to_flush[self]
+            self._local.directory.flush_soon(self)
+        self.resume()
+
     async def _next_flush(self) -> None:
+        while self._held is not None:
+            await asyncio.shield(self._held)
         self._local.require_usable()
         running = self._running
         # One that is done is here until its callback has run. It must not be awaited again: that

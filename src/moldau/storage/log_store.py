@@ -1,9 +1,10 @@
 """All logs of a broker, in all its log directories.
 
 It answers for opening the folders of `log.dirs` and the logs in them, for making and deleting logs
-and for an orderly end. What is written down of them is kept by `checkpoints`, what goes on in the
-background by `maintenance`. A folder that fails is reported once and goes offline; the others go
-on.
+and for an orderly end. Which there are is in `log_table`, those out of service are in `set_aside`,
+those that begin with another one's records come from `log_branch`. What is written down of them is
+kept by `checkpoints`, what goes on in the background by `maintenance`. A folder that fails is
+reported once and goes offline; the others go on.
 
 A shell, owned by the event loop.
 """
@@ -15,13 +16,10 @@ import contextlib
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
 from random import Random
-from types import MappingProxyType
-from typing import NamedTuple
 from uuid import UUID
 
 from moldau.clock import Clock
@@ -32,22 +30,34 @@ from moldau.metrics.history import History
 from moldau.metrics.storage_figures import StorageFigures
 from moldau.model import BrokerId, Offset, TopicId, TopicPartition
 from moldau.storage.checkpoints import Checkpoints
+from moldau.storage.clean_marker import describe_segments, write_clean_marker
 from moldau.storage.directory_identity import DirectoryIdentities
 from moldau.storage.directory_loader import (
     FolderTerms,
     load_logs,
     lock_folder,
+    note_missed,
     survey_folder,
-    write_clean_marker,
+)
+from moldau.storage.directory_reports import (
+    DirectoryCapacity,
+    DirectoryReport,
+    capacity_of,
+    describe_directory,
 )
 from moldau.storage.files import Files, FolderLock, open_file_budget
+from moldau.storage.interrupted_moves import InterruptedMoves
 from moldau.storage.log import Log
+from moldau.storage.log_branch import LogBranches
 from moldau.storage.log_directory import DirectoryFailures, LogDirectory, RetentionPolicies
+from moldau.storage.log_moves import LogMoves
+from moldau.storage.log_table import LogTable
 from moldau.storage.maintenance import Maintenance
 from moldau.storage.open_files import OpenFiles
 from moldau.storage.partition_metadata import write_partition_metadata
-from moldau.storage.recovery import LoadTerms, create_log, load_log
+from moldau.storage.recovery import create_log
 from moldau.storage.rules.file_names import (
+    INCOMPLETE_FILE,
     LOSS_FILE,
     PARTITION_METADATA_FILE,
     deleted_folder_name,
@@ -55,34 +65,13 @@ from moldau.storage.rules.file_names import (
     stray_folder_name,
 )
 from moldau.storage.segment_retention import kafka_policies
-from moldau.storage.set_aside import AsideLog, AsideNote, remove_note, write_note
+from moldau.storage.set_aside import AsideLogs, put_away
 from moldau.workers import Workers
 
 _log = logging.getLogger(__name__)
 
 _CLOSED_AT_ONCE = 64
 """Logs that are flushed at the same time when the store closes; the workers do a few at a time."""
-
-
-class DirectoryCapacity(NamedTuple):
-    """The disk of one log directory; -1 where it does not tell."""
-
-    folder: Path
-    online: bool
-    total_bytes: int
-    usable_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DirectoryReport:
-    """One log directory as DescribeLogDirs shows it."""
-
-    folder: Path
-    online: bool
-    total_bytes: int
-    usable_bytes: int
-    sizes: Mapping[TopicPartition, int]
-    """Bytes of each log in it."""
 
 
 class LogStore:
@@ -121,15 +110,22 @@ class LogStore:
         self._retention_policies = retention_policies
         self._random = random or Random()  # noqa: S311 jitter and folder names, no secrets
         self._open_files = OpenFiles(files, open_file_budget())
-        self._logs: dict[TopicPartition, Log] = {}
-        self._creating: set[TopicPartition] = set()
+        self._table = LogTable()
         self._directories: list[LogDirectory] = []
         self._locks: dict[Path, FolderLock] = {}
-        self._clean_folders: set[Path] = set()  # had the marker of a clean stop
-        self._aside: dict[tuple[TopicId, int], tuple[LogDirectory, AsideLog]] = {}
-        self.logs: Mapping[TopicPartition, Log] = MappingProxyType(self._logs)
+        self.logs = self._table.logs
         self.identities = DirectoryIdentities(self._new_id)
         self.checkpoints = Checkpoints(self.logs)
+        self.moves = LogMoves(
+            self.logs,
+            self._directories,
+            self.checkpoints,
+            clock,
+            options,
+            self._unique_id,
+        )
+        self.aside = AsideLogs(self._table, self.checkpoints, self.moves, options, self._unique_id)
+        self.branches = LogBranches(self._table, self.checkpoints, options, self._unique_id)
         self._maintenance = Maintenance(self.logs, self.checkpoints, clock, workers, options)
 
     # Opening
@@ -141,17 +137,26 @@ class LogStore:
         """
         self._loop = asyncio.get_running_loop()
         try:
+            surveys: dict[LogDirectory, FolderTerms] = {}
             for folder in self._folders:
-                await self._open_folder(folder, options_of)
+                await self._open_folder(folder, surveys)
+            note_missed(surveys, self.checkpoints)
+            interrupted = InterruptedMoves(surveys, self._directories)
+            for directory, terms in surveys.items():
+                self.checkpoints.note_high_watermarks(terms.offsets, terms.partition_folders)
+                await self._load_if_well(directory, terms, options_of)
+            await interrupted.finish(self.logs, self.checkpoints, self.moves, self._unique_id)
+            for key in self.logs:  # a move has ended that was interrupted
+                self.checkpoints.forget_missed(key)
             if all(directory.failure is not None for directory in self._directories):
-                raise StartupError(f"no log directory can be used: {self._failure_message()}")
+                raise StartupError(
+                    f"no log directory can be used: {self._failure_message()}{self._remedy()}"
+                )
         except BaseException:
             self._release()
             raise
 
-    async def _open_folder(
-        self, folder: Path, options_of: Callable[[str], TopicOptions] | None
-    ) -> None:
+    async def _open_folder(self, folder: Path, surveys: dict[LogDirectory, FolderTerms]) -> None:
         directory = LogDirectory(
             folder,
             self._open_files,
@@ -167,9 +172,21 @@ class LogStore:
         self._directories.append(directory)
         try:
             terms = await self._take_folder(directory)
-            for one in terms.aside:
-                self._aside[one.topic_id, one.partition] = directory, one
+            self.aside.add(directory, terms.aside)
             self.checkpoints.add(directory, terms.offsets)
+            surveys[directory] = terms
+        except OSError as error:
+            directory.fail(error)
+
+    async def _load_if_well(
+        self,
+        directory: LogDirectory,
+        terms: FolderTerms,
+        options_of: Callable[[str], TopicOptions] | None,
+    ) -> None:
+        if directory.failure is not None:
+            return
+        try:
             await self._load_folder(directory, terms, options_of)
         except OSError as error:
             directory.fail(error)
@@ -180,11 +197,12 @@ class LogStore:
         await self.identities.read(directory)
         terms = await run(lambda: survey_folder(files, folder))
         if terms.clean_shutdown:
-            self._clean_folders.add(folder)
+            self._table.clean_folders.add(folder)
         return terms
 
     async def write_identity(self, broker_id: BrokerId, cluster_id: str) -> None:
         """Check that every folder is this broker's, and make the new ones so."""
+        self.identities.check(broker_id, cluster_id)
         for directory in self._directories:
             if directory.failure is None:
                 await self.identities.claim(directory, broker_id, cluster_id)
@@ -217,20 +235,10 @@ class LogStore:
                 raise outcome
             loaded += outcome
         for log in loaded:
-            self._add(log)
+            self._table.add(log)
         vouched = terms.offsets.recovery_points
         if any(log.recovery_point < vouched.get(log.topic_partition, 0) for log in loaded):
             await self.checkpoints.write(directory)  # what is appended now was never flushed
-
-    def _add(self, log: Log) -> None:
-        other = self._logs.setdefault(log.topic_partition, log)
-        if other is not log:
-            raise StartupError(
-                f"{log.topic_partition} is in two log directories, {other.folder} and "
-                f"{log.folder}; move the one that is out of date away"
-            )
-        log.directory.log_count += 1
-        log.flushing.resume()
 
     # Making and deleting logs
 
@@ -242,38 +250,41 @@ class LogStore:
         *,
         is_new: bool = True,
     ) -> Log:
-        """Make an empty log in the folder that has the fewest.
+        """Make an empty log in the folder that somebody wanted it in, or that has the fewest.
 
         `is_new` says that the partition never had a log here. Otherwise, while a folder is
         offline, the log may be in there, and an empty one in its place would deny its records.
         """
-        if topic_partition in self._logs or topic_partition in self._creating:
-            raise StorageError(f"there is a log of {topic_partition} already")
+        with self._table.making(topic_partition):
+            log = await self._create_log(topic_partition, topic_id, options, is_new)
+        self._table.add(log)
+        return log
+
+    async def _create_log(
+        self,
+        topic_partition: TopicPartition,
+        topic_id: TopicId | None,
+        options: TopicOptions,
+        is_new: bool,
+    ) -> Log:
         if not is_new and any(each.failure is not None for each in self._directories):
             raise StorageError(f"the log of {topic_partition} may be in an offline directory")
-        directory = self._choose_directory()
+        directory = self.moves.take_wanted(topic_partition) or self._choose_directory()
         await self.checkpoints.forget(topic_partition, directory)
         folder = directory.folder / partition_folder_name(topic_partition)
         expiration_ms = self._options().producer_id_expiration_ms
 
         def create() -> Log:
-            self._prepare_folder(folder, topic_id)
+            put_away(self._files, folder, topic_partition, self._unique_id)
+            self._files.make_folder(folder)
+            if topic_id is not None:
+                write_partition_metadata(self._files, folder / PARTITION_METADATA_FILE, topic_id)
             return create_log(directory, folder, topic_partition, topic_id, options, expiration_ms)
 
-        self._creating.add(topic_partition)
         try:
-            log = await self._workers.run(create)
+            return await self._workers.run(create)
         except OSError as error:
             raise directory.judge(error) from error
-        finally:
-            self._creating.discard(topic_partition)
-        self._add(log)
-        return log
-
-    def _prepare_folder(self, folder: Path, topic_id: TopicId | None) -> None:
-        self._files.make_folder(folder)
-        if topic_id is not None:
-            write_partition_metadata(self._files, folder / PARTITION_METADATA_FILE, topic_id)
 
     def _choose_directory(self) -> LogDirectory:
         online = [each for each in self._directories if each.failure is None]
@@ -283,107 +294,37 @@ class LogStore:
 
     async def delete_log(self, topic_partition: TopicPartition) -> None:
         """Take a log out of service; its files go when `file.delete.delay.ms` is over."""
-        log = self._logs.get(topic_partition)
+        await self.moves.cancel(topic_partition)
+        log = self.logs.get(topic_partition)
         if log is None:
             return
         self.checkpoints.take_high_watermark(topic_partition)
-        name = deleted_folder_name(topic_partition, self._new_id().hex)
-        folder = self._take_out(log, name)
+        name = deleted_folder_name(topic_partition, self._unique_id())
+        folder = self._table.take_out(log, name)
         delay_ms = log.options.file_delete_delay_ms
         log.directory.remove_later((folder,), delay_ms, are_folders=True)
 
-    async def set_aside(self, topic_partition: TopicPartition) -> Path:
-        """Make room for another topic of this name, and keep the log; returns its new folder."""
-        log = self._logs[topic_partition]
-        note = AsideNote(
-            log_start_offset=log.log_start_offset,
-            log_end_offset=log.log_end_offset,
-            cleaned_offset=log.cleaned_offset,
-            high_watermark=self.checkpoints.take_high_watermark(topic_partition),
-        )
-        await log.shut_down()
+    async def retire_log(self, topic_partition: TopicPartition) -> Path:
+        """Take a log out of service for good, and keep its files; returns their folder."""
+        await self.moves.cancel(topic_partition)
+        self.checkpoints.take_high_watermark(topic_partition)
+        name = stray_folder_name(topic_partition, self._unique_id())
+        return self._table.take_out(self.logs[topic_partition], name)
+
+    async def accept_incomplete(self, log: Log) -> None:
+        """What a log has lost inside is known now, and it is served as it is."""
+        log.is_incomplete = False
+        path = log.folder / INCOMPLETE_FILE
         try:
-            await self._workers.run(lambda: write_note(self._files, log.folder, note))
+            await self._workers.run(partial(self._files.remove, path))
         except OSError as error:
-            raise log.directory.fail(error) from error
-        folder = self._take_out(log, stray_folder_name(topic_partition, self._new_id().hex))
-        if log.topic_id is not None:
-            one = AsideLog(
-                folder=folder,
-                topic_id=log.topic_id,
-                partition=topic_partition.partition,
-                note=note,
-            )
-            self._aside[log.topic_id, topic_partition.partition] = log.directory, one
-        return folder
-
-    def has_aside(self, topic_partition: TopicPartition, topic_id: TopicId) -> bool:
-        """Whether a log of this topic was set aside."""
-        return (topic_id, topic_partition.partition) in self._aside
-
-    async def take_back(
-        self, topic_partition: TopicPartition, topic_id: TopicId, options: TopicOptions
-    ) -> Log:
-        """Serve a log again that was set aside; nothing else may be in its place."""
-        directory, one = self._aside[topic_id, topic_partition.partition]
-        directory.require_online()
-        folder = directory.folder / partition_folder_name(topic_partition)
-        terms = LoadTerms(
-            clean_shutdown=False,  # nobody knows who was in the folder meanwhile
-            recovery_point=one.note.log_start_offset,
-            log_start_offset=one.note.log_start_offset,
-            producer_expiration_ms=self._options().producer_id_expiration_ms,
-            cleaned_offset=one.note.cleaned_offset,
-        )
-
-        def load() -> Log:
-            self._files.rename(one.folder, folder)
-            self._files.sync_folder(directory.folder)
-            return load_log(directory, folder, topic_partition, options, terms)
-
-        self._creating.add(topic_partition)
-        try:
-            log = await self._workers.run(load)
-        except OSError as error:
-            raise directory.judge(error) from error
-        finally:
-            self._creating.discard(topic_partition)
-        if log.log_end_offset < one.note.log_end_offset:
-            log.has_lost_its_end = True
-        del self._aside[topic_id, topic_partition.partition]
-        self.checkpoints.note_high_watermark(topic_partition, Offset(one.note.high_watermark))
-        self._add(log)
-        await self.checkpoints.write(directory)
-        try:
-            await self._workers.run(lambda: remove_note(self._files, folder))
-        except OSError as error:
-            raise directory.judge(error) from error
-        return log
-
-    def _take_out(self, log: Log, name: str) -> Path:
-        del self._logs[log.topic_partition]
-        log.close()
-        directory = log.directory
-        directory.log_count -= 1
-        directory.require_online()
-        target = directory.folder / name
-        try:
-            self._files.rename(log.folder, target)
-        except OSError as error:
-            raise directory.fail(error) from error
-        directory.checkpoint_soon()
-        return target
+            raise log.directory.judge(error) from error
 
     # Facts
 
     @property
     def directories(self) -> Sequence[LogDirectory]:
         return tuple(self._directories)
-
-    def was_closed(self, topic_partition: TopicPartition) -> bool:
-        """Whether a log was flushed and closed in good order before this broker opened it."""
-        log = self._logs.get(topic_partition)
-        return log is not None and log.directory.folder in self._clean_folders
 
     async def forget_losses(self) -> None:
         """The cluster knows which logs may have holes: the folders need not say so any more."""
@@ -395,36 +336,55 @@ class LogStore:
                 except OSError as error:  # then the next start tells it once more
                     _log.error("cannot remove %s: %s", path, error)
 
+    async def note_loss_of(self, log: Log) -> None:
+        """Let later starts know that a log has lost its end, until the cluster knows it.
+
+        Its topic is away, so nobody can be told. A clean stop does not vouch for it (REP-6).
+        """
+        log.has_lost_its_end = log.has_loss_note = True
+        write = partial(self._files.replace, log.folder / LOSS_FILE, b"its topic was away\n")
+        try:
+            await self._workers.run(write)
+        except OSError as error:
+            raise log.directory.judge(error) from error
+
+    async def forget_loss_of(self, log: Log) -> None:
+        """The cluster knows what a log is worth."""
+        log.has_loss_note = False
+        try:
+            await self._workers.run(partial(self._files.remove, log.folder / LOSS_FILE))
+        except OSError as error:  # then the next start tells it once more
+            _log.error("cannot remove the note in %s: %s", log.folder, error)
+
+    def is_missed(self, topic_partition: TopicPartition) -> bool:
+        """Whether a log had records here, and its folder is gone (LOG-14)."""
+        return topic_partition in self.checkpoints.missed
+
     @property
     def has_offline_folder(self) -> bool:
         return any(directory.failure is not None for directory in self._directories)
 
     def producer_ids(self) -> Iterator[int]:
         """Of all producers that some log remembers."""
-        for log in tuple(self._logs.values()):
+        for log in tuple(self.logs.values()):
             for entry in log.producers:
                 yield entry.producer_id
 
     def logs_in(self, folder: Path) -> tuple[Log, ...]:
         """The logs of one folder, also when it is offline."""
-        return tuple(log for log in tuple(self._logs.values()) if log.directory.folder == folder)
+        return tuple(log for log in tuple(self.logs.values()) if log.directory.folder == folder)
 
     def capacities(self) -> tuple[DirectoryCapacity, ...]:
         """How much room there is. Asks the file system: run it in a worker."""
-        return tuple(_capacity_of(directory) for directory in tuple(self._directories))
+        return tuple(capacity_of(directory) for directory in tuple(self._directories))
 
     def describe(self) -> tuple[DirectoryReport, ...]:
         """All folders. Asks the file system for its capacity: run it in a worker."""
-        return tuple(self._describe(directory) for directory in self._directories)
-
-    def _describe(self, directory: LogDirectory) -> DirectoryReport:
-        capacity = _capacity_of(directory)
-        return DirectoryReport(
-            folder=directory.folder,
-            online=capacity.online,
-            total_bytes=capacity.total_bytes,
-            usable_bytes=capacity.usable_bytes,
-            sizes={log.topic_partition: log.size_bytes for log in self.logs_in(directory.folder)},
+        return tuple(
+            describe_directory(
+                directory, self.logs_in(directory.folder), self.moves.moves_to(directory.folder)
+            )
+            for directory in self._directories
         )
 
     # Background
@@ -437,11 +397,11 @@ class LogStore:
         `high_watermarks` tells what is committed; without it everything in a log is.
         """
         self.checkpoints.high_watermarks = high_watermarks or self._log_ends
-        await self._maintenance.run()
+        await asyncio.gather(self._maintenance.run(), self.moves.run())
 
     def _log_ends(self) -> Mapping[TopicPartition, Offset]:
         """A log that has one replica is committed up to its end."""
-        return {key: log.log_end_offset for key, log in self._logs.items()}
+        return {key: log.log_end_offset for key, log in self.logs.items()}
 
     # Ending
 
@@ -450,13 +410,22 @@ class LogStore:
         *,
         broker_epoch: int = -1,
         high_watermarks: Mapping[TopicPartition, Offset] | None = None,
+        are_losses_told: bool = True,
     ) -> None:
-        """Flush and close every log, and leave the marker of a clean stop where all went well."""
+        """Flush and close every log, and leave the marker of a clean stop where all went well.
+
+        Without `are_losses_told` the cluster does not know what a power loss may have taken: a
+        folder that was not clean when it was opened is not clean now (REP-6).
+        """
         with contextlib.suppress(StorageError):  # the failure has been reported
             await self.checkpoints.write_high_watermarks(high_watermarks)
+        await self.moves.close()
         unclean = await self._shut_down_logs()
         for directory in self._directories:
-            if directory.failure is None and directory not in unclean:
+            was_clean = directory.folder in self._table.clean_folders or not directory.log_count
+            if directory.failure is not None or directory in unclean:
+                continue
+            if are_losses_told or was_clean:
                 with contextlib.suppress(StorageError):
                     await self._finish_folder(directory, broker_epoch)
         self._release()
@@ -475,22 +444,27 @@ class LogStore:
                     if log.directory.failure is None:  # else that was told already, for all of them
                         _log.error("%s was not flushed: %s", log.topic_partition, error)
 
-        logs = (log for log in self._logs.values() if log.directory.failure is None)
+        logs = (log for log in self.logs.values() if log.directory.failure is None)
         await asyncio.gather(*map(shut_down, logs))
         return unclean
 
     async def _finish_folder(self, directory: LogDirectory, broker_epoch: int) -> None:
         await self.checkpoints.write(directory)
-        files = self._files
-        try:
-            await self._workers.run(
-                lambda: write_clean_marker(files, directory.folder, broker_epoch)
+        closed = [
+            (
+                log.topic_partition,
+                describe_segments([(each.base_offset, each.size_bytes) for each in log.segments]),
             )
+            for log in self.logs_in(directory.folder)
+        ]
+        write = partial(write_clean_marker, self._files, directory.folder, broker_epoch, closed)
+        try:
+            await self._workers.run(write)
         except OSError as error:
             raise directory.fail(error) from error
 
     def _release(self) -> None:
-        for log in self._logs.values():
+        for log in self.logs.values():
             log.close()
         for lock in self._locks.values():
             lock.release()
@@ -505,14 +479,16 @@ class LogStore:
     def _failure_message(self) -> str:
         return "; ".join(f"{each.folder}: {each.failure}" for each in self._directories)
 
+    def _remedy(self) -> str:
+        if not any(isinstance(each.failure, PermissionError) for each in self._directories):
+            return ""
+        return (
+            ". Let the user of this process write there, or name a folder of its own with "
+            "--data-dir or log.dirs"
+        )
+
     def _new_id(self) -> UUID:
         return UUID(int=self._random.getrandbits(128), version=4)
 
-
-def _capacity_of(directory: LogDirectory) -> DirectoryCapacity:
-    total_bytes = usable_bytes = -1
-    is_online = directory.failure is None
-    if is_online:
-        with contextlib.suppress(OSError):
-            total_bytes, usable_bytes = directory.files.capacity_bytes(directory.folder)
-    return DirectoryCapacity(directory.folder, is_online, total_bytes, usable_bytes)
+    def _unique_id(self) -> str:
+        return self._new_id().hex

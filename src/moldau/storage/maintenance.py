@@ -11,19 +11,21 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from moldau.clock import Clock, Timer
 from moldau.config.broker_options import BrokerOptions
 from moldau.errors import StorageError
 from moldau.model import TopicPartition
 from moldau.storage.checkpoints import Checkpoints
-from moldau.storage.cleaner import Cleaner
 from moldau.storage.files import Files
 from moldau.storage.log import Log
 from moldau.storage.log_directory import LogDirectory, Removal
 from moldau.tasks import TaskSupervisor
 from moldau.workers import Workers
+
+if TYPE_CHECKING:
+    from moldau.storage.cleaner import Cleaner
 
 _log = logging.getLogger(__name__)
 
@@ -49,7 +51,7 @@ class Maintenance:
         self._options = options
         self._work: dict[LogDirectory, asyncio.Event] = {}
         self._tasks = TaskSupervisor(_report)
-        self._cleaner = Cleaner(clock, options)
+        self._cleaner: Cleaner | None = None  # with the first log that is to be compacted
         self._timers: set[Timer] = set()  # of files that wait for their removal
 
     def watch(self, directory: LogDirectory) -> None:
@@ -136,10 +138,19 @@ class Maintenance:
 
     async def compact_logs(self) -> None:
         """One after the other, the dirtiest first, until none is dirty enough."""
-        while self._options().log_cleaner_enable:
+        while self._options().log_cleaner_enable and any(
+            map(_may_be_compacted, self._logs.values())
+        ):
             high_watermarks = self._checkpoints.high_watermarks()
-            if not await self._cleaner.clean_dirtiest(self._logs, high_watermarks):
+            if not await self._require_cleaner().clean_dirtiest(self._logs, high_watermarks):
                 return
+
+    def _require_cleaner(self) -> Cleaner:
+        if self._cleaner is None:
+            from moldau.storage.cleaner import Cleaner
+
+            self._cleaner = Cleaner(self._clock, self._options)
+        return self._cleaner
 
     async def expire_producers(self) -> None:
         expiration_ms, now_ms = self._options().producer_id_expiration_ms, self._clock.now_ms()
@@ -147,6 +158,10 @@ class Maintenance:
             log.producers.remove_expired(expiration_ms, now_ms)
             if number % _LOGS_PER_TURN == 0:
                 await asyncio.sleep(0)
+
+
+def _may_be_compacted(log: Log) -> bool:
+    return len(log.segments) > 1 and "compact" in log.options.cleanup_policy
 
 
 async def _delete_old_segments(log: Log, now_ms: int, high_watermark: int) -> None:

@@ -8,6 +8,7 @@
 Version 1 is written into new folders. Version 0, which Kafka wrote beside ZooKeeper, calls the id
 `broker.id`; either name is read in either version. A folder that came from Kafka keeps its version,
 and lines that are not ours: a Kafka of its time reads no other, and somebody may want to go back.
+Where it has no `directory.id` it gets one; Kafka does so from 3.7 on, and passes it over before.
 
 A codec and a tiny shell; what to do when the ids are not those of this broker is for the log store
 to say.
@@ -15,11 +16,11 @@ to say.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from uuid import UUID
 
 from moldau.errors import DamagedFileError
+from moldau.light_classes import dataclass
 from moldau.model import BrokerId
 from moldau.model.uuid_text import format_uuid, parse_uuid
 from moldau.storage.files import Files

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from pathlib import Path
 from struct import Struct
-from typing import NamedTuple
 
+from moldau.light_classes import NamedTuple
+from moldau.records.batch_header import CURRENT_MAGIC, BatchHeader
 from moldau.storage.entry_file import EntryFile
 from moldau.storage.files import Files
 
@@ -28,6 +29,13 @@ class IndexedBatch(NamedTuple):
 
     last_offset: int
     position: int
+
+    def is_of(self, header: BatchHeader) -> bool:
+        """Whether the batch at the position bears the entry out (IDX-4).
+
+        Kafka names several batches that came together by the last offset of all of them.
+        """
+        return header.magic == CURRENT_MAGIC and 0 <= header.base_offset <= self.last_offset
 
 
 class OffsetIndex(EntryFile):
@@ -56,13 +64,6 @@ class OffsetIndex(EntryFile):
     def truncate_to_offset(self, offset: int) -> None:
         """Forget the batches that end at or after an offset."""
         self.truncate(self.count_below(_OFFSET, offset - self._base_offset))
-
-    def find_fault(self, log_bytes: int) -> str | None:
-        """Say what is wrong with a file found at start, or None."""
-        last = self.last()
-        if last is not None and (last[_POSITION] >= log_bytes or last[_POSITION] == 0):
-            return f"its last entry points at byte {last[_POSITION]} of {log_bytes}"
-        return None
 
     def _named(self, entry: tuple[int, int] | None) -> IndexedBatch | None:
         if entry is None:

@@ -19,7 +19,7 @@ from moldau.model import TopicId
 from moldau.model.uuid_text import format_uuid, parse_uuid
 from moldau.storage.files import Files
 
-_FORMAT = re.compile(r"version:\s*0\r?\ntopic_id:\s*([A-Za-z0-9_-]{22})\s*\Z")
+_FORMAT = r"version:\s*0\r?\ntopic_id:\s*([A-Za-z0-9_-]{22})\s*\Z"
 _ZERO = UUID(int=0)
 
 
@@ -28,7 +28,7 @@ def encode_partition_metadata(topic_id: TopicId) -> bytes:
 
 
 def decode_partition_metadata(data: bytes) -> TopicId:
-    match = _FORMAT.match(data.decode(errors="replace"))
+    match = re.match(_FORMAT, data.decode(errors="replace"))
     topic_id = _parse_id(match[1]) if match else _ZERO
     if topic_id == _ZERO:
         raise DamagedFileError(f"a partition metadata file has no topic id: {data[:80]!r}")

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
 
+from moldau.light_classes import NamedTuple
 from moldau.records.batch_header import BatchHeader
 from moldau.records.control_records import ControlType, EndTransactionMarker
 from moldau.storage.rules.producer_sequences import (
@@ -34,6 +34,7 @@ from moldau.storage.rules.transaction_verification import (
     Verification,
     ask_again,
     check_verified,
+    ends_question,
     is_open,
 )
 
@@ -151,7 +152,9 @@ class ProducerState:
         Whatever was asked about the transaction before is answered by it (TXP-2).
         """
         self.end_offset = base_offset + header.last_offset_delta + 1
-        self._verifications.pop(header.producer_id, None)
+        known = self._verifications.get(header.producer_id)
+        if known is not None and ends_question(known, header.producer_epoch):
+            del self._verifications[header.producer_id]
         before = self._entries.get(header.producer_id)
         self._entries[header.producer_id] = apply_marker(before, header, marker)
         if before is None or before.transaction_first_offset is None:
@@ -168,11 +171,6 @@ class ProducerState:
             marker.control_type is ControlType.ABORT,
             next(iter(self._open), base_offset + 1),
         )
-
-    @property
-    def first_undecided_offset(self) -> int | None:
-        """Where the oldest open transaction begins."""
-        return next(iter(self._open), None)
 
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """The last stable offset stays below this (TXP-1): a transaction begins here that is still
@@ -204,6 +202,16 @@ class ProducerState:
         for producer_id in expired:
             del self._entries[producer_id]
         return len(expired)
+
+    def forget_before(self, offset: int) -> None:
+        """Forget the batches before an offset, and who has no other; all transactions that began
+        there have ended."""
+        self._entries = {
+            producer_id: entry._replace(batches=batches)
+            for producer_id, entry in self._entries.items()
+            if (batches := tuple(one for one in entry.batches if one.last_offset >= offset))
+            or entry.transaction_first_offset is not None
+        }
 
     def reset(self, end_offset: int) -> None:
         """Forget everything, before the log is read again from this offset."""

@@ -11,57 +11,71 @@ A shell. It blocks: run it in a worker.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from itertools import zip_longest
 from pathlib import Path
+from types import MappingProxyType
 
 from moldau.config.topic_options import TopicOptions
 from moldau.errors import DamagedFileError
+from moldau.light_classes import NamedTuple
 from moldau.model import Offset, TopicId, TopicPartition
 from moldau.records.batch_header import BatchHeader
-from moldau.storage.batch_scan import walk_batches
-from moldau.storage.leader_epoch_file import read_epochs
+from moldau.storage.aborted_checkpoint import AbortedBySegment
+from moldau.storage.clean_marker import ClosedSegments, describe_segments
+from moldau.storage.folder_tidying import tidy_folder
 from moldau.storage.log import Log
 from moldau.storage.log_directory import LogDirectory
+from moldau.storage.log_start_file import read_log_start
 from moldau.storage.partition_metadata import read_partition_metadata
 from moldau.storage.producer_replay import apply_stored, rebuild_producers, replay_marker
 from moldau.storage.producer_state import ProducerState
+from moldau.storage.recovered_epochs import RecoveredEpochs
 from moldau.storage.rules.epoch_cache import EpochCache
 from moldau.storage.rules.file_names import (
+    INCOMPLETE_FILE,
     LEADER_EPOCHS_FILE,
+    LOG_START_OFFSETS_FILE,
     LOG_SUFFIX,
+    LOSS_FILE,
     PARTITION_METADATA_FILE,
-    SWAP_SUFFIX,
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
 from moldau.storage.rules.recovery_plan import (
     FolderPlan,
-    find_swap_segments,
     fits_behind,
-    plan_folder,
     plan_scan,
 )
-from moldau.storage.segment import Segment
+from moldau.storage.segment import Segment, SegmentTooLargeError
+from moldau.storage.segment_split import require_describable, split_segment
 from moldau.storage.snapshot_files import SnapshotFiles
+from moldau.storage.transaction_index import EMPTY_DIGEST
 
 _log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadTerms:
+class LoadTerms(NamedTuple):
     """What is known about a log before its folder is opened."""
 
     clean_shutdown: bool
     recovery_point: int
     log_start_offset: int
     producer_expiration_ms: int
+    is_start_known: bool = True
+    """Whether there is a checkpoint of log start offsets: else the folder of the log may tell."""
     cleaned_offset: int = 0
     """Compaction has been up to here, by Kafka's checkpoint of it."""
+    dropped_offset: int = 0
+    """Behind the last tombstone that compaction has dropped (REP-9)."""
     high_watermark: int = 0
     """What is below it was committed, by Kafka's checkpoint of it."""
     may_have_lost: bool = False
     """The folder says that a sync failed, or that a log lost something nobody was told of."""
+    aborted: AbortedBySegment = MappingProxyType({})
+    """What the indexes of aborted transactions should hold."""
+    closed: ClosedSegments | None = None
+    """What it was like at the clean stop, if that is known."""
 
 
 def load_log(
@@ -72,7 +86,13 @@ def load_log(
     terms: LoadTerms,
 ) -> Log:
     """Open the log in a folder; an empty folder gives an empty log."""
-    return _Loader(directory, folder, topic_partition, options, terms).load()
+    while True:
+        try:
+            return _Loader(directory, folder, topic_partition, options, terms).load()
+        except SegmentTooLargeError as found:
+            cleaned = split_segment(directory, found.segment, options.index_interval_bytes)
+            cleaned = max(terms.cleaned_offset, cleaned)
+            terms = terms._replace(cleaned_offset=cleaned, closed=None)
 
 
 def create_log(
@@ -127,35 +147,37 @@ class _Loader:
         self._terms = terms
         self._now_ms = directory.clock.now_ms()
         self._producers = ProducerState(terms.producer_expiration_ms)
-        self._epochs = self._stored_epochs = EpochCache()
+        self._epochs = RecoveredEpochs(self._files, folder / LEADER_EPOCHS_FILE)
         self._snapshots = SnapshotFiles(self._files, folder)
         self._segments: list[Segment] = []
         self._producers_are_built = False
+        self._has_recovered = False  # some segment was read to its end
         self._has_lost_its_end = terms.may_have_lost  # batches that had been written are gone
+        self._is_incomplete = False  # sealed segments are not as they were when it was closed
         self._cut_off: list[Segment] = []  # they had more at their end
         self._scanned_from: int | None = None  # where the first segment begins that was checked
 
     def load(self) -> Log:
         names = self._files.list_folder(self._folder)
-        plan = self._tidy(names)
+        plan = tidy_folder(self._files, self._folder, names)
         if plan.removals or plan.renames:
             names = self._files.list_folder(self._folder)
         self._snapshots = SnapshotFiles(self._files, self._folder, plan.snapshots)
         self._segments = [self._open(base_offset) for base_offset in plan.segments]
-        epochs_are_damaged = self._read_epochs()
-        self._complete_indexes(names)
+        self._find_start()
+        self._compare_with_stop(names, plan)
+        for segment, following in zip_longest(self._segments, plan.segments[1:]):
+            require_describable(segment, following)
+        self._epochs.read()
+        self._complete_indexes(frozenset(names))
         self._scan()
         end_offset = self._prepare_end()
         log_start_offset = max(self._terms.log_start_offset, self._segments[0].base_offset)
-        if epochs_are_damaged:
-            self._rebuild_epochs()
-        self._complete_epochs(log_start_offset)
-        self._epochs = self._epochs.truncate_from_end(end_offset)
-        self._epochs = self._epochs.truncate_from_start(log_start_offset)
+        clean = self._terms.clean_shutdown
+        epochs = self._epochs.finish(self._segments, log_start_offset, end_offset, clean=clean)
         self._load_producers(log_start_offset, end_offset)
         self._look_for_loss(end_offset)
         self._make_durable()
-        clean = self._terms.clean_shutdown
         for segment in self._segments:
             segment.let_go()  # most logs of a large broker are idle
         log = Log(
@@ -169,40 +191,59 @@ class _Loader:
             log_end_offset=end_offset,
             recovery_point=end_offset if clean else min(self._terms.recovery_point, end_offset),
             producers=self._producers,
-            epochs=self._epochs,
+            epochs=epochs,
             snapshots=self._snapshots,
-            stored_epochs=self._stored_epochs,
+            stored_epochs=self._epochs.stored,
             has_aborted=self._has_aborted(names),
             is_durable=clean and not plan.renames,
             unflushed_from=self._scanned_from,
         )
         log.cleaned_offset = Offset(min(self._terms.cleaned_offset, end_offset))
-        log.has_lost_its_end = self._has_lost_its_end
+        log.dropped_offset = Offset(min(self._terms.dropped_offset, end_offset))
+        log.has_loss_note = LOSS_FILE in names
+        log.has_lost_its_end = self._has_lost_its_end or log.has_loss_note
+        log.is_incomplete = self._is_incomplete
         return log
 
     # The folder
 
-    def _tidy(self, names: Sequence[str]) -> FolderPlan:
-        """Finish what was under way when the broker stopped."""
-        swaps = find_swap_segments(names)
-        plan = plan_folder(names, self._end_of_swap(swaps[-1]) if swaps else None)
-        for name in plan.removals:
-            self._files.remove(self._folder / name)
-        if plan.renames:
-            # What they were made from must not come back beside them.
-            self._files.sync_folder(self._folder)
-        for name, target in plan.renames:
-            self._files.rename(self._folder / name, self._folder / target)
-        return plan
+    def _find_start(self) -> None:
+        """What DeleteRecords has taken is not there again because a checkpoint is lost (LOG-12)."""
+        if not self._terms.is_start_known:
+            noted = read_log_start(self._files, self._folder)
+            if noted > self._terms.log_start_offset:
+                _log.warning(
+                    "%s begins at offset %d, as its own folder says: %s is lost",
+                    self._folder,
+                    noted,
+                    LOG_START_OFFSETS_FILE,
+                )
+                self._terms = self._terms._replace(log_start_offset=noted)
 
-    def _end_of_swap(self, base_offset: int) -> int:
-        path = self._folder / (segment_file_name(base_offset, LOG_SUFFIX) + SWAP_SUFFIX)
-        file = self._files.open(path)
-        end_offset = base_offset
-        for _, header in walk_batches(file, 0, file.size()):
-            end_offset = header.next_offset
-        file.close()
-        return end_offset
+    def _compare_with_stop(self, names: Sequence[str], plan: FolderPlan) -> None:
+        """Files may have been lost since a clean stop. Then what is left is checked (LOG-13).
+
+        Only the end of a log can be fetched again. Sealed segments that are gone or short leave a
+        hole inside, which is noted in the folder until the cluster knows of it. Nothing behind it
+        is given up: it was flushed, and may be the only copy.
+        """
+        found = [(segment.base_offset, segment.size_bytes) for segment in self._segments]
+        closed = self._terms.closed if not plan.renames else None
+        has_lost_active = closed is not None and closed.has_lost_active(found)
+        has_lost_sealed = closed is not None and closed.has_lost_sealed(found)
+        self._is_incomplete = has_lost_sealed or INCOMPLETE_FILE in names
+        if has_lost_active or has_lost_sealed:
+            _log.error(
+                "%s is not as it was left. It had %s; now it has %s",
+                self._folder,
+                closed,
+                describe_segments(found) if found else "no segment",
+            )
+        if self._is_incomplete:
+            self._has_lost_its_end = True
+            self._files.replace(self._folder / INCOMPLETE_FILE, b"")
+        if has_lost_active or self._is_incomplete:
+            self._terms = self._terms._replace(clean_shutdown=False)
 
     def _open(self, base_offset: int) -> Segment:
         path = self._folder / segment_file_name(base_offset, LOG_SUFFIX)
@@ -223,13 +264,13 @@ class _Loader:
             return None
 
     def _has_aborted(self, names: Sequence[str]) -> bool:
-        if not self._terms.clean_shutdown:
-            names = self._files.list_folder(self._folder)  # recovery may have found some
+        if self._has_recovered:
+            names = self._files.list_folder(self._folder)  # it may have found some
         return any(TRANSACTION_INDEX_SUFFIX in name for name in names)
 
     # Segments
 
-    def _complete_indexes(self, names: Sequence[str]) -> None:
+    def _complete_indexes(self, names: Collection[str]) -> None:
         """A segment before the recovery point that has lost an index is read to rebuild it."""
         scanned = self._plan_scan()
         for number, segment in enumerate(self._segments):
@@ -238,7 +279,7 @@ class _Loader:
             if not segment.size_bytes:
                 segment.start_empty_indexes()
                 continue
-            _log.warning("the indexes of %s are rebuilt", segment.path)
+            _log.warning("%s is scanned and its indexes are rebuilt", segment.path)
             producers = ProducerState(self._terms.producer_expiration_ms)
             self._rebuild_until(producers, self._segments[:number], segment.base_offset)
             cut_bytes = self._recover(segment, producers)
@@ -248,19 +289,42 @@ class _Loader:
                 self._end_with(number)
                 return
 
-    def _lacks_index(self, segment: Segment, names: Sequence[str]) -> bool:
+    def _lacks_index(self, segment: Segment, names: Collection[str]) -> bool:
         indexes = (segment.offset_index, segment.time_index)
-        return any(index.path.name not in names for index in indexes) or self._is_damaged(segment)
+        if any(index.path.name not in names for index in indexes):
+            return True
+        return self._is_damaged(segment) or self._has_other_aborted(segment, names)
+
+    def _has_other_aborted(self, segment: Segment, names: Collection[str]) -> bool:
+        """Whether the index of aborted transactions is not what it was, or cannot be one."""
+        index, expected = segment.transaction_index, self._terms.aborted.get(segment.base_offset)
+        if index.path.name not in names:
+            index.assume_absent()
+        if expected is not None or index.path.name not in names:
+            return index.digest != (expected or EMPTY_DIGEST)
+        following = self._segments[self._segments.index(segment) + 1 :]
+        end_offset = following[0].base_offset if following else None
+        return not index.is_sound(segment.base_offset, end_offset)
 
     def _is_damaged(self, segment: Segment) -> bool:
-        """Only the active segment's index is looked at: the others were sealed long ago."""
+        """Only the active segment is looked at: the others were sealed long ago.
+
+        A copy of the folder may be cut short though it has the marker of a clean stop; what is
+        appended behind that could never be read, and a later recovery would cut it off.
+        """
         if segment is not self._segments[-1] or not segment.size_bytes:
             return False
-        return segment.offset_index.find_fault(segment.size_bytes) is not None
+        return segment.is_damaged()
 
     def _plan_scan(self) -> tuple[int, ...]:
         starts = [segment.base_offset for segment in self._segments]
-        return plan_scan(starts, self._terms.recovery_point, self._terms.clean_shutdown)
+        terms = self._terms
+        recovery_point = terms.recovery_point
+        if self._is_incomplete:
+            recovery_point = 0
+        elif terms.closed is not None:
+            recovery_point = min(recovery_point, terms.closed.active_offset)
+        return plan_scan(starts, recovery_point, terms.clean_shutdown)
 
     def _scan(self) -> None:
         """Check the batches of all segments that may not have reached the disk."""
@@ -282,6 +346,7 @@ class _Loader:
         is_last = number + 1 == len(self._segments)
         if self._segments[number].has_lost_batches or not is_last:
             self._has_lost_its_end = True
+        self._segments[number].unshare(self._segments[number].size_bytes)
         self._remove(self._segments[number + 1 :])
         del self._segments[number + 1 :]
 
@@ -292,12 +357,14 @@ class _Loader:
         if cut_bytes:
             _log.warning("cut %d damaged bytes off %s", cut_bytes, segment.path)
             self._cut_off.append(segment)
-            return False
+            return self._is_incomplete and number + 1 < len(self._segments)
         if number + 1 == len(self._segments):
             return True
         end_offset = max(self._producers.end_offset, segment.base_offset)
         start_offset = self._segments[number + 1].base_offset
         terms = self._terms
+        if self._is_incomplete:
+            return True
         if fits_behind(end_offset, start_offset, terms.cleaned_offset, terms.recovery_point):
             return True
         _log.warning(
@@ -310,19 +377,30 @@ class _Loader:
         return False
 
     def _recover(self, segment: Segment, producers: ProducerState, leader_epoch: int = -1) -> int:
+        self._has_recovered = True
+
         def on_batch(position: int, header: BatchHeader) -> None:
             marker = apply_stored(producers, segment, position, header)
             if marker is not None:
                 replay_marker(producers, segment, header, header.base_offset, marker)
-            self._note_epoch(header)
+            self._epochs.note(header)
             self._last_epoch = header.leader_epoch
 
         return segment.recover(
             on_batch,
             self._options.index_interval_bytes,
             leader_epoch,
+            known_end=self._find_known_end(segment),
             rewrite=self._terms.may_have_lost,
         )
+
+    def _find_known_end(self, segment: Segment) -> int:
+        """Up to there the log has reached in a segment, whatever its batches say."""
+        behind = self._segments[self._segments.index(segment) + 1 :]
+        if behind:
+            return behind[0].base_offset
+        terms = self._terms
+        return max(terms.recovery_point, terms.cleaned_offset, terms.high_watermark)
 
     def _remove(self, segments: Sequence[Segment]) -> None:
         for segment in segments:
@@ -335,6 +413,8 @@ class _Loader:
     def _prepare_end(self) -> int:
         """The log's end; there is a segment to append to afterwards."""
         end_offset = self._segments[-1].prepare_to_append() if self._segments else -1
+        if self._segments:
+            require_describable(self._segments[-1], end_offset)
         start_offset = self._terms.log_start_offset
         if end_offset >= start_offset:
             return end_offset
@@ -375,52 +455,6 @@ class _Loader:
             self._files.sync_folder(self._folder)
 
     # What is beside the segments
-
-    def _read_epochs(self) -> bool:
-        """True when the file is there but cannot be read."""
-        path = self._folder / LEADER_EPOCHS_FILE
-        try:
-            self._epochs = self._stored_epochs = read_epochs(self._files, path)
-        except DamagedFileError as error:
-            _log.warning("%s is rebuilt: %s", path, error)
-            return True
-        return False
-
-    def _rebuild_epochs(self) -> None:
-        self._epochs = EpochCache()
-        for segment in self._segments:
-            for _, header in walk_batches(segment.opened(), 0, segment.size_bytes):
-                self._note_epoch(header)
-
-    def _complete_epochs(self, log_start_offset: int) -> None:
-        """Records whose deletion was not written down are there again: their epochs, too."""
-        known = self._epochs.entries
-        if self._terms.clean_shutdown or not known or known[0].start_offset <= log_start_offset:
-            return
-        found = EpochCache()
-        for segment in self._segments:
-            for _, header in walk_batches(segment.opened(), 0, segment.size_bytes):
-                if header.base_offset >= known[0].start_offset:
-                    break
-                if found.latest_epoch is None and header.leader_epoch >= 0:
-                    found = found.assign(header.leader_epoch, log_start_offset)
-                elif found.latest_epoch is not None and header.leader_epoch > found.latest_epoch:
-                    found = found.assign(header.leader_epoch, header.base_offset)
-        if found.latest_epoch is None:  # compaction has left no batch there
-            found = found.assign(known[0].epoch, log_start_offset)
-        for entry in known:
-            if entry.epoch != found.latest_epoch:
-                found = found.assign(entry.epoch, entry.start_offset)
-        self._epochs = found
-
-    def _note_epoch(self, header: BatchHeader) -> None:
-        known = self._epochs.find_epoch_at(header.base_offset)
-        if known is not None and 0 <= header.leader_epoch < known:
-            # The file is older than a truncation, and what that epoch had written is gone.
-            self._epochs = self._epochs.truncate_from_end(header.base_offset)
-        latest_epoch = self._epochs.latest_epoch
-        if header.leader_epoch > (-1 if latest_epoch is None else latest_epoch):
-            self._epochs = self._epochs.assign(header.leader_epoch, header.base_offset)
 
     def _load_producers(self, log_start_offset: int, end_offset: int) -> None:
         starts = [segment.base_offset for segment in self._segments]

@@ -5,6 +5,10 @@ log, the active one, is appended to. This module answers for the files of one se
 finding positions, recovering after a crash, truncating, renaming. What is in the log as a whole,
 when to roll and what to delete are for `log` and the rules.
 
+The batches are the truth, the indexes are hints (IDX-4): an entry is believed when the batch that
+it names bears it out. A disk that turns a bit in an index must not hide a record from a reader, or
+make retention take a segment for older than it is.
+
 A shell. One task changes a segment; lookups may run in any thread at the same time, and see the
 batches up to the size that they read first.
 """
@@ -12,14 +16,18 @@ batches up to the size that they read first.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
+from moldau.errors import MoldauError
+from moldau.light_classes import NamedTuple
 from moldau.records.batch_header import LOG_OVERHEAD_BYTES, BatchHeader
 from moldau.storage.batch_scan import is_unfinished_write, walk_batches, walk_valid_batches
 from moldau.storage.files import Buffer, FailedSyncError, File
-from moldau.storage.offset_index import OffsetIndex
+from moldau.storage.offset_index import IndexedBatch, OffsetIndex
 from moldau.storage.open_files import OpenFiles
 from moldau.storage.rules.file_names import (
     DELETED_SUFFIX,
@@ -30,8 +38,11 @@ from moldau.storage.rules.file_names import (
     segment_file_name,
 )
 from moldau.storage.rules.roll import MAX_RELATIVE_OFFSET
-from moldau.storage.time_index import TimeIndex
+from moldau.storage.shared_files import copy_shared, unshare
+from moldau.storage.time_index import IndexedTime, TimeIndex
 from moldau.storage.transaction_index import TransactionIndex
+
+_log = logging.getLogger(__name__)
 
 UNKNOWN = -1
 _REWRITE_BYTES = 1024 * 1024
@@ -45,10 +56,25 @@ class Boundary(NamedTuple):
     """Base offset of the batch that begins here, or the offset after the batch that ends here."""
 
 
+class SegmentTooLargeError(MoldauError):
+    """A segment has more bytes or offsets than its indexes can describe; it has to be split."""
+
+    def __init__(self, segment: Segment) -> None:
+        super().__init__(f"{segment.path} has more bytes or offsets than its indexes can describe")
+        self.segment = segment
+
+
 class _Part(Protocol):
     """What a segment has a file for."""
 
     path: Path
+
+
+class SharedCopy(NamedTuple):
+    """A copy of one of a segment's files, under a name of its own."""
+
+    part: _Part
+    copy: Path
 
 
 class Segment:
@@ -56,6 +82,7 @@ class Segment:
 
     __slots__ = (
         "_bytes_since_entry",
+        "_damage_is_reported",
         "_max_timestamp_known",
         "_open_files",
         "base_offset",
@@ -105,6 +132,7 @@ class Segment:
         self.max_timestamp_offset = UNKNOWN  # last offset of the batch that has it
         self._max_timestamp_known = size_bytes == 0
         self._bytes_since_entry = 0
+        self._damage_is_reported = False
         self._open_files = open_files
 
     @classmethod
@@ -191,6 +219,12 @@ class Segment:
             self.time_index.maybe_add(self.max_timestamp, self.max_timestamp_offset)
         self.write_out_indexes()
 
+    def write_back(self) -> None:
+        """Have the disk take the batches, so that `sync` has less to do. Blocks; any thread."""
+        file = self.opened()
+        with self._failing_sync():
+            file.write_back(self.size_bytes)
+
     def sync(self) -> None:
         """Make what was written before the call survive a power loss. Blocks; any thread."""
         try:
@@ -204,8 +238,13 @@ class Segment:
 
     def _sync_batches(self) -> None:
         file = self.opened()
-        try:
+        with self._failing_sync():
             file.sync()
+
+    @contextlib.contextmanager
+    def _failing_sync(self) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             raise FailedSyncError(error.errno, error.strerror, str(self.path)) from error
 
@@ -249,13 +288,17 @@ class Segment:
         index_interval_bytes: int,
         leader_epoch: int = -1,
         *,
+        known_end: int = -1,
         rewrite: bool = False,
     ) -> int:
         """Check every batch, cut the file behind the last sound one, rebuild the indexes (IDX-3).
 
-        `leader_epoch` is that of the batch before this segment, if it is known. After a sync has
-        failed, `rewrite` is asked for: what is read is written again, so that the next sync has
-        something to do. Returns the number of bytes cut off. Blocks.
+        `leader_epoch` is that of the batch before this segment, if it is known. A batch too far
+        from the segment's base offset is damage (offsets are outside of the CRC), unless it is
+        below `known_end`, up to which the log is known to have reached: then the segment is whole
+        and too large, and that is raised. After a sync has failed, `rewrite` is asked for: what is
+        read is written again, so that the next sync has something to do. Returns the number of
+        bytes cut off. Blocks.
         """
         file = self.opened()
         found_bytes = file.size()
@@ -266,6 +309,8 @@ class Segment:
         valid_bytes = 0
         for position, header in walk_valid_batches(file, found_bytes, leader_epoch):
             if not self._holds(header):
+                if self.base_offset <= header.base_offset <= header.last_offset < known_end:
+                    raise SegmentTooLargeError(self)
                 break
             size_bytes = header.batch_length + LOG_OVERHEAD_BYTES
             self._note(
@@ -275,6 +320,8 @@ class Segment:
             valid_bytes = position + size_bytes
         if valid_bytes < found_bytes:
             self.has_lost_batches = not is_unfinished_write(file, valid_bytes, found_bytes)
+            self.unshare(valid_bytes)
+            file = self.opened()
             file.truncate(valid_bytes)
         if rewrite:
             for position in range(0, valid_bytes, _REWRITE_BYTES):
@@ -292,6 +339,7 @@ class Segment:
     def truncate_to(self, offset: int) -> int:
         """Remove the batch that holds an offset and all behind it; returns the next offset."""
         boundary = self.find_batch(offset)
+        self.unshare(self.size_bytes if boundary is None else boundary.position)
         if boundary is None:
             return self.prepare_to_append()
         self.size_bytes = boundary.position
@@ -301,6 +349,44 @@ class Segment:
         self.transaction_index.truncate_to_offset(offset)
         self.first_timestamp = UNKNOWN
         return max(self.prepare_to_append(), min(offset, boundary.next_offset))
+
+    def unshare(self, size_bytes: int) -> None:
+        """It is cut or appended to next: what it shares with a branch stays as it is (BRA-1).
+
+        `size_bytes` of the batches are needed.
+        """
+        files = self._open_files.files
+        for part in self._parts():
+            if unshare(files, part.path, size_bytes if part is self else None):
+                self.let_go()
+
+    def copy_shared(self) -> list[SharedCopy]:
+        """Copies of the files that a branch shares. Whole ones: what is cut off next is still read.
+
+        Takes as long as the disk does. For any thread, while the segment is not appended to.
+        """
+        copies: list[SharedCopy] = []
+        try:
+            for part in self._parts():
+                copy = copy_shared(self._open_files.files, part.path)
+                if copy is not None:
+                    copies.append(SharedCopy(part, copy))
+        except OSError:
+            for _, copy in copies:  # they may have taken the room that is missing
+                with contextlib.suppress(OSError):
+                    self._open_files.files.remove(copy)
+            raise
+        return copies
+
+    def take_copies(self, copies: Iterable[SharedCopy]) -> None:
+        """Have these files instead of those that are shared, or remove them if it is too late."""
+        files = self._open_files.files
+        for part, copy in copies:
+            if self.is_deleted:
+                files.remove(copy)
+            else:
+                files.rename(copy, part.path)
+        self.let_go()
 
     def trim_file(self) -> None:
         """Remove what a failed write may have left behind the last batch."""
@@ -315,6 +401,16 @@ class Segment:
     def enter_stage(self, stage: str) -> None:
         """Rename the files on the segment's way from compaction into the log; the log's last."""
         self._rename(stage, may_be_absent=(self.transaction_index,))
+
+    def follow_folder(self, folder: Path) -> None:
+        """The folder of the log was renamed: its files are found under its new name."""
+        for part in self._parts():
+            part.path = folder / part.path.name
+
+    def retire(self) -> None:
+        """Another segment has its place now, in another folder; whoever reads this one goes on."""
+        self.is_deleted = True
+        self.let_go()
 
     def remove_files(self) -> None:
         """Give up a segment that never came into the log."""
@@ -362,18 +458,80 @@ class Segment:
     def _load_max_timestamp(self) -> None:
         """A sealed segment ends its time index with its youngest timestamp."""
         last = self.time_index.last_entry()
-        if last is not None:
-            self.max_timestamp, self.max_timestamp_offset = last
+        found = last or IndexedTime(UNKNOWN, UNKNOWN)
+        if not self._is_youngest(found) or (last is not None and not self.bears_out(last)):
+            found = IndexedTime(UNKNOWN, UNKNOWN)
+            for _, header in walk_batches(self.opened(), 0, self.size_bytes):
+                if header.max_timestamp > found.timestamp_ms:
+                    found = IndexedTime(header.max_timestamp, header.last_offset)
+        self.max_timestamp, self.max_timestamp_offset = found
         self._max_timestamp_known = True
+
+    def bears_out(self, entry: IndexedTime) -> bool:
+        """Whether the batch that an entry of the time index names is as young as it says."""
+        for _, header in self.walk_from(self.offset_index.find_by_offset(entry.offset)):
+            if header.last_offset >= entry.offset:
+                is_of_batch = header.base_offset <= entry.offset
+                return is_of_batch and header.max_timestamp == entry.timestamp_ms
+        return False
+
+    def _is_youngest(self, last: IndexedTime) -> bool:
+        """Whether no batch at the end is younger: a time index that was cut off ends too early."""
+        at_end = self.walk_from(self.offset_index.last_entry())
+        return all(header.max_timestamp <= last.timestamp_ms for _, header in at_end)
 
     def find_batch(self, offset: int) -> Boundary | None:
         """The first batch that ends at or after an offset, or None when all end before."""
-        entry = self.offset_index.find_by_offset(offset)
-        start = entry.position if entry is not None else 0
-        for position, header in walk_batches(self.opened(), start, self.size_bytes):
+        for position, header in self.walk_from(self.offset_index.find_by_offset(offset)):
             if header.last_offset >= offset:
                 return Boundary(position, header.base_offset)
         return None
+
+    def walk_from(
+        self, entry: IndexedBatch | None, otherwise: int = 0
+    ) -> Iterator[tuple[int, BatchHeader]]:
+        """Position and header of each batch from an indexed one on.
+
+        From the boundary `otherwise` where there is no entry, or none that is borne out.
+        """
+        if entry is not None:
+            batches = walk_batches(self.opened(), entry.position, self.size_bytes)
+            first = next(batches, None)
+            if first is not None and entry.is_of(first[1]):
+                return chain((first,), batches)
+            if entry.position < self.size_bytes:  # it was not truncated meanwhile
+                self._report_damage()
+        return walk_batches(self.opened(), otherwise, self.size_bytes)
+
+    def is_damaged(self) -> bool:
+        """Whether its end is not as a clean stop leaves it.
+
+        The last batch ends with the file, and each index with an entry that a batch bears out.
+        """
+        entry, last_time = self.offset_index.last_entry(), self.time_index.last_entry()
+        if entry is not None and not self._has_batch_of(entry):
+            return True
+        end = 0
+        for position, header in self.walk_from(entry):
+            end = position + header.batch_length + LOG_OVERHEAD_BYTES
+        if end != self.size_bytes:
+            return True
+        return last_time is not None and not self.bears_out(last_time)
+
+    def _has_batch_of(self, entry: IndexedBatch) -> bool:
+        if not 0 < entry.position < self.size_bytes:  # the first batch never gets an entry
+            return False
+        first = next(walk_batches(self.opened(), entry.position, self.size_bytes), None)
+        return first is not None and entry.is_of(first[1])
+
+    def _report_damage(self) -> None:
+        if not self._damage_is_reported:
+            self._damage_is_reported = True
+            _log.warning(
+                "%s does not fit its log, which is read without it; it is made anew if the file is "
+                "removed while the broker is stopped",
+                self.offset_index.path,
+            )
 
     def find_boundary(self, start: int, limit: int) -> Boundary | None:
         """The last batch boundary behind `start` and not behind `limit`.
@@ -381,9 +539,10 @@ class Segment:
         `start` is a boundary, and `limit` is before the segment's end.
         """
         entry = self.offset_index.find_by_position(limit)
-        begin = max(start, entry.position if entry is not None else 0)
+        if entry is not None and entry.position <= start:
+            entry = None
         found = None
-        for position, header in walk_batches(self.opened(), begin, self.size_bytes):
+        for position, header in self.walk_from(entry, otherwise=start):
             if position > start:
                 found = Boundary(position, header.base_offset)
             if position + header.batch_length + LOG_OVERHEAD_BYTES > limit:

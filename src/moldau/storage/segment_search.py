@@ -9,8 +9,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from operator import attrgetter
-from typing import NamedTuple
 
+from moldau.light_classes import NamedTuple
 from moldau.records.batch_header import LOG_OVERHEAD_BYTES, BatchHeader
 from moldau.records.batch_reader import payload_of
 from moldau.records.codec import decode_columns, find_first_at_or_after
@@ -142,18 +142,12 @@ def _times_from(
 def _find_in_segment(
     segment: Segment, log_start_offset: int, timestamp_ms: int, unpacked_bytes: int
 ) -> TimestampedOffset | None:
+    first_offset = max(log_start_offset, segment.base_offset)
     entry = segment.time_index.find_by_timestamp(timestamp_ms)
-    first_offset = max(log_start_offset, entry.offset if entry is not None else segment.base_offset)
-    indexed = segment.offset_index.find_by_offset(first_offset)
-    start = indexed.position if indexed is not None else 0
-    return _first_from(segment, start, log_start_offset, timestamp_ms, unpacked_bytes)
-
-
-def _first_from(
-    segment: Segment, start: int, log_start_offset: int, timestamp_ms: int, unpacked_bytes: int
-) -> TimestampedOffset | None:
+    if entry is not None and segment.bears_out(entry):
+        first_offset = max(first_offset, entry.offset)
     file = segment.opened()
-    for position, header in walk_batches(file, start, segment.size_bytes):
+    for position, header in segment.walk_from(segment.offset_index.find_by_offset(first_offset)):
         if not header.record_count:
             continue  # what compaction leaves of a batch has the timestamp and no record of it
         if header.max_timestamp >= timestamp_ms and header.last_offset >= log_start_offset:

@@ -28,6 +28,10 @@ class SnapshotFiles:
         self._files = files
         self._folder = folder
 
+    def follow_folder(self, folder: Path) -> None:
+        """The folder of the log was renamed."""
+        self._folder = folder
+
     @property
     def latest(self) -> int | None:
         return self.offsets[-1] if self.offsets else None

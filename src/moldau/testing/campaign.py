@@ -16,7 +16,8 @@ import time
 from collections.abc import Iterator, Sequence
 from multiprocessing import get_context
 
-from moldau.testing.simulated_cluster import SimulatedCluster, SimulationOutcome
+from moldau.testing.simulated_cluster import SimulatedCluster
+from moldau.testing.simulation_outcome import SimulationOutcome
 
 _SEEDS_PER_CHUNK = 5
 _SECONDS_BETWEEN_LINES = 5.0
@@ -24,7 +25,7 @@ _EVENTS_SHOWN = 40
 
 
 def run_seed(seed: int) -> SimulationOutcome:
-    return SimulatedCluster(seed=seed, transactions=None).run()
+    return SimulatedCluster(seed=seed, transactions=None, shares=None).run()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

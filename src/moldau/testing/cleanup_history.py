@@ -116,8 +116,13 @@ class CleanupHistory:
     def check_start(
         self, partition: TopicPartition, replica: str, log_start_offset: int, size_bytes: int
     ) -> None:
-        """A trimmed log begins where somebody asked for it, or keeps what it has to keep."""
+        """A trimmed log begins where somebody asked for it, or keeps what it has to keep.
+
+        After a power loss of all machines, what it kept may be gone with its end.
+        """
         trimming = self.trimmed[partition]
+        if self.history.kept_end(partition) is not None:
+            return
         if log_start_offset <= trimming.deleted_before or trimming.retention_bytes is None:
             return
         if size_bytes < trimming.retention_bytes:

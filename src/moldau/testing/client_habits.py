@@ -58,9 +58,9 @@ def draw_habits(random: Random) -> ClientHabits:
     fetch_max_bytes = random.choice((_PLENTY_BYTES, _PLENTY_BYTES, 1, 200))
     if random.random() < 0.3:
         # A few batches at a time: with less, a follower at the end of a long link falls behind.
-        limit = random.choice(("700", "1500"))
+        limit = random.choice(("1500", "3000"))
         options["replica.fetch.max.bytes"] = limit
-        options["replica.fetch.response.max.bytes"] = random.choice((limit, "2000", "10485760"))
+        options["replica.fetch.response.max.bytes"] = random.choice((limit, "4000", "10485760"))
     return ClientHabits(
         codecs=codecs,
         topic_codec=topic_codec,

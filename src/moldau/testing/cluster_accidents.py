@@ -1,9 +1,10 @@
 """What people do to the coordination store by mistake, past the brokers.
 
-A topic's nodes vanish and are put back, a state or the settings of a topic are overwritten with
-nonsense and repaired. The promises hold throughout: what was acknowledged is kept by the brokers
-and served again (DEL-1). For stories without faults that destroy data: a state that is put back is
-the one of before, and a replica that lost its log in between can say so only afterwards.
+A topic's nodes vanish and are put back, or all nodes do; a broker's registration vanishes; a state
+or the settings of a topic are overwritten with nonsense and repaired. The promises hold throughout:
+what was acknowledged is kept by the brokers and served again (DEL-1). For stories without faults
+that destroy data: a state that is put back is the one of before, and a replica that lost its log in
+between can say so only afterwards.
 """
 
 from __future__ import annotations
@@ -12,26 +13,46 @@ from typing import Final
 
 from moldau.cluster import layout
 from moldau.coordination.port import Create, SetData
-from moldau.coordination.tree import DeleteTree, TreeOperation
+from moldau.coordination.tree import ROOT, DeleteTree, TreeOperation
+from moldau.model import BrokerId
 from moldau.testing.simulated_operator import OperationFamily, Operator
 
 _NONSENSE: Final = b"{ not JSON"
 
 
 async def topic_vanishes(operator: Operator) -> None:
-    """Its nodes are removed, and put back in one transaction."""
+    await _remove(operator, layout.topic_path(operator.cluster.partitions[0].topic))
+
+
+async def everything_vanishes(operator: Operator) -> None:
+    """Under living sessions; registrations and the controller's node are not put back."""
     service = operator.cluster.world.service
-    path = layout.topic_path(operator.cluster.partitions[0].topic)
-    paths = sorted((path, *service.tree.paths_below(path)))
+    if layout.TOPICS in service.tree.paths_below(ROOT):
+        await _remove(operator, *(f"/{name}" for name in service.tree.children(ROOT)))
+
+
+async def _remove(operator: Operator, *roots: str) -> None:
+    """Nodes with all below them, to put them back in one transaction."""
+    service = operator.cluster.world.service
+    paths = sorted({each for root in roots for each in (root, *service.tree.paths_below(root))})
     nodes = {each: service.find(each) for each in paths}
-    if nodes[path] is None or any(node and node.data == _NONSENSE for node in nodes.values()):
+    if None in nodes.values() or any(n and n.data == _NONSENSE for n in nodes.values()):
         return  # another one is at it
-    operator.note(f"{path} vanishes")
-    service.write((DeleteTree(path=path),))
+    removal = [DeleteTree(path=root) for root in roots]
+    operator.note(f"{roots} vanish")
+    service.write(removal)
     await operator.sleep(operator.random.uniform(0.05, 2.5))
-    creation = [Create(path=each, data=node.data) for each, node in nodes.items() if node]
-    operator.note(f"{path} is put back")
-    service.write((DeleteTree(path=path), *creation))
+    lasting = {each: node for each, node in nodes.items() if node and not node.ephemeral_owner}
+    operator.note(f"{roots} are put back")
+    service.write((*removal, *(Create(path=each, data=n.data) for each, n in lasting.items())))
+
+
+async def registration_vanishes(operator: Operator) -> None:
+    service = operator.cluster.world.service
+    path = layout.broker_path(BrokerId(operator.random.choice(operator.cluster.broker_ids)))
+    if service.find(path) is not None:
+        operator.note(f"{path} vanishes")
+        service.write((DeleteTree(path=path),))
 
 
 async def state_is_damaged(operator: Operator) -> None:
@@ -70,7 +91,19 @@ ACCIDENTS: Final = OperationFamily(
     most=3,
     kinds={
         "a topic vanishes": (3, topic_vanishes),
+        "a registration vanishes": (1, registration_vanishes),
         "a state is damaged": (2, state_is_damaged),
         "settings are damaged": (1, settings_are_damaged),
     },
 )
+REMOVALS: Final = OperationFamily(
+    name="removals",
+    share=1.0,
+    fewest=1,
+    most=3,
+    kinds={
+        "everything vanishes": (2, everything_vanishes),
+        "a registration vanishes": (1, registration_vanishes),
+    },
+)
+"""For stories in which no broker is started: it refuses a store that is empty."""

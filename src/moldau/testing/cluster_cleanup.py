@@ -8,21 +8,26 @@ What must be there all the same is for `cleanup_history`. A shell.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from random import Random
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final
 
 from moldau.model import TopicPartition
-from moldau.model.topic_names import GROUP_OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
-from moldau.testing.cleanup_clients import KeyedConsumer, KeyedProducer, TrimmedConsumer, Trimmer
+from moldau.model.topic_names import (
+    GROUP_OFFSETS_TOPIC,
+    SHARE_GROUP_STATE_TOPIC,
+    TRANSACTION_STATE_TOPIC,
+)
+from moldau.testing.cleanup_clients import KeyedProducer, KeyedReader, TrimmedReader, Trimmer
 from moldau.testing.cleanup_history import CleanupHistory, from_common_start, one_by_one
 from moldau.testing.cluster_history import ClusterHistory, StoredBatch
 from moldau.testing.replica_logs import read_log, values_of
-from moldau.testing.simulated_clients import Client, TopicMaker
-from moldau.testing.simulated_machine import DATA_FOLDER, SimulatedMachine, World
-from moldau.testing.simulated_producers import AnyProducer, SimulatedProducer
-from moldau.testing.simulated_wire import SimulatedWire
+from moldau.testing.simulated_clients import Client
+from moldau.testing.simulated_machine import DATA_FOLDER, SimulatedMachine
+from moldau.testing.simulated_producers import SimulatedProducer
+from moldau.testing.simulated_workload import Workload
 
 KEYED: Final = TopicPartition("keyed", 0)
 TRIMMED: Final = TopicPartition("trimmed", 0)
@@ -46,25 +51,6 @@ _KEYED_CONFIG: Final = {
 _RETENTION_BYTES: Final = 700
 
 
-class CleanedCluster(Protocol):
-    """As much as is needed of `SimulatedCluster`."""
-
-    world: World
-    replicas_per_partition: int
-    min_in_sync: int
-
-    @property
-    def machines(self) -> Mapping[int, SimulatedMachine]: ...
-
-    def open_wire(self, name: str) -> SimulatedWire: ...
-
-    def make_producer(
-        self, name: str, partition: TopicPartition, kind: type[AnyProducer]
-    ) -> AnyProducer: ...
-
-    def random_of(self, name: str) -> Random: ...
-
-
 class ClusterCleanup:
     """One for each run."""
 
@@ -74,20 +60,16 @@ class ClusterCleanup:
         self._by_size = random.random() < 0.6
         self._history = history
 
-    @property
-    def options(self) -> Mapping[str, str]:
+    def options(self, replicas: str, min_in_sync: str) -> Mapping[str, str]:
         """What brokers are told beside all that holds for every seed."""
         return _OPTIONS if self.is_on else {}
 
-    async def make_topics(self, cluster: CleanedCluster) -> None:
+    async def make_topics(self, workload: Workload) -> None:
         if not self.is_on:
             return
-        maker = TopicMaker(
-            "cleanup", cluster.open_wire("cleanup"), self._history, cluster.random_of("cleanup")
-        )
         trimmed = {"segment.ms": "400", "cleanup.policy": "delete", **self._retention}
         for topic, config in ((KEYED.topic, _KEYED_CONFIG), (TRIMMED.topic, trimmed)):
-            await maker.make(topic, 1, cluster.replicas_per_partition, cluster.min_in_sync, config)
+            await workload.make_topic("cleanup", topic, 1, config)
         self.told.begin_keyed(KEYED)
         self.told.begin_trimmed(TRIMMED, _RETENTION_BYTES if self._by_size else None)
 
@@ -97,43 +79,28 @@ class ClusterCleanup:
             return {"retention.bytes": str(_RETENTION_BYTES), "retention.ms": "-1"}
         return {"retention.ms": "2500"}
 
-    def clients(self, cluster: CleanedCluster, suffix: str) -> Sequence[Client]:
+    def clients(self, workload: Workload, suffix: str) -> Sequence[Client]:
         """Those who work on these topics; the suffix of their names tells generations apart."""
         if not self.is_on:
             return ()
-        wire, random = cluster.open_wire, cluster.random_of
-        keyed = cluster.make_producer(f"k{suffix}", KEYED, KeyedProducer)
-        keyed.cleanup = self.told
-
-        def start_of(broker_id: int, partition: TopicPartition) -> int | None:
-            broker = cluster.machines[broker_id].broker
-            held = None if broker is None else broker.services.partitions.find(*partition)
-            return None if held is None or not held.is_leader else held.log.log_start_offset
-
+        keyed = workload.make_producer(f"k{suffix}", KEYED, KeyedProducer)
+        keyed_reader = workload.make_reader(f"ck{suffix}", KEYED, KeyedReader)
+        keyed.cleanup = keyed_reader.cleanup = self.told
+        trimmed_reader = workload.make_reader(f"ct{suffix}", TRIMMED, TrimmedReader)
+        trimmed_reader.find_start = partial(_find_start, workload.machines.values())
+        trimmer = f"trimmer{suffix}"
         return (
             keyed,
-            KeyedConsumer(
-                f"ck{suffix}",
-                wire(f"ck{suffix}"),
-                self.told,
-                random(f"ck{suffix}"),
-                partition=KEYED,
-            ),
-            cluster.make_producer(f"at{suffix}", TRIMMED, SimulatedProducer),
-            TrimmedConsumer(
-                f"ct{suffix}",
-                wire(f"ct{suffix}"),
-                self._history,
-                random(f"ct{suffix}"),
-                partition=TRIMMED,
-                start_of=start_of,
-            ),
+            keyed_reader,
+            workload.make_producer(f"at{suffix}", TRIMMED, SimulatedProducer),
+            trimmed_reader,
             Trimmer(
-                f"trimmer{suffix}",
-                wire(f"trimmer{suffix}"),
+                trimmer,
+                workload.open_admin(trimmer),
                 self.told,
-                random(f"trimmer{suffix}"),
+                workload.random_of(trimmer),
                 partition=TRIMMED,
+                clock=workload.world.clock,
             ),
         )
 
@@ -154,7 +121,7 @@ class ClusterCleanup:
         """All replicas are equal below an offset, as far as they have to be."""
         if self.is_compacted(partition):
             self.told.check_equal_tables(partition, logs, end)
-        elif partition in self.told.trimmed:
+        elif partition in self.told.trimmed or partition.topic == SHARE_GROUP_STATE_TOPIC:
             self._history.check_equal(partition, from_common_start(logs), end)
         else:
             self._history.check_equal(partition, logs, end)
@@ -187,3 +154,11 @@ class ClusterCleanup:
         # batch once more if it is sent again, as Kafka's do: only what is left is in order.
         left = (value for offset, value in values.items() if offset >= start)
         self._history.check_order(TRIMMED, left)
+
+
+def _find_start(machines: Collection[SimulatedMachine], partition: TopicPartition) -> int | None:
+    """The last offset at which a replica begins; None while a machine has none."""
+    brokers = [machine.broker for machine in machines if machine.broker is not None]
+    held = [broker.services.partitions.find(*partition) for broker in brokers]
+    starts = [one.log.log_start_offset for one in held if one is not None]
+    return max(starts) if len(starts) == len(machines) else None

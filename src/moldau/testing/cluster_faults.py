@@ -14,19 +14,26 @@ from moldau.model import TopicPartition
 from moldau.testing.cluster_history import ClusterHistory, StoredBatch
 from moldau.testing.cluster_observer import ClusterObserver
 from moldau.testing.fault_plan import FaultKind, PlannedFault
+from moldau.testing.lost_files import draw_loss
 from moldau.testing.replica_logs import find_topic_id, read_log
 from moldau.testing.simulated_machine import DATA_FOLDER, SimulatedMachine, World
 
 JITTER_SECONDS = 0.004
 _SLOW_DISK_SECONDS = 0.3
 _LONGEST_JUMP_MS = 7_200_000
+_UNMOUNTED_SECONDS = 1.5
+"""So long is a broker without its disk, at least."""
+_STOPPING_SECONDS = 1.0
+"""So long may a controlled shutdown take, mostly."""
 _RECOVERY_SECONDS = 3.0
 """So long after its fault may a broker still be without a session."""
 
 _TROUBLING = frozenset(
     {
         FaultKind.CRASH,
+        FaultKind.UNMOUNT,
         FaultKind.STOP,
+        FaultKind.LOSE_FILES,
         FaultKind.PAUSE,
         FaultKind.ISOLATE,
         FaultKind.CUT_COORDINATION,
@@ -67,6 +74,7 @@ class ClusterFaults:
             FaultKind.CRASH_ALL: self._crash_all,
             FaultKind.POWER_LOSS: self._lose_power,
             FaultKind.EMPTY_DISK: self._replace_disk,
+            FaultKind.UNMOUNT: self._unmount,
             FaultKind.STOP: self._stop,
             FaultKind.PAUSE: self._pause,
             FaultKind.CUT: self._cut,
@@ -83,6 +91,7 @@ class ClusterFaults:
             FaultKind.FAIL_WRITE: self._fail_write,
             FaultKind.FAIL_SYNC: self._fail_sync,
             FaultKind.CLOCK_JUMP: self._jump,
+            FaultKind.LOSE_FILES: self._stop_to_lose_files,
         }
 
     def strike(self, fault: PlannedFault) -> None:
@@ -141,6 +150,29 @@ class ClusterFaults:
         machine = self._machines[fault.broker]
         self._lose_data(machine, fault.seconds, machine.replace_disk)
 
+    def _unmount(self, fault: PlannedFault) -> None:
+        """The broker is started without its disk, and later with it. Not within the fault model by
+        itself: where it has the only complete copy, it must not start in between (DEL-3)."""
+        machine = self._machines[fault.broker]
+        if machine.is_unmounted or not self._observer.hide_data(machine.broker_id):
+            self._world.log.note("not now: its disk is not there, or has lost something")
+            return
+        self.look_at_logs()
+        self._down(machine, fault.seconds * fault.amount, machine.unmount)
+        self._later(fault.seconds + _UNMOUNTED_SECONDS, lambda: self._mount(machine))
+
+    def _mount(self, machine: SimulatedMachine) -> None:
+        """The disk is back, unless what was written meanwhile is nowhere else."""
+        if not machine.is_unmounted:
+            return
+        self._world.log.note(f"the disk of {machine.host} is back")
+        if self._observer.show_data(machine.broker_id):
+            self._down(machine, 0.0, machine.mount)
+        elif self._observer.is_kept():
+            self._lose_data(machine, 0.0, machine.mount)
+        else:
+            self._world.log.note("not now: what was written meanwhile may be the best there is")
+
     def _stop(self, fault: PlannedFault) -> None:
         machine = self._machines[fault.broker]
         self._down(machine, fault.seconds, machine.stop)
@@ -171,6 +203,34 @@ class ClusterFaults:
             self._down(machine, seconds, bring_down)
         else:
             self._world.log.note("not now: nobody else who is well has everything")
+
+    def _stop_to_lose_files(self, fault: PlannedFault) -> None:
+        machine = self._machines[fault.broker]
+        machine.stop()
+        self._later(fault.seconds + _STOPPING_SECONDS, lambda: self._lose_files(machine, fault))
+
+    def _lose_files(self, machine: SimulatedMachine, fault: PlannedFault) -> None:
+        """Of one log of a broker that was stopped in good order (LOG-13, LOG-14)."""
+        broker_id, note = machine.broker_id, self._world.log.note
+        if machine.is_running or not machine.is_closed or machine.is_unmounted:
+            note("not now: it is not stopped in good order")
+        elif not self._observer.may_lose_data(broker_id, self._troubled()):
+            note("not now: nobody else who is well has everything")
+        else:
+            self.look_at_logs()
+            partitions = [
+                partition
+                for partition, replicas in sorted(self._observer.replicas.items())
+                if broker_id in replicas
+                and find_topic_id(machine.files, DATA_FOLDER, partition)
+                == self._observer.find_topic_id(partition.topic)
+            ]
+            loss = draw_loss(machine.files, DATA_FOLDER, partitions, fault.amount)
+            if loss is not None:
+                note(f"{machine.host} has lost {loss}")
+                self._observer.lose_log(broker_id, loss.partition, loss.rule)
+                loss.happen(machine.files)
+        machine.start()
 
     # Disks
 
@@ -284,6 +344,7 @@ class ClusterFaults:
                 machine.process.resume()
             if machine.broker_id in failed:
                 machine.crash()
+            self._mount(machine)
             self._later(0.5, machine.start)
 
     def look_at_logs(self) -> None:

@@ -56,11 +56,12 @@ class _PartitionHistory:
     batches: dict[tuple[int, int], bytes] = field(default_factory=dict)  # by offset and epoch
     promised_end: int = 0  # behind the last record that was acknowledged or seen
     deleted_before: int = 0  # records before this offset may be gone
+    kept_end: int | None = None  # all machines have lost power, and more was not kept
 
 
 @dataclass(slots=True)
 class _GroupHistory:
-    acknowledged: int = -1  # the highest position that a commit was answered for
+    acknowledged: int = -1  # the highest offset that a commit was answered for
     attempted: int = -1
 
 
@@ -70,23 +71,24 @@ class ClusterHistory:
     def __init__(self, now: Callable[[], float] = lambda: 0.0) -> None:
         self.now = now
         self.violations: list[Violation] = []
-        self._is_muted = False
+        self.is_muted = False  # a story does what no broker may do
         self.commits_answered = 0
+        self.power_losses = 0  # of all machines at once
         self.on_promise: Callable[[TopicPartition], None] | None = None  # more was promised
         self._partitions: dict[TopicPartition, _PartitionHistory] = {}
         self._groups: dict[str, _GroupHistory] = {}
         self.moves = MoveTargets()
 
     def report(self, rule: str, text: str) -> None:
-        if not self._is_muted:
+        if not self.is_muted:
             self.violations.append(Violation(self.now(), rule, text))
 
     @contextlib.contextmanager
     def muted(self) -> Iterator[None]:
         """While a story does something to the store that no broker may do."""
-        self._is_muted = True
+        self.is_muted = True
         yield
-        self._is_muted = False
+        self.is_muted = False
 
     def _of(self, partition: TopicPartition) -> _PartitionHistory:
         return self._partitions.setdefault(partition, _PartitionHistory())
@@ -103,6 +105,17 @@ class ClusterHistory:
         """Somebody asks to delete the records before an offset; tell it before it is asked."""
         history = self._of(partition)
         history.deleted_before = max(history.deleted_before, offset)
+
+    def branch(self, source: TopicPartition, target: TopicPartition, end_offset: int) -> None:
+        """A branch was made that has the records before an offset: what was promised of them to
+        the clients of its origin is promised to its own."""
+        origin, history = self._of(source), self._of(target)
+        for told, taken in (
+            (origin.acknowledged, history.acknowledged),
+            (origin.seen, history.seen),
+        ):
+            taken.update({one: value for one, value in told.items() if one < end_offset})
+        self.promise(target, end_offset)
 
     # Told by clients
 
@@ -139,27 +152,27 @@ class ClusterHistory:
         if self.on_promise is not None:
             self.on_promise(partition)
 
-    def attempt_commit(self, group: str, position: int) -> None:
+    def attempt_commit(self, group: str, offset: int) -> None:
         told = self._groups.setdefault(group, _GroupHistory())
-        told.attempted = max(told.attempted, position)
+        told.attempted = max(told.attempted, offset)
 
-    def acknowledge_commit(self, group: str, position: int) -> None:
+    def acknowledge_commit(self, group: str, offset: int) -> None:
         told = self._groups.setdefault(group, _GroupHistory())
-        told.acknowledged = max(told.acknowledged, position)
+        told.acknowledged = max(told.acknowledged, offset)
         self.commits_answered += 1
 
-    def committed_position(self, group: str) -> int:
+    def committed_offset(self, group: str) -> int:
         """The highest that was ever answered; what is read from now on is not below it."""
         return self._groups.setdefault(group, _GroupHistory()).acknowledged
 
-    def see_position(self, group: str, position: int, at_least: int) -> None:
-        """The group's position was read; `at_least` was its position before it was asked for."""
+    def see_committed(self, group: str, offset: int, at_least: int) -> None:
+        """The group's committed offset was read; `at_least` was it before it was asked for."""
         told = self._groups.setdefault(group, _GroupHistory())
-        if position < at_least:
-            self.report("GRP", f"the position of {group} went back from {at_least} to {position}")
-        if position > told.attempted:
-            self.report("GRP", f"the position of {group} is {position}, which nobody committed")
-        told.acknowledged = max(told.acknowledged, position)
+        if offset < at_least:
+            self.report("GRP", f"the offset of {group} went back from {at_least} to {offset}")
+        if offset > told.attempted:
+            self.report("GRP", f"the offset of {group} is {offset}, which nobody committed")
+        told.acknowledged = max(told.acknowledged, offset)
 
     # Told by the coordination service and the disks
 
@@ -167,9 +180,15 @@ class ClusterHistory:
         """All machines lost power, and no disk kept more than this."""
         history = self._of(partition)
         history.promised_end = min(history.promised_end, end_offset)
+        former = end_offset if history.kept_end is None else history.kept_end
+        history.kept_end = min(former, end_offset)
         for told in (history.acknowledged, history.seen):
             for offset in [each for each in told if each >= end_offset]:
                 del told[offset]
+
+    def kept_end(self, partition: TopicPartition) -> int | None:
+        """Up to where a power loss of all machines has left it; None when there was none."""
+        return self._of(partition).kept_end
 
     def is_acknowledged(self, partition: TopicPartition, offset: int) -> bool:
         """Whether a record at this offset was promised, and not forgiven since."""

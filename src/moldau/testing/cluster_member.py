@@ -19,6 +19,7 @@ from moldau.coordination.embedded import EmbeddedSession, EmbeddedStore
 from moldau.coordination.port import Coordination
 from moldau.net.port import Connection
 from moldau.net.sockets import SocketNetwork
+from moldau.testing.free_ports import take_port
 from moldau.testing.held_ports import HeldClock, HeldCoordination, HeldNetwork, Links
 from moldau.testing.memory_files import MemoryFiles
 from moldau.testing.moving_clock import MovingClock
@@ -108,7 +109,7 @@ class ClusterMember:
         self._brokers_by_port = brokers_by_port
         self._intercept = intercept
         self._session_seconds = session_seconds
-        self._port = 0  # any at the first start, the same afterwards
+        self._port = take_port()
         self._life: _Life | None = None
         self._former: list[_Life] = []  # kept: a killed one must not be tidied up
 
@@ -131,7 +132,6 @@ class ClusterMember:
         except BaseException:
             await self._end(life)
             raise
-        self._port = broker.listeners[0].port
 
     def _make_life(self) -> _Life:
         clock = HeldClock(self._clock, self.broker_id, self._links)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, cast
 from moldau.errors import ErrorCode
 from moldau.model import TopicPartition
 from moldau.testing.simulated_operator import OperationFamily, Operator
+from moldau.wire.apis import ALTER_PARTITION_REASSIGNMENTS, CREATE_PARTITIONS, ELECT_LEADERS
 
 if TYPE_CHECKING:
     from kio.schema.alter_partition_reassignments.v0.response import (
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
     from kio.schema.create_partitions.v3.response import CreatePartitionsResponse
     from kio.schema.elect_leaders.v2.response import ElectLeadersResponse
 
-_CREATE_PARTITIONS: Final = (37, 3)
-_ELECT_LEADERS: Final = (43, 2)
-_ALTER_REASSIGNMENTS: Final = (45, 0)
+_CREATE_PARTITIONS: Final = (CREATE_PARTITIONS, 3)
+_ELECT_LEADERS: Final = (ELECT_LEADERS, 2)
+_ALTER_REASSIGNMENTS: Final = (ALTER_PARTITION_REASSIGNMENTS, 0)
 _PREFERRED: Final = 0
 _TIMEOUT_MS: Final = 1500
 _PAUSES: Final = (0.05, 0.3, 1.2)
@@ -196,7 +197,7 @@ async def add_partition(operator: Operator) -> None:
     operator.note(f"{topic} to {count} partitions: {code}")
     partition = TopicPartition(topic, count - 1)
     if partition in cluster.observer.replicas:  # also where no answer came
-        cluster.serve(partition)
+        cluster.workload.serve(partition)
 
 
 MOVES: Final = OperationFamily(

@@ -58,14 +58,19 @@ class ClusterObserver:
         self._marked: set[str] = set()  # topics that are being deleted
         self._deleted: set[str] = set()  # records of deletions: no other topic was deleted (DEL-1)
         self.min_in_sync = 1
-        self._lost: set[int] = set()  # brokers that lost data and have not registered since
+        self._lost: dict[int, set[TopicPartition]] = {}
+        """Brokers that lost data and have not registered since, and what there was to lose."""
+        self._hidden: set[int] = set()  # brokers without their disk, not registered since
         self._failing: set[int] = set()  # brokers whose disk fails sooner or later
+        # By broker: logs of which something was taken, by the rule, until it has registered.
+        self._holed: dict[int, dict[TopicPartition, str]] = {}
         self._history = history
         self._log = log
         self._find_log_end = find_log_end
         self._is_running = is_running
         self._now = history.now
         self._sizes: dict[TopicPartition, list[tuple[float, int]]] = {}  # of in-sync sets, by time
+        self._restored: set[TopicPartition] = set()  # their states are of no broker's making
         history.on_promise = self.check_in_sync
 
     def __call__(self, changes: list[Change]) -> None:
@@ -108,7 +113,13 @@ class ClusterObserver:
             tuple(fields.get("eligible_leader_replicas", ())),
             tuple(fields.get("last_known_elr", ())),
         )
+        if partition not in self._restored:
+            self._check_only_copy(partition, state)
         self.states[partition] = state
+        if self._history.is_muted:
+            self._restored.add(partition)
+        else:
+            self._restored.discard(partition)
         eligible = f" elr {state.eligible}" if state.eligible else ""
         self._sizes.setdefault(partition, []).append((self._now(), len(state.in_sync)))
         self._log.note(
@@ -118,18 +129,28 @@ class ClusterObserver:
         self._history.see_state(partition, state.leader, state.leader_epoch)
         self.check_in_sync(partition)
 
+    def _check_only_copy(self, partition: TopicPartition, state: ObservedState) -> None:
+        """Who is the last one to have everything does not give it up for want of its disk."""
+        former = self.states.get(partition)
+        had_all = set() if former is None else {*former.in_sync, *former.eligible}
+        if len(had_all) == 1 and had_all <= self._hidden and not (*state.in_sync, *state.eligible):
+            self._history.report(
+                "DEL-3", f"broker {had_all} gives {partition} up, without the disk it is on"
+            )
+
     def check_in_sync(self, partition: TopicPartition) -> None:
         """Everybody in sync or eligible has what was promised, unless the machine has just lost
-        it."""
-        state = self.states.get(partition)
+        it. Of a state that was put back in the place of a later one nobody says so: until a broker
+        has written another, what is answered was promised under the later one."""
+        state = None if partition in self._restored else self.states.get(partition)
         for broker_id in () if state is None else (*state.in_sync, *state.eligible):
-            if broker_id not in self._lost:
+            if broker_id not in self._lost and partition not in self._holed.get(broker_id, ()):
                 end_offset = self._find_log_end(broker_id, partition)
                 self._history.see_in_sync(partition, broker_id, end_offset)
 
     def those_who_kept(self, brokers: Collection[int]) -> list[int]:
         """Those of some brokers that have not just lost their data."""
-        return [broker_id for broker_id in brokers if broker_id not in self._lost]
+        return [each for each in brokers if each not in self._lost and each not in self._holed]
 
     def most_in_sync(self, partition: TopicPartition, since: float) -> int:
         """The size of the largest in-sync set that was in force at any time since then."""
@@ -171,6 +192,10 @@ class ClusterObserver:
             del self.replicas[partition]
             self.states.pop(partition, None)
             self.moving.discard(partition)
+            for holed in self._holed.values():
+                holed.pop(partition, None)
+            for lost in self._lost.values():
+                lost.discard(partition)
 
     def _on_broker(self, broker_id: int, *, is_there: bool) -> None:
         self._log.note(f"broker {broker_id} {'is registered' if is_there else 'is gone'}")
@@ -178,10 +203,18 @@ class ClusterObserver:
             self.registered.discard(broker_id)
             return
         self.registered.add(broker_id)
+        if self._is_running(broker_id):
+            for partition, rule in self._holed.pop(broker_id, {}).items():
+                state = self.states.get(partition)
+                if state is not None and broker_id in (*state.in_sync, *state.eligible):
+                    message = f"broker {broker_id} has lost files of {partition}, and says nothing"
+                    self._history.report(rule, message)
         # What registers while the machine is off was on its way before the loss.
         if broker_id in self._lost and self._is_running(broker_id):
-            self._lost.discard(broker_id)
-            for partition, state in self.states.items():
+            lost = self._lost.pop(broker_id)
+            self._hidden.discard(broker_id)
+            for partition in sorted(lost & self.states.keys()):
+                state = self.states[partition]
                 has_all = broker_id in (*state.in_sync, *state.eligible)
                 if has_all and len(self.replicas.get(partition, ())) > 1:
                     self._history.report(
@@ -202,7 +235,7 @@ class ClusterObserver:
         more than one has to be in sync: whoever leaves then stays eligible. And who is just being
         moved away keeps its data for nobody.
         """
-        others = self._lost | self._failing | {broker_id}
+        others = self._lost.keys() | self._failing | self._holed.keys() | {broker_id}
         if self.min_in_sync < _SPARES_THE_TROUBLED:
             others |= set(troubled)
         return all(
@@ -218,10 +251,11 @@ class ClusterObserver:
         """Whether these may lose their sessions: not where another one in sync has lost data and
         has not said so yet, and nobody who is well would be left to lead. Where more than one has
         to be in sync it does not matter: see `may_lose_data`."""
+        unwell = self._lost.keys() | self._holed.keys()
         return self.min_in_sync >= _SPARES_THE_TROUBLED or all(
-            set(state.in_sync) - self._lost - self._failing - set(troubled)
+            set(state.in_sync) - unwell - self._failing - set(troubled)
             for state in self.states.values()
-            if self._lost & set(state.in_sync)
+            if unwell & set(state.in_sync)
         )
 
     def last_known(self, partition: TopicPartition) -> tuple[int, ...]:
@@ -234,7 +268,33 @@ class ClusterObserver:
         )
 
     def lose_data(self, broker_id: int) -> None:
-        self._lost.add(broker_id)
+        self._lost.setdefault(broker_id, set()).update(self.states)
+
+    def lose_log(self, broker_id: int, partition: TopicPartition, rule: str) -> None:
+        """Something was taken of a log; the broker that has it says so when it comes."""
+        self._holed.setdefault(broker_id, {})[partition] = rule
+
+    def hide_data(self, broker_id: int) -> bool:
+        """A broker is without its disk, as if it had lost its data; False if it has anyway."""
+        if broker_id in self._lost.keys() | self._failing | self._holed.keys():
+            return False
+        self.lose_data(broker_id)
+        self._hidden.add(broker_id)
+        return True
+
+    def show_data(self, broker_id: int) -> bool:
+        """The disk is there again; False if the broker has registered without it meanwhile."""
+        was_idle = broker_id in self._hidden
+        if was_idle:
+            self._hidden.discard(broker_id)
+            self._lost.pop(broker_id, None)
+        return was_idle
+
+    def is_kept(self) -> bool:
+        """Whether somebody in sync or eligible has kept its data everywhere: no partition is to be
+        recovered from what others have."""
+        unwell = self._lost.keys() | self._holed.keys()
+        return all({*state.in_sync, *state.eligible} - unwell for state in self.states.values())
 
     def fail_disk(self, broker_id: int) -> None:
         self._failing.add(broker_id)

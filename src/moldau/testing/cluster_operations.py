@@ -14,12 +14,13 @@ from collections.abc import Sequence
 from random import Random
 from typing import Final
 
+from moldau.testing.cluster_branches import BRANCHES
 from moldau.testing.cluster_moves import MOVES
 from moldau.testing.cluster_topics import TOPICS
 from moldau.testing.operation_plan import PlannedOperation, draw_operations, has_operations
 from moldau.testing.simulated_operator import OperatedCluster, OperationFamily, Operator
 
-FAMILIES: Final[tuple[OperationFamily, ...]] = (MOVES, TOPICS)
+FAMILIES: Final[tuple[OperationFamily, ...]] = (MOVES, TOPICS, BRANCHES)
 """All families, each in a module of its own."""
 
 

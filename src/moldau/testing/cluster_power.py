@@ -24,6 +24,7 @@ from moldau.testing.cluster_history import ClusterHistory, StoredBatch
 from moldau.testing.cluster_observer import ClusterObserver
 from moldau.testing.replica_logs import read_log
 from moldau.testing.simulated_machine import DATA_FOLDER, SimulatedMachine, World
+from moldau.testing.simulated_workload import Workload
 
 SHARE: Final = 0.1
 """Of the seeds."""
@@ -40,9 +41,8 @@ class PoweredCluster(Protocol):
     machines: dict[int, SimulatedMachine]
     observer: ClusterObserver
     history: ClusterHistory
+    workload: Workload
 
-    def dismiss_clients(self) -> None: ...
-    def hire_clients(self) -> None: ...
     async def sleep(self, seconds: float) -> None: ...
     async def heal(self) -> None: ...
 
@@ -71,7 +71,7 @@ async def lose_all_power(cluster: PoweredCluster, random: Random) -> None:
     await _wait_for(cluster, lambda: expected <= cluster.observer.registered)
     await cluster.sleep(random.uniform(0.0, _LONGEST_SECONDS))
     await cluster.heal()
-    cluster.hire_clients()
+    cluster.workload.hire()
 
 
 async def _wait_for(cluster: PoweredCluster, condition: Callable[[], bool]) -> None:
@@ -85,7 +85,8 @@ async def _wait_for(cluster: PoweredCluster, condition: Callable[[], bool]) -> N
 def switch_off(cluster: PoweredCluster, *, one_by_one: bool = False) -> None:
     """All at once; `one_by_one` is how those who are back early will see the others leave."""
     cluster.world.log.note("fault: power loss of all")
-    cluster.dismiss_clients()
+    cluster.workload.dismiss()
+    cluster.history.power_losses += 1
     observer = cluster.observer
     for broker_id, machine in cluster.machines.items():
         if not machine.is_closed:

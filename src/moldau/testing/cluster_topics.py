@@ -14,13 +14,14 @@ from moldau.errors import ErrorCode
 from moldau.model import TopicPartition
 from moldau.testing.simulated_operator import OperationFamily, Operator
 from moldau.testing.simulated_producers import SimulatedProducer
+from moldau.wire.apis import CREATE_TOPICS, DELETE_TOPICS
 
 if TYPE_CHECKING:
     from kio.schema.create_topics.v7 import CreateTopicsResponse
     from kio.schema.delete_topics.v6 import DeleteTopicsResponse
 
-_CREATE_TOPICS: Final = (19, 7)
-_DELETE_TOPICS: Final = (20, 6)
+_CREATE_TOPICS: Final = (CREATE_TOPICS, 7)
+_DELETE_TOPICS: Final = (DELETE_TOPICS, 6)
 _ATTEMPTS: Final = 8
 _PAUSE_SECONDS: Final = 0.4
 
@@ -62,7 +63,7 @@ def _deletion_codes(answer: object) -> list[ErrorCode]:
 
 
 async def _write_some(operator: Operator, partition: TopicPartition) -> None:
-    producer = operator.cluster.make_producer(
+    producer = operator.cluster.workload.make_producer(
         f"first-{operator.name}", partition, SimulatedProducer
     )
     await producer.write(operator.random.randint(1, 6))
@@ -78,7 +79,7 @@ async def delete_and_make_again(operator: Operator) -> None:
         return
     await operator.sleep(operator.random.choice((0.0, 0.05, 1.0)))
     if await _create(operator, partition.topic) and await _is_heard_of(operator, partition.topic):
-        operator.cluster.serve(partition)
+        operator.cluster.workload.serve(partition)
 
 
 async def _is_heard_of(operator: Operator, topic: str) -> bool:

@@ -9,61 +9,32 @@ last stable offset is behind its high watermark (TXP-6), each coordinator knows 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
-from typing import Final, Protocol
+from typing import Final
 
 from moldau.errors import ClientError, KafkaError
 from moldau.model import TopicPartition
 from moldau.model.topic_names import TRANSACTION_STATE_TOPIC
 from moldau.records.batch_header import read_header
 from moldau.records.batch_reader import records_of
-from moldau.replication.partition import Partition
-from moldau.testing.client_habits import RACKS, ClientHabits
+from moldau.testing.client_habits import RACKS
 from moldau.testing.cluster_history import ClusterHistory, StoredBatch
-from moldau.testing.cluster_observer import ClusterObserver
-from moldau.testing.memory_network import MemoryHost
 from moldau.testing.replica_logs import read_log, values_of
-from moldau.testing.simulated_clients import Client, TopicMaker
-from moldau.testing.simulated_machine import DATA_FOLDER, SimulatedMachine, World
+from moldau.testing.simulated_clients import Client
+from moldau.testing.simulated_machine import DATA_FOLDER, SimulatedMachine
 from moldau.testing.simulated_transactions import CommittedReader, SimulatedWorker
-from moldau.testing.simulated_wire import SimulatedWire
+from moldau.testing.simulated_workload import Workload
 from moldau.testing.transaction_history import ReadRecord, ToldEnd, TransactionHistory
-from moldau.testing.virtual_loop import ProcessClock, SimulatedProcess
 from moldau.transactions.rules.transaction_metadata import TransactionMetadata
 from moldau.transactions.transaction_log import decode_transaction
 
 SINKS: Final = (TopicPartition("results", 0), TopicPartition("results", 1))
-_SHARE_OF_SEEDS: Final = 0.1
+_SHARE_OF_SEEDS: Final = 0.15
 _WORKERS: Final = 2
-_ENDING_SECONDS: Final = 4.0
-"""For the end of all transactions that somebody decides."""
-_TIMING_OUT_SECONDS: Final = 10.0
-_PAST_ALL_TIMEOUTS_MS: Final = 10 * 3_600_000
-"""Wall clocks differ and jump by hours, and a transaction times out by them."""
-
-
-class TransactionalCluster(Protocol):
-    """As much as is needed of `SimulatedCluster`."""
-
-    world: World
-    replicas_per_partition: int
-    min_in_sync: int
-    observer: ClusterObserver
-    habits: ClientHabits
-    partitions: list[TopicPartition]
-    bootstrap: str
-
-    @property
-    def machines(self) -> Mapping[int, SimulatedMachine]: ...
-
-    def open_process(self, name: str) -> tuple[SimulatedProcess, ProcessClock, MemoryHost]: ...
-
-    def open_wire(self, name: str) -> SimulatedWire: ...
-
-    def random_of(self, name: str) -> Random: ...
-
-    async def sleep(self, seconds: float) -> None: ...
+_ENDING_SECONDS: Final = 14.0
+"""For the end of all transactions: those that nobody decides have timed out by then, though wall
+clocks differ and jump by hours."""
 
 
 class ClusterTransactions:
@@ -97,15 +68,12 @@ class ClusterTransactions:
             "transaction.abort.timed.out.transaction.cleanup.interval.ms": "400",
         }
 
-    async def make_topics(self, cluster: TransactionalCluster) -> None:
+    async def make_topics(self, workload: Workload) -> None:
         if not self.is_on:
             return
-        name = "transactions"
-        maker = TopicMaker(name, cluster.open_wire(name), self._history, cluster.random_of(name))
-        replicas, min_in_sync = cluster.replicas_per_partition, cluster.min_in_sync
-        await maker.make(SINKS[0].topic, len(SINKS), replicas, min_in_sync)
+        await workload.make_topic("transactions", SINKS[0].topic, len(SINKS), {})
 
-    def clients(self, cluster: TransactionalCluster, suffix: str) -> Sequence[Client]:
+    def clients(self, workload: Workload, suffix: str) -> Sequence[Client]:
         """Workers and a reader; the suffix of their names tells generations apart. Nothing is
         asked of what a former generation has done: it ended with a power loss of all machines,
         after which a transaction may hang of which its coordinator knows nothing any more."""
@@ -116,23 +84,23 @@ class ClusterTransactions:
         workers = [
             SimulatedWorker(
                 name,
-                cluster.open_wire(name),
+                workload.open_client(name),
                 self._history,
-                cluster.random_of(name),
+                workload.random_of(name),
                 book=book,
                 source=self._source,
                 sinks=SINKS,
-                bootstrap=cluster.bootstrap,
-                make_process=cluster.open_process,
+                bootstrap=workload.bootstrap,
+                make_process=workload.open_process,
             )
             for name in (f"x{number}{suffix[1:]}" for number in range(_WORKERS))
         ]
-        reader = self._make_reader(cluster, f"cx{suffix}")
+        reader = self._make_reader(workload, f"cx{suffix}")
         reader.progress += self._may_hang  # then it may wait for ever
         return *workers, reader
 
-    def _make_reader(self, cluster: TransactionalCluster, name: str) -> CommittedReader:
-        random = cluster.random_of(name)
+    def _make_reader(self, workload: Workload, name: str) -> CommittedReader:
+        random = workload.random_of(name)
         if self._told is None:
             raise RuntimeError("nobody has written anything")
         return CommittedReader(
@@ -141,43 +109,36 @@ class ClusterTransactions:
             random,
             book=self._told,
             sinks=SINKS,
-            bootstrap=cluster.bootstrap,
-            make_process=cluster.open_process,
-            rack=random.choice(RACKS) if cluster.habits.reads_nearest else "",
-            max_bytes=cluster.habits.fetch_max_bytes,
+            bootstrap=workload.bootstrap,
+            make_process=workload.open_process,
+            rack=random.choice(RACKS) if workload.habits.reads_nearest else "",
+            max_bytes=workload.habits.fetch_max_bytes,
         )
 
     # At the end
 
-    async def check_end(self, cluster: TransactionalCluster) -> None:
+    async def check_end(self, workload: Workload) -> None:
         """All workers have come to their end."""
         if not self.is_on:
             return
-        flaw = await self._wait_until_ended(cluster, _ENDING_SECONDS)
-        if flaw is not None:
-            for machine in cluster.machines.values():
-                if machine.clock is not None:
-                    machine.clock.start_ms += _PAST_ALL_TIMEOUTS_MS
-            flaw = await self._wait_until_ended(cluster, _TIMING_OUT_SECONDS)
+        flaw = await self._wait_until_ended(workload, _ENDING_SECONDS)
         if flaw is not None:
             if not (self._may_hang and flaw[0] == "TXP-6"):
                 self._history.report(*flaw)
             return
-        await self._check_results(cluster)
+        await self._check_results(workload)
 
-    async def _wait_until_ended(
-        self, cluster: TransactionalCluster, seconds: float
-    ) -> tuple[str, str] | None:
+    async def _wait_until_ended(self, workload: Workload, seconds: float) -> tuple[str, str] | None:
         """Return when every transaction has its end, or what has none (rule and text)."""
-        end = cluster.world.loop.time() + seconds
+        end = workload.world.loop.time() + seconds
         while True:
-            flaw = self._find_unstable(cluster) or await self._find_unfinished(cluster)
-            if flaw is None or cluster.world.loop.time() >= end:
+            flaw = self._find_unstable(workload) or await self._find_unfinished(workload)
+            if flaw is None or workload.world.loop.time() >= end:
                 return flaw
-            await cluster.sleep(0.1)
+            await workload.world.clock.sleep(0.1)
 
-    def _find_unstable(self, cluster: TransactionalCluster) -> tuple[str, str] | None:
-        for machine, partition in _leaders(cluster):
+    def _find_unstable(self, workload: Workload) -> tuple[str, str] | None:
+        for machine, partition in workload.leaders():
             stable, end = partition.last_stable_offset, partition.log.log_end_offset
             if stable < end:
                 return "TXP-6", (
@@ -186,9 +147,9 @@ class ClusterTransactions:
                 )
         return None
 
-    async def _find_unfinished(self, cluster: TransactionalCluster) -> tuple[str, str] | None:
+    async def _find_unfinished(self, workload: Workload) -> tuple[str, str] | None:
         """A transaction that is not over, or that is not what the log of its coordinator says."""
-        for machine in cluster.machines.values():
+        for machine in workload.machines.values():
             if machine.broker is None:
                 continue
             try:
@@ -196,7 +157,7 @@ class ClusterTransactions:
             except KafkaError as error:
                 return "LIVE", f"{machine.host} does not tell of its transactions: {error}"
             known = {each.transactional_id: each for each in found}
-            logged = self._logged_by(cluster, machine)
+            logged = self._logged_by(workload, machine)
             for name in sorted(logged.keys() | known.keys()):
                 one = known.get(name)
                 if one != logged.get(name):
@@ -209,21 +170,21 @@ class ClusterTransactions:
         return None
 
     def _logged_by(
-        self, cluster: TransactionalCluster, coordinator: SimulatedMachine
+        self, workload: Workload, coordinator: SimulatedMachine
     ) -> dict[str, TransactionMetadata]:
         logged: dict[str, TransactionMetadata] = {}
-        for machine, partition in _leaders(cluster):
+        for machine, partition in workload.leaders():
             place = partition.topic_partition
             if machine is coordinator and place.topic == TRANSACTION_STATE_TOPIC:
                 logged |= last_of_each(read_log(machine.files, DATA_FOLDER, place))
         return logged
 
-    async def _check_results(self, cluster: TransactionalCluster) -> None:
+    async def _check_results(self, workload: Workload) -> None:
         if self._told is None:
             return
         ends: dict[TopicPartition, int] = {}
         given: dict[TopicPartition, list[int]] = {}
-        for machine, partition in _leaders(cluster):
+        for machine, partition in workload.leaders():
             place = partition.topic_partition
             if place.topic == self._source:
                 given[place] = list(values_of(read_log(machine.files, DATA_FOLDER, place)))
@@ -231,7 +192,7 @@ class ClusterTransactions:
                 ends[place] = partition.log.log_end_offset
                 values = values_of(read_log(machine.files, DATA_FOLDER, place))
                 self._history.check_final_log(place, machine.host, values, 0)
-        reader = self._make_reader(cluster, "final results")
+        reader = self._make_reader(workload, "final results")
         readable = await _read_all(reader, ends)
         offsets = await _committed(reader, sorted(given))
         await reader.consumer.close()
@@ -263,18 +224,6 @@ async def _committed(
         except (KafkaError, ClientError):
             continue
         return {each: told.offset for each, told in found.items() if told is not None}
-
-
-def _leaders(
-    cluster: TransactionalCluster,
-) -> Iterator[tuple[SimulatedMachine, Partition]]:
-    """Every partition, as its leader holds it."""
-    for place, state in sorted(cluster.observer.states.items()):
-        machine = cluster.machines.get(state.leader)
-        broker = None if machine is None else machine.broker
-        held = None if broker is None else broker.services.partitions.find(*place)
-        if machine is not None and held is not None and held.is_leader:
-            yield machine, held
 
 
 def last_of_each(batches: Sequence[StoredBatch]) -> dict[str, TransactionMetadata]:

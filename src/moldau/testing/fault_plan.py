@@ -21,6 +21,7 @@ class FaultKind(Enum):
     CRASH_ALL = "crash all"
     POWER_LOSS = "power loss"  # what was not flushed may vanish
     EMPTY_DISK = "empty disk"  # the disk was replaced
+    UNMOUNT = "unmounted disk"  # the broker finds an empty folder for a while
     STOP = "stop"  # a controlled shutdown
     PAUSE = "pause"
     CUT = "cut"
@@ -37,6 +38,7 @@ class FaultKind(Enum):
     FAIL_WRITE = "failing write"
     FAIL_SYNC = "failing sync"
     CLOCK_JUMP = "clock jump"
+    LOSE_FILES = "lost files"  # somebody removes or cuts files of a log while its broker is stopped
 
 
 _WEIGHTS: Final = {
@@ -45,6 +47,7 @@ _WEIGHTS: Final = {
     FaultKind.CRASH_ALL: 2,
     FaultKind.POWER_LOSS: 12,
     FaultKind.EMPTY_DISK: 3,
+    FaultKind.UNMOUNT: 5,
     FaultKind.STOP: 5,
     FaultKind.PAUSE: 10,
     FaultKind.CUT: 6,
@@ -61,7 +64,11 @@ _WEIGHTS: Final = {
     FaultKind.FAIL_WRITE: 2,
     FaultKind.FAIL_SYNC: 2,
     FaultKind.CLOCK_JUMP: 2,
+    FaultKind.LOSE_FILES: 5,
 }
+_EXTRA: Final = FaultKind.LOSE_FILES
+"""Comes in addition, so that what the seeds had before they still have."""
+_EXTRA_SHARE: Final = 0.25  # of the seeds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,27 +94,31 @@ def draw_plan(
     session_seconds: float,
     kinds: Sequence[FaultKind] | None = None,
 ) -> list[PlannedFault]:
-    """Three to nine faults. About half of the seeds keep to a few kinds, which then meet."""
+    """Three to nine faults, and sometimes one more. About half of the seeds keep to a few kinds,
+    which then meet."""
+    has_extra = kinds is None
     if kinds is None:
-        kinds = list(FaultKind)
+        kinds = [kind for kind in FaultKind if kind is not _EXTRA]
         if random.random() < 0.5:
             kinds = random.sample(kinds, 4)
     weights = [_WEIGHTS[kind] for kind in kinds]
     times = sorted(random.uniform(start_seconds, end_seconds) for _ in range(random.randint(3, 9)))
-    faults = []
-    for at_seconds in times:
+
+    def draw(at_seconds: float, kinds: Sequence[FaultKind], weights: Sequence[int]) -> PlannedFault:
         broker, other = random.sample(list(brokers), 2)
-        faults.append(
-            PlannedFault(
-                at_seconds=at_seconds,
-                kind=random.choices(kinds, weights)[0],
-                broker=broker,
-                other=other,
-                seconds=_draw_seconds(random, session_seconds),
-                amount=random.random(),
-            )
+        return PlannedFault(
+            at_seconds=at_seconds,
+            kind=random.choices(kinds, weights)[0],
+            broker=broker,
+            other=other,
+            seconds=_draw_seconds(random, session_seconds),
+            amount=random.random(),
         )
-    return faults
+
+    faults = [draw(at_seconds, kinds, weights) for at_seconds in times]
+    if has_extra and random.random() < _EXTRA_SHARE:
+        faults.append(draw(random.uniform(start_seconds, end_seconds), (_EXTRA,), (1,)))
+    return sorted(faults, key=lambda fault: fault.at_seconds)
 
 
 def _draw_seconds(random: Random, session_seconds: float) -> float:

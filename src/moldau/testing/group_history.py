@@ -3,6 +3,7 @@
 - No two members own a partition in the same generation, and none is told another assignment in a
   generation than it was told before (GRP-6).
 - A commit of a generation is refused as soon as somebody owns something in a later one (GRP-6).
+- No two members of the consumer protocol own a partition in the same epoch (CGR-1).
 - A commit of a member of the consumer protocol is refused as soon as it has a later epoch (CGR-2).
 - A committed position does not go back: whoever owns a partition goes on from what the last owner
   has committed, gets every record in its order, and leaves none out (GRP-8).
@@ -63,6 +64,11 @@ class GroupHistory:
                     f"{self.name}",
                 )
 
+    def see_owned(
+        self, generation: int, member_id: str, partitions: Sequence[TopicPartition]
+    ) -> None:
+        """What a member owns, from time to time. In a generation that does not change."""
+
     def newest_of(self, member_id: str) -> int:
         """The generation before which no commit of the member may be taken from now on."""
         return self.newest_generation
@@ -119,6 +125,7 @@ class ConsumerGroupHistory(GroupHistory):
     def __init__(self, name: str, report: Callable[[str, str], None]) -> None:
         super().__init__(name, report)
         self._epochs: dict[str, int] = {}  # of members
+        self._owners: dict[tuple[TopicPartition, int], str] = {}  # by partition and member's epoch
 
     def see_assignment(
         self, generation: int, member_id: str, partitions: Sequence[TopicPartition]
@@ -132,6 +139,21 @@ class ConsumerGroupHistory(GroupHistory):
                 "CGR-2", f"{member_id} of {self.name} was in epoch {before}, and is in {generation}"
             )
         self._epochs[member_id] = max(before, generation)
+        self.see_owned(generation, member_id, partitions)
+
+    def see_owned(
+        self, generation: int, member_id: str, partitions: Sequence[TopicPartition]
+    ) -> None:
+        """Who has come to an epoch has given up what is another's in it; so no two own a partition
+        in the same one (CGR-1)."""
+        for partition in partitions:
+            owner = self._owners.setdefault((partition, generation), member_id)
+            if owner != member_id:
+                self._report(
+                    "CGR-1",
+                    f"both {owner} and {member_id} of {self.name} own {partition} in epoch "
+                    f"{generation}",
+                )
 
     def newest_of(self, member_id: str) -> int:
         return self._epochs.get(member_id, -1)

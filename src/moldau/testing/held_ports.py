@@ -19,13 +19,13 @@ from moldau.coordination.port import (
     SessionExpiredError,
     Watch,
 )
+from moldau.net.connection_quotas import ConnectionQuotas
 from moldau.net.port import (
     Accept,
     Channel,
     Chunk,
     ClientTls,
     Connection,
-    ConnectionLimits,
     FrameReceiver,
     Network,
     Server,
@@ -172,7 +172,7 @@ class HeldNetwork:
         accept: Accept,
         *,
         listener_name: str,
-        limits: ConnectionLimits,
+        quotas: ConnectionQuotas,
         tls: ServerTls | None = None,
     ) -> Server:
         def held(connection: Connection) -> FrameReceiver:
@@ -180,7 +180,7 @@ class HeldNetwork:
             return _HeldReceiver(self, connection, accept(connection))
 
         server = await self._inner.listen(
-            host, port, held, listener_name=listener_name, limits=limits, tls=tls
+            host, port, held, listener_name=listener_name, quotas=quotas, tls=tls
         )
         self._brokers_by_port[server.port] = self._broker_id
         self._servers.append(server)

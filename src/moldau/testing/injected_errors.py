@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from moldau.broker.handlers import HANDLERS
 from moldau.config.spelling import suggest
 from moldau.errors import KafkaError, MalformedFrameError
 from moldau.net.port import Connection
 from moldau.testing.error_answers import error_answer
 from moldau.testing.seeded_faults import Fault, FaultTable
+from moldau.wire.apis import SERVED
 from moldau.wire.headers import read_request_header
 
 if TYPE_CHECKING:
@@ -25,14 +25,15 @@ class InjectedErrors:
 
     def __init__(self) -> None:
         self._faults: FaultTable[ErrorCode | None] = FaultTable()
-        self._apis = {module.API.key: module.API.name for module in HANDLERS}
+        self._apis = {api.key: api.snake_name for api in SERVED}
 
     def add(
         self, api: str, error: InjectedError, *, times: int | None, broker_id: int | None, skip: int
     ) -> Fault[ErrorCode | None]:
         known = set(self._apis.values())
         if api not in known:
-            raise ValueError(f"{api!r} is no API; there are {', '.join(sorted(known))}")
+            hint = suggest(api, known) or f"; there are {', '.join(sorted(known))}"
+            raise ValueError(f"{api!r} is no API{hint}")
         subject = "*" if broker_id is None else str(broker_id)
         return self._faults.add(api, _code_of(error), matching=subject, skip=skip, count=times)
 

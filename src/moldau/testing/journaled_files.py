@@ -109,6 +109,9 @@ class JournaledFile:
             self._file.truncate(size)
             self._journal.note("truncate", self._number, size)
 
+    def write_back(self, end: int) -> None:
+        self._file.size()  # as below
+
     def sync(self) -> None:
         self._file.size()  # raises for a closed file, as a sync does
         with self._journal.guard:
@@ -146,6 +149,11 @@ class JournaledFiles(RealFiles):
         with self._journal.guard:
             super().rename(source, target)
             self._journal.note("rename", str(source), str(target))
+
+    def link(self, source: Path, target: Path) -> None:
+        with self._journal.guard:
+            super().link(source, target)
+            self._journal.note("link", str(source), str(target))
 
     def remove(self, path: Path) -> None:
         with self._journal.guard:
@@ -249,7 +257,7 @@ class _Replay:
             case "sync_folder":
                 if self._has_ended(operands[0]):
                     files.sync_folder(Path(operands[1]))
-            case "make_folder" | "remove" | "remove_folder" | "rename":
+            case "make_folder" | "remove" | "remove_folder" | "rename" | "link":
                 getattr(files, step.name)(*map(Path, operands))
 
     def _change(self, step: JournalStep) -> None:

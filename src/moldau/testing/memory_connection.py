@@ -109,6 +109,8 @@ class MemoryConnection:
         self._inbound.on_bytes = self._advance
         self._inbound.on_signal = lambda _: self._advance()
         self._outbound.on_room = self._advance
+        if self._inbound.arrived or self._inbound.has_ended:  # while it waited to be accepted
+            self._advance()
 
     def send(self, chunks: Sequence[Chunk]) -> None:
         if not self._closed:

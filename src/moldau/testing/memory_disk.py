@@ -177,11 +177,18 @@ class Disk:
             content.sync()
 
     def contents(self) -> Iterator[Content]:
-        """Every file that has a name, in the order of the names."""
+        """Every file that has a name, once, in the order of the names."""
+        seen: set[int] = set()
         for folder in _walk(self.root):
             for _, node in sorted(folder.entries.items()):
-                if isinstance(node, Content):
+                if isinstance(node, Content) and id(node) not in seen:
+                    seen.add(id(node))
                     yield node
+
+    def count_names(self, content: Content) -> int:
+        """How many names a file has."""
+        folders = _walk(self.root)
+        return sum(node is content for folder in folders for node in folder.entries.values())
 
     def lose_power(self, random: Random | None) -> None:
         if random is not None:

@@ -41,6 +41,7 @@ FileOperation = Literal[
     "list_folder",
     "make_folder",
     "rename",
+    "link",
     "remove",
     "sync_folder",
     "lock",
@@ -97,6 +98,10 @@ class MemoryFile:
             self._files.meet("truncate", self._path)
             content.truncate(size)
             content.modified_ms = self._files.now_ms()
+
+    def write_back(self, end: int) -> None:
+        """Nothing that a crash would not undo."""
+        self._require()
 
     def sync(self) -> None:
         with self._files.guard:
@@ -186,6 +191,11 @@ class MemoryFiles:
         with self.guard:
             return len(self._require_content(path))
 
+    def identify(self, path: Path) -> str:
+        with self.guard:
+            self._require_content(path)
+            return str(path)  # a copy on the same disk is elsewhere
+
     def list_folder(self, path: Path) -> Sequence[str]:
         with self.guard:
             self.meet("list_folder", path)
@@ -222,6 +232,19 @@ class MemoryFiles:
             self._disk.change(
                 DiskChange(old_folder, source.name, None), DiskChange(new_folder, target.name, node)
             )
+
+    def link(self, source: Path, target: Path) -> None:
+        with self.guard:
+            self.meet("link", target)
+            content = self._require_content(source)
+            folder = self._require_folder(target.parent)
+            if target.name in folder.entries:
+                raise _error(errno.EEXIST, target)
+            self._disk.change(DiskChange(folder, target.name, content))
+
+    def link_count(self, path: Path) -> int:
+        with self.guard:
+            return self._disk.count_names(self._require_content(path))
 
     def remove(self, path: Path) -> None:
         with self.guard:

@@ -22,13 +22,14 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-from collections import Counter
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Collection
 from random import Random
 from typing import Final, NamedTuple
 
 from moldau.clock import Clock, Timer
-from moldau.net.port import Accept, ClientTls, ConnectionLimits, ServerTls
+from moldau.net.connection_quotas import ConnectionQuotas
+from moldau.net.port import Accept, ClientTls, ServerTls
 from moldau.testing.memory_connection import MemoryChannel, MemoryConnection
 from moldau.testing.memory_pipe import Pipe, Signal
 
@@ -113,32 +114,48 @@ class MemoryServer:
         *,
         clock: Clock,
         listener_name: str,
-        limits: ConnectionLimits,
+        quotas: ConnectionQuotas,
     ) -> None:
         self.host = host
         self.port = port
         self._owner = owner
         self._accept = accept
         self._clock = clock
-        self._listener_name = listener_name
-        self._limits = limits
+        self.listener_name = listener_name
+        self._quotas = quotas
+        self._limits = quotas.limits
         self._connections: dict[MemoryConnection, None] = {}  # open ones, in order of arrival
-        self._by_host: Counter[str] = Counter()  # open connections for each peer
+        self._backlog: deque[_Wire] = deque()  # those that wait for a slot
         self._accepted = 0
         self._sweep: Timer | None = None
+        self._look: Timer | None = None  # whether there is a slot now
+        quotas.join(self)
         self._schedule_sweep()
 
     @property
-    def connection_count(self) -> int:
-        return len(self._connections)
+    def connections(self) -> Collection[MemoryConnection]:
+        return self._connections
 
     def admit(self, wire: _Wire) -> None:
-        """A client has reached this port. One too many is let in and closed, as with sockets."""
-        limits = self._limits
+        """A client has reached this port. It may have to wait there, as in a kernel's queue."""
         wire.to_client.signal(Signal.OPEN)
-        if len(self._connections) >= limits.max_connections or self._by_host[
-            wire.client
-        ] >= limits.max_connections_for(wire.client):
+        self._backlog.append(wire)
+        self.accept_again()
+
+    def accept_again(self) -> None:
+        if self._look is not None:
+            self._look.cancel()
+            self._look = None
+        while self._backlog:
+            wait = self._quotas.seconds_until_slot(self.listener_name)
+            if wait:
+                self._look = self._clock.call_later(wait, self.accept_again)
+                return
+            self._accept_wire(self._backlog.popleft())
+
+    def _accept_wire(self, wire: _Wire) -> None:
+        self._quotas.note_accepted(self.listener_name)
+        if self._quotas.find_refusal(wire.client) is not None:
             wire.to_client.signal(Signal.END)
             wire.to_server.shut()
             return
@@ -146,8 +163,8 @@ class MemoryServer:
         connection = MemoryConnection(
             identity=f"{self.host}:{self.port}-{wire.client}-{self._accepted}",
             peer_host=wire.client,
-            listener_name=self._listener_name,
-            limits=limits,
+            listener_name=self.listener_name,
+            limits=self._limits,
             inbound=wire.to_server,
             outbound=wire.to_client,
             on_gone=self._forget,
@@ -155,12 +172,12 @@ class MemoryServer:
         connection.idle_since = self._clock.monotonic()
         wire.connection = connection
         self._connections[connection] = None
-        self._by_host[wire.client] += 1
+        self._quotas.add(self.listener_name, wire.client)
         connection.begin(self._accept(connection))
 
     def _forget(self, connection: MemoryConnection) -> None:
         del self._connections[connection]
-        self._by_host[connection.peer_host] -= 1
+        self._quotas.remove(self.listener_name, connection.peer_host)
 
     def _schedule_sweep(self) -> None:
         idle_s = self._limits.connections_max_idle_ms / 1000
@@ -176,12 +193,16 @@ class MemoryServer:
                 connection.idle_since = now
             elif 0 < idle_s <= now - connection.idle_since:
                 connection.close("idle for connections.max.idle.ms")
+        self._quotas.close_excess()
         self._schedule_sweep()
 
     def stop_accepting(self) -> None:
         self._owner.forget_server(self)
-        if self._sweep is not None:
-            self._sweep.cancel()
+        self._quotas.leave(self)
+        self._backlog.clear()
+        for timer in (self._sweep, self._look):
+            if timer is not None:
+                timer.cancel()
 
     async def close(self) -> None:
         self.stop_accepting()
@@ -206,7 +227,7 @@ class MemoryHost:
         accept: Accept,
         *,
         listener_name: str,
-        limits: ConnectionLimits,
+        quotas: ConnectionQuotas,
         tls: ServerTls | None = None,
     ) -> MemoryServer:
         """Port 0 finds a free one; one in use raises EADDRINUSE. Nothing is encrypted: nobody else
@@ -222,7 +243,7 @@ class MemoryHost:
             accept,
             clock=self.clock,
             listener_name=listener_name,
-            limits=limits,
+            quotas=quotas,
         )
         return server
 
@@ -301,11 +322,11 @@ class MemoryNetwork:
         accept: Accept,
         *,
         listener_name: str,
-        limits: ConnectionLimits,
+        quotas: ConnectionQuotas,
         tls: ServerTls | None = None,
     ) -> MemoryServer:
         return await self.host(DEFAULT_HOST).listen(
-            host, port, accept, listener_name=listener_name, limits=limits
+            host, port, accept, listener_name=listener_name, quotas=quotas
         )
 
     async def connect(

@@ -1,10 +1,15 @@
-"""Reads the logs of a replica from the bytes on its disk, past the broker. A rule over files."""
+"""Reads the logs of a replica from the bytes on its disk, past the broker. A rule over files.
+
+A machine may have a second log directory, `SECOND_FOLDER`, to which logs move: where a log is found
+in both, in the middle of that, the longer one is meant.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from moldau.errors import MoldauError
 from moldau.model import TopicPartition
@@ -15,6 +20,8 @@ from moldau.storage.rules.file_names import PARTITION_METADATA_FILE
 from moldau.testing.cluster_history import StoredBatch
 from moldau.testing.memory_files import MemoryFiles
 
+SECOND_FOLDER: Final = Path("/more")
+
 _LOG_SUFFIX = ".log"
 _SWAP_SUFFIX = ".swap"
 _DIGITS = 20  # of the base offset
@@ -23,20 +30,34 @@ _PARTITION_FOLDER = re.compile(r"(.+)-(\d+)")  # not those renamed to be deleted
 
 def list_logs(files: MemoryFiles, folder: Path) -> list[TopicPartition]:
     """The partitions that have a log there, in the order of their names."""
-    matches = (_PARTITION_FOLDER.fullmatch(name) for name in sorted(files.peek_folder(folder)))
+    names = {*files.peek_folder(folder), *files.peek_folder(SECOND_FOLDER)}
+    matches = (_PARTITION_FOLDER.fullmatch(name) for name in sorted(names))
     return [TopicPartition(match[1], int(match[2])) for match in matches if match is not None]
+
+
+def _places(files: MemoryFiles, folder: Path, partition: TopicPartition) -> list[Path]:
+    """Where its log is; one of them where there is none."""
+    places = [each / str(partition) for each in (folder, SECOND_FOLDER)]
+    return [place for place in places if files.peek_folder(place)] or places[:1]
 
 
 def find_topic_id(files: MemoryFiles, folder: Path, partition: TopicPartition) -> str | None:
     """Whose log it is: of a topic that was made again there may be one of its first life."""
-    data = files.peek(folder / str(partition) / PARTITION_METADATA_FILE)
-    return None if not data else data.decode().split()[-1]
+    for place in _places(files, folder, partition):
+        data = files.peek(place / PARTITION_METADATA_FILE)
+        if data:
+            return data.decode().split()[-1]
+    return None
 
 
 def read_log(files: MemoryFiles, folder: Path, partition: TopicPartition) -> list[StoredBatch]:
     """The whole batches from the beginning to the end, or to the first that is damaged."""
+    found = (_read_log(files, place) for place in _places(files, folder, partition))
+    return max(found, key=lambda batches: batches[-1].end_offset if batches else -1)
+
+
+def _read_log(files: MemoryFiles, place: Path) -> list[StoredBatch]:
     batches: list[StoredBatch] = []
-    place = folder / str(partition)
     names = files.peek_folder(place)
     swap_end = -1
     for name in names:
@@ -56,9 +77,11 @@ def read_log(files: MemoryFiles, folder: Path, partition: TopicPartition) -> lis
 def find_log_end(files: MemoryFiles, folder: Path, partition: TopicPartition) -> int:
     """Behind the last whole batch; of a log whose records are all deleted, where it goes on."""
     batches = read_log(files, folder, partition)
-    names = files.peek_folder(folder / str(partition))
+    if batches:
+        return batches[-1].end_offset
+    names = (name for at in _places(files, folder, partition) for name in files.peek_folder(at))
     starts = [int(name.removesuffix(_LOG_SUFFIX)) for name in names if name.endswith(_LOG_SUFFIX)]
-    return batches[-1].end_offset if batches else max(starts, default=0)
+    return max(starts, default=0)
 
 
 def _walk(data: bytes) -> Iterator[StoredBatch]:

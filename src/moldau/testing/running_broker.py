@@ -21,6 +21,8 @@ from moldau.broker.run import real_ports
 from moldau.broker.server import BrokerServer
 from moldau.config.unknown import find_unknown
 from moldau.errors import ConfigurationError
+from moldau.net.event_loop import new_event_loop
+from moldau.testing.free_ports import take_port
 from moldau.testing.held_ports import HeldNetwork, Links
 from moldau.testing.injected_errors import InjectedError, InjectedErrors
 from moldau.testing.seeded_faults import Fault
@@ -116,7 +118,7 @@ def broker(
             made = tempfile.TemporaryDirectory(prefix="moldau-", ignore_cleanup_errors=True)
             data_folder = Path(stack.enter_context(made))
         static = {
-            "listeners": "PLAINTEXT://127.0.0.1:0",
+            "listeners": f"PLAINTEXT://127.0.0.1:{take_port()}",
             "log.dirs": str(data_folder),
             **config,
         }
@@ -164,7 +166,8 @@ class _BrokerThread:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._serve())
+            with asyncio.Runner(loop_factory=new_event_loop) as runner:
+                runner.run(self._serve())
         except BaseException as failure:  # noqa: BLE001 it belongs to the thread that waits
             self._failure = failure
         finally:

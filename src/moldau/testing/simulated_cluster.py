@@ -27,7 +27,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from random import Random
 from types import MappingProxyType
@@ -37,54 +36,33 @@ from moldau.broker.server import BrokerServer
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.model import TopicPartition
 from moldau.testing import cluster_power
-from moldau.testing.client_habits import RACKS, draw_habits
+from moldau.testing.client_habits import draw_habits
+from moldau.testing.cluster_branches import check_branches
 from moldau.testing.cluster_cleanup import ClusterCleanup
 from moldau.testing.cluster_faults import JITTER_SECONDS, ClusterFaults
 from moldau.testing.cluster_history import ClusterHistory, StoredBatch
 from moldau.testing.cluster_images import ClusterImages
 from moldau.testing.cluster_observer import ClusterObserver, describe_states
 from moldau.testing.cluster_operations import ClusterOperations
+from moldau.testing.cluster_shares import ClusterShares
 from moldau.testing.cluster_transactions import ClusterTransactions
 from moldau.testing.cluster_watermarks import ClusterWatermarks
-from moldau.testing.committed_positions import CommittedPositions
+from moldau.testing.committed_offsets import CommittedOffsets
 from moldau.testing.fault_plan import FaultKind, PlannedFault, draw_plan
-from moldau.testing.group_history import ConsumerGroupHistory, GroupHistory
-from moldau.testing.memory_network import MemoryHost
 from moldau.testing.operation_plan import PlannedOperation
 from moldau.testing.replica_logs import find_log_end, list_logs, read_log
-from moldau.testing.simulated_clients import (
-    Client,
-    Committer,
-    Consumer,
-    HastyProducer,
-    PositionReader,
-    TopicMaker,
-)
-from moldau.testing.simulated_machine import (
-    DATA_FOLDER,
-    PORT,
-    LogCapture,
-    SimulatedMachine,
-    World,
-)
-from moldau.testing.simulated_members import SimulatedMember
+from moldau.testing.simulated_clients import Client, Committer, SimulatedReader
+from moldau.testing.simulated_machine import DATA_FOLDER, LogCapture, SimulatedMachine, World
 from moldau.testing.simulated_operator import OperationFamily
-from moldau.testing.simulated_producers import AnyProducer, SimulatedProducer
-from moldau.testing.simulated_wire import BrokerAddress, SimulatedWire
-from moldau.testing.virtual_loop import (
-    ProcessClock,
-    SimulatedProcess,
-    StuckError,
-    quiet_destructors,
-)
+from moldau.testing.simulated_workload import TOPIC, Workload
+from moldau.testing.simulation_outcome import SimulationOutcome
+from moldau.testing.virtual_loop import StuckError, quiet_destructors
 
-TOPIC: Final = "t"
 SESSION_SECONDS: Final = 1.5
 _QUIET_SECONDS: Final = 1.0  # before the first fault
 _FAULTY_SECONDS: Final = 7.0
 _HEALING_SECONDS: Final = 45.0
 _ENDING_SECONDS: Final = 30.0
-_REQUEST_SECONDS: Final = 2.0
 _LOOK_SECONDS: Final = 1.0
 _LONG_LINKS_SHARE: Final = 0.3  # of the seeds
 _LONGEST_LINK_SECONDS: Final = 0.1
@@ -128,46 +106,6 @@ class _GivenUpError(Exception):
     """It is of no use to go on."""
 
 
-class SimulationFailure(AssertionError):
-    """A promise was broken. The message says which, and how to see it again."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SimulationOutcome:
-    """What a run was."""
-
-    seed: int
-    brokers: int
-    schedule: tuple[str, ...]
-    violations: tuple[str, ...]
-    events: tuple[str, ...]
-    digest: str  # of the events: equal for equal runs
-    steps: int
-    virtual_seconds: float
-    acknowledged: int
-    seen: int
-    commits: int
-    transactions: int  # whose commit was confirmed
-
-    def describe(self, event_lines: int = 200) -> str:
-        return "\n".join(
-            (
-                f"seed {self.seed} with {self.brokers} brokers broke a promise:",
-                *(f"  {violation}" for violation in self.violations),
-                "schedule:",
-                *(f"  {line}" for line in self.schedule),
-                f"the last {event_lines} of {len(self.events)} events:",
-                *(f"  {line}" for line in self.events[-event_lines:]),
-                f"again: make campaign SEEDS=1 FIRST={self.seed} "
-                f"(python -m moldau.testing.campaign --first {self.seed} --seeds 1 --events)",
-            )
-        )
-
-    def require_success(self) -> None:
-        if self.violations:
-            raise SimulationFailure(self.describe())
-
-
 class SimulatedCluster:
     """One run of one seed. `run` once."""
 
@@ -181,12 +119,14 @@ class SimulatedCluster:
         kinds: Sequence[FaultKind] | None = None,
         operations: Sequence[OperationFamily] | None = None,
         transactions: bool | None = False,
+        shares: bool | None = False,
     ) -> None:
         """Without a number, the seed decides between three, four and five brokers.
 
         `kinds` are the faults that the seed may choose from; without them, all. `operations` are
         the families of operations that it has; without them, it chooses from all, or has none.
-        `transactions` says whether there are any; with None, the seed does.
+        `transactions` and `shares` say whether there are any transactions and share groups; with
+        None, the seed does.
         """
         self.seed = seed
         self.world = World(seed, SESSION_SECONDS)
@@ -205,11 +145,15 @@ class SimulatedCluster:
         self.history.on_promise = self._look_at
         self.world.service.observers += [self.observer, self._images]
         self.habits = draw_habits(self.world.streams.stream("habits"))
-        self.positions = CommittedPositions(self.history, self.observer, self._read_log)
+        self.offsets = CommittedOffsets(self.history, self.observer, self._read_log)
         self.cleanup = ClusterCleanup(self.world.streams.stream("cleanup"), self.history)
         self.transactions = ClusterTransactions(
             self.world.streams.stream("transactions"), self.history, TOPIC, transactions
         )
+        self.shares = ClusterShares(
+            self.world.streams.stream("shares"), self.history, self.observer, shares
+        )
+        families = (self.cleanup, self.transactions, self.shares)
         replicas = str(min(3, len(self.broker_ids)))
         min_in_sync = "2" if int(replicas) > 1 else "1"
         static = {
@@ -221,8 +165,11 @@ class SimulatedCluster:
                 self.world.streams.stream("balance").choice((2, 300, 300))
             ),
             **self.habits.broker_options,
-            **self.cleanup.options,
-            **self.transactions.options(replicas, min_in_sync),
+            **{
+                name: value
+                for family in families
+                for name, value in family.options(replicas, min_in_sync).items()
+            },
             **(options or {}),
         }
         self.replicas_per_partition = int(static["default.replication.factor"])
@@ -236,8 +183,9 @@ class SimulatedCluster:
         for machine in self.machines.values():
             machine.on_serving = partial(self._watch_images, machine.host)
         self.partitions = [TopicPartition(TOPIC, number) for number in range(partitions)]
+        self.workload = Workload(self, self.partitions, families)
+        self.workload.has_share_group = self.shares.is_on
         self.operations = ClusterOperations(self, operations)
-        self.bootstrap = ",".join(f"{each.host}:{PORT}" for each in self.machines.values())
         self._delays: dict[tuple[str, str], float] = {}  # of links, while nothing is wrong
         self.faults = ClusterFaults(
             self.world,
@@ -249,9 +197,6 @@ class SimulatedCluster:
         )
         self.plan: list[PlannedFault | PlannedOperation] = []
         self.kinds = kinds
-        self._clients: list[Client] = []
-        self._tasks: list[asyncio.Task[None]] = []
-        self._generation = 0  # of clients
         self._capture = LogCapture(self.world.log)
         self._set_delays()
 
@@ -305,8 +250,7 @@ class SimulatedCluster:
         for machine in self.machines.values():
             machine.forget()
         self.operations.forget()
-        self._clients.clear()
-        self._tasks.clear()
+        self.workload.forget()
         self.world.close()
 
     def _outcome(self) -> SimulationOutcome:
@@ -326,6 +270,7 @@ class SimulatedCluster:
             seen=self.history.seen_records,
             commits=self.history.commits_answered,
             transactions=self.transactions.committed,
+            shared=self.shares.confirmed,
         )
 
     async def _play(self, story: Story) -> None:
@@ -342,114 +287,17 @@ class SimulatedCluster:
         for machine in self.machines.values():
             machine.start()
         await self._wait_until_whole("after the first start")
-        maker = TopicMaker("maker", self.open_wire("maker"), self.history, self._random("maker"))
+        config = {"compression.type": self.habits.topic_codec}
         await self._within(
             _HEALING_SECONDS,
-            maker.make(
-                TOPIC,
-                len(self.partitions),
-                self.replicas_per_partition,
-                self.min_in_sync,
-                {"compression.type": self.habits.topic_codec},
-            ),
+            self.workload.make_topic("maker", TOPIC, len(self.partitions), config),
             "the topic is not made",
         )
         await self._within(
-            _HEALING_SECONDS, self.cleanup.make_topics(self), "no topic is made to be cleaned"
+            _HEALING_SECONDS, self.workload.make_topics(), "the topics of a family are not made"
         )
-        await self._within(
-            _HEALING_SECONDS, self.transactions.make_topics(self), "no topic for results is made"
-        )
-        self._begin_clients()
+        self.workload.begin()
         self.world.story.kept.append(self.world.story.spawn(self._look_now_and_then()))
-
-    def _begin_clients(self) -> None:
-        for partition in self.partitions:
-            self._serve(partition)
-        others = "0" + "'" * self._generation
-        name = f"b{others}"
-        self._add(
-            HastyProducer(
-                name,
-                self.open_wire(name),
-                self.history,
-                self._random(name),
-                partition=self.partitions[-1],
-                sessions=self,
-                now=self.world.loop.time,
-            )
-        )
-        for make, name in ((Committer, f"g{others}"), (PositionReader, f"r{others}")):
-            self._add(
-                make(
-                    f"g{others}",
-                    self.open_wire(name),
-                    self.history,
-                    self._random(name),
-                    partition=self.partitions[0],
-                    positions=self.positions,
-                )
-            )
-        self._begin_group(f"m{others}")
-        for client in (
-            *self.cleanup.clients(self, others),
-            *self.transactions.clients(self, others),
-        ):
-            self._add(client)
-
-    def _begin_group(self, name: str) -> None:
-        """Members that share the partitions; some seeds have none."""
-        assignor = self._random(name).choice(("range", "cooperative-sticky", None))
-        kind = ConsumerGroupHistory if assignor is None else GroupHistory
-        group = kind(name, self.history.report)
-        for number in range(self.habits.group_members):
-            member = f"{name}-{number}"
-            self._add(
-                SimulatedMember(
-                    member,
-                    self.open_wire(member),
-                    self.history,
-                    self._random(member),
-                    group=group,
-                    topic=TOPIC,
-                    assignor=assignor,
-                    bootstrap=self.bootstrap,
-                    make_process=self.open_process,
-                    positions=self.positions,
-                )
-            )
-
-    def dismiss_clients(self) -> None:
-        """End all clients, whatever they are about to do."""
-        for task in self._tasks:
-            task.cancel()
-        self.world.story.kept += [*self._tasks, *self._clients]
-        self._tasks.clear()
-        self._clients.clear()
-
-    def hire_clients(self) -> None:
-        """Others, in the place of those that were dismissed."""
-        self._generation += 1
-        self._begin_clients()
-
-    def serve(self, partition: TopicPartition) -> None:
-        """Let clients work on a partition that was added, or made anew; also for operations."""
-        if partition not in self.partitions:
-            self.partitions.append(partition)
-            self._serve(partition)
-
-    def _serve(self, partition: TopicPartition) -> None:
-        suffix = str(partition.partition)
-        if partition.topic != TOPIC:
-            suffix = f"-{partition}"
-        suffix += "'" * self._generation
-        self._add(self.make_producer(f"a{suffix}", partition))
-        self._add(self._consumer(f"c{suffix}", partition))
-
-    def rest(self, is_resting: bool = True) -> None:
-        """Let producers send nothing new for a while."""
-        for client in self._clients:
-            client.is_resting = is_resting
 
     async def heal(self) -> None:
         """End all faults and wait until the cluster is whole."""
@@ -461,22 +309,26 @@ class SimulatedCluster:
 
     async def finish(self) -> None:
         """Let the clients come to an end, and look up everything that was promised."""
-        for client in self._clients:
+        for client in self.workload.clients:
             await self._within(
                 _ENDING_SECONDS, self._wait_for_progress(client), f"{client.name} does nothing"
             )
-        for client in self._clients:
-            client.is_stopping = True
-        for client, task in zip(self._clients, self._tasks, strict=True):
+        for client, task in self.workload.stop():
             await self._within(_ENDING_SECONDS, task, f"{client.name} does not come to its end")
         await self._wait_until_whole("at the end")
         if self.history.violations:
             return
         await self._within(
-            _ENDING_SECONDS, self.transactions.check_end(self), "the results cannot be read"
+            _ENDING_SECONDS,
+            self.transactions.check_end(self.workload),
+            "the results cannot be read",
+        )
+        await self._within(
+            _ENDING_SECONDS, self.shares.check_end(self.workload), "the last taker has no end"
         )
         await self._within(_ENDING_SECONDS, self._read_everything(), "the logs cannot be read")
         self._compare_replicas()
+        check_branches(self)
         self.history.check_moves(self.observer.replicas)
 
     async def _wait_for_progress(self, client: Client) -> None:
@@ -486,12 +338,13 @@ class SimulatedCluster:
 
     async def _read_everything(self) -> None:
         for partition in self.partitions:
-            reader = self._consumer(f"final{partition.partition}", partition)
+            name = f"final{partition.partition}"
+            reader = self.workload.make_reader(name, partition, SimulatedReader)
             await reader.read_until(self.history.promised_end(partition))
             self.history.check_final_log(partition, "the leader", reader.values, 0)
             idempotent = (each for each in reader.values.values() if each.startswith(b"a"))
             self.history.check_order(partition, idempotent)
-        for client in self._clients:
+        for client in self.workload.clients:
             if isinstance(client, Committer):
                 await client.look_at_last()
 
@@ -565,62 +418,6 @@ class SimulatedCluster:
 
     def _read_log(self, broker_id: int, partition: TopicPartition) -> list[StoredBatch]:
         return read_log(self.machines[broker_id].files, DATA_FOLDER, partition)
-
-    # Clients
-
-    def _random(self, name: str) -> Random:
-        return self.world.streams.stream(f"client {name}")
-
-    def open_process(self, name: str) -> tuple[SimulatedProcess, ProcessClock, MemoryHost]:
-        process = SimulatedProcess(name, self.world.loop)
-        self.world.story.kept.append(process)
-        clock = ProcessClock(self.world.loop, process, start_ms=self.world.clock.now_ms())
-        return process, clock, self.world.network.host("clients")
-
-    def open_wire(self, name: str) -> SimulatedWire:
-        _, clock, host = self.open_process(name)
-        addresses = {
-            each.broker_id: BrokerAddress(each.host, PORT) for each in self.machines.values()
-        }
-        return SimulatedWire(name, host, clock, addresses, timeout_seconds=_REQUEST_SECONDS)
-
-    def make_producer(
-        self,
-        name: str,
-        partition: TopicPartition,
-        kind: type[AnyProducer] = SimulatedProducer,  # type: ignore[assignment]
-    ) -> AnyProducer:
-        """One that writes with acks=all."""
-        return kind(
-            name,
-            self.history,
-            self._random(name),
-            partition=partition,
-            bootstrap=self.bootstrap,
-            make_process=self.open_process,
-            habits=self.habits,
-            sessions=self,
-            now=self.world.loop.time,
-        )
-
-    def _consumer(self, name: str, partition: TopicPartition) -> Consumer:
-        random = self._random(name)
-        return Consumer(
-            name,
-            self.open_wire(name),
-            self.history,
-            random,
-            partition=partition,
-            max_bytes=self.habits.fetch_max_bytes,
-            rack=random.choice(RACKS) if self.habits.reads_nearest else "",
-        )
-
-    def random_of(self, name: str) -> Random:
-        return self._random(name)
-
-    def _add(self, client: Client) -> None:
-        self._clients.append(client)
-        self._tasks.append(self.world.story.spawn(client.run()))
 
     def had_enough_in_sync(self, partition: TopicPartition, since: float) -> bool:
         """`min.insync.replicas` counts as many replicas as there are, at most (KIP-966).

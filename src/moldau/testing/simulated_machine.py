@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import re
 import traceback
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
@@ -145,7 +146,10 @@ class SimulatedMachine:
     def __init__(self, world: World, broker_id: int, static: Mapping[str, str]) -> None:
         self.broker_id = broker_id
         self.host = f"broker-{broker_id}"
-        self.files = MemoryFiles(world.clock, random=world.streams.stream(f"disk {broker_id}"))
+        self._world = world
+        self.files = self._empty_disk()
+        self._unmounted: MemoryFiles | None = None  # what is in the place of the empty folder
+        self._is_disk_lost = False  # one was replaced, and its owner knows it
         self.process: SimulatedProcess | None = None  # None while it is down
         self.broker: BrokerServer | None = None  # once it has started
         self.workers: SimulatedWorkers | None = None
@@ -157,12 +161,11 @@ class SimulatedMachine:
         self._is_wanted = False
         self._starts = 0
         self._boots = 1
-        self._world = world
         self._static = {
+            "log.dirs": str(DATA_FOLDER),
             **static,
             "broker.id": str(broker_id),
             "listeners": f"PLAINTEXT://{self.host}:{PORT}",
-            "log.dirs": str(DATA_FOLDER),
         }
         random = world.streams.stream(f"machine {broker_id}")
         self._skew_ms = random.randint(-_MOST_SKEW_MS, _MOST_SKEW_MS)
@@ -236,6 +239,7 @@ class SimulatedMachine:
             if not isinstance(error, _EXPECTED):
                 self.failures.append("".join(traceback.format_exception(error)))
             self._world.log.note(f"did not start: {type(error).__name__}: {error}")
+            self._give_up_disk(str(error))
             self._world.clock.call_later(0, lambda: self._ended(process))
             return
         self.broker = broker
@@ -290,9 +294,36 @@ class SimulatedMachine:
     def replace_disk(self) -> None:
         """Kill the process and put an empty disk in."""
         self.crash()
-        self.files = MemoryFiles(
-            self._world.clock, random=self._world.streams.stream(f"disk {self.broker_id}")
-        )
+        self.files = self._empty_disk()
+
+        self._is_disk_lost = True
+
+    def _empty_disk(self) -> MemoryFiles:
+        random = self._world.streams.stream(f"disk {self.broker_id}")
+        return MemoryFiles(self._world.clock, random=random)
+
+    def _give_up_disk(self, message: str) -> None:
+        """A broker that misses its disk has said by which id to give it up, if that is so."""
+        asked = re.search(r"log\.dirs\.lost=(\S+):", message)
+        if asked is not None and self._is_disk_lost and not self.is_unmounted:
+            self._static["log.dirs.lost"] = asked[1]
+
+    def unmount(self) -> None:
+        """Kill the process and leave an empty folder in the place of its disk."""
+        self.crash()
+        self._unmounted, self.files = self.files, self._empty_disk()
+
+    def mount(self) -> None:
+        """Kill the process and put the disk back, over what was written into the empty folder."""
+        if self._unmounted is None:
+            return
+        self.crash()
+        self.files, self._unmounted = self._unmounted, None
+        self._is_disk_lost = True  # nobody looks again at what was written meanwhile
+
+    @property
+    def is_unmounted(self) -> bool:
+        return self._unmounted is not None
 
     def _kill(self) -> None:
         if self.process is not None:

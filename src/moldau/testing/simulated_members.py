@@ -8,11 +8,12 @@ and commits of a former generation arrive late. `group_history` knows what must 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from random import Random
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from moldau.client.cluster_client import ClusterClient
 from moldau.client.consumer import AsyncConsumer
+from moldau.client.coordinators import find_coordinator_once
 from moldau.client.rules.consumer_instructions import Identity
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.errors import ClientError, KafkaError
@@ -20,18 +21,11 @@ from moldau.model import TopicPartition
 from moldau.model.protocol_numbers import NO_GENERATION
 from moldau.testing.cluster_history import ClusterHistory
 from moldau.testing.group_history import GroupHistory
-from moldau.testing.memory_network import MemoryHost
-from moldau.testing.simulated_clients import (
-    FIND_COORDINATOR,
-    OFFSET_COMMIT,
-    PositionBook,
-    WireClient,
-)
-from moldau.testing.simulated_wire import SimulatedWire, UnansweredError
-from moldau.testing.virtual_loop import ProcessClock, SimulatedProcess
+from moldau.testing.simulated_clients import Client, MakeProcess, OffsetBook
+from moldau.testing.virtual_loop import SimulatedProcess
+from moldau.wire.apis import OFFSET_COMMIT
 
 if TYPE_CHECKING:
-    from kio.schema.find_coordinator.v3.response import FindCoordinatorResponse
     from kio.schema.offset_commit.v8.response import OffsetCommitResponse
 
 SESSION_MS: Final = 1_000
@@ -41,9 +35,8 @@ _LONGEST_LIFE_SECONDS: Final = 5.0
 _LONGEST_FREEZE_SECONDS: Final = 2.5
 _CLOSE_SECONDS: Final = 5.0
 _LATE_SHARE: Final = 0.3  # of the naps
-_LATE_POSITION: Final = 0
-
-MakeProcess = Callable[[str], tuple[SimulatedProcess, ProcessClock, MemoryHost]]
+_LATE_OFFSET: Final = 0
+_COMMIT_VERSION: Final = 8
 
 
 class _Program:
@@ -76,19 +69,20 @@ class _Program:
                 continue  # an unreachable cluster at the beginning, a commit in a rebalance
             if not _is_outside(consumer):
                 member.progress += 1
+                member.see_owned(consumer)
         try:
             await consumer.close(_CLOSE_SECONDS)
         except (KafkaError, ClientError):
             return
 
 
-class SimulatedMember(WireClient):
+class SimulatedMember(Client):
     """One place in a group, and the consumers that have it one after the other."""
 
     def __init__(
         self,
         name: str,
-        wire: SimulatedWire,
+        client: ClusterClient,
         history: ClusterHistory,
         random: Random,
         *,
@@ -97,15 +91,16 @@ class SimulatedMember(WireClient):
         assignor: str | None,
         bootstrap: str,
         make_process: MakeProcess,
-        positions: PositionBook,
+        offsets: OffsetBook,
     ) -> None:
-        super().__init__(name, wire, history, random)
+        super().__init__(name, history, random)
+        self._client = client  # for late requests
         self._group = group
         self._topic = topic
         self._assignor = assignor
         self._bootstrap = bootstrap
         self._make_process = make_process
-        self._book = positions
+        self._book = offsets
         self._life = 0
         self._next: dict[TopicPartition, int | None] = {}  # None: not known yet
         self._at_least: dict[TopicPartition, int] = {}  # committed as it was assigned
@@ -147,7 +142,7 @@ class SimulatedMember(WireClient):
         """Short naps, so that the end is not waited for."""
         left = self._random.uniform(shortest, longest)
         while left > 0 and not self.is_stopping:
-            await self._wire.clock.sleep(min(left, 0.5))
+            await self._client.clock.sleep(min(left, 0.5))
             left -= 0.5
             if self._former is not None and self._random.random() < _LATE_SHARE:
                 await self._commit_late(*self._former)
@@ -199,13 +194,20 @@ class SimulatedMember(WireClient):
         self._group.see_assignment(
             identity.generation_id, identity.member_id, sorted(consumer.assignment)
         )
-        if self._last is not None and self._last[0].generation_id < identity.generation_id:
+        if self._last is not None and self._is_outdated(self._last[0], identity):
             self._former = self._last
         if partitions:
             self._last = identity, min(partitions)
         for partition in partitions:
             self._next[partition] = None
             self._at_least[partition] = self._group.position(partition)
+
+    def _is_outdated(self, former: Identity, identity: Identity) -> bool:
+        """Whether nobody must take a commit by the former identity. Members of the consumer
+        protocol have epochs of their own: one that crashed has its last until its session ends."""
+        is_same = former.member_id == identity.member_id
+        is_older = former.generation_id < identity.generation_id
+        return is_older and (is_same or self._assignor is not None)
 
     def see(self, record: ConsumerRecord) -> None:
         partition = TopicPartition(record.topic, record.partition)
@@ -216,6 +218,12 @@ class SimulatedMember(WireClient):
             self._group.see_position(partition, record.offset, self._at_least[partition])
         self._group.see_record(partition, record.offset, expected)
         self._next[partition] = record.offset + 1
+
+    def see_owned(self, consumer: AsyncConsumer) -> None:
+        identity = _identity_of(consumer)
+        self._group.see_owned(
+            identity.generation_id, identity.member_id, sorted(consumer.assignment)
+        )
 
     async def commit(self, consumer: AsyncConsumer) -> None:
         given = {
@@ -236,13 +244,9 @@ class SimulatedMember(WireClient):
     async def _commit_late(self, identity: Identity, partition: TopicPartition) -> None:
         """As a request would that was long under way: nobody must take it."""
         name, newest = self._group.name, self._group.newest_of(identity.member_id)
-        found = cast(
-            "FindCoordinatorResponse",
-            await self._ask_any(FIND_COORDINATOR, {"key": name, "key_type": 0}),
-        )
         row = {
             "partition_index": partition.partition,
-            "committed_offset": _LATE_POSITION,
+            "committed_offset": _LATE_OFFSET,
             "committed_leader_epoch": -1,
             "committed_metadata": "",
         }
@@ -253,15 +257,15 @@ class SimulatedMember(WireClient):
             "group_instance_id": None,
             "topics": [{"name": partition.topic, "partitions": [row]}],
         }
-        if found.error_code.value or found.node_id < 0:
-            return
         try:
-            answer = await self._wire.call(found.node_id, *OFFSET_COMMIT, values)
-        except UnansweredError:
+            coordinator = await find_coordinator_once(self._client, name)
+            link = await self._client.connect_to_broker(coordinator.id)
+            answer = await link.call(OFFSET_COMMIT, values, version=_COMMIT_VERSION)
+        except (KafkaError, ClientError):
             return
         code = cast("OffsetCommitResponse", answer).topics[0].partitions[0].error_code
         if code.value == 0:
-            self._group.accept_commit(identity.generation_id, newest, partition, _LATE_POSITION)
+            self._group.accept_commit(identity.generation_id, newest, partition, _LATE_OFFSET)
 
 
 def _is_outside(consumer: AsyncConsumer) -> bool:

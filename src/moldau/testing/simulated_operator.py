@@ -1,4 +1,4 @@
-"""Somebody who operates a simulated cluster: an admin client over the wire, and what it sees.
+"""Somebody who operates a simulated cluster: a client that asks the controller, and what it sees.
 
 Every operation of a plan (`operation_plan`) is done by an `Operator` of its own. It asks the
 controller, asks again where nobody answered or the answer says "later", and gives up after a
@@ -10,19 +10,20 @@ the list of them.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Final, Protocol
 
-from moldau.errors import ErrorCode
+from moldau.errors import ClientError, ErrorCode, KafkaError
 from moldau.model import TopicPartition
 from moldau.testing.cluster_history import ClusterHistory
 from moldau.testing.cluster_observer import ClusterObserver
-from moldau.testing.simulated_clients import WireClient
+from moldau.testing.simulated_clients import Client
 from moldau.testing.simulated_machine import SimulatedMachine, World
-from moldau.testing.simulated_producers import AnyProducer
-from moldau.testing.simulated_wire import SimulatedWire, UnansweredError
+from moldau.testing.simulated_workload import Workload
+from moldau.wire.apis import Api
 
 TIMEOUT_SECONDS: Final = 6.0
 """So long is something asked for again and again."""
@@ -50,46 +51,31 @@ class OperatedCluster(Protocol):
     broker_ids: tuple[int, ...]
     min_in_sync: int
     partitions: list[TopicPartition]  # those that clients work on
+    workload: Workload
 
     @property
     def machines(self) -> Mapping[int, SimulatedMachine]: ...
 
-    def had_session(self, broker_id: int, since: float, until: float) -> bool: ...
 
-    def had_enough_in_sync(self, partition: TopicPartition, since: float) -> bool: ...
-
-    def make_producer(
-        self, name: str, partition: TopicPartition, kind: type[AnyProducer]
-    ) -> AnyProducer: ...
-
-    def open_wire(self, name: str) -> SimulatedWire:
-        """The connections of one more client."""
-        ...
-
-    def serve(self, partition: TopicPartition) -> None:
-        """Let clients produce to a partition and read it from now on, if they do not yet."""
-        ...
-
-
-class Operator(WireClient):
+class Operator(Client):
     """Does one operation. `random` decides all that it chooses."""
 
     def __init__(self, name: str, cluster: OperatedCluster, random: Random) -> None:
-        super().__init__(name, cluster.open_wire(name), cluster.history, random)
+        super().__init__(name, cluster.history, random)
         self.cluster = cluster
         self.random = random
-        self.wire = self._wire
+        self._client = cluster.workload.open_client(name)
         self.is_in_doubt = False  # an attempt had no definite answer: it may be done even later
 
     def note(self, text: str) -> None:
         self.cluster.world.log.note(f"operation {text}")
 
     async def sleep(self, seconds: float) -> None:
-        await self._wire.clock.sleep(seconds)
+        await self._client.clock.sleep(seconds)
 
     async def ask_controller(
         self,
-        api: tuple[int, int],
+        api: tuple[Api, int],
         values: dict[str, object],
         codes_of: Callable[[object], Sequence[ErrorCode]],
         *,
@@ -99,19 +85,22 @@ class Operator(WireClient):
 
         `codes_of` finds the error codes of an answer. What was given up may have been done.
         """
-        end = self._wire.clock.monotonic() + timeout_seconds
-        while self._wire.clock.monotonic() < end and not self.is_stopping:
-            if self._wire.controller_id >= 0:
-                try:
-                    answer = await self._wire.call(self._wire.controller_id, *api, values)
-                except UnansweredError:
-                    self.is_in_doubt = True
-                else:
-                    codes = [code.value for code in codes_of(answer) if code.value]
-                    if not LATER.intersection(codes):
-                        return codes[0] if codes else 0
-                    self.is_in_doubt = True
-            await self._refresh(self.cluster.partitions[0].topic)
+        client, (asked, version) = self._client, api
+        end = client.clock.monotonic() + timeout_seconds
+        while client.clock.monotonic() < end and not self.is_stopping:
+            try:
+                controller = await client.connect_to_controller()
+                answer = await controller.call(asked, values, version=version)
+            except (KafkaError, ClientError):
+                self.is_in_doubt = True
+            else:
+                codes = [code.value for code in codes_of(answer) if code.value]
+                if not LATER.intersection(codes):
+                    return codes[0] if codes else 0
+                self.is_in_doubt = True
+            await self.sleep(self.random.uniform(0.02, 0.1))
+            with contextlib.suppress(KafkaError, ClientError):
+                await client.metadata.refresh(())
         return None
 
 

@@ -1,4 +1,4 @@
-"""Producers of a simulated cluster that write with acks=all: the shipped `AsyncProducer`.
+"""Producers of a simulated cluster: the shipped `AsyncProducer`, mostly with acks=all.
 
 Each has a process of its own, which is frozen now and then, and writes `name:number` records to one
 partition, some batches at a time. They do not give up, except in seeds in which the time for
@@ -11,18 +11,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from moldau.client.producer import AsyncProducer
+from moldau.client.producer_sending import Answered, Batch
 from moldau.client.producer_values import RecordMetadata
+from moldau.config.client_options import ACKS_LEADER
 from moldau.errors import ClientError, DeliveryTimeoutError, KafkaError
 from moldau.model import TopicPartition
 from moldau.records.compression import Codec
 from moldau.testing.client_habits import ClientHabits
 from moldau.testing.cluster_history import ClusterHistory
 from moldau.testing.memory_network import MemoryHost
-from moldau.testing.simulated_clients import Client, SessionBook
-from moldau.testing.virtual_loop import ProcessClock, SimulatedProcess
+from moldau.testing.simulated_clients import Client, MakeProcess, SessionBook
+from moldau.testing.virtual_loop import ProcessClock
 from moldau.workers import InlineWorkers
 
 _LONGEST_FREEZE_SECONDS: Final = 2.5
@@ -30,7 +32,6 @@ _FREEZE_SHARE: Final = 0.15  # of the naps
 _NAP_SECONDS: Final = 0.5
 _FOREVER_MS: Final = 10**7
 
-MakeProcess = Callable[[str], tuple[SimulatedProcess, ProcessClock, MemoryHost]]
 Row = tuple[bytes | None, bytes | None]
 """Key and value."""
 
@@ -41,6 +42,7 @@ AnyProducer = TypeVar("AnyProducer", bound="SimulatedProducer")
 class _Sent(NamedTuple):
     row: Row
     at: float
+    power_losses: int  # of all machines, before it
     future: asyncio.Future[RecordMetadata]
 
 
@@ -114,14 +116,17 @@ class SimulatedProducer(Client):
             batch_size=random.choice((0, 30, 16_384)),
             linger_ms=random.choice((0, 0, 5)),
             compression_type=codec.name.lower(),
-            max_in_flight_requests_per_connection=self._habits.most_in_flight,
             request_timeout_ms=1_500,
             delivery_timeout_ms=self._habits.delivery_timeout_ms or _FOREVER_MS,
             max_block_ms=_FOREVER_MS,
             metadata_max_age_ms=3_000,
             retry_backoff_ms=20,
             retry_backoff_max_ms=200,
+            **self._guarantees(),
         )
+
+    def _guarantees(self) -> dict[str, Any]:
+        return {"max_in_flight_requests_per_connection": self._habits.most_in_flight}
 
     async def _deliver(self, producer: AsyncProducer, batches: int) -> None:
         sent: list[_Sent] = []
@@ -144,28 +149,33 @@ class SimulatedProducer(Client):
                 future = await producer.send(topic, row[1], row[0], partition=number)
             except (KafkaError, ClientError):
                 continue  # the topic is not known yet: nothing was sent
-            return _Sent(row, self._now(), future)
+            return _Sent(row, self._now(), self._history.power_losses, future)
 
     def _draw_row(self) -> Row:
         return None, f"{self.name}:{self._next}".encode()
 
     def _look_at(self, sent: _Sent) -> None:
         error = sent.future.exception()
-        if isinstance(error, DeliveryTimeoutError):
+        if sent.power_losses != self._history.power_losses:
+            self._has_given_up = True  # what was answered before is looked at only now
+        elif isinstance(error, DeliveryTimeoutError):
             self._has_given_up = True
         elif error is not None:
             self._history.report("SEQ-1", f"{self.name} is told {error!r} for {sent.row[1]!r}")
         else:
-            # A duplicate is there, at an offset that the broker may have forgotten.
-            offset = sent.future.result().offset
-            if offset >= 0:
-                self._accept(offset, [sent.row])
-            if not self._sessions.had_enough_in_sync(self._partition, sent.at):
-                self._history.report(
-                    "ISR-1",
-                    f"{sent.row[1]!r} was accepted for {self._partition} with acks=all, and too "
-                    f"few were in sync since {sent.at:.3f}",
-                )
+            self._look_at_success(sent)
+
+    def _look_at_success(self, sent: _Sent) -> None:
+        # A duplicate is there, at an offset that the broker may have forgotten.
+        offset = sent.future.result().offset
+        if offset >= 0:
+            self._accept(offset, [sent.row])
+        if not self._sessions.had_enough_in_sync(self._partition, sent.at):
+            self._history.report(
+                "ISR-1",
+                f"{sent.row[1]!r} was accepted for {self._partition} with acks=all, and too few "
+                f"were in sync since {sent.at:.3f}",
+            )
 
     def _accept(self, offset: int, rows: Sequence[Row]) -> None:
         self._history.acknowledge(self._partition, offset, [value or b"" for _, value in rows])
@@ -180,3 +190,48 @@ class SimulatedProducer(Client):
                 f"{self.name} had to begin epoch {identity.epoch} before number {self._next} in "
                 f"{self._partition}: a batch before it is gone",
             )
+
+
+class HastyProducer(SimulatedProducer):
+    """Writes with acks=1, one request at a time.
+
+    Its answers promise nothing, except that whoever gives them had a session (REP-4): so it listens
+    to which broker it sends to, and which one answers.
+    """
+
+    def _guarantees(self) -> dict[str, Any]:
+        return {
+            "acks": ACKS_LEADER,
+            "enable_idempotence": False,
+            "max_in_flight_requests_per_connection": 1,
+        }
+
+    def _open(self, clock: ProcessClock, host: MemoryHost) -> AsyncProducer:
+        producer = super()._open(clock, host)
+        sending = producer._core._sending
+        send, take_answers = sending.send, sending._on_answers
+        sent_at: dict[int, float] = {}
+
+        def watched_send(broker_id: int, batches: Sequence[Batch]) -> None:
+            sent_at[broker_id] = self._now()
+            send(broker_id, batches)
+
+        def watched_answers(broker_id: int, answers: Sequence[Answered], pause: float) -> None:
+            if any(answer.error is None for _, answer in answers):
+                self._look_at_session(broker_id, sent_at[broker_id])
+            take_answers(broker_id, answers, pause)
+
+        sending.send = watched_send  # type: ignore[method-assign]
+        sending._on_answers = watched_answers
+        return producer
+
+    def _look_at_session(self, broker_id: int, sent_at: float) -> None:
+        if not self._sessions.had_session(broker_id, sent_at, self._now()):
+            self._history.report(
+                "REP-4",
+                f"broker {broker_id} accepted records of {self.name} for {self._partition}, and "
+                f"had no session since {sent_at:.3f}",
+            )
+
+    def _look_at_success(self, sent: _Sent) -> None:
+        """It may be lost again."""

@@ -10,36 +10,34 @@ frozen: then they come back as zombies. Requests of transactions that are over a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
+from moldau.client.cluster_client import ClusterClient
+from moldau.client.connections import BrokerConnection
 from moldau.client.consumer import AsyncConsumer
+from moldau.client.coordinators import GROUP_KEY, TRANSACTION_KEY, find_coordinator_once
 from moldau.client.producer import AsyncProducer
 from moldau.client.rules.consumer_record import ConsumerRecord
 from moldau.client.rules.producer_batches import ProducerIdentity
 from moldau.config.client_options import ACKS_ALL
-from moldau.errors import ClientError, KafkaError, TransactionAbortedError
+from moldau.errors import ClientError, CommitFailedError, KafkaError, TransactionAbortedError
 from moldau.model import TopicPartition
 from moldau.records.batch_builder import build_batch
 from moldau.testing.cluster_history import ClusterHistory
-from moldau.testing.memory_network import MemoryHost
-from moldau.testing.simulated_clients import FIND_COORDINATOR, Client, WireClient
-from moldau.testing.simulated_wire import SimulatedWire, UnansweredError
+from moldau.testing.simulated_clients import Client, MakeProcess
 from moldau.testing.transaction_history import COPIES, ToldEnd, TransactionHistory, WorkerResult
 from moldau.testing.virtual_loop import ProcessClock, SimulatedProcess
+from moldau.wire.apis import END_TXN, PRODUCE, TXN_OFFSET_COMMIT
 from moldau.wire.produce_client import encode_produce_request, parse_produce_response
 from moldau.workers import InlineWorkers
 
 if TYPE_CHECKING:
     from kio.schema.end_txn.v5.response import EndTxnResponse
-    from kio.schema.find_coordinator.v3.response import FindCoordinatorResponse
 
-_PRODUCE: Final = (0, 12)  # from 12 on the leader adds the partition to the transaction
-_END_TXN: Final = (26, 5)
-_TXN_OFFSET_COMMIT: Final = (28, 5)
-_GROUP_KEY: Final = 0
-_TRANSACTION_KEY: Final = 1
+_PRODUCE_VERSION: Final = 12  # from it on the leader adds the partition to the transaction
+_TXN_VERSION: Final = 5  # of EndTxn and TxnOffsetCommit
 
 _SESSION_MS: Final = 1_000
 _TIMEOUTS_MS: Final = (1_500, 5_000)
@@ -51,10 +49,10 @@ _LONGEST_FREEZE_SECONDS: Final = 2.5
 _LONGEST_NAP_SECONDS: Final = 0.4  # between two transactions
 _CLOSE_SECONDS: Final = 5.0
 _ABORT_SHARE: Final = 0.2
+_SLOW_SHARE: Final = 0.2
+_LONGEST_WORK_SECONDS: Final = 4.5  # on the records of a poll: longer than a member may take
 _LATE_SHARE: Final = 0.3  # of the naps
 _FOREVER_MS: Final = 10**7
-
-MakeProcess = Callable[[str], tuple[SimulatedProcess, ProcessClock, MemoryHost]]
 
 
 class _ChangeOfMindError(Exception):
@@ -124,6 +122,8 @@ class _Program:
                 identity = identity_of(producer)
                 for record in records:
                     await self._write(name, record)
+                if self._worker.progress and self._random.random() < _SLOW_SHARE:
+                    await self._clock.sleep(self._random.uniform(0, _LONGEST_WORK_SECONDS))
                 if self._random.random() < _ABORT_SHARE:
                     raise _ChangeOfMindError
                 book.send_offsets(name, ends)
@@ -136,7 +136,7 @@ class _Program:
             book.end(name, ToldEnd.ABORTED)
             self._go_back(records)
             self._remember(identity, ends, is_commit=False)
-        except TransactionAbortedError:
+        except (TransactionAbortedError, CommitFailedError):
             book.end(name, ToldEnd.ABORTED)
             self._go_back(records)
 
@@ -169,13 +169,13 @@ class _Program:
                 self._consumer.seek(partition, offset)
 
 
-class SimulatedWorker(WireClient):
+class SimulatedWorker(Client):
     """One transactional id, and the processes that have it one after the other."""
 
     def __init__(
         self,
         name: str,
-        wire: SimulatedWire,
+        client: ClusterClient,
         history: ClusterHistory,
         random: Random,
         *,
@@ -185,7 +185,8 @@ class SimulatedWorker(WireClient):
         bootstrap: str,
         make_process: MakeProcess,
     ) -> None:
-        super().__init__(name, wire, history, random)
+        super().__init__(name, history, random)
+        self._client = client  # for late requests
         self.book = book
         self.sinks = sinks
         self._source = source
@@ -241,7 +242,7 @@ class SimulatedWorker(WireClient):
         """Short naps, so that the end is not waited for."""
         left = self._random.uniform(shortest, longest)
         while left > 0 and not self.is_stopping:
-            await self._wire.clock.sleep(min(left, 0.5))
+            await self._client.clock.sleep(min(left, 0.5))
             left -= 0.5
             if self.over is not None and self._random.random() < _LATE_SHARE:
                 await self._send_late(self.over)
@@ -263,7 +264,7 @@ class SimulatedWorker(WireClient):
             auto_offset_reset="earliest",
             session_timeout_ms=_SESSION_MS,
             heartbeat_interval_ms=_SESSION_MS // 4,
-            max_poll_interval_ms=5 * _SESSION_MS,
+            max_poll_interval_ms=2 * _SESSION_MS,
             max_poll_records=_MOST_RECORDS,
             request_timeout_ms=1_500,
             metadata_max_age_ms=3_000,
@@ -303,29 +304,30 @@ class SimulatedWorker(WireClient):
                 await self._commit_late(over)
             else:
                 await self._end_late(over)
-        except UnansweredError:
+        except (KafkaError, ClientError):
             return
 
     async def _produce_late(self, identity: ProducerIdentity) -> None:
         place = self._random.choice(self.sinks)
         value = WorkerResult(f"late-{self.name}", 0, 0, 0).encode()
         batch = build_batch(
-            [(self._wire.clock.now_ms(), None, value, ())],
+            [(self._client.clock.now_ms(), None, value, ())],
             producer_id=identity.id,
             producer_epoch=identity.epoch,
             base_sequence=0,
             transactional=True,
         )
-        leader = await self._leader_of(place)
+        leader = await self._client.connect_to_leader(place)
         topics = [(place.topic, [(place.partition, batch)])]
-        version = _PRODUCE[1] - self._random.randrange(2)
+        version = _PRODUCE_VERSION - self._random.randrange(2)
         body = encode_produce_request(version, ACKS_ALL, 1_500, topics, self.name)
-        exchange = await self._wire.exchange(leader, _PRODUCE[0], version, body)
-        if parse_produce_response(version, *exchange).answers[0].error_code:
-            await self._wire.refresh((place.topic,))
+        answer = await leader.exchange(PRODUCE, version, body)
+        told = parse_produce_response(version, answer.frame, answer.position)
+        if told.answers[0].error_code:
+            await self._client.metadata.refresh((place.topic,))
 
     async def _commit_late(self, over: EndedTransaction) -> None:
-        coordinator = await self._find(self.book.group, _GROUP_KEY)
+        coordinator = await self._connect(self.book.group, GROUP_KEY)
         rows = [
             {
                 "partition_index": partition.partition,
@@ -345,7 +347,7 @@ class SimulatedWorker(WireClient):
             "group_instance_id": None,
             "topics": [{"name": self._source, "partitions": rows}],
         }
-        await self._wire.call(coordinator, *_TXN_OFFSET_COMMIT, values)
+        await coordinator.call(TXN_OFFSET_COMMIT, values, version=_TXN_VERSION)
 
     async def _end_late(self, over: EndedTransaction) -> None:
         """The opposite of what was decided."""
@@ -355,17 +357,14 @@ class SimulatedWorker(WireClient):
             "producer_epoch": over.identity.epoch,
             "committed": not over.is_commit,
         }
-        coordinator = await self._find(self.name, _TRANSACTION_KEY)
-        answer = await self._wire.call(coordinator, *_END_TXN, values)
+        coordinator = await self._connect(self.name, TRANSACTION_KEY)
+        answer = await coordinator.call(END_TXN, values, version=_TXN_VERSION)
         if not cast("EndTxnResponse", answer).error_code.value:
             self._history.report("TXN-2", f"the opposite of {over} of {self.name} is a success")
 
-    async def _find(self, key: str, key_type: int) -> int:
-        values: dict[str, object] = {"key": key, "key_type": key_type}
-        found = cast("FindCoordinatorResponse", await self._ask_any(FIND_COORDINATOR, values))
-        if found.error_code.value or found.node_id < 0:
-            raise UnansweredError
-        return found.node_id
+    async def _connect(self, key: str, key_type: int) -> BrokerConnection:
+        coordinator = await find_coordinator_once(self._client, key, key_type)
+        return await self._client.connect_to_broker(coordinator.id)
 
 
 class CommittedReader(Client):
@@ -386,7 +385,6 @@ class CommittedReader(Client):
     ) -> None:
         super().__init__(name, history, random)
         self._book = book
-        self._sinks = sinks
         _, clock, host = make_process(name)
         self.consumer = AsyncConsumer(
             bootstrap,

@@ -30,6 +30,7 @@ from moldau.workers import Workers
 
 if TYPE_CHECKING:
     from moldau.transactions.rules.transaction_events import (
+        AbortTimedOut,
         AddPartitions,
         EndTransaction,
         InitProducer,
@@ -48,8 +49,9 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 COMPLETION_WAIT_SECONDS: Final = 0.1
-"""So long a request waits for the end of the transaction before it, rather than to send its client
-away for a moment; Kafka's `add.partitions.to.txn.retry.backoff.max.ms`."""
+"""So long a request waits for the end of a transaction, rather than to send its client away for a
+moment, or with offsets that are not there yet; Kafka's
+`add.partitions.to.txn.retry.backoff.max.ms`."""
 
 _IDS_AT_ONCE: Final = 100
 """Ids that are looked at before the event loop gets a turn."""
@@ -95,10 +97,19 @@ class TransactionCoordinator:
 
     def _make_shard(self, partition: Partition) -> TransactionShard:
         from moldau.transactions.shard import TransactionShard
-        from moldau.transactions.transaction_log import decode_transaction, encode_transaction
+        from moldau.transactions.transaction_log import (
+            decode_transaction,
+            encode_transaction,
+            require_room_for_end,
+        )
+
+        def encode(record: TransactionRecord) -> tuple[bytes, bytes | None]:
+            encoded = encode_transaction(record, min(self._transaction_version(), 1))
+            require_room_for_end(record, encoded, partition.log.options.max_message_bytes)
+            return encoded
 
         log_format: LogFormat[TransactionRecord, TransactionRecord] = LogFormat(
-            encode=lambda one: encode_transaction(one, min(self._transaction_version(), 1)),
+            encode=encode,
             decode=decode_transaction,
             codec=lambda: Codec.NONE,
             load_buffer_bytes=lambda: self._options().transaction_state_log_load_buffer_size,
@@ -125,17 +136,22 @@ class TransactionCoordinator:
         await self.topic.ensure()
         shard = self._leads.require(event.transactional_id)
         spare_id = await self._spare_id(shard, event.transactional_id)
-        return await self._submit_patiently(replace(event, spare_id=spare_id))
+        return await self._submit_after_completion(replace(event, spare_id=spare_id))
 
     async def add_partitions(self, event: AddPartitions) -> TransactionAnswer:
-        return await self._submit_patiently(event)
+        return await self._submit_after_completion(event)
 
     async def end_transaction(self, event: EndTransaction) -> TransactionAnswer:
+        """Answered when the decision is committed, and carried out if that takes no time to speak
+        of: who asks for a committed offset next, and not for a stable one only, sees it then."""
         shard = self._leads.require(event.transactional_id)
         spare_id = await self._spare_id(shard, event.transactional_id)
-        return await wait_for_answer(
-            self._leads.require(event.transactional_id).submit(replace(event, spare_id=spare_id))
-        )
+        shard = self._leads.require(event.transactional_id)
+        answer = await wait_for_answer(shard.submit(replace(event, spare_id=spare_id)))
+        if answer.error is ErrorCode.none:
+            with contextlib.suppress(KafkaError):  # another leads now: it carries the decision out
+                await shard.wait_until_completed(event.transactional_id, COMPLETION_WAIT_SECONDS)
+        return answer
 
     async def _spare_id(self, shard: TransactionShard, transactional_id: str) -> int | None:
         """Rules cannot fetch a producer id; so it is there before they may need it."""
@@ -143,7 +159,9 @@ class TransactionCoordinator:
             return await self._next_producer_id()
         return None
 
-    async def _submit_patiently(self, event: InitProducer | AddPartitions) -> TransactionAnswer:
+    async def _submit_after_completion(
+        self, event: InitProducer | AddPartitions
+    ) -> TransactionAnswer:
         """The end of the transaction before is a matter of milliseconds: that is waited for."""
         answer = await wait_for_answer(self._leads.require(event.transactional_id).submit(event))
         if answer.error is not ErrorCode.concurrent_transactions:
@@ -198,13 +216,14 @@ class TransactionCoordinator:
             options = self._options()
             interval_ms = options.transaction_abort_timed_out_transaction_cleanup_interval_ms
             await self._clock.sleep(interval_ms / 1000)
-            from moldau.transactions.rules.transaction_events import AbortTimedOut
-
+            if not self._leads:  # nobody needs the rules
+                continue
             for shard in self._leads:
-                for transactional_id in _ids_of(
-                    shard, lambda machine: machine.timed_out(self._clock.now_ms())
-                ):
-                    shard.report(AbortTimedOut(transactional_id=transactional_id))
+                for abort in _look(shard, self._find_timed_out):
+                    shard.report(abort)
+
+    def _find_timed_out(self, machine: Transactions) -> list[AbortTimedOut]:
+        return machine.find_timed_out(self._clock.now_ms(), self._clock.monotonic())
 
     async def run_expiry(self) -> None:
         """Forget ids that nobody uses, for ever."""
@@ -212,6 +231,8 @@ class TransactionCoordinator:
             options = self._options()
             interval_ms = options.transaction_remove_expired_transaction_cleanup_interval_ms
             await self._clock.sleep(interval_ms / 1000)
+            if not self._leads:
+                continue
             from moldau.transactions.rules.transaction_events import ExpireId
 
             kept_ms = self._options().transactional_id_expiration_ms
@@ -223,14 +244,14 @@ class TransactionCoordinator:
 
     def _expired(self, shard: TransactionShard, kept_ms: int) -> list[str]:
         now_ms = self._clock.now_ms()
-        return _ids_of(shard, lambda machine: machine.expired(kept_ms, now_ms))
+        return _look(shard, lambda machine: machine.expired(kept_ms, now_ms))
 
     def close(self) -> None:
         """Stop coordinating; nothing is logged, so that the next coordinator goes on."""
         self._leads.close()
 
 
-def _ids_of(shard: TransactionShard, question: Callable[[Transactions], list[str]]) -> list[str]:
+def _look(shard: TransactionShard, question: Callable[[Transactions], list[T]]) -> list[T]:
     """Nothing of a shard that is still being loaded."""
     try:
         return shard.peek(question)

@@ -65,6 +65,9 @@ _TAGS: Final[dict[int, tuple[str, struct.Struct, int]]] = {
 }
 """By tag: the field, how it is written, and the value that is left out."""
 
+_ROOM_BYTES: Final = 256
+"""For the header of a batch, and for every field that a decision adds."""
+
 
 def encode_transaction(record: TransactionRecord, version: int = 1) -> tuple[bytes, bytes | None]:
     """Key and value. Raises `InvalidRecordError` for what the format has no room for."""
@@ -73,6 +76,23 @@ def encode_transaction(record: TransactionRecord, version: int = 1) -> tuple[byt
         return key, None if record.metadata is None else _value(record.metadata, version)
     except struct.error as error:
         raise InvalidRecordError(f"a transaction cannot be written: {error}") from error
+
+
+def require_room_for_end(
+    record: TransactionRecord, encoded: tuple[bytes, bytes | None], max_bytes: int
+) -> None:
+    """Raise `InvalidRecordError` for an open transaction that only just fits into the log: its end
+    is some bytes longer. It could never be logged, and the partitions' readers would wait for ever
+    (TXP-6)."""
+    metadata = record.metadata
+    if metadata is None or metadata.state is not TransactionState.ONGOING:
+        return
+    key, value = encoded
+    if len(key) + len(value or b"") + _ROOM_BYTES > max_bytes:
+        raise InvalidRecordError(
+            f"transactional id {record.transactional_id!r}: {len(metadata.partitions)} partitions "
+            f"are too many for a record of {max_bytes} bytes"
+        )
 
 
 def decode_transaction(key: bytes | None, value: bytes | None) -> TransactionRecord | None:

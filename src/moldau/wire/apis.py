@@ -8,7 +8,10 @@ loads no schema. Values: nothing here decides.
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+import re
+from typing import Final
+
+from moldau.light_classes import NamedTuple
 
 
 class VersionRange(NamedTuple):
@@ -32,7 +35,14 @@ class Api(NamedTuple):
     first_flexible: int
     """The first version with compact lengths and tagged fields (KIP-482)."""
     served: VersionRange = NO_VERSION
+    advertised: VersionRange = NO_VERSION
+    """What ApiVersions names; more than what is served only where a client insists."""
     spoken: VersionRange = NO_VERSION
+
+    @property
+    def snake_name(self) -> str:
+        """As kio, and the handler's module, are named: `list_offsets`."""
+        return re.sub(r"(?<!^)(?=[A-Z])", "_", self.name).lower()
 
 
 APIS: Final[dict[int, Api]] = {}
@@ -45,14 +55,23 @@ def _api(
     first_flexible: int,
     *,
     served: tuple[int, int] = NO_VERSION,
+    advertised: tuple[int, int] | None = None,
     spoken: tuple[int, int] = NO_VERSION,
 ) -> Api:
-    APIS[key] = Api(key, name, first_flexible, VersionRange(*served), VersionRange(*spoken))
+    APIS[key] = Api(
+        key,
+        name,
+        first_flexible,
+        served=VersionRange(*served),
+        advertised=VersionRange(*(advertised or served)),
+        spoken=VersionRange(*spoken),
+    )
     return APIS[key]
 
 
-# Spoken: 13 names topics by id only.
-PRODUCE: Final = _api(0, "Produce", 9, served=(3, 13), spoken=(3, 12))
+# Advertised: as Kafka does, for clients that look for 0 (KAFKA-18659). Spoken: 13 names topics by
+# id only.
+PRODUCE: Final = _api(0, "Produce", 9, served=(3, 13), advertised=(0, 13), spoken=(3, 12))
 FETCH: Final = _api(1, "Fetch", 12, served=(4, 18), spoken=(4, 17))
 LIST_OFFSETS: Final = _api(2, "ListOffsets", 6, served=(1, 11), spoken=(1, 10))
 METADATA: Final = _api(3, "Metadata", 9, served=(0, 13), spoken=(1, 13))
@@ -85,14 +104,16 @@ CREATE_ACLS: Final = _api(30, "CreateAcls", 2, served=(1, 3), spoken=(1, 3))
 DELETE_ACLS: Final = _api(31, "DeleteAcls", 2, served=(1, 3), spoken=(1, 3))
 DESCRIBE_CONFIGS: Final = _api(32, "DescribeConfigs", 4, served=(1, 4), spoken=(1, 4))
 ALTER_CONFIGS: Final = _api(33, "AlterConfigs", 2, served=(0, 2))
-_api(34, "AlterReplicaLogDirs", 2)
+ALTER_REPLICA_LOG_DIRS: Final = _api(34, "AlterReplicaLogDirs", 2, served=(1, 2), spoken=(1, 2))
 DESCRIBE_LOG_DIRS: Final = _api(35, "DescribeLogDirs", 2, served=(1, 5), spoken=(1, 4))
 SASL_AUTHENTICATE: Final = _api(36, "SaslAuthenticate", 2, served=(0, 2), spoken=(1, 1))
 CREATE_PARTITIONS: Final = _api(37, "CreatePartitions", 2, served=(0, 3), spoken=(0, 3))
-_api(38, "CreateDelegationToken", 2)
-_api(39, "RenewDelegationToken", 2)
-_api(40, "ExpireDelegationToken", 2)
-_api(41, "DescribeDelegationToken", 2)
+CREATE_DELEGATION_TOKEN: Final = _api(38, "CreateDelegationToken", 2, served=(1, 3), spoken=(1, 3))
+RENEW_DELEGATION_TOKEN: Final = _api(39, "RenewDelegationToken", 2, served=(1, 2), spoken=(1, 2))
+EXPIRE_DELEGATION_TOKEN: Final = _api(40, "ExpireDelegationToken", 2, served=(1, 2), spoken=(1, 2))
+DESCRIBE_DELEGATION_TOKEN: Final = _api(
+    41, "DescribeDelegationToken", 2, served=(1, 3), spoken=(1, 3)
+)
 DELETE_GROUPS: Final = _api(42, "DeleteGroups", 2, served=(0, 2), spoken=(0, 2))
 ELECT_LEADERS: Final = _api(43, "ElectLeaders", 2, served=(0, 2), spoken=(0, 2))
 INCREMENTAL_ALTER_CONFIGS: Final = _api(
@@ -121,7 +142,7 @@ _api(56, "AlterPartition", 0)
 UPDATE_FEATURES: Final = _api(57, "UpdateFeatures", 0, served=(0, 2))
 _api(58, "Envelope", 0)
 _api(59, "FetchSnapshot", 0)
-DESCRIBE_CLUSTER: Final = _api(60, "DescribeCluster", 0, served=(0, 2))
+DESCRIBE_CLUSTER: Final = _api(60, "DescribeCluster", 0, served=(0, 2), spoken=(0, 2))
 DESCRIBE_PRODUCERS: Final = _api(61, "DescribeProducers", 0, served=(0, 0), spoken=(0, 0))
 _api(62, "BrokerRegistration", 0)
 _api(63, "BrokerHeartbeat", 0)
@@ -155,8 +176,8 @@ READ_SHARE_GROUP_STATE: Final = _api(84, "ReadShareGroupState", 0, served=(0, 0)
 WRITE_SHARE_GROUP_STATE: Final = _api(85, "WriteShareGroupState", 0, served=(0, 1))
 DELETE_SHARE_GROUP_STATE: Final = _api(86, "DeleteShareGroupState", 0, served=(0, 0))
 READ_SHARE_GROUP_STATE_SUMMARY: Final = _api(87, "ReadShareGroupStateSummary", 0, served=(0, 1))
-_api(88, "StreamsGroupHeartbeat", 0)
-_api(89, "StreamsGroupDescribe", 0)
+STREAMS_GROUP_HEARTBEAT: Final = _api(88, "StreamsGroupHeartbeat", 0, served=(0, 0))
+STREAMS_GROUP_DESCRIBE: Final = _api(89, "StreamsGroupDescribe", 0, served=(0, 0), spoken=(0, 0))
 DESCRIBE_SHARE_GROUP_OFFSETS: Final = _api(
     90, "DescribeShareGroupOffsets", 0, served=(0, 1), spoken=(0, 1)
 )
@@ -166,6 +187,9 @@ ALTER_SHARE_GROUP_OFFSETS: Final = _api(
 DELETE_SHARE_GROUP_OFFSETS: Final = _api(
     92, "DeleteShareGroupOffsets", 0, served=(0, 0), spoken=(0, 0)
 )
+
+SERVED: Final = tuple(api for api in APIS.values() if api.served != NO_VERSION)
+"""By this broker: each has a handler of its name in `broker.handlers`."""
 
 FIRST_FLEXIBLE: Final = {api.key: api.first_flexible for api in APIS.values()}
 """By key: looked up for the header of every request."""

@@ -19,13 +19,15 @@ import struct
 import sys
 from collections.abc import Callable
 from functools import cache
-from typing import Final, NamedTuple
-
-from kio.static.protocol import Entity
+from typing import TYPE_CHECKING, Final
 
 from moldau.errors import MalformedFrameError
+from moldau.light_classes import NamedTuple
 from moldau.wire.layout import FIXED_BYTES, FieldLayout, layout_of
 from moldau.wire.primitives import encode_varint, read_varint
+
+if TYPE_CHECKING:
+    from kio.static.protocol import Entity
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")

@@ -6,12 +6,15 @@ carries Kafka's type and the tag. Read once for each class. A rule.
 
 from __future__ import annotations
 
-from dataclasses import Field, dataclass, fields, is_dataclass
+from dataclasses import Field, fields, is_dataclass
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Final, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, cast, get_args, get_origin
 
-from kio.static.protocol import Entity
+from moldau.light_classes import NamedTuple
+
+if TYPE_CHECKING:
+    from kio.static.protocol import Entity
 
 # Bytes on the wire of the types that have a fixed number of them.
 FIXED_BYTES: Final[dict[str, int]] = {
@@ -31,8 +34,7 @@ FIXED_BYTES: Final[dict[str, int]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FieldLayout:
+class FieldLayout(NamedTuple):
     """One field of a message or of a structure inside it."""
 
     name: str
@@ -55,6 +57,21 @@ def element_class_of(entity_class: type[Entity], array: str) -> type[Entity]:
     """The class of the structures in an array of a message or structure."""
     (found,) = (field.structure for field in layout_of(entity_class) if field.name == array)
     return cast("type[Entity]", found)
+
+
+@cache
+def arrays_with_errors(entity_class: type[Entity]) -> tuple[tuple[str, type[Entity]], ...]:
+    """The arrays of structures that have error codes, or such arrays in their turn."""
+    return tuple(
+        (field.name, field.structure)
+        for field in layout_of(entity_class)
+        if field.is_array and field.structure is not None and _has_errors(field.structure)
+    )
+
+
+def _has_errors(structure: type[Entity]) -> bool:
+    names = (field.name for field in layout_of(structure))
+    return "error_code" in names or bool(arrays_with_errors(structure))
 
 
 def _layout_of_field(field: Field[Any]) -> FieldLayout:

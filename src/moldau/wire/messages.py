@@ -10,11 +10,10 @@ from __future__ import annotations
 import struct
 from typing import TYPE_CHECKING, Final
 
-from kio.serial.errors import SerialError
-
 from moldau.errors import MalformedFrameError
 from moldau.wire.guard import Edits, apply_edits, walker_of
 from moldau.wire.headers import read_response_header, request_prefix, response_prefix
+from moldau.wire.values_writer import values_writer_of
 from moldau.wire.versions import reader_of, request_class, response_class
 from moldau.wire.writer import writer_of
 
@@ -25,6 +24,14 @@ one element."""
 
 if TYPE_CHECKING:
     from kio.static.protocol import Entity, Payload
+
+
+def prepare_messages(api_key: int, version: int) -> None:
+    """Load and make what the first request and answer of a version would have to wait for."""
+    request, response = request_class(api_key, version), response_class(api_key, version)
+    walker_of(request)
+    reader_of(request)
+    values_writer_of(response)
 
 
 def parse_request(api_key: int, version: int, frame: memoryview, position: int) -> Payload:
@@ -51,8 +58,15 @@ def parse(
         if edits:
             frame, position = apply_edits(frame, position, edits), 0
         return reader_of(message_class)(frame.toreadonly(), position)[0]
-    except (SerialError, struct.error, LookupError, ValueError, OverflowError) as error:
+    except _misfit_errors() as error:
         raise MalformedFrameError(f"{message_class.__name__}: {error}") from error
+
+
+def _misfit_errors() -> tuple[type[Exception], ...]:
+    """What a message raises that is none; kio is loaded when there is one to read."""
+    from kio.serial.errors import SerialError
+
+    return SerialError, struct.error, LookupError, ValueError, OverflowError
 
 
 def encode_body(entity: Entity) -> bytes:

@@ -12,12 +12,13 @@ the same messages, and the tests compare the two. A rule: bytes in, values out.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from moldau.errors import MalformedFrameError, UnsupportedVersionError
+from moldau.light_classes import NamedTuple
 from moldau.wire import quick_frames
 from moldau.wire.apis import PRODUCE
 from moldau.wire.endpoints import NodeEndpoint, encode_endpoints_tag, encode_leader
@@ -150,11 +151,8 @@ def encode_produce_frame(
     if len(topics) == 1 and not throttle_time_ms and not node_endpoints:
         name, topic_id, partitions = topics[0]
         if len(partitions) == 1 and not partitions[0][1]:
-            before, layout, after = _frame_of_one(version, name, topic_id)
-            fields = partitions[0][: 5 if layout is _PARTITION_V5 else 4]
-            return b"".join(
-                (before[0], _INT32.pack(correlation_id), before[1], layout.pack(*fields), after)
-            )
+            length, before, pack, field_count, after = _frame_of_one(version, name, topic_id)
+            return pack(length, correlation_id, before, *partitions[0][:field_count], after)
     body = encode_produce_body(version, topics, throttle_time_ms, node_endpoints)
     return response_prefix(_KEY, version, correlation_id, len(body)) + body
 
@@ -162,16 +160,19 @@ def encode_produce_frame(
 @lru_cache(maxsize=1024)
 def _frame_of_one(
     version: int, name: str | None, topic_id: UUID | None
-) -> tuple[tuple[bytes, bytes], struct.Struct, bytes]:
+) -> tuple[int, bytes, Callable[..., bytes], int, bytes]:
     """What stands around the fields of a single partition without an error, which is what nearly
-    every response says: the bytes before and after the correlation id, and those at the end."""
+    every response says: the length before the correlation id, the bytes behind that, what packs
+    all of it, how many fields of the partition there are, and the bytes at the end."""
     layout = _PARTITION_V3 if version < _FIRST_WITH_LOG_START else _PARTITION_V5
     placeholder = ProducedPartition(0x5EA2C4, 0, 0x5EA2C4, 0x5EA2C4, 0x5EA2C4)
     body = encode_produce_body(version, [(name, topic_id, [placeholder])])
     frame = response_prefix(_KEY, version, 0, len(body)) + body
-    fields = placeholder[: 5 if layout is _PARTITION_V5 else 4]
-    before, after = frame.rsplit(layout.pack(*fields), 1)
-    return (before[:4], before[8:]), layout, after
+    field_count = 5 if layout is _PARTITION_V5 else 4
+    head, after = frame.rsplit(layout.pack(*placeholder[:field_count]), 1)
+    before = head[8:]
+    whole = struct.Struct(f">ii{len(before)}s{layout.format[1:]}{len(after)}s")
+    return len(frame) - 4, before, whole.pack, field_count, after
 
 
 def encode_produce_body(

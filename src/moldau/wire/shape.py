@@ -11,19 +11,21 @@ rule.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from uuid import UUID
 
 from kio.schema.errors import ErrorCode
-from kio.static.protocol import Entity
 
 from moldau.errors import ShapeError
+from moldau.light_classes import dataclass
 from moldau.wire.layout import FieldLayout, layout_of
 
-T = TypeVar("T", bound=Entity)
+if TYPE_CHECKING:
+    from kio.static.protocol import Entity
+
+T = TypeVar("T", bound="Entity")
 Values = Mapping[str, object]
 Convert = Callable[[Any, frozenset[str]], object]
 """From a neutral value to kio's; the set is what may be dropped inside."""
@@ -50,7 +52,7 @@ class EncodedArray:
 def fit(message_class: type[T], values: Values, droppable: frozenset[str] = NOTHING_DROPPABLE) -> T:
     """An instance of exactly this class. `droppable` names fields, at any depth, that this
     version may not have; their values are left out then."""
-    built: T = _builder_of(message_class)(values, droppable)
+    built: T = builder_of(message_class)(values, droppable)
     return built
 
 
@@ -66,7 +68,8 @@ def millis(time: timedelta | datetime | int | None) -> int:
 
 
 @cache
-def _builder_of(entity_class: type[Entity]) -> Callable[[Values, frozenset[str]], Any]:
+def builder_of(entity_class: type[Entity]) -> Callable[[Values, frozenset[str]], Any]:
+    """What makes instances of a class, made once from its layout."""
     converters = {field.name: _converter_of(field) for field in layout_of(entity_class)}
 
     def build(values: Values, droppable: frozenset[str]) -> Any:
@@ -102,7 +105,7 @@ def _converter_of(field: FieldLayout) -> Convert | None:
 
 def _element_converter_of(field: FieldLayout) -> Convert | None:
     if field.structure is not None:
-        return _builder_of(field.structure)
+        return builder_of(field.structure)
     if field.kafka_type == "datetime_i64" and field.is_nullable:
         return _to_nullable_datetime
     return _CONVERTERS.get(field.kafka_type)

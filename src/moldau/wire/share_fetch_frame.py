@@ -51,13 +51,14 @@ def encode_share_fetch_frame(
     topics: Mapping[UUID, Sequence[SharedPartition]],
     *,
     acquisition_lock_timeout_ms: int,
+    throttle_ms: int = 0,
     error_code: int = 0,
     error_message: str | None = None,
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[Chunk]:
     """A whole response frame: chunks, the first of which starts with length and header."""
     parts = [
-        _HEAD.pack(0, error_code),
+        _HEAD.pack(throttle_ms, error_code),
         encode_compact_string(error_message),
         _INT32.pack(acquisition_lock_timeout_ms),
         encode_compact_count(len(topics)),

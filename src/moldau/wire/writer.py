@@ -13,10 +13,9 @@ from collections.abc import Callable
 from functools import cache
 from itertools import groupby
 from operator import attrgetter
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
-from kio.static.protocol import Entity
-
+from moldau.light_classes import NamedTuple
 from moldau.wire.layout import FieldLayout, layout_of
 from moldau.wire.primitives import (
     encode_compact_count,
@@ -28,11 +27,14 @@ from moldau.wire.primitives import (
 )
 from moldau.wire.shape import EncodedArray, millis
 
+if TYPE_CHECKING:
+    from kio.static.protocol import Entity
+
 Write = Callable[[Any, list[bytes]], None]
 """Adds the bytes of a value to a list."""
 
 # The types that struct packs as they are.
-_FORMATS: Final[dict[str, str]] = {
+FORMATS: Final[dict[str, str]] = {
     "bool": "?",
     "int8": "b",
     "int16": "h",
@@ -57,7 +59,7 @@ def writer_of(entity_class: type[Entity]) -> Write:
     fields = layout_of(entity_class)
     steps: list[Write] = []
     untagged = (field for field in fields if field.tag is None)
-    for is_packed, run in groupby(untagged, key=_is_packed):
+    for is_packed, run in groupby(untagged, key=is_packed_field):
         if is_packed:
             steps.append(_packed_write(tuple(run)))
         else:
@@ -75,13 +77,13 @@ def _all_of(steps: tuple[Write, ...]) -> Write:
     return write_all
 
 
-def _is_packed(field: FieldLayout) -> bool:
-    return field.kafka_type in _FORMATS and not field.is_array
+def is_packed_field(field: FieldLayout) -> bool:
+    return field.kafka_type in FORMATS and not field.is_array
 
 
 def _packed_write(fields: tuple[FieldLayout, ...]) -> Write:
     """Neighbouring numbers in one go."""
-    pack = struct.Struct(">" + "".join(_FORMATS[field.kafka_type] for field in fields)).pack
+    pack = struct.Struct(">" + "".join(FORMATS[field.kafka_type] for field in fields)).pack
     values_of = attrgetter(*(field.name for field in fields))
     if len(fields) == 1:
         return lambda entity, parts: parts.append(pack(values_of(entity)))
@@ -116,8 +118,8 @@ def _nullable_write(write: Write) -> Write:
 
 def _array_write(field: FieldLayout, is_flexible: bool) -> Write:
     encode_count = encode_compact_count if is_flexible else encode_legacy_count
-    if field.kafka_type in _FORMATS:
-        return _packed_array_write(_FORMATS[field.kafka_type], encode_count)
+    if field.kafka_type in FORMATS:
+        return packed_array_write(FORMATS[field.kafka_type], encode_count)
     write = writer_of(field.structure) if field.structure else None
     write = write or _primitive_write(field.kafka_type, is_flexible)
 
@@ -136,7 +138,7 @@ def _array_write(field: FieldLayout, is_flexible: bool) -> Write:
     return write_array
 
 
-def _packed_array_write(number: str, encode_count: Callable[[int], bytes]) -> Write:
+def packed_array_write(number: str, encode_count: Callable[[int], bytes]) -> Write:
     def write_packed_array(values: tuple[int, ...] | None, parts: list[bytes]) -> None:
         if values is None:
             parts.append(encode_count(-1))
@@ -148,13 +150,13 @@ def _packed_array_write(number: str, encode_count: Callable[[int], bytes]) -> Wr
 
 
 def _primitive_write(kafka_type: str, is_flexible: bool) -> Write:
-    encode = _encoder_of(kafka_type, is_flexible)
+    encode = encoder_of(kafka_type, is_flexible)
     return lambda value, parts: parts.append(encode(value))
 
 
-def _encoder_of(kafka_type: str, is_flexible: bool) -> Callable[[Any], bytes]:
-    if kafka_type in _FORMATS:
-        return struct.Struct(">" + _FORMATS[kafka_type]).pack
+def encoder_of(kafka_type: str, is_flexible: bool) -> Callable[[Any], bytes]:
+    if kafka_type in FORMATS:
+        return struct.Struct(">" + FORMATS[kafka_type]).pack
     if kafka_type == "string":
         return encode_compact_string if is_flexible else encode_legacy_string
     if kafka_type in {"bytes", "records"}:

@@ -85,7 +85,7 @@ public final class GroupMember {
         settings.put("enable.auto.commit", "false");
         settings.put("max.poll.records", "50");
         if (client.equals("java-classic")) {
-            settings.put("session.timeout.ms", "3000");
+            settings.put("session.timeout.ms", "6000");
             settings.put("heartbeat.interval.ms", "300");
             settings.put("partition.assignment.strategy",
                 "org.apache.kafka.clients.consumer.CooperativeStickyAssignor");

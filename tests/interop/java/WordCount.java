@@ -4,7 +4,7 @@ import org.apache.kafka.common.serialization.*;
 import org.apache.kafka.streams.*;
 import org.apache.kafka.streams.kstream.*;
 
-/** Counts words with exactly_once_v2 until it is killed. */
+/** Counts words with exactly_once_v2 until it is killed; further arguments are key=value. */
 public class WordCount {
     public static void main(String[] arguments) {
         Properties config = new Properties();
@@ -18,7 +18,11 @@ public class WordCount {
         config.put("default.key.serde", Serdes.StringSerde.class);
         config.put("default.value.serde", Serdes.StringSerde.class);
         config.put("auto.offset.reset", "earliest");
-        config.put("session.timeout.ms", "6000");
+        if (arguments.length == 2) config.put("session.timeout.ms", "6000");
+        for (int at = 2; at < arguments.length; at++) {
+            String[] pair = arguments[at].split("=", 2);
+            config.put(pair[0], pair[1]);
+        }
         StreamsBuilder builder = new StreamsBuilder();
         builder.<String, String>stream("words")
             .groupBy((key, word) -> word)

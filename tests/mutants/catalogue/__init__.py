@@ -12,6 +12,8 @@ from mutants.catalogue import (
     consumer_groups,
     deletion,
     groups,
+    logins,
+    operating,
     partition_transactions,
     queue_clients,
     quotas,
@@ -22,6 +24,7 @@ from mutants.catalogue import (
     share_coordinators,
     shares,
     storage,
+    streams_groups,
     transactions,
 )
 from mutants.mutant import Mutant
@@ -36,6 +39,7 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *storage.MUTANTS,
     *groups.MUTANTS,
     *consumer_groups.MUTANTS,
+    *streams_groups.MUTANTS,
     *shares.MUTANTS,
     *clients.MUTANTS,
     *queue_clients.MUTANTS,
@@ -44,7 +48,9 @@ MUTANTS: Final[tuple[Mutant, ...]] = (
     *transactions.MUTANTS,
     *served_store.MUTANTS,
     *access_control.MUTANTS,
+    *logins.MUTANTS,
     *quotas.MUTANTS,
+    *operating.MUTANTS,
 )
 
 

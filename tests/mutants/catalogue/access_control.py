@@ -54,7 +54,7 @@ MUTANTS = (
         name="entries-are-about-every-host",
         rule="entries",
         breaks="an entry for one host is for all",
-        edits=(Edit(_RULES, " and entry.host in (host, ANYTHING)", ""),),
+        edits=(Edit(_RULES, " and _is_host(entry.host, host)", ""),),
         tests=(_TEST,),
     ),
     Mutant(

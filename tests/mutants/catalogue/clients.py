@@ -8,6 +8,7 @@ _QUEUE = "moldau.client.rules.partition_queue"
 _BATCHES = "moldau.client.rules.producer_batches"
 _VERDICTS = "moldau.client.rules.verdicts"
 _MACHINE = "moldau.client.rules.producer_machine"
+_CALLS = "moldau.client.rules.transaction_calls"
 _UNIT = "unit/client/rules"
 _STORIES = f"{_UNIT}/test_producer_machine.py"
 _TRANSACTIONS = f"{_UNIT}/test_producer_transaction.py"
@@ -97,8 +98,8 @@ MUTANTS = (
         breaks="the coordinator is asked to commit while batches of the transaction are under way",
         edits=(
             Edit(
-                _MACHINE,
-                "if wants_commit and is_still and self.is_empty:",
+                _CALLS,
+                "if wants_commit and is_still and is_empty:",
                 "if wants_commit:",
             ),
         ),
@@ -112,7 +113,7 @@ MUTANTS = (
         breaks="a batch that is under way when its transaction is aborted may join the next one",
         edits=(
             Edit(
-                _MACHINE,
+                _CALLS,
                 "elif wants_abort and is_still and not transactions.is_asking:",
                 "elif wants_abort and not transactions.is_asking:",
             ),

@@ -13,6 +13,7 @@ _PREFERRED = "moldau.cluster.rules.preferred_leaders"
 _CONTROLLERSHIP = "moldau.cluster.controllership"
 _WRITER = "moldau.cluster.state_writer"
 _MEMBERSHIP = "moldau.broker.membership"
+_MISSING = "moldau.broker.missing_directories"
 _ENCODED = "moldau.broker.encoded_topics"
 _RULES = "unit/cluster/rules"
 _UNIT = "unit/cluster"
@@ -33,7 +34,7 @@ _PUBLISH_WHAT_WAS_WRITTEN_OVER = Edit(
 )
 _PUBLISH_WHAT_WAS_READ_EARLIER = Edit(
     "moldau.cluster.rules.metadata_image",
-    "return newer if older is None or older.version <= newer.version else older",
+    "return newer if older is None or _place_in_time(older) <= _place_in_time(newer) else older",
     "return newer",
 )
 
@@ -250,9 +251,8 @@ MUTANTS = (
         edits=(
             Edit(
                 _DEPARTURE,
-                "    if not has_log:\n        return ReplicaCondition.OFFLINE",
-                "    return ReplicaCondition.WHOLE\n    if not has_log:\n"
-                "        return ReplicaCondition.OFFLINE",
+                "    if not has_log:\n",
+                "    return ReplicaCondition.WHOLE\n    if not has_log:\n",
             ),
         ),
         seeds=Seeds(kinds=("POWER_LOSS", "EMPTY_DISK"), by=("REP-6",)),
@@ -296,12 +296,161 @@ MUTANTS = (
             Edit(
                 _MEMBERSHIP,
                 "                await self._come_back(notes)\n"
+                "                await self._missing.note(self._publisher.image)\n"
                 "                await self._register()\n",
                 "                await self._register()\n"
-                "                await self._come_back(notes)\n",
+                "                await self._come_back(notes)\n"
+                "                await self._missing.note(self._publisher.image)\n",
             ),
         ),
         seeds=Seeds(kinds=("POWER_LOSS", "EMPTY_DISK"), by=("REP-6",)),
+    ),
+    # Missing disks
+    Mutant(
+        name="an-empty-folder-takes-the-place-of-the-only-copy",
+        rule="DEL-3",
+        breaks="a broker starts without the disk that has all of a partition",
+        edits=(
+            Edit(
+                _MISSING,
+                "if one not in given_up}\n        if not missing:",
+                "if one not in given_up}\n        if missing is not None:",
+            ),
+        ),
+        seeds=Seeds(kinds=("UNMOUNT", "CRASH", "ISOLATE"), by=("DEL-3",)),
+        tests=(
+            "unit/broker/test_missing_directories.py::"
+            "test_an_empty_folder_is_not_served_in_the_place_of_the_only_replica",
+        ),
+    ),
+    Mutant(
+        name="a-broker-alone-begins-a-second-store",
+        rule="DEL-3",
+        breaks="a broker alone does not miss the directory that has its store",
+        edits=(
+            Edit(
+                "moldau.broker.store_directory", "        if is_known and", "        if False and"
+            ),
+        ),
+        tests=(
+            "unit/broker/test_store_directory.py::"
+            "test_a_new_store_is_not_begun_while_the_directory_that_has_it_is_left_out",
+        ),
+    ),
+    Mutant(
+        name="the-only-copy-is-looked-for-too-early",
+        rule="DEL-3",
+        breaks="two brokers that miss a disk each leave the sets to each other",
+        edits=(Edit(_MEMBERSHIP, "        self._missing.refuse_only_copies(image)\n", ""),),
+        tests=(
+            "unit/broker/test_missing_directories.py::"
+            "test_of_two_brokers_without_their_disks_the_last_one_does_not_start",
+        ),
+    ),
+    Mutant(
+        name="a-folder-that-is-gone-begins-again-empty",
+        rule="LOG-14",
+        breaks="the only copy of a partition is gone, and its broker leads on without a word",
+        edits=(
+            Edit(
+                "moldau.cluster.rules.departure",
+                "ReplicaCondition.GONE if is_missed else ReplicaCondition.HOLE",
+                "ReplicaCondition.HOLE",
+            ),
+        ),
+        tests=(
+            "unit/broker/test_lost_folders.py::test_the_only_copy_is_not_replaced_by_an_empty_log",
+        ),
+    ),
+    Mutant(
+        name="an-empty-log-is-the-best-that-there-is",
+        rule="LOG-14",
+        breaks="while nobody leads, an empty log is made in the place of one that is gone",
+        edits=(
+            Edit(
+                "moldau.replication.replica_logs",
+                "if nobody_leads and self._log_store.is_missed(key)",
+                "if False",
+            ),
+        ),
+        tests=(
+            "unit/broker/test_lost_folders.py::test_the_only_copy_is_not_replaced_by_an_empty_log",
+            "unit/broker/test_lost_folders.py::"
+            "test_nobody_leads_for_the_last_one_in_sync_before_somebody_says_so",
+        ),
+    ),
+    Mutant(
+        name="a-log-that-is-gone-is-forgotten",
+        rule="LOG-14",
+        breaks="the checkpoints do not say any more that there was a log",
+        edits=(
+            Edit(
+                "moldau.storage.checkpoints",
+                "            offsets = {**kept, **offsets}\n",
+                "            pass\n",
+            ),
+        ),
+        tests=(
+            "unit/broker/test_lost_folders.py::test_the_only_copy_is_not_replaced_by_an_empty_log",
+        ),
+    ),
+    Mutant(
+        name="logs-with-holes-are-put-away-before-anybody-is-told",
+        rule="LOG-13",
+        breaks="two brokers with a hole each put their logs away, for each other's",
+        edits=(
+            Edit(
+                _MEMBERSHIP,
+                "        written = await self._write_until_done(self._plan_return)\n"
+                "        await self._worth.retire_incomplete("
+                "self._publisher.image.topics.values(), written)\n",
+                "        topics = self._publisher.image.topics\n"
+                "        states = {\n"
+                "            TopicPartition(name, number): state\n"
+                "            for name, topic in topics.items()\n"
+                "            for number, state in enumerate(topic.partitions)\n"
+                "        }\n"
+                "        await self._worth.retire_incomplete(topics.values(), states)\n"
+                "        await self._write_until_done(self._plan_return)\n",
+            ),
+        ),
+        tests=(
+            "unit/broker/test_incomplete_logs.py::"
+            "test_of_two_that_come_with_a_hole_each_one_keeps_what_it_has",
+        ),
+    ),
+    Mutant(
+        name="a-disk-that-is-back-counts-as-whole",
+        rule="DEL-3",
+        breaks="what was noted on a disk before it was missing is believed when it is back",
+        edits=(
+            Edit(
+                "moldau.broker.log_worth",
+                "return self._missing.was_in_use(folder) and (",
+                "return (",
+            ),
+        ),
+        seeds=Seeds(kinds=("UNMOUNT", "CRASH"), by=("REP-6",)),
+        tests=(
+            "unit/broker/test_missing_directories.py::"
+            "test_a_disk_that_is_back_after_others_took_its_place_is_not_in_sync",
+        ),
+    ),
+    Mutant(
+        name="a-clean-stop-speaks-for-logs-without-a-topic",
+        rule="REP-6",
+        breaks="what a log lost while its topic was away is forgotten with the next clean stop",
+        edits=(
+            Edit(
+                _MEMBERSHIP,
+                "        await self._worth.note_untold(self._publisher.image)\n",
+                "",
+            ),
+        ),
+        tests=(
+            "unit/broker/test_vanished_topics.py::"
+            "test_a_hole_in_the_log_of_a_topic_that_was_away_outlives_a_clean_stop",
+        ),
     ),
     # Moves
     Mutant(
@@ -471,6 +620,35 @@ MUTANTS = (
         ),
         tests=(
             "unit/broker/test_encoded_topics.py::test_a_change_costs_the_topics_that_it_is_about",
+        ),
+    ),
+    Mutant(
+        name="stay-without-a-registration",
+        rule="DEL-1",
+        breaks="a broker whose registration was taken away goes on by what the store says then",
+        edits=(
+            Edit(
+                _MEMBERSHIP,
+                "if own is None or own.epoch != self.broker_epoch:",
+                "if own is None and self.broker_epoch < 0:",
+            ),
+        ),
+        tests=("unit/broker/test_emptied_stores.py",),
+    ),
+    Mutant(
+        name="take-the-place-of-the-broker-that-a-folder-was-copied-from",
+        rule="REP-1",
+        breaks="the note in a copied folder ends the registration of a broker at work",
+        edits=(
+            Edit(
+                "moldau.broker.presence_note",
+                "return self.is_of_this_folder and boot_id",
+                "return boot_id",
+            ),
+        ),
+        tests=(
+            "unit/broker/test_membership.py"
+            "::test_a_copy_of_the_folder_of_a_broker_at_work_takes_nothing_from_it",
         ),
     ),
 )

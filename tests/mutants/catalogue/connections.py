@@ -1,4 +1,4 @@
-"""Connections: answers that are owed while batches wait for the replicas."""
+"""Connections: answers that are owed while batches wait for the replicas, and who may connect."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ _MEMORY = "moldau.testing.memory_connection"
 _SOCKET = "moldau.net.connection"
 _REPLICATED = "unit/broker/handlers/test_replicated_data.py"
 _NETWORK = "contract/test_network.py"
+_SLOTS = "moldau.net.rules.connection_slots"
+_QUOTAS = "moldau.net.connection_quotas"
+_SLOT_TESTS = "unit/net/rules/test_connection_slots.py"
 
 MUTANTS = (
     Mutant(
@@ -36,8 +39,8 @@ MUTANTS = (
         edits=(
             Edit(
                 _DISPATCH,
-                "            if self._owed and header.api_key != PRODUCE.key:\n",
-                "            if False:\n",
+                "        if self._owed and header.api_key != PRODUCE.key:\n",
+                "        if False:\n",
             ),
         ),
         tests=(
@@ -66,5 +69,149 @@ MUTANTS = (
             f"{_REPLICATED}"
             "::test_what_a_client_sent_before_it_went_is_appended_and_nobody_waits_for_it",
         ),
+    ),
+    Mutant(
+        name="brokers-wait-behind-clients",
+        rule="max.connections",
+        breaks="clients that hold all connections keep the brokers from each other",
+        edits=(
+            Edit(
+                _SLOTS,
+                "    return is_protected or of_broker.held < of_broker.most\n",
+                "    return of_broker.held < of_broker.most\n",
+            ),
+        ),
+        tests=(
+            f"{_SLOT_TESTS}::test_brokers_need_one_of_their_listener_only",
+            f"{_NETWORK}::test_brokers_find_room_by_the_connection_that_was_not_used_for_longest",
+        ),
+    ),
+    Mutant(
+        name="a-listener-has-no-limit-of-its-own",
+        rule="max.connections",
+        breaks="one listener takes the connections of all others",
+        edits=(Edit(_SLOTS, "    if of_listener.held >= of_listener.most:\n", "    if False:\n"),),
+        tests=(
+            f"{_SLOT_TESTS}::test_a_client_needs_a_slot_of_its_listener_and_of_the_broker",
+            f"{_NETWORK}::test_a_full_listener_leaves_the_others_alone",
+        ),
+    ),
+    Mutant(
+        name="one-connection-more-than-allowed",
+        rule="max.connections",
+        breaks="the broker holds one connection more than max.connections",
+        edits=(
+            Edit(
+                _SLOTS,
+                "is_protected or of_broker.held < of_broker.most\n",
+                "is_protected or of_broker.held <= of_broker.most\n",
+            ),
+        ),
+        tests=(f"{_SLOT_TESTS}::test_a_client_needs_a_slot_of_its_listener_and_of_the_broker",),
+    ),
+    Mutant(
+        name="a-busy-connection-goes-before-an-idle-one",
+        rule="max.connections",
+        breaks="the connection that is closed for a broker is one in use",
+        edits=(
+            Edit(
+                _QUOTAS,
+                "    return is_used, connection.idle_since\n",
+                "    return not is_used, connection.idle_since\n",
+            ),
+        ),
+        tests=(
+            f"{_NETWORK}::test_brokers_find_room_by_the_connection_that_was_not_used_for_longest",
+        ),
+    ),
+    Mutant(
+        name="brokers-are-closed-for-brokers",
+        rule="max.connections",
+        breaks="connections among brokers are closed although clients hold others",
+        edits=(
+            Edit(
+                _QUOTAS,
+                "            if not self.limits.is_protected(acceptor.listener_name)\n",
+                "            if self.limits.is_protected(acceptor.listener_name)\n",
+            ),
+        ),
+        tests=(
+            f"{_NETWORK}::test_brokers_find_room_by_the_connection_that_was_not_used_for_longest",
+        ),
+    ),
+    Mutant(
+        name="who-waits-is-not-called",
+        rule="max.connections",
+        breaks="a connection that ended makes room, and nobody is let in",
+        edits=(Edit(_QUOTAS, "            acceptor.accept_again()\n", "            pass\n"),),
+        tests=(f"{_NETWORK}::test_beyond_the_limit_a_connection_waits_until_another_ends",),
+    ),
+    Mutant(
+        name="connections-come-at-any-rate",
+        rule="max.connection.creation.rate",
+        breaks="accepted connections do not count against the rate",
+        edits=(
+            Edit(
+                _SLOTS,
+                "return self if rate <= 0 else CreationPace(max(self.due, now) + 1.0 / rate)\n",
+                "return self\n",
+            ),
+        ),
+        tests=(
+            f"{_SLOT_TESTS}::test_the_rate_may_come_at_once_and_then_evenly",
+            f"{_NETWORK}::test_connections_are_accepted_at_a_bounded_rate",
+        ),
+    ),
+    Mutant(
+        name="quiet-times-are-saved-up",
+        rule="max.connection.creation.rate",
+        breaks="after a quiet hour a whole hour's connections may come at once",
+        edits=(
+            Edit(
+                _SLOTS,
+                "CreationPace(max(self.due, now) + 1.0",
+                "CreationPace(max(self.due, 0.0) + 1.0",
+            ),
+        ),
+        tests=(
+            f"{_SLOT_TESTS}::test_the_rate_may_come_at_once_and_then_evenly",
+            f"{_SLOT_TESTS}::test_no_second_has_more_than_twice_the_rate",
+        ),
+    ),
+    Mutant(
+        name="clients-take-the-rate-of-brokers",
+        rule="max.connection.creation.rate",
+        breaks="brokers wait for each other because clients connect fast",
+        edits=(Edit(_QUOTAS, "        if not is_protected:\n", "        if True:\n"),),
+        tests=(f"{_NETWORK}::test_the_rate_of_clients_does_not_hold_up_brokers",),
+    ),
+    Mutant(
+        name="addresses-count-for-each-listener",
+        rule="max.connections.per.ip",
+        breaks="an address is not refused, whatever it holds",
+        edits=(
+            Edit(
+                _QUOTAS,
+                " if self._by_host[host] >= most else None\n",
+                " if self._by_host[host] > most else None\n",
+            ),
+        ),
+        tests=(
+            f"{_NETWORK}::test_connections_of_an_address_are_counted_over_all_listeners",
+            f"{_NETWORK}::test_a_closed_connection_makes_room_for_another",
+        ),
+    ),
+    Mutant(
+        name="closed-connections-wait-for-the-collector",
+        rule="NET-2",
+        breaks="who opens and closes connections as fast as he can fills the memory",
+        edits=(
+            Edit(
+                _SOCKET,
+                "        receiver, self._receiver = self._receiver, None\n",
+                "        receiver = self._receiver\n",
+            ),
+        ),
+        tests=("unit/net/test_closed_connections.py",),
     ),
 )

@@ -96,7 +96,7 @@ MUTANTS = (
         breaks="a member whose removal was not logged stays for ever",
         edits=(
             Edit(
-                "moldau.groups.rules.groups",
+                "moldau.groups.rules.consumer_group_events",
                 "consumer_membership.await_signs_of_life(group, turn.limits, turn.outcome)",
                 "pass",
             ),

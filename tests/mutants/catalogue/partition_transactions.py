@@ -52,8 +52,8 @@ MUTANTS = (
         edits=(
             Edit(
                 _STATE,
-                "        self._verifications.pop(header.producer_id, None)\n",
-                "",
+                "            del self._verifications[header.producer_id]\n",
+                "            pass\n",
             ),
         ),
         tests=(

@@ -7,6 +7,7 @@ from mutants.mutant import Edit, Mutant
 _ACQUIRED = "moldau.client.rules.acquired_records"
 _LANE = "moldau.client.rules.share_lane"
 _MACHINE = "moldau.client.rules.queue_machine"
+_READY = "moldau.client.rules.ready_records"
 _SESSION = "moldau.client.rules.share_session"
 _UNIT = "unit/client/rules"
 _STORIES = f"{_UNIT}/test_queue_machine.py"
@@ -23,8 +24,47 @@ MUTANTS = (
         name="a-queue-gives-what-it-has-no-lock-for",
         rule="a record has one taker at a time",
         breaks="a record is given after its lock is over",
-        edits=(Edit(_MACHINE, "if record.deadline <= now:", "if record.deadline <= 0:"),),
+        edits=(Edit(_READY, "if record.deadline <= now:", "if record.deadline <= 0:"),),
         tests=(f"{_STORIES}::test_a_record_whose_lock_is_over_is_not_given",),
+    ),
+    Mutant(
+        name="a-queue-gives-what-was-lost-with-its-session",
+        rule="a record has one taker at a time",
+        breaks="records are given that the broker has released with the session",
+        edits=(
+            Edit(
+                _LANE,
+                "        self.session.lose()\n        self.lose_ready(failure)\n",
+                "        self.session.lose()\n",
+            ),
+        ),
+        tests=(f"{_STORIES}::test_what_nobody_has_taken_is_lost_with_its_session",),
+    ),
+    Mutant(
+        name="a-queue-gives-again-what-the-program-has",
+        rule="a record has one taker at a time",
+        breaks="after a lost session a record is given a second time while it is worked on",
+        edits=(
+            Edit(
+                _LANE,
+                "        if record is None:\n            return False\n        is_running",
+                "        if record is not None:\n            return False\n        is_running",
+            ),
+        ),
+        tests=(
+            f"{_STORIES}::"
+            "test_what_the_program_has_is_not_given_again_when_it_comes_in_the_next_session",
+        ),
+    ),
+    Mutant(
+        name="a-queue-gives-what-others-are-assigned-to",
+        rule="a record has one taker at a time",
+        breaks="a member that has lost its place gives records that it has not begun with",
+        edits=(Edit(_MACHINE, "            self._give_back_others(plan)\n", ""),),
+        tests=(
+            f"{_STORIES}::"
+            "test_what_nobody_has_taken_is_given_back_when_the_member_has_lost_its_place",
+        ),
     ),
     Mutant(
         name="one-refused-lock-fails-them-all",

@@ -7,7 +7,7 @@ from mutants.mutant import Edit, Mutant, Seeds
 _PARTITION = "moldau.replication.partition"
 _PARTITIONS = "moldau.replication.partitions"
 _IMAGES = "moldau.replication.published_images"
-_FETCHER = "moldau.replication.replica_fetcher"
+_GOING_BACK = "moldau.replication.follower_truncation"
 _FOLLOWER = "moldau.replication.follower"
 _TRUNCATION = "moldau.replication.rules.truncation"
 _BATCHES = "moldau.storage.replicated_batches"
@@ -19,9 +19,7 @@ _LEAD_ON = Edit(
     "            self._observer",
 )
 _NO_LEASE = Edit(
-    _PARTITION,
-    "lease_end == math.inf or self._clock.monotonic() < lease_end\n",
-    "lease_end > -math.inf\n",
+    _PARTITION, "lease_end == math.inf or self._clock.monotonic() < lease_end\n", "True\n"
 )
 _NOTHING_IS_OBSOLETE = Edit(_IMAGES, "return image.version < self._resumed_version", "return False")
 _APPLY_WHILE_LOST = Edit(
@@ -43,8 +41,8 @@ MUTANTS = (
         edits=(
             Edit(
                 _PARTITION,
-                "        if not self.state.is_leader:\n            self._stop_waiting()\n",
-                "        if not self.state.is_leader:\n            self._stop_waiting()\n"
+                "        if not self.state.is_leader:\n            self.followers.stop_waiting()\n",
+                "        if not self.state.is_leader:\n            self.followers.stop_waiting()\n"
                 "            if self.is_following:\n"
                 "                self.follower.truncate(self.high_watermark)\n",
             ),
@@ -77,14 +75,14 @@ MUTANTS = (
         breaks="a follower whose history parts from its leader's keeps it",
         edits=(
             Edit(
-                _FETCHER,
+                _GOING_BACK,
                 "                partition.follower.truncate(offset)\n",
                 "                pass\n",
             ),
         ),
         seeds=Seeds(kinds=("CRASH", "PAUSE", "ISOLATE")),
         tests=(
-            f"{_UNIT}/test_replica_fetcher.py::"
+            f"{_UNIT}/test_follower_truncation.py::"
             "test_a_former_leader_goes_back_to_where_its_history_parts",
         ),
     ),
@@ -245,8 +243,10 @@ MUTANTS = (
         name="lead-on-without-a-session-or-a-lease",
         rule="REP-4",
         breaks="a leader looks neither at the end of its session nor at that of its lease",
+        # Who is cut off goes on without a session for as long as it lasts; one that is told of its
+        # end has the next within milliseconds.
         edits=(_LEAD_ON, _NO_LEASE),
-        seeds=Seeds(kinds=("EXPIRE",), by=("REP-4",)),
+        seeds=Seeds(kinds=("CUT_COORDINATION",), by=("REP-4",)),
     ),
     Mutant(
         name="apply-an-image-of-a-former-session",
@@ -297,8 +297,8 @@ MUTANTS = (
         edits=(
             Edit(
                 _PARTITIONS,
-                "            if key.topic in gone and self._images.has_gone(",
-                "            if key.topic in () and self._images.has_gone(",
+                "            if self._images.has_gone(key.topic, partition.topic_id):\n",
+                "            if key.topic in ():\n",
             ),
         ),
         tests=(
@@ -313,7 +313,7 @@ MUTANTS = (
         edits=(
             Edit(
                 _PARTITIONS,
-                "                partition.forget_follower(broker_id)\n",
+                "                partition.state.forget_follower(broker_id)\n",
                 "                continue\n",
             ),
         ),
@@ -327,9 +327,9 @@ MUTANTS = (
         breaks="an empty log takes the place of one on a disk that cannot be read",
         edits=(
             Edit(
-                _PARTITIONS,
-                "is_new=self._has_begun and not is_offline",
-                "is_new=self._has_begun or not is_offline or True",
+                "moldau.replication.replica_logs",
+                "is_new = self.may_be_new and self.offline.get(key) != topic.topic_id",
+                "is_new = True",
             ),
         ),
         tests=(

@@ -11,6 +11,7 @@ _ISR = "moldau.replication.rules.isr"
 _KEEPER = "moldau.replication.isr_keeper"
 _LEADERSHIP = "moldau.replication.rules.leadership"
 _PARTITION = "moldau.replication.partition"
+_FOLLOWERS = "moldau.replication.followers"
 _STATE = "moldau.replication.rules.replica_state"
 _TRUNCATION = "moldau.replication.rules.truncation"
 _RULES = "unit/replication/rules"
@@ -72,7 +73,7 @@ MUTANTS = (
         edits=(_TOO_FEW_AT_THE_END,),
         tests=(
             f"{_RULES}/test_acknowledgement.py::test_a_batch_that_too_few_have_is_no_success",
-            f"{_UNIT}/test_partition.py::test_a_batch_committed_by_too_few_is_no_success",
+            f"{_UNIT}/test_followers.py::test_a_batch_committed_by_too_few_is_no_success",
         ),
     ),
     Mutant(
@@ -81,7 +82,7 @@ MUTANTS = (
         breaks="`min.insync.replicas` is not asked before a batch is appended",
         edits=(_TOO_FEW_AT_THE_BEGINNING,),
         tests=(
-            f"{_UNIT}/test_partition.py::test_writing_needs_the_smallest_set_that_may_be_in_force",
+            f"{_UNIT}/test_followers.py::test_writing_needs_the_smallest_set_that_may_be_in_force",
         ),
     ),
     Mutant(
@@ -100,7 +101,7 @@ MUTANTS = (
         seeds=Seeds(
             story="one_is_killed_and_the_last_one_loses_power", brokers=3, by=("REP-3", "ELR-1")
         ),
-        tests=(f"{_UNIT}/test_partition.py::test_nothing_is_committed_while_too_few_are_in_sync",),
+        tests=(f"{_UNIT}/test_followers.py::test_nothing_is_committed_while_too_few_are_in_sync",),
     ),
     Mutant(
         name="commit-behind-the-eligible",
@@ -108,7 +109,7 @@ MUTANTS = (
         breaks="the high watermark moves while somebody out of sync is promised to have everything",
         edits=(Edit(_LEADERSHIP, "return not self.state.elr and len(", "return len("),),
         tests=(
-            f"{_UNIT}/test_partition.py::"
+            f"{_UNIT}/test_followers.py::"
             "test_nothing_is_committed_behind_those_who_are_eligible_when_fewer_are_enough",
         ),
     ),
@@ -249,7 +250,7 @@ MUTANTS = (
             count=10, story="a_leader_is_replaced_while_a_batch_waits", brokers=3, by=("REP-3",)
         ),
         tests=(
-            f"{_UNIT}/test_partition.py::"
+            f"{_UNIT}/test_followers.py::"
             "test_a_follower_that_may_be_in_holds_the_high_watermark_back",
         ),
     ),
@@ -407,7 +408,7 @@ MUTANTS = (
             story="a_follower_loses_power_while_its_fetch_is_under_way", brokers=3, by=("REP-3",)
         ),
         tests=(
-            f"{_UNIT}/test_partition.py::"
+            f"{_UNIT}/test_followers.py::"
             "test_a_fetch_of_a_broker_from_before_its_restart_does_not_count",
         ),
         is_sample=True,
@@ -434,9 +435,9 @@ MUTANTS = (
         breaks="what a follower's log held is believed after its broker went",
         edits=(Edit(_LEADERSHIP, "self.progress[follower] = forget_log(known)", "return"),),
         tests=(
-            f"{_UNIT}/test_partition.py::"
+            f"{_UNIT}/test_followers.py::"
             "test_what_is_known_of_a_follower_is_forgotten_when_its_broker_goes",
-            f"{_UNIT}/test_partition.py::"
+            f"{_UNIT}/test_followers.py::"
             "test_who_was_taken_out_has_to_fetch_again_before_it_comes_in",
         ),
     ),
@@ -445,7 +446,7 @@ MUTANTS = (
         rule="ISR-2",
         breaks="a follower's fetch counts under whatever leader epoch it names",
         edits=(Edit(_STATE, "        self.check_epoch(current_leader_epoch)\n", ""),),
-        tests=(f"{_UNIT}/test_partition.py::test_a_fetch_under_another_leader_epoch_is_refused",),
+        tests=(f"{_UNIT}/test_followers.py::test_a_fetch_under_another_leader_epoch_is_refused",),
     ),
     Mutant(
         name="never-find-where-histories-part",
@@ -460,7 +461,7 @@ MUTANTS = (
         ),
         seeds=Seeds(story="two_elections_before_anybody_writes", brokers=3),
         tests=(
-            f"{_UNIT}/test_partition.py::"
+            f"{_UNIT}/test_followers.py::"
             "test_a_fetch_from_another_history_does_not_count_and_says_where_it_parts",
         ),
     ),
@@ -468,9 +469,9 @@ MUTANTS = (
         name="count-a-fetch-that-looks-again",
         rule="ISR-2",
         breaks="a fetch that waited counts anew, under whatever epoch is in force by then",
-        edits=(Edit(_PARTITION, "            if counts:\n", "            if counts or True:\n"),),
+        edits=(Edit(_FOLLOWERS, "            if counts:\n", "            if counts or True:\n"),),
         tests=(
-            f"{_UNIT}/test_partition.py::"
+            f"{_UNIT}/test_followers.py::"
             "test_a_fetch_that_looks_again_while_it_waits_does_not_count",
         ),
     ),

@@ -8,12 +8,99 @@ _STATES = "moldau.shares.rules.state_machine"
 _BATCHES = "moldau.shares.rules.state_batches"
 _ASSIGNOR = "moldau.groups.rules.share_assignor"
 _EVENTS = "moldau.groups.rules.share_group_events"
+_SHARD = "moldau.shares.share_state_shard"
+_COORDINATION = "unit/broker/test_share_coordination.py"
+_BEGINNINGS = "moldau.groups.rules.share_states"
+_GROUPS = "moldau.groups.rules.groups"
 _STATE_TESTS = "unit/shares/rules/test_state_machine.py"
 _BATCH_TESTS = "unit/shares/rules/test_state_batches.py"
 _GROUP_TESTS = "unit/groups/test_share_groups_machine.py"
 _ASSIGNOR_TESTS = "unit/groups/test_share_assignor.py"
 
 MUTANTS = (
+    Mutant(
+        name="states-of-topics-that-were-deleted-unseen-stay",
+        rule="no state is left without a topic",
+        breaks="share coordinators keep, for ever, states of topics that nobody has any more",
+        edits=(Edit(_SHARD, "self.report(DeleteState(key))", "pass"),),
+        tests=(
+            f"{_COORDINATION}::"
+            "test_states_of_topics_that_were_deleted_while_nobody_had_them_loaded_are_forgotten",
+        ),
+    ),
+    Mutant(
+        name="a-state-whose-topic-is-not-known-yet-is-deleted",
+        rule="no state is left without a topic",
+        breaks="a coordinator whose image is behind deletes the states of a new topic",
+        edits=(Edit(_SHARD, "sorted(missing & self._missing)", "sorted(missing)"),),
+        tests=(
+            f"{_COORDINATION}::"
+            "test_states_of_topics_that_were_deleted_while_nobody_had_them_loaded_are_forgotten",
+        ),
+    ),
+    Mutant(
+        name="the-rest-of-a-topic-begins-at-the-beginning",
+        rule="SHG-5",
+        breaks="partitions whose state could not be begun at first are read from offset 0",
+        edits=(
+            Edit(
+                _BEGINNINGS,
+                "    if begun is not None and partition in begun.partitions:\n"
+                "        return begun.starts.get(partition, UNKNOWN_START)\n",
+                "",
+            ),
+            Edit(
+                _BEGINNINGS,
+                "return FIRST_START if known and partition > max(known) else UNKNOWN_START",
+                "return FIRST_START if topic_id in states.initialized else UNKNOWN_START",
+            ),
+        ),
+        tests=(
+            f"{_GROUP_TESTS}::"
+            "test_a_first_initialization_that_fails_in_part_is_finished_where_it_was_to_begin",
+        ),
+    ),
+    Mutant(
+        name="where-a-state-begins-is-forgotten",
+        rule="SHG-5",
+        breaks="a partition that came later is begun at its end, and what was in it is missed",
+        edits=(
+            Edit(
+                _BEGINNINGS,
+                "        return begun.starts.get(partition, UNKNOWN_START)",
+                "        return UNKNOWN_START",
+            ),
+        ),
+        tests=(_GROUP_TESTS,),
+    ),
+    Mutant(
+        name="a-state-is-given-up-before-it-is-altered",
+        rule="SHG-5",
+        breaks="a group begins anew after its offsets could not be altered",
+        edits=(
+            Edit(
+                _BEGINNINGS,
+                "    value = StateTopics(initializing, states.initialized, deleting)\n",
+                "    value = StateTopics(initializing, {}, deleting)\n",
+            ),
+            Edit(
+                _BEGINNINGS,
+                "    _begin(group, new, event.names, turn)",
+                "    _begin(group, list(event.states), event.names, turn)",
+            ),
+        ),
+        tests=(f"{_GROUP_TESTS}::test_offsets_that_could_not_be_altered_are_as_before",),
+    ),
+    Mutant(
+        name="a-group-that-is-made-again-begins-with-the-first-epoch",
+        rule="SHG-6",
+        breaks="a late write for a group that was deleted counts for the one of the same name",
+        edits=(Edit(_GROUPS, "                self._ended_takers.add(group)\n", ""),),
+        tests=(
+            f"{_GROUP_TESTS}::"
+            "test_a_group_that_is_made_again_goes_on_with_the_epochs_of_the_former_one",
+        ),
+    ),
     Mutant(
         name="a-share-partition-is-given-before-its-state-is-there",
         rule="SHG-1",
@@ -125,5 +212,22 @@ MUTANTS = (
             ),
         ),
         tests=(f"{_BATCH_TESTS}::test_a_late_write_takes_nothing_back",),
+    ),
+    Mutant(
+        name="a-stored-start-goes-back",
+        rule="SHS-6",
+        breaks="a leader that did not hear that its write counts takes back what was confirmed",
+        edits=(
+            Edit(
+                _STATES,
+                "    if start_offset < state.start_offset and "
+                "change.leader_epoch == kept.writer_epoch:",
+                "    if False:",
+            ),
+        ),
+        tests=(
+            f"{_STATE_TESTS}::"
+            "test_a_leader_that_does_not_know_that_a_write_counts_takes_nothing_back",
+        ),
     ),
 )

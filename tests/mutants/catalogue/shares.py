@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from mutants.mutant import Edit, Mutant
+from mutants.mutant import Edit, Mutant, Seeds
 
 _IN_FLIGHT = "moldau.shares.rules.in_flight"
 _RUNS = "moldau.shares.rules.offset_runs"
 _PARTITION = "moldau.shares.share_partition"
+_FETCH = "moldau.broker.handlers.share_fetch"
+_HANDLERS = "unit/broker/handlers/test_share_handlers.py"
+_RUN_TESTS = "unit/shares/rules/test_offset_runs.py"
 _RULES = "unit/shares/rules/test_in_flight.py"
 _MODEL = "unit/shares/rules/test_in_flight_model.py"
 _SHELL = "unit/shares/test_share_partition.py"
@@ -19,11 +22,63 @@ MUTANTS = (
         edits=(
             Edit(
                 _RUNS,
-                "            if joined and joined[-1].lot == run.lot:",
-                "            if False:",
+                "    if runs and runs[-1].lot == new.lot:",
+                "    if False:",
             ),
         ),
-        tests=(_MODEL,),
+        tests=(_MODEL, _RUN_TESTS),
+    ),
+    Mutant(
+        name="what-is-done-at-the-start-is-counted-twice",
+        rule="SHR-2",
+        breaks="the lag of a share group is less than what is left to do",
+        edits=(Edit(_IN_FLIGHT, "            complete_count -= run.size\n", ""),),
+        tests=(_RULES,),
+    ),
+    Mutant(
+        name="takers-of-queues-have-no-quota",
+        rule="consumer_byte_rate holds for all who read",
+        breaks="a share group reads as much as it likes, whatever its quota is",
+        edits=(
+            Edit(
+                _FETCH,
+                "shares.sessions.is_open(session) and _may_fetch(context):",
+                "shares.sessions.is_open(session):",
+            ),
+        ),
+        tests=(f"{_HANDLERS}::test_records_count_towards_the_quota_of_consumers",),
+    ),
+    Mutant(
+        name="runs-between-changes-are-lost",
+        rule="SHR-1",
+        breaks="records between two that are acknowledged together belong to nobody",
+        edits=(Edit(_RUNS, "                rebuilt += runs[index + 1 : found]\n", ""),),
+        tests=(_RUN_TESTS,),
+    ),
+    Mutant(
+        name="a-shorter-lock-ends-with-a-longer-one",
+        rule="SHR-5",
+        breaks="the group has lowered its time, and records wait for locks from before",
+        edits=(
+            Edit(
+                _PARTITION,
+                "        if deadline < self._timer_at and self.failure is None:",
+                "        if self._timer is None and deadline < math.inf and self.failure is None:",
+            ),
+        ),
+        tests=(f"{_SHELL}::test_a_lock_is_as_short_as_the_group_wants_it_by_now",),
+    ),
+    Mutant(
+        name="a-fault-leaves-records-pending",
+        rule="SHR-3",
+        breaks="after a fault nobody gets the records, and nobody can acknowledge them",
+        edits=(
+            Edit(_PARTITION, "            if left:  # the broker ends", "            if False:  #"),
+        ),
+        tests=(
+            f"{_SHELL}::"
+            "test_after_a_fault_of_ours_records_are_acquired_as_before_and_can_be_acknowledged",
+        ),
     ),
     Mutant(
         name="a-pending-record-is-acknowledged-again",
@@ -102,6 +157,7 @@ MUTANTS = (
                 "            if run.lot.member:\n                break\n",
             ),
         ),
+        seeds=Seeds(count=3, shares=True, by=("SHR-9",)),
         tests=(_MODEL,),
     ),
     Mutant(
@@ -131,6 +187,7 @@ MUTANTS = (
                 "        return asyncio.shield(stored)",
             ),
         ),
+        seeds=Seeds(count=3, shares=True, by=("SHR-3", "SHR-8")),
         tests=(f"{_SHELL}::test_nobody_is_told_before_it_is_stored",),
     ),
     Mutant(
@@ -152,5 +209,21 @@ MUTANTS = (
             ),
         ),
         tests=(f"{_SHELL}::test_a_state_that_was_made_anew_is_read_again",),
+    ),
+    Mutant(
+        name="deliver-without-a-lease",
+        rule="SHR-8",
+        breaks="a leader that was replaced and has not heard of it delivers what it knows of",
+        edits=(
+            Edit(
+                "moldau.shares.share_partition",
+                "if not self.partition.holds_lease:",
+                "if not self.partition.is_leader:",
+            ),
+        ),
+        tests=(
+            "unit/shares/test_share_partition.py"
+            "::test_a_leader_whose_lease_is_over_delivers_nothing",
+        ),
     ),
 )

@@ -7,6 +7,7 @@ from mutants.mutant import Edit, Mutant, Seeds
 _LOG = "moldau.storage.log"
 _FLUSH = "moldau.storage.log_flush"
 _RECOVERY = "moldau.storage.recovery"
+_RECOVERED_EPOCHS = "moldau.storage.recovered_epochs"
 _PLAN = "moldau.storage.rules.recovery_plan"
 _STORE = "moldau.storage.log_store"
 _CLEANING = "moldau.storage.rules.cleaning_plan"
@@ -16,6 +17,8 @@ _RETENTION = "moldau.storage.rules.retention"
 _SCAN = "moldau.storage.batch_scan"
 _EPOCHS = "moldau.storage.rules.epoch_cache"
 _SEGMENT = "moldau.storage.segment"
+_BRANCH = "moldau.storage.log_branch"
+_BRANCHING = "moldau.storage.rules.branching"
 _SEQUENCES = "moldau.storage.rules.producer_sequences"
 _UNIT = "unit/storage"
 
@@ -127,8 +130,8 @@ MUTANTS = (
         edits=(
             Edit(
                 _COMPACTION,
-                "return self._offsets.get(_shorten(record.key), -1) <= record.offset",
-                "return self._offsets.get(_shorten(record.key), -1) < record.offset",
+                "keys.latest.add(payload, header.record_count, header.base_offset, ",
+                "keys.latest.add(payload, header.record_count, header.base_offset + 1, ",
             ),
         ),
         seeds=Seeds(by=("REP-3", "REP-2", "GRP")),
@@ -231,9 +234,9 @@ MUTANTS = (
         breaks="the marker of a clean stop vouches for a later crash",
         edits=(
             Edit(
-                "moldau.storage.directory_loader",
-                "        files.remove(marker)\n        files.sync_folder(folder)\n",
-                "        pass\n",
+                "moldau.storage.clean_marker",
+                "    files.remove(marker)\n",
+                "    files.exists(marker)\n",
             ),
         ),
         tests=(
@@ -247,12 +250,114 @@ MUTANTS = (
         breaks="that the marker was taken away is not on disk before a log is opened",
         edits=(
             Edit(
-                "moldau.storage.directory_loader",
-                "        files.remove(marker)\n        files.sync_folder(folder)\n",
-                "        files.remove(marker)\n",
+                "moldau.storage.clean_marker",
+                "    files.sync_folder(folder)\n    return closed\n",
+                "    return closed\n",
             ),
         ),
         tests=(f"{_UNIT}/test_log_store.py::test_the_marker_does_not_come_back_with_a_power_loss",),
+    ),
+    Mutant(
+        name="lost-segments-go-unnoticed",
+        rule="LOG-13",
+        breaks="a clean stop vouches for sealed segments that are gone",
+        edits=(
+            Edit(
+                "moldau.storage.clean_marker",
+                "            len(sealed) != self.sealed_count\n            or sealed[0][0]",
+                "            not sealed\n            or sealed[0][0]",
+            ),
+            Edit(
+                "moldau.storage.clean_marker",
+                "!= self.sealed_bytes",
+                "< 0",
+            ),
+        ),
+        seeds=Seeds(count=8, kinds=("LOSE_FILES",), options=(("log.roll.ms", "400"),)),
+        tests=(
+            f"{_UNIT}/test_clean_marker.py::"
+            "test_a_sealed_segment_that_is_gone_is_noticed_and_nothing_else_goes",
+        ),
+    ),
+    Mutant(
+        name="a-hole-inside-is-forgotten",
+        rule="LOG-13",
+        breaks="a process that is killed before it says so forgets which segments were lost",
+        edits=(
+            Edit(
+                "moldau.storage.recovery",
+                "self._is_incomplete = has_lost_sealed or INCOMPLETE_FILE in names",
+                "self._is_incomplete = has_lost_sealed",
+            ),
+        ),
+        tests=(
+            f"{_UNIT}/test_clean_marker.py::"
+            "test_a_hole_is_remembered_until_somebody_has_said_what_becomes_of_it",
+        ),
+    ),
+    Mutant(
+        name="deleted-keys-come-back-with-a-late-follower",
+        rule="REP-9",
+        breaks="who was away for longer than tombstones are kept goes on from where it was",
+        edits=(
+            Edit(
+                "moldau.replication.rules.truncation",
+                "    if last_fetched_epoch < 0 or not log_start",
+                "    if log_start_offset >= 0 or not log_start",
+            ),
+        ),
+        tests=(
+            "unit/replication/test_follower_truncation.py::"
+            "test_who_was_away_for_longer_than_tombstones_are_kept_copies_everything_again",
+        ),
+    ),
+    Mutant(
+        name="who-copies-a-compacted-log-never-ends",
+        rule="REP-9",
+        breaks="each fetch that ends before a dropped tombstone begins again at the log's start",
+        edits=(
+            Edit(
+                "moldau.replication.followers",
+                "        if copying and copying.get(",
+                "        if copying is None and {}.get(",
+            ),
+        ),
+        tests=(
+            "unit/replication/test_follower_truncation.py::"
+            "test_who_copies_a_log_from_its_start_gets_through_its_dropped_tombstones",
+        ),
+    ),
+    Mutant(
+        name="a-compacted-log-is-cut-like-any-other",
+        rule="REP-8",
+        breaks="what compaction has left out for later records is gone when those are cut off",
+        edits=(
+            Edit(
+                "moldau.replication.rules.truncation",
+                "is_compacted = offset < max(cleaned_offset, compared_offset)",
+                "is_compacted = False",
+            ),
+        ),
+        tests=(
+            "unit/replication/test_follower_truncation.py::"
+            "test_a_compacted_log_that_is_cut_below_what_was_compared_is_copied_again",
+        ),
+    ),
+    Mutant(
+        name="the-checkpoint-alone-knows-where-a-log-begins",
+        rule="LOG-12",
+        breaks="records that somebody deleted are there again when a checkpoint is lost",
+        edits=(
+            Edit(
+                "moldau.storage.recovery",
+                "        if not self._terms.is_start_known:\n",
+                "        if False:\n",
+            ),
+        ),
+        tests=(
+            f"{_UNIT}/test_log_start_file.py::"
+            "test_what_was_deleted_stays_so_when_the_checkpoint_is_lost",
+        ),
     ),
     # Flushing
     Mutant(
@@ -371,7 +476,7 @@ MUTANTS = (
         breaks="recovery believes an epoch file that is older than a truncation",
         edits=(
             Edit(
-                _RECOVERY,
+                _RECOVERED_EPOCHS,
                 "if known is not None and 0 <= header.leader_epoch < known:",
                 "if known is not None and header.leader_epoch < -1:",
             ),
@@ -472,5 +577,130 @@ MUTANTS = (
             ),
         ),
         tests=("unit/replication/test_partition.py::test_what_is_not_committed_is_not_deleted",),
+    ),
+    # Branches
+    Mutant(
+        name="truncation-into-a-shared-file",
+        rule="BRA-1",
+        breaks="a truncation cuts a file that another log has, too",
+        edits=(
+            Edit(
+                _SEGMENT,
+                "self.unshare(self.size_bytes if boundary is None else boundary.position)\n",
+                "\n",
+            ),
+        ),
+        tests=(f"{_UNIT}/test_log_branch.py",),
+    ),
+    Mutant(
+        name="branch-shares-what-is-appended-to",
+        rule="BRA-1",
+        breaks="the active segment of a log is linked into a branch",
+        edits=(Edit(_BRANCHING, "    last = len(base_offsets) - 1\n", "    last = len(ends)\n"),),
+        tests=("unit/storage/rules/test_branching.py",),
+    ),
+    Mutant(
+        name="branch-takes-later-epochs",
+        rule="BRA-2",
+        breaks="a branch takes batches of an epoch that its own leader uses",
+        edits=(
+            Edit(
+                _BRANCHING,
+                "epochs.latest_epoch is None or epochs.latest_epoch <= newest_epoch",
+                "epochs.latest_epoch is None or newest_epoch >= 0",
+            ),
+        ),
+        tests=("unit/storage/rules/test_branching.py",),
+    ),
+    Mutant(
+        name="branch-with-the-producers-of-its-origin",
+        rule="BRA-2",
+        breaks="a producer that writes to both topics is taken for one that repeats itself",
+        edits=(Edit(_BRANCH, "        self._forget_producers(plan.end_offset)\n", ""),),
+        tests=(f"{_UNIT}/test_log_branch.py",),
+    ),
+    Mutant(
+        name="branch-follower-takes-what-its-origin-has-left",
+        rule="BRA-4",
+        breaks="a replica lacks records of a branch that its origin has lost meanwhile",
+        edits=(
+            Edit(
+                "moldau.replication.rules.branch_start",
+                "return is_leader or (was_seen_made and not is_compacted)",
+                "return is_leader or was_seen_made or not is_compacted",
+            ),
+        ),
+        tests=("unit/replication/rules/test_branch_start.py",),
+    ),
+    Mutant(
+        name="branch-leader-knows-the-producers-of-its-origin",
+        rule="BRA-5",
+        breaks="records of a producer that wrote to the origin are acknowledged and not appended",
+        edits=(
+            Edit(
+                "moldau.replication.partition",
+                "            self._forget_producers_of_origin()\n",
+                "",
+            ),
+        ),
+        tests=("unit/replication/test_branches.py",),
+    ),
+    Mutant(
+        name="branch-begins-in-an-epoch-of-its-origin",
+        rule="BRA-2",
+        breaks="batches of two topics have the same epoch",
+        edits=(
+            Edit(
+                "moldau.cluster.rules.topic_branch",
+                "leader_epoch=LeaderEpoch(newest + 1)",
+                "leader_epoch=newest",
+            ),
+        ),
+        tests=("unit/cluster/rules/test_topic_branch.py",),
+    ),
+    Mutant(
+        name="branch-while-segments-change",
+        rule="BRA-3",
+        breaks="a branch is taken for whole although the log was changed under it",
+        edits=(
+            Edit(
+                _BRANCH,
+                "if is_even and is_same and source.disturbances == disturbances:",
+                "if is_even:",
+            ),
+        ),
+        tests=(f"{_UNIT}/test_log_branch.py",),
+    ),
+    # What comes from elsewhere, and damage beside the batches
+    Mutant(
+        name="take-any-index-of-aborted-transactions",
+        rule="TXP-4",
+        breaks="a lost or damaged .txnindex file is taken for what it was",
+        edits=(
+            Edit(
+                _RECOVERY, "return index.digest != (expected or EMPTY_DIGEST)\n", "return False\n"
+            ),
+        ),
+        tests=(f"{_UNIT}/test_damaged_files.py",),
+    ),
+    Mutant(
+        name="no-epochs-without-their-file",
+        rule="REP-2",
+        breaks="a log whose leader-epoch-checkpoint is gone knows of no epoch",
+        edits=(
+            Edit(
+                _RECOVERED_EPOCHS,
+                "if self._is_damaged or self._is_lacking(segments):",
+                "if self._is_damaged:",
+            ),
+        ),
+        tests=(f"{_UNIT}/test_damaged_files.py",),
+    ),
+    Mutant(
+        name="cut-off-what-no-index-can-describe",
+        rule="LOG-6",
+        breaks="batches too far from their segment's base offset are damage wherever they are",
+        edits=(Edit(_SEGMENT, "header.last_offset < known_end:", "header.last_offset < 0:"),),
+        tests=(f"{_UNIT}/test_segment_split.py",),
     ),
 )

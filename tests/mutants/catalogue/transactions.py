@@ -9,6 +9,9 @@ _STEPS = "moldau.transactions.rules.transaction_metadata"
 _MACHINE = "unit/transactions/rules/test_transactions_machine.py"
 _LAST_MARKER = "test_a_transaction_is_complete_when_its_last_partition_has_its_marker"
 _MEMORY = "unit/transactions/test_coordinator_in_memory.py"
+_LOG = "moldau.transactions.transaction_log"
+_MANY = "test_a_transaction_that_is_taken_can_be_ended_however_many_partitions_it_has"
+_LOST = "test_a_member_that_was_replaced_has_no_name_to_commit_by_in_a_transaction"
 
 MUTANTS = (
     Mutant(
@@ -91,9 +94,32 @@ MUTANTS = (
         rule="KIP-939",
         breaks="a prepared transaction of two phases is aborted when time is over",
         edits=(
-            Edit(_STEPS, "            and not self.has_two_phases\n", ""),
+            Edit(_STEPS, " and not self.has_two_phases\n", "\n"),
             Edit(_STEPS, "NO_TIMEOUT_MS: Final = 2**31 - 1", "NO_TIMEOUT_MS: Final = 1000"),
         ),
         tests=(f"{_MEMORY}::test_a_prepared_transaction_waits_and_another_process_completes_it",),
+    ),
+    Mutant(
+        name="an-open-transaction-fills-its-record",
+        rule="TXP-6",
+        breaks="a transaction takes partitions until its end does not fit into the log",
+        edits=(Edit(_LOG, "_ROOM_BYTES: Final = 256", "_ROOM_BYTES: Final = 0"),),
+        tests=(f"{_MEMORY}::{_MANY}",),
+    ),
+    Mutant(
+        name="a-lost-member-commits-in-a-transaction",
+        rule="TXN-4",
+        breaks="a consumer that its group has lost commits offsets as somebody without generation",
+        edits=(
+            Edit(
+                "moldau.client.rules.consumer_machine",
+                "        if identity is None:\n"
+                "            raise self.require_commits().refuse_lost_member()\n"
+                "        return identity\n",
+                "        return identity or self.require_membership().identity\n",
+            ),
+        ),
+        seeds=Seeds(count=5, transactions=True, by=("TXN-4",)),
+        tests=(f"unit/client/test_consumer_groups.py::{_LOST}",),
     ),
 )

@@ -41,6 +41,7 @@ class Machine:
         self.session: EmbeddedSession | None = None
         self._cluster = cluster
         self._is_killed = False
+        self._starts = 0
 
     @contextlib.asynccontextmanager
     async def _coordination(self, folder: Path) -> AsyncIterator[EmbeddedSession]:
@@ -50,14 +51,21 @@ class Machine:
             await self.session.close()
 
     async def start(self, **config: str) -> BrokerServer:
+        await self._cluster.during(self.come_up(**config))
+        assert self.broker is not None
+        return self.broker
+
+    async def come_up(self, **config: str) -> None:
+        """The same, while somebody else lets time pass."""
         cluster = self._cluster
+        self._starts += 1
         ports = Ports(
             clock=cluster.clock,
             files=self.files,
             network=cluster.network.host(f"b{self.id}"),
             workers=InlineWorkers(),
             open_coordination=self._coordination,
-            random=Random(self.id),
+            random=Random(f"{self.id}/{self._starts}"),
             boot_id=lambda: self.boot_id,
         )
         static = {
@@ -68,9 +76,8 @@ class Machine:
             **{name.replace("_", "."): value for name, value in config.items()},
         }
         broker = BrokerServer(static, ports)
-        await cluster.clock.run_until_done(broker.start())
+        await broker.start()
         self.broker, self._is_killed = broker, False
-        return broker
 
     async def stop(self) -> None:
         broker, self.broker = self.broker, None
@@ -85,6 +92,12 @@ class Machine:
         self.broker._membership = None  # nothing is handed over
         await self.stop()
         self.files.remove(DATA / CLEAN_SHUTDOWN_FILE)
+
+    def reboot(self, boot_id: str) -> None:
+        """The machine was started again after a kill: that takes longer than a session lasts."""
+        assert self.session is not None
+        self.session.expire()
+        self.boot_id = boot_id
 
     @property
     def services(self) -> Services:

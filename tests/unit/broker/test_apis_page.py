@@ -9,7 +9,7 @@ from pathlib import Path
 
 import kio.schema
 
-from moldau.broker.handlers import HANDLERS
+from moldau.wire.apis import SERVED
 
 PAGE = Path(__file__).parents[3] / "docs" / "apis.md"
 
@@ -43,9 +43,7 @@ def apis_of_kafka() -> dict[int, str]:
 
 
 def test_the_page_has_the_versions_that_are_served() -> None:
-    served = {
-        (str(each.API.key), f"{each.API.advertised_first} to {each.API.last}") for each in HANDLERS
-    }
+    served = {(str(each.key), "{} to {}".format(*each.advertised)) for each in SERVED}
     assert {(key, versions) for key, _, versions in rows("Served")} == served
 
 

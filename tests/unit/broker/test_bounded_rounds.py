@@ -15,7 +15,7 @@ from broker.cluster_stage import Cluster, Machine, play
 from moldau.errors import ErrorCode
 from moldau.records.batch_builder import build_batch
 from moldau.replication.follower import Follower, FollowPosition
-from moldau.replication.partition import Partition
+from moldau.replication.followers import Followers
 
 PRODUCE = 0
 OTHERS = 30
@@ -30,13 +30,13 @@ class Touched:
 
     def watch_reads(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Those of followers, at their leader."""
-        former = Partition.read_for_follower
+        former = Followers.read
 
-        def counted(partition: Partition, *args: Any, **options: Any) -> Any:
-            self.counts[partition.topic_partition.partition] += 1
-            return former(partition, *args, **options)
+        def counted(followers: Followers, *args: Any, **options: Any) -> Any:
+            self.counts[followers.topic_partition.partition] += 1
+            return former(followers, *args, **options)
 
-        monkeypatch.setattr(Partition, "read_for_follower", counted)
+        monkeypatch.setattr(Followers, "read", counted)
 
     def watch_followers(self, monkeypatch: pytest.MonkeyPatch) -> None:
         former = Follower.position

@@ -220,7 +220,7 @@ class FailsOnce:
     ("owner", "method"),
     [
         (Controller, "_do_with_retries"),
-        (GroupCoordinator, "_send_to_all"),
+        (GroupCoordinator, "_expire_offsets"),
     ],
     ids=["controller", "expiry of offsets"],
 )

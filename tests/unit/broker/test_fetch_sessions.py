@@ -8,7 +8,7 @@ import pytest
 from moldau.broker.fetch_session import FetchSession, FetchWait, Terms
 from moldau.broker.fetch_sessions import STALE_AFTER_MS, FetchSessions
 from moldau.errors import FetchSessionNotFoundError, InvalidFetchSessionEpochError
-from moldau.replication.partition import PartitionRead
+from moldau.replication.partition_reads import PartitionRead
 from moldau.wire.fetch_frame import FetchPartition
 
 
@@ -177,7 +177,7 @@ def test_sessions_that_nobody_uses_go_when_another_one_comes():
     cache = sessions()
     cache.open(0)
     waiting, used = cache.open(0), cache.open(0)
-    waiting.waits[FetchWait(lambda: None, 1, hears_commits=True)] = None
+    waiting.waits[FetchWait(1, hears_commits=True)] = None
     cache.require(used.id, 1, STALE_AFTER_MS)
 
     cache.open(STALE_AFTER_MS)

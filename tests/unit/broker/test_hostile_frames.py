@@ -13,12 +13,14 @@ from kio.index import load_request_schema
 
 from broker.handlers.handler_bench import CONNECTION, WITH_AUTHORIZER, HandlerBench, with_broker
 from broker.handlers.test_authorization_walk import MALLORY, SECRET, values_for
-from moldau.broker.dispatch import DispatchTable, RequestPump
-from moldau.broker.handlers import HANDLERS
-from moldau.metrics.request_figures import ConnectionFigures
+from moldau.broker.dispatch import RequestPump
+from moldau.broker.dispatch_table import DispatchTable
+from moldau.broker.handlers import load_handler
+from moldau.metrics.request_figures import ConnectionFigures, RequestFigures
 from moldau.model import ANONYMOUS, Principal
 from moldau.tasks import TaskSupervisor
 from moldau.testing.manual_clock import wait_until_idle
+from moldau.wire.apis import SERVED
 from moldau.wire.messages import encode_request
 from moldau.wire.shape import fit
 
@@ -81,9 +83,9 @@ def test_wrong_bytes_are_no_fault_of_the_broker(
         topics = dict(bench.services.image.topics)
         topic_id = topics[SECRET].topic_id
         random = Random(seed)
-        table = DispatchTable(HANDLERS)
+        table = DispatchTable(RequestFigures())
         supervisor = TaskSupervisor(lambda name, error: faults.append(f"{name}: {error!r}"))
-        for handler in HANDLERS:
+        for handler in map(load_handler, SERVED):
             for version in range(handler.API.first, handler.API.last + 1):
                 schema = load_request_schema(handler.API.key, version)
                 request = fit(schema, values_for(schema, SECRET, topic_id))

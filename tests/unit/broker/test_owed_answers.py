@@ -19,7 +19,7 @@ def test_answers_leave_in_order_and_as_soon_as_those_before_them(data: st.DataOb
             asked += 1
             continue
         number = data.draw(st.sampled_from(sorted(unknown)))
-        leaving = owed.settle(unknown.pop(number), [b"%d" % number])
+        leaving = owed.answer(unknown.pop(number), [b"%d" % number])
         assert leaving == [[b"%d" % known] for known in range(left, left + len(leaving))]
         left += len(leaving)
         assert left == min(unknown, default=asked)  # nothing that is known stays behind
@@ -29,6 +29,6 @@ def test_answers_leave_in_order_and_as_soon_as_those_before_them(data: st.DataOb
 def test_an_answer_without_chunks_holds_up_nobody() -> None:
     owed = OwedAnswers()
     first, second = owed.owe(), owed.owe()
-    assert owed.settle(second, ()) == []
-    assert owed.settle(first, [b"a"]) == [[b"a"], ()]
+    assert owed.answer(second, ()) == []
+    assert owed.answer(first, [b"a"]) == [[b"a"], ()]
     assert not owed

@@ -22,6 +22,7 @@ from moldau.records.batch_builder import build_batch
 from moldau.testing.manual_clock import wait_until_idle
 
 PRODUCE, FETCH, LIST_OFFSETS, OFFSET_FETCH, FIND_COORDINATOR = 0, 1, 2, 9, 10
+DELETE_RECORDS = 21
 WRITE_TXN_MARKERS, TXN_OFFSET_COMMIT, DESCRIBE_PRODUCERS = 27, 28, 61
 PRODUCER = 4711
 
@@ -118,7 +119,21 @@ class Stage:
         code: ErrorCode = answer.markers[0].topics[0].partitions[0].error_code
         return code
 
-    async def fetch(self, *, committed: bool = True, wait_ms: int = 0, min_bytes: int = 0) -> Any:
+    async def delete_records(self, offset: int) -> ErrorCode:
+        row = {"partition_index": 0, "offset": offset}
+        answer = await self.ask(
+            self.machine,
+            DELETE_RECORDS,
+            1,
+            topics=[{"name": "t", "partitions": [row]}],
+            timeout=1000,
+        )
+        code: ErrorCode = answer.topics[0].partitions[0].error_code
+        return code
+
+    async def fetch(
+        self, *, committed: bool = True, wait_ms: int = 0, min_bytes: int = 0, offset: int = 0
+    ) -> Any:
         answer = await self.ask(
             self.machine,
             FETCH,
@@ -137,7 +152,7 @@ class Stage:
                         {
                             "partition": 0,
                             "current_leader_epoch": -1,
-                            "fetch_offset": 0,
+                            "fetch_offset": offset,
                             "log_start_offset": -1,
                             "partition_max_bytes": 1 << 20,
                         }
@@ -277,6 +292,45 @@ def test_an_open_transaction_survives_a_kill_and_is_ended_afterwards():
     play(story)
 
 
+@pytest.mark.parametrize("commit", [True, False])
+def test_records_of_an_open_transaction_are_deleted_and_the_rest_waits_for_its_end(
+    commit: bool,
+) -> None:
+    async def story(cluster: Cluster) -> None:
+        stage = await on_one_broker(cluster)
+        assert await stage.produce(b"a") is NONE
+        assert await stage.produce(b"b", sequence=1) is NONE
+        assert await stage.produce(b"other", producer=5, transactional=False) is NONE
+        assert await stage.delete_records(1) is NONE
+        read = await stage.fetch(offset=1)
+        assert (read.last_stable_offset, read.high_watermark) == (1, 3)
+        assert await stage.mark(commit=commit) is NONE
+        read = await stage.fetch(offset=1)
+        assert (read.last_stable_offset, read.high_watermark) == (4, 4)
+        told = [(one.producer_id, one.first_offset) for one in read.aborted_transactions or ()]
+        assert told == ([] if commit else [(PRODUCER, 0)])
+
+    play(story)
+
+
+def test_a_transaction_of_which_nothing_is_left_goes_on_after_a_kill() -> None:
+    async def story(cluster: Cluster) -> None:
+        stage = await on_one_broker(cluster)
+        assert await stage.produce(b"a") is NONE
+        assert await stage.delete_records(1) is NONE
+        await stage.machine.kill()
+        await stage.machine.start()
+        stage = Stage(cluster, stage.machine)
+        await cluster.until(lambda: stage.machine.led("t")[0] == 1)
+        assert await stage.produce(b"b", sequence=1) is NONE
+        end = (await stage.fetch(offset=1)).high_watermark
+        assert (await stage.fetch(offset=1)).last_stable_offset < end
+        assert await stage.mark(commit=True) is NONE
+        assert (await stage.fetch(offset=1)).last_stable_offset == end + 1
+
+    play(story)
+
+
 # Verification
 
 
@@ -382,6 +436,26 @@ def test_a_batch_that_is_confirmed_before_the_marker_is_not_appended_behind_it()
         gate.set()
         assert await cluster.during(late) is ErrorCode.invalid_txn_state
         assert (await stage.fetch()).last_stable_offset == 1  # the marker alone
+
+    play(story)
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_a_transaction_may_begin_while_the_end_of_the_last_one_is_under_way(commit: bool) -> None:
+    """Under version 2 a producer goes on as soon as the end is decided. The coordinator confirms
+    the next transaction when the marker is written: which does not take the question away."""
+
+    async def story(cluster: Cluster) -> None:
+        stage = await on_one_broker(cluster)
+        assert await stage.produce(b"a", version=12) is NONE
+        gate = stage.coordinator.gate = asyncio.Event()
+        early = asyncio.ensure_future(stage.aside().produce(b"b", epoch=1, version=12))
+        await wait_until_idle()
+        assert await stage.mark(commit=commit, epoch=1, transaction_version=2) is NONE
+        gate.set()
+        assert await cluster.during(early) is NONE
+        assert await stage.mark(commit=True, epoch=2, transaction_version=2) is NONE
+        assert (await stage.fetch()).last_stable_offset == 4
 
     play(story)
 

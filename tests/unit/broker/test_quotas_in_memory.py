@@ -335,6 +335,20 @@ def test_changes_of_topics_are_refused_or_slowed_down() -> None:
     play(story)
 
 
+def test_a_rate_of_next_to_nothing_is_told_as_the_longest_time_there_is() -> None:
+    async def story(cluster: Cluster) -> None:
+        (machine,) = await cluster.start(1)
+        await limit(cluster, machine, {"client_id": "admin"}, controller_mutation_rate=1e-300)
+        admin = await connect(cluster, "admin")
+        answer = await admin.ask(CREATE_TOPICS, 7, **new_topic("a", 1))
+        assert answer.topics[0].error_code == ErrorCode.none
+        answer = await admin.ask(CREATE_TOPICS, 7, **new_topic("b", 1))
+        assert answer.topics[0].error_code == ErrorCode.throttling_quota_exceeded
+        assert millis(answer.throttle_time) == 2**31 - 1
+
+    play(story)
+
+
 def test_a_topic_that_would_not_be_made_costs_nothing() -> None:
     async def story(cluster: Cluster) -> None:
         (machine,) = await cluster.start(1)
@@ -364,8 +378,9 @@ def test_brokers_copy_without_a_quota() -> None:
             answer = await writer.ask(PRODUCE, 9, **produced(10_000, acks=-1))
             assert answer.responses[0].partition_responses[0].error_code == ErrorCode.none
         assert second.state(TOPIC).isr == (1, 2)
-        asked = {one.account.client_id for one in first.services.quotas.account_figures()}
-        assert not any(client and client.startswith("broker-") for client in asked)
+        accounts = {one.kind: one.accounts for one in first.services.quotas.figures()}
+        assert accounts[QuotaKind.FETCH] == 0
+        assert accounts[QuotaKind.REQUEST] == 2  # the writer's, and that of who set the limits
 
     play(story)
 

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from moldau.broker.run import real_ports, run_broker, zookeeper_coordination
+from moldau.broker.run import real_ports, run_broker
 from moldau.broker.server import BrokerServer
+from moldau.broker.zookeeper_coordination import zookeeper_coordination
 from moldau.config.broker_options import BrokerOptions
-from moldau.coordination.port import Coordination
+from moldau.coordination.port import Coordination, SessionExpiredError, StoreLostError
 from moldau.errors import StartupError
 from moldau.testing import ManualClock
 from moldau.workers import ThreadWorkers
@@ -64,6 +65,21 @@ def test_a_store_that_fails_is_told_as_before(tmp_path: Path) -> None:
         asyncio.run(run_broker(static, never_ready, replace(real_ports(), open_coordination=fails)))
 
 
+@pytest.mark.parametrize("loss", [SessionExpiredError, StoreLostError])
+def test_a_store_that_is_lost_during_the_start_is_told_with_what_to_do(
+    tmp_path: Path, loss: type[Exception]
+) -> None:
+    @contextlib.asynccontextmanager
+    async def ends(folder: Path) -> AsyncIterator[Coordination]:
+        if folder == tmp_path:
+            raise loss("session 7 has ended")
+        yield  # type: ignore[misc]  # never
+
+    static = {"listeners": "PLAINTEXT://127.0.0.1:0", "log.dirs": str(tmp_path)}
+    with pytest.raises(StartupError, match=r"session 7 has ended.* Start again"):
+        asyncio.run(run_broker(static, never_ready, replace(real_ports(), open_coordination=ends)))
+
+
 def test_a_broker_says_soon_that_it_waits_for_zookeeper(caplog: pytest.LogCaptureFixture) -> None:
     async def wait_for_nobody() -> None:
         clock, workers = ManualClock(), ThreadWorkers(1)
@@ -80,7 +96,7 @@ def test_a_broker_says_soon_that_it_waits_for_zookeeper(caplog: pytest.LogCaptur
             await clock.advance(0.2)
             assert len(waits()) == 1
             await clock.advance(7)
-            with pytest.raises(StartupError, match="no answer from ZooKeeper"):
+            with pytest.raises(StartupError, match="no session with ZooKeeper"):
                 await opening
         finally:
             opening.cancel()

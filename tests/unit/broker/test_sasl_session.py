@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from typing import cast
 
-from moldau.broker.sasl_session import RefusedLogins, SaslSession
+import pytest
+
+from moldau.broker.refused_clients import RefusedClients
+from moldau.broker.sasl_session import SaslSession
 from moldau.config.listener_options import ListenerOptions
 from moldau.config.resolve import Layers
-from moldau.errors import ErrorCode
+from moldau.coordination.port import StoreLostError
+from moldau.errors import ErrorCode, MalformedNodeError
 from moldau.model import ANONYMOUS
 from moldau.net.newcomers import Newcomers
 from moldau.net.port import Connection
+from moldau.security.audit import AUDIT_LOGGER, AuditLog
 from moldau.security.rules.bearer import format_bearer
 from moldau.security.rules.plain import format_plain
 from moldau.security.rules.sasl_states import FrameVerdict
 from moldau.security.rules.scram import ScramCredential
-from moldau.security.sasl_server import SaslMechanisms, Token
+from moldau.security.sasl_server import SaslMechanisms, StoredLogins, Token
 from moldau.testing.manual_clock import ManualClock
 from moldau.workers import InlineWorkers
 
@@ -43,12 +49,16 @@ class _Connection:
     def limit_requests(self, max_bytes: int | None) -> None:
         pass
 
+    close_reason = ""
+
     def close(self, reason: str) -> None:
-        pass
+        self.close_reason = self.close_reason or reason
 
 
 class _Login:
     """A session with the settings of a listener."""
+
+    store_fault: Exception | None = None  # when users are looked up
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.clock = _Clock()
@@ -65,7 +75,7 @@ class _Login:
         )
         mechanisms = SaslMechanisms(
             options,
-            find_credential=self._find,
+            stored=StoredLogins(self._find, self._find_token),
             check_token=self._check,
             workers=InlineWorkers(),
         )
@@ -75,10 +85,15 @@ class _Login:
             lambda: options,
             self.clock,
             Newcomers(self.clock, "login"),
-            RefusedLogins(self.clock),
+            RefusedClients(self.clock, AuditLog(self.clock)),
         )
 
     async def _find(self, mechanism: str, user: str) -> ScramCredential | None:
+        if self.store_fault is not None:
+            raise self.store_fault
+        return None
+
+    async def _find_token(self, token_id: str) -> None:
         return None
 
     async def _check(self, text: str) -> Token:
@@ -94,6 +109,56 @@ class _Login:
         answer = await self.session.authenticate(message)
         assert answer["error_code"] is ErrorCode.none
         return cast(int, answer["session_lifetime"])
+
+
+def test_refused_logins_are_in_the_audit_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        login = _Login({"connection.failed.authentication.delay.ms": "0"})
+        login.session.shake_hands("PLAIN", 1)
+        answer = await login.session.authenticate(format_plain("alice", "guess"))
+        assert answer["error_code"] is ErrorCode.sasl_authentication_failed
+        other = _Login({})
+        other.session.shake_hands("GSS\nAPI", 1)
+
+    with caplog.at_level(logging.INFO, AUDIT_LOGGER):
+        asyncio.run(story())
+    told = [one.getMessage() for one in caplog.records if one.name == AUDIT_LOGGER]
+    assert told == [
+        "login refused: User:alice from 10.0.0.1 with PLAIN: Authentication failed during "
+        "authentication due to invalid credentials with SASL mechanism PLAIN",
+        r"login refused: unknown from 10.0.0.1 with GSS\nAPI: the mechanism is not enabled",
+    ]
+    assert "guess" not in caplog.text
+
+
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("fault", [StoreLostError("away"), MalformedNodeError("broken")])
+def test_when_users_cannot_be_looked_up_the_connection_ends_and_nobody_is_to_blame(
+    fault: Exception, version: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story() -> None:
+        login = _Login(
+            {
+                "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+                "sasl.jaas.config": "x.ScramLoginModule required;",
+                "connection.failed.authentication.delay.ms": "0",
+            }
+        )
+        login.store_fault = fault
+        login.session.shake_hands("SCRAM-SHA-256", version)
+        message = b"n,,n=alice,r=nonce"
+        if version:
+            await login.session.authenticate(message)
+        else:
+            assert await login.session.answer_raw(message) is None
+        reason = f"users cannot be looked up: {fault}"
+        assert login.connection.close_reason == reason, "before there is an answer"
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(story())
+    told = [one for one in caplog.records if one.name != AUDIT_LOGGER]
+    assert len(told) == 1
+    assert told[0].exc_info is None
 
 
 def test_a_login_with_a_token_ends_with_it_and_can_be_renewed() -> None:
@@ -145,5 +210,84 @@ def test_who_it_was_stays_known_when_the_client_has_gone() -> None:
         login.session.forget()
         assert str(login.connection.principal) == "User:alice"
         assert login.session.judge(METADATA) is FrameVerdict.CLOSE
+
+    asyncio.run(story())
+
+
+TWO_USERS = 'x.PlainLoginModule required user_alice="secret" user_bob="his";'
+
+
+def test_nobody_becomes_another_user_when_a_login_is_renewed() -> None:
+    async def story() -> None:
+        login = _Login(
+            {
+                "connections.max.reauth.ms": "9000",
+                "connection.failed.authentication.delay.ms": "0",
+                "sasl.jaas.config": TWO_USERS,
+            }
+        )
+        await login.log_in("PLAIN")
+        login.session.shake_hands("PLAIN", 1)
+        answer = await login.session.authenticate(format_plain("bob", "his"))
+        assert answer["error_code"] is ErrorCode.sasl_authentication_failed
+        assert str(login.connection.principal) == "User:alice"
+        assert login.session.judge(METADATA) is FrameVerdict.CLOSE
+        await asyncio.sleep(0)
+        assert login.connection.close_reason == "the login failed"
+
+    asyncio.run(story())
+
+
+def test_a_login_is_renewed_with_the_mechanism_of_the_first() -> None:
+    async def story() -> None:
+        login = _Login({"connections.max.reauth.ms": "9000"})
+        await login.log_in("PLAIN")
+        answer = login.session.shake_hands("OAUTHBEARER", 1)
+        assert answer["error_code"] is ErrorCode.unsupported_sasl_mechanism
+        assert login.session.judge(METADATA) is FrameVerdict.CLOSE
+
+    asyncio.run(story())
+
+
+def test_a_login_that_is_not_limited_is_not_renewed() -> None:
+    """As in Kafka: the connection ends."""
+
+    async def story() -> None:
+        login = _Login({})
+        await login.log_in("PLAIN")
+        answer = login.session.shake_hands("PLAIN", 1)
+        assert answer["error_code"] is ErrorCode.illegal_sasl_state
+        await asyncio.sleep(0)
+        assert login.connection.close_reason == "SaslHandshake at the wrong time"
+
+    asyncio.run(story())
+
+
+def test_a_session_that_has_ended_can_still_be_renewed() -> None:
+    async def story() -> None:
+        login = _Login({"connections.max.reauth.ms": "9000"})
+        await login.log_in("PLAIN")
+        login.clock.ahead = 10.0
+        assert login.session.judge(METADATA) is FrameVerdict.CLOSE
+        assert await login.log_in("PLAIN") == 9000
+        assert login.session.judge(METADATA) is FrameVerdict.PASS
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("user", ["alice", "nobody"])
+@pytest.mark.parametrize("version", [0, 1])
+def test_a_refusal_is_slow_whatever_was_wrong(user: str, version: int) -> None:
+    async def story() -> None:
+        login = _Login({"connection.failed.authentication.delay.ms": "300"})
+        login.session.shake_hands("PLAIN", version)
+        message = format_plain(user, "guess")
+        step = login.session.authenticate if version else login.session.answer_raw
+        refused = asyncio.ensure_future(step(message))
+        await login.clock.advance(0.29)
+        assert not refused.done()
+        assert not login.connection.close_reason
+        await login.clock.advance(0.02)
+        assert refused.done()
 
     asyncio.run(story())

@@ -145,6 +145,7 @@ def tell(story: Callable[[PatientWorld, BrokerServer], object]) -> None:
 
 def test_batches_with_a_worker_are_appended_in_order_after_the_client_has_gone() -> None:
     async def story(world: PatientWorld, broker: BrokerServer) -> None:
+        assert await world.offsets("t") == (0, 0)  # a worker loads its handler, the first time
         world.workers.may_work.clear()
         channel = await world.network.host("client").connect("broker", 9092, timeout=5)
         await channel.send([produce_frame(1), produce_frame(2), produce_frame(3)])

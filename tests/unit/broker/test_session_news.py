@@ -123,7 +123,7 @@ class Leader:
         return self.partitions[number]
 
     def _note_idle(self, key: TopicPartition, follower: int, until: float) -> None:
-        self.partitions[key.partition].note_idle(follower, until)
+        self.partitions[key.partition].state.note_idle(follower, until)
 
     # What its partitions tell
 
@@ -168,7 +168,7 @@ class Leader:
         self.broker_epochs[follower] = epoch
         for number, partition in self.partitions.items():
             self.on_change(TopicPartition(TOPIC.name, number))
-            partition.forget_follower(follower)
+            partition.state.forget_follower(follower)
 
     def append(self, number: int) -> None:
         batch = memoryview(build_batch([(1, None, b"x", ())]))
@@ -190,10 +190,10 @@ class Leader:
         follower has been caught up."""
         partition, found = self.partitions[number], []
         for lag in LAGS:
-            proposed = partition.propose_isr(lag)
+            proposed = partition.followers.propose_isr(lag)
             found.append(None if proposed is None else proposed[1].isr)
             if proposed is not None:
-                partition.withdraw_isr(proposed[0])
+                partition.followers.withdraw_isr(proposed[0])
         return found
 
 
@@ -289,7 +289,7 @@ class Pair:
         for number in PARTITIONS:
             ours, theirs = (leader.partitions[number] for leader in self.both)
             assert ours.high_watermark == theirs.high_watermark
-            assert ours.low_watermark == theirs.low_watermark
+            assert ours.followers.low_watermark == theirs.followers.low_watermark
             assert self.resting.shrinks(number) == self.restless.shrinks(number)
 
 
@@ -412,6 +412,7 @@ DROP = Event("round", is_whole=False, is_used=False)
         pytest.param([Event("restart"), ASK, PASS, ASK, APPEND], id="another-broker-epoch"),
         pytest.param([PASS, ASK, Event("register"), PASS, ASK], id="registered-anew"),
         pytest.param([Event("let go"), ASK, ASK, ASK], id="out-of-sync"),
+        pytest.param([PASS, ASK, Event("let go"), Event("take in")], id="out-and-in-again"),
         pytest.param(
             [Event("append", number=1), APPEND, *[FULL_ANSWER] * 3, APPEND, FULL_ANSWER], id="turns"
         ),

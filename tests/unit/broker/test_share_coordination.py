@@ -19,7 +19,7 @@ from moldau.model.topic_names import GROUP_OFFSETS_TOPIC, SHARE_GROUP_STATE_TOPI
 from moldau.shares.port import SharePartitionKey, ShareStateWrite, StoredShareState
 from moldau.shares.rules.delivery_state import DeliveryState, StateBatch
 
-FIND_COORDINATOR, DELETE_GROUPS, LIST_GROUPS = 10, 42, 16
+FIND_COORDINATOR, DELETE_GROUPS, LIST_GROUPS, DELETE_TOPICS = 10, 42, 16, 20
 SHARE_GROUP_HEARTBEAT, SHARE_GROUP_DESCRIBE = 76, 77
 DESCRIBE_OFFSETS, ALTER_OFFSETS, DELETE_OFFSETS = 90, 91, 92
 GROUP = "takers"
@@ -272,5 +272,27 @@ def test_the_log_of_states_is_pruned_and_still_says_everything() -> None:
         assert max(starts) >= 15
         read = await cluster.during(store.read(key_of(machines[0]), 0))
         assert read.start_offset == 19
+
+    play(story, **CONFIG)
+
+
+def test_states_of_topics_that_were_deleted_while_nobody_had_them_loaded_are_forgotten() -> None:
+    async def story(cluster: Cluster) -> None:
+        machines = await begin(cluster)
+        await beat(cluster, machines, 0, ("t",))
+        coordinators = [each.services.share_coordinator for each in machines]
+
+        def keys() -> list[SharePartitionKey]:
+            return [key for one in coordinators for shard in one._leads for key in shard.keys]
+
+        assert len(keys()) == 2
+        for one in coordinators:  # as if each of them had loaded the state only afterwards
+            one.forget_topics = lambda topic_ids: None  # type: ignore[method-assign]
+        await cluster.ask(machines[0], DELETE_TOPICS, 5, topic_names=("t",), timeout=1000)
+        await cluster.until(lambda: all("t" not in each.image.topics for each in machines))
+        await cluster.clock.advance(300)
+        assert len(keys()) == 2  # looked for once: the image may have been behind
+        await cluster.clock.advance(300)
+        assert keys() == []
 
     play(story, **CONFIG)

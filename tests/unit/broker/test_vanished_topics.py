@@ -201,11 +201,35 @@ def test_a_hole_in_the_log_of_a_topic_that_was_away_is_confessed_when_it_is_back
         await produce(cluster, two, "clicks", b"a")
         tree = await leave_out(cluster, machines, "clicks")
         await two.kill()
-        two.boot_id = "second"  # its machine lost power
+        two.reboot("second")  # its machine lost power
         await two.start()
         await write_tree(cluster.store.session(), tree)
         await cluster.until(lambda: led(one, "clicks"))
         assert one.state("clicks").leader_epoch > 0
+
+    play(story)
+
+
+def test_a_hole_in_the_log_of_a_topic_that_was_away_outlives_a_clean_stop() -> None:
+    """The broker could tell nobody, and its next life finds all closed in good order."""
+
+    async def story(cluster: Cluster) -> None:
+        machines = one, two = await cluster.start(1, 2)
+        await cluster.create(one, "clicks", [2, 1])
+        await produce(cluster, two, "clicks", b"a")
+        tree = await leave_out(cluster, machines, "clicks")
+        await two.kill()
+        two.reboot("second")  # its machine lost power
+        for _ in range(2):
+            await two.start()
+            await two.stop()
+        await one.stop()
+        await write_tree(cluster.store.session(), tree)
+        await two.start()
+        await cluster.until(lambda: two.led("clicks")[:2] == (NO_BROKER, (1,)))
+        await one.start()
+        await cluster.until(lambda: led(one, "clicks") and set(one.state("clicks").isr) == {1, 2})
+        assert not two.files.exists(DATA / "clicks-0" / "possible-loss")
 
     play(story)
 

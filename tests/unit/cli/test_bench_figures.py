@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from moldau.cli.bench.figures import Figures, middle, parse_rate, percentiles_ms
+from moldau.cli.bench.figures import Figures, middle, parse_rate, percentiles_ms, rate_text
 from moldau.cli.partition_plan import Demand, plan_partitions
 from moldau.errors import ConfigurationError
 
@@ -79,3 +79,11 @@ def test_too_many_partitions_are_warned_of() -> None:
     assert "900" in warning
     (warning,) = plan_partitions(demand(brokers=2)).warnings
     assert "there are 2" in warning
+
+
+@pytest.mark.parametrize(
+    ("rate", "text"),
+    [(20, "20 B/s"), (1500, "1.5 kB/s"), (200e6, "200 MB/s"), (1.5e9, "1,500 MB/s")],
+)
+def test_a_rate_is_told_in_a_unit_of_its_size(rate: float, text: str) -> None:
+    assert rate_text(rate) == text

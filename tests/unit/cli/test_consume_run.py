@@ -98,7 +98,7 @@ def read(
     kind: type[Printing] = Printing,
 ) -> None:
     consumption = Consumption(
-        topic="clicks",
+        topics=("clicks",),
         formatter=parse_format("value"),
         start=AtBeginning(),
         max_records=max_records,
@@ -151,6 +151,18 @@ def test_a_partition_that_was_empty_at_the_beginning_stays_unread(printed: Print
     consumer.positions[FIRST] = 0
     read(consumer, {SECOND: 1})
     assert printed() == ["1.0"]
+
+
+@pytest.mark.parametrize("kind", [Printing, ValuePrinting])
+def test_a_partition_all_records_of_which_were_deleted_is_at_its_end(
+    printed: Printed, kind: type[Printing]
+) -> None:
+    """It is empty, and begins where it ends."""
+    consumer = ScriptedConsumer(records(SECOND, 0, 1), assigned=(FIRST, SECOND))
+    consumer.positions[FIRST] = 3
+    read(consumer, {SECOND: 1}, kind=kind)
+    assert printed() == ["1.0"]
+    assert consumer.positions[FIRST] == 3
 
 
 def test_when_all_is_read_already_nothing_is_waited_for(printed: Printed) -> None:

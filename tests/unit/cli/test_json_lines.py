@@ -59,6 +59,7 @@ def test_what_is_not_a_text_is_sent_as_json() -> None:
     [
         ("", "is no JSON"),
         ("{", "is no JSON"),
+        ("[" * 100_000, "is no JSON"),
         ("[1]", "is no JSON object"),
         ("{}", "has no value"),
         ('{"value": "v", "hedaers": []}', "has 'hedaers', which means nothing here"),
@@ -68,6 +69,8 @@ def test_what_is_not_a_text_is_sent_as_json() -> None:
         ('{"value": "v", "partition": "1"}', "has a partition that is no number"),
         ('{"value": "v", "partition": -1}', "has a partition that is no number"),
         ('{"value": "v", "timestamp_ms": 1.5}', "has a timestamp_ms that is no number"),
+        ('{"value": "v", "timestamp_ms": 9223372036854775808}', "has a timestamp_ms that is no"),
+        ('{"value": "v", "headers": [{"key": "\\ud800"}]}', "surrogates not allowed"),
     ],
 )
 def test_a_line_that_cannot_be_sent_is_named(line: str, words: str) -> None:

@@ -127,6 +127,16 @@ def test_each_batch_is_a_line(segment: Path, capsys: pytest.CaptureFixture[str])
     assert "transactional  control" in lines[2]
 
 
+def test_a_file_without_anything_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nothing = tmp_path / f"{BASE}.log"
+    nothing.touch()
+    assert run(["log", "dump", str(nothing)]) == 0
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ("", f"{nothing} is empty\n")
+
+
 def test_records_are_shown_when_asked_for(
     segment: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

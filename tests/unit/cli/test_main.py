@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import typer
@@ -19,9 +20,13 @@ from moldau.errors import (
     BrokerUnreachableError,
     ClusterUnreachableError,
     InvariantViolation,
+    MoldauError,
+    SaslAuthenticationError,
+    TlsHandshakeError,
     UnknownTopicError,
 )
 from moldau.quotas.rules.entities import QUOTA_NAMES
+from support.command_line import run_process
 
 NOBODY = "127.0.0.1:1"
 
@@ -43,6 +48,7 @@ def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixtur
     assert shown.startswith(f"Usage: moldau {' '.join(command)} ")
     assert len(shown.splitlines()[2].strip()) > 10
     assert max(map(len, shown.splitlines())) <= 80
+    assert not re.search(r"<[a-z]|\{[a-z]+\}", shown), "values are in capitals, FILE, or a|b"
     for name in QUOTA_NAMES:  # Kafka's own names of settings, which people type
         shown = shown.replace(name, "")
     assert not re.search(r"[a-z]_[a-z]", shown), "a name of the code in a text for people"
@@ -67,18 +73,49 @@ def test_help_shows_what_can_be_several(
 def test_help_lists_every_command_with_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["--help"]) == 0
     listed = capsys.readouterr().out.partition("Commands:")[2].splitlines()
-    assert [line.split()[0] for line in listed if line] == list(main.COMMANDS)
-    assert all(len(line.split()) > 3 for line in listed if line)
+    firsts = [line for line in listed if line.strip() and not line.startswith("   ")]
+    assert [line.split()[0] for line in firsts] == list(main.COMMANDS)
+    assert all(len(line.split()) > 3 for line in firsts)
+
+
+@pytest.mark.parametrize("group", [[], ["topics"], ["explain"]], ids=" ".join)
+def test_lists_of_commands_show_whole_sentences(
+    group: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run([*group, "--help"]) == 0
+    listed = capsys.readouterr().out.partition("Commands:")[2]
+    assert "..." not in listed
+    summaries = re.split(r"^  (?=\S)", listed, flags=re.MULTILINE)[1:]
+    assert all(one.rstrip().endswith(".") for one in summaries)
+
+
+def test_a_word_that_is_not_utf_8_is_told() -> None:
+    from moldau.cli.failures import explain
+
+    with pytest.raises(UnicodeEncodeError) as refused:
+        "caf\udce9 für".encode()
+    assert explain(refused.value) == r"'caf\xe9 für' is not text in UTF-8"
 
 
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["--version"]) == 0
-    assert capsys.readouterr().out == f"moldau {__version__}\n"
+    assert capsys.readouterr().out.startswith(f"moldau {__version__}")
 
 
 def test_a_misspelled_command_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
     assert main.run(["topcs"]) == 2
     assert "topics" in capsys.readouterr().err
+
+
+def test_a_word_that_no_command_is_like_is_answered_with_those_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main.run(["tokens", "list"]) == 2
+    assert "There are create, describe, renew, expire." in capsys.readouterr().err
+    assert main.run(["tokens", "descrbe"]) == 2
+    told = capsys.readouterr().err
+    assert "Did you mean 'describe'?" in told
+    assert "There are" not in told
 
 
 def test_a_missing_argument_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,7 +128,7 @@ def test_a_missing_argument_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -
     [
         ["topics", "list"],
         ["topics", "create", "clicks"],
-        ["topics", "describe", "--json"],
+        ["topics", "describe"],
         ["topics", "alter", "clicks", "--partitions", "3"],
         ["topics", "delete", "clicks"],
         ["configs", "describe", "--topic", "clicks"],
@@ -99,7 +136,7 @@ def test_a_missing_argument_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -
         ["groups", "list"],
         ["groups", "describe", "readers", "--members"],
         ["groups", "reset-offsets", "readers", "--all-topics", "--to-latest"],
-        ["groups", "delete", "readers", "--json"],
+        ["groups", "delete", "readers"],
         ["produce", "clicks"],
         ["consume", "clicks"],
         ["consume", "clicks", "--group", "readers"],
@@ -169,17 +206,41 @@ def test_wrong_usage_is_told_before_anything_is_done(
         (["consume", "x", "--timestamp", "soon"], "'soon' is no time"),
         (["consume", "x", "--format", "xml"], "no format 'xml'"),
         (["consume", "x", "--from-beginning", "--offset", "1"], "choose one of"),
-        (["topics", "list", "--bootstrap", "host:port"], "'host:port' is not an address"),
     ],
 )
 def test_wrong_values_are_told_in_a_message(
     command: list[str], words: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main.run(command) == 1
+    assert main.run(command) == 2
     err = capsys.readouterr().err
     assert err.startswith("moldau: ")
     assert words in err
     assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        (["topics", "list", "--bootstrap", "host:port"], "'host:port' is not an address"),
+        (["topics", "list", "--bootstrap", "host 9092"], "'host 9092' is not an address"),
+        (["consume", "x", "--bootstrap", "host:99999"], "'host:99999' is not an address"),
+        (["console", "--bootstrap", "host:port"], "'host:port' is not an address"),
+        (["console", "--listen", "host:port"], "'host:port' is not of the form HOST:PORT"),
+        (["start", "--listen", "host:port"], "--listen host:port is not of the form HOST:PORT"),
+        (["schemas", "list", "--schema-registry", "host"], "'host' is no address of a registry"),
+    ],
+)
+def test_an_address_that_is_none_is_wrong_usage(
+    command: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(command) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_an_address_of_zookeeper_that_is_none_is_wrong_usage(tmp_path: Path) -> None:
+    done = run_process("start", "--zookeeper", "host:port", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "'host:port' names no ZooKeeper servers" in done.stderr
 
 
 def fail_with(error: BaseException) -> None:
@@ -283,13 +344,7 @@ def test_a_reader_that_goes_away_ends_the_command_quietly() -> None:
 
 
 def test_the_module_runs_as_the_command() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "moldau", "topics", "list", "--bootstrap", NOBODY],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
+    done = run_process("topics", "list", "--bootstrap", NOBODY)
     assert done.returncode == 1
     assert done.stderr.startswith("moldau: no broker answers")
 
@@ -303,11 +358,41 @@ def test_the_message_about_an_unreachable_cluster_names_the_remedy() -> None:
     assert explain(ValueError("a bug")) is None
 
 
+@pytest.mark.parametrize(
+    ("error", "named"),
+    [
+        (SaslAuthenticationError("no"), "the password"),
+        (TlsHandshakeError("no"), "ssl.truststore.location"),
+    ],
+)
+def test_who_is_not_let_in_hears_where_to_look(error: MoldauError, named: str) -> None:
+    from moldau.cli.failures import explain
+
+    assert named in (explain(error) or "")
+
+
 def test_a_broker_that_is_not_in_the_cluster_is_not_mended_by_another_address() -> None:
     from moldau.cli.failures import explain
 
     message = "broker 7 is not in the cluster's metadata"
     assert explain(BrokerUnreachableError(message)) == message
+
+
+def ask() -> None:
+    """Ask something."""
+    typer.confirm("Well?", abort=True, err=True)
+
+
+@pytest.mark.parametrize(("answer", "code"), [(KeyboardInterrupt, 130), (EOFError, 1)])
+def test_ctrl_c_at_a_question_is_ctrl_c(
+    monkeypatch: pytest.MonkeyPatch, answer: type[BaseException], code: int
+) -> None:
+    def press(prompt: str) -> str:
+        raise answer
+
+    monkeypatch.setitem(main.COMMANDS, "ask", Command(f"{__name__}:ask"))
+    monkeypatch.setattr("typer._click.termui.visible_prompt_func", press)
+    assert main.run(["ask"]) == code
 
 
 _INTERRUPTED_WHILE_LOADING = """
@@ -330,11 +415,11 @@ def test_ctrl_c_while_the_command_is_loaded_shows_no_traceback() -> None:
 
 
 def test_nothing_is_loaded_before_ctrl_c_is_quiet_but_what_it_takes() -> None:
-    """The package itself loads nothing: Ctrl-C in it would show a traceback."""
+    """The package itself loads next to nothing: Ctrl-C in it would show a traceback."""
     done = python(
         "import sys; before = {*sys.modules}; import moldau; print({*sys.modules} - before)"
     )
-    assert ast.literal_eval(done.stdout) <= {"moldau", "__future__"}
+    assert ast.literal_eval(done.stdout) <= {"moldau", "moldau.lazy_names", "__future__"}
 
 
 def test_errors_are_there_without_an_import_of_their_own() -> None:
@@ -363,3 +448,31 @@ def test_sigterm_ends_a_command_in_good_order(handler: str) -> None:
     command = (sys.executable, "-c", code)
     done = subprocess.run(command, capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (143, b"put in order\n", b"")
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (["start", "--port", "9093"], "--listen HOST:PORT"),
+        (["start", "--host", "0.0.0.0"], "--listen HOST:PORT"),
+        (["consume", "--topic", "clicks"], "TOPIC... stands alone, without an option"),
+        (["topics", "create", "--topic", "clicks"], "NAME... stands alone, without an option"),
+        (["topics", "list", "--bootstrap-server", NOBODY], "--bootstrap"),
+    ],
+)
+def test_options_of_other_tools_lead_to_ours(
+    words: list[str], hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main.run(words) == 2
+    said = capsys.readouterr().err
+    assert "No such option: " in said
+    assert hint in said
+
+
+def test_a_console_that_is_not_installed_is_no_wrong_usage(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("moldau.cli.console_extra.is_installed", lambda: False)
+    assert main.run(["console"]) == 1
+    said = "moldau: the web console is an extra: pip install 'moldau[console]'\n"
+    assert capsys.readouterr().err == said

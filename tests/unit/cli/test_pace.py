@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from moldau.cli.pace import Pace
+from moldau.cli.produce_run import Pace
 
 
 def pass_through(pace: Pace, count: int, now: float = 0.0) -> float:

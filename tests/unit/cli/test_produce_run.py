@@ -9,7 +9,7 @@ from moldau.cli.progress import describe_progress
 from moldau.client.batch_promises import SharedPromise
 from moldau.client.intake import Placed
 from moldau.client.record_futures import ManyFuture
-from moldau.client.rules.producer_instructions import Delivered, NotDelivered
+from moldau.client.rules.producer_instructions import Delivered, Divided, NotDelivered
 from moldau.errors import BatchTooLargeError
 from moldau.model import TopicPartition
 
@@ -21,8 +21,8 @@ def batch(partition: int) -> SharedPromise:
 def test_only_what_is_in_the_log_is_counted() -> None:
     account = Account()
     first, second, third = batch(0), batch(2), batch(0)
-    account.add(ManyFuture([Placed(first, 0, 3), Placed(second, 0, 2)]), 5, 500)
-    account.add(ManyFuture([Placed(third, 0, 1)]), 1, 100)
+    account.add(ManyFuture([Placed(first, 0, 3), Placed(second, 0, 2)]), range(1, 6), 500)
+    account.add(ManyFuture([Placed(third, 0, 1)]), range(6, 7), 100)
     first.keep(Delivered(10))
     account.count()
     assert account.counts.total() == 0  # all of the first lines, or none of them yet
@@ -36,16 +36,36 @@ def test_a_failure_is_raised_and_what_was_delivered_beside_it_is_counted() -> No
     account = Account()
     good, bad, later = batch(0), batch(1), batch(0)
     sent = ManyFuture([Placed(good, 0, 3), Placed(bad, 0, 2)])
-    account.add(sent, 5, 500)
-    account.add(ManyFuture([Placed(later, 0, 4)]), 4, 100)
+    account.add(sent, range(11, 16), 500)
+    account.add(ManyFuture([Placed(later, 0, 4)]), range(16, 20), 100)
     good.keep(Delivered(0))
     bad.keep(NotDelivered(BatchTooLargeError("too large")))
     later.keep(Delivered(3))
-    with pytest.raises(BatchTooLargeError):
+    with pytest.raises(BatchTooLargeError, match=r"^line 14: too large$"):
         account.count()
     account.count_rest()
     assert dict(account.counts) == {0: 7}
     assert account.missing_count == 2
+
+
+def test_a_line_that_is_too_large_is_named_within_its_divided_batch() -> None:
+    account = Account()
+    whole, first, second = batch(0), batch(0), batch(0)
+    account.add(ManyFuture([Placed(whole, 0, 4)]), range(1, 5), 500)
+    whole.keep(Divided(((0, first), (2, second))))
+    first.keep(Delivered(0))
+    second.keep(NotDelivered(BatchTooLargeError("too large")))
+    with pytest.raises(BatchTooLargeError, match=r"^line 3: "):
+        account.count()
+
+
+def test_lines_with_keys_went_into_batches_in_another_order() -> None:
+    account = Account()
+    bad = batch(0)
+    account.add(ManyFuture([Placed(bad, 0, 2)]), range(7, 9), 500, in_order=False)
+    bad.keep(NotDelivered(BatchTooLargeError("too large")))
+    with pytest.raises(BatchTooLargeError, match=r"^one of the lines 7 to 8: too large$"):
+        account.count()
 
 
 def test_the_account_is_one_line() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from moldau.cli.reassign.plan_file import read_plan, to_document
+from moldau.cli.reassign.plan_file import read_log_dirs, read_plan, to_document
 from moldau.cli.reassign.progress import MoveProgress, progress_of, remove_throttle, set_throttle
 from moldau.client.admin_values import (
     ClusterDescription,
@@ -79,6 +79,19 @@ def test_what_is_no_plan_is_refused(tmp_path: Path, text: str) -> None:
     path.write_text(text)
     with pytest.raises(typer.BadParameter):
         read_plan(path)
+
+
+def test_a_plan_may_say_in_which_directories_replicas_are(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    row = {"topic": "clicks", "partition": 0, "replicas": [1, 2], "log_dirs": ["any", "/disk2"]}
+    bare = {"topic": "clicks", "partition": 1, "replicas": [1]}
+    path.write_text(json.dumps({"version": 1, "partitions": [row, bare]}))
+    assert read_plan(path) == {CLICKS_0: (1, 2), CLICKS_1: (1,)}
+    assert read_log_dirs(path) == {(2, CLICKS_0): "/disk2"}
+    row["log_dirs"] = ["/disk2"]
+    path.write_text(json.dumps({"version": 1, "partitions": [row]}))
+    with pytest.raises(typer.BadParameter, match="as many"):
+        read_log_dirs(path)
 
 
 def test_progress_is_told_for_each_partition() -> None:

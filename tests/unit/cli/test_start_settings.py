@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from moldau.cli.start_settings import gather_settings
-from moldau.config.static import Static
+from moldau.cli.start_settings import _warn_of_open_secrets, gather_settings
+from moldau.config.static import Static, load_properties
 from moldau.errors import ConfigurationError
 
 
@@ -45,6 +45,44 @@ def test_flags_stand_for_options() -> None:
 
 def test_a_whole_listener_may_be_given() -> None:
     assert gather(listen="INSIDE://host:1")["listeners"] == "INSIDE://host:1"
+
+
+@pytest.mark.parametrize(
+    ("in_file", "told"),
+    [
+        ("SASL_SSL://127.0.0.1:9092", "SASL_SSL://10.0.0.1:9093"),  # it stays secured
+        ("INSIDE://:9092", "INSIDE://10.0.0.1:9093"),
+        ("PLAINTEXT://:9092,CONTROLLER://:9093", "PLAINTEXT://10.0.0.1:9093"),
+    ],
+)
+def test_an_address_alone_is_one_of_the_only_listener(
+    in_file: str, told: str, tmp_path: Path
+) -> None:
+    config = tmp_path / "server.properties"
+    config.write_text(f"listeners={in_file}\n")
+    assert gather(config, listen="10.0.0.1:9093")["listeners"] == told
+
+
+@pytest.mark.parametrize(
+    ("line", "mode", "is_told"),
+    [
+        ("listener.name.x.plain.sasl.jaas.config=hunter2", 0o644, True),
+        ("ssl.key.password=hunter2", 0o644, True),
+        ("ssl.key.password=hunter2", 0o640, False),
+        ("ssl.key.password=${file:/hunter2}", 0o644, False),
+        ("num.partitions=2", 0o644, False),
+    ],
+)
+def test_a_password_that_everybody_can_read_is_told(
+    line: str, mode: int, is_told: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "server.properties"
+    config.write_text(f"{line}\n")
+    config.chmod(mode)
+    _warn_of_open_secrets(config, load_properties(line, config.name))
+    said = capsys.readouterr().err
+    assert ("everybody on this machine can read" in said) == is_told
+    assert "hunter2" not in said
 
 
 @pytest.mark.parametrize("address", ["9092", "127.0.0.1", "127.0.0.1:", "host:80x", "[::1]"])

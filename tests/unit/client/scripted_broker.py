@@ -15,6 +15,7 @@ from uuid import UUID
 from moldau.client.cluster_client import ClientSettings, ClusterClient
 from moldau.client.connections import ConnectionSettings
 from moldau.client.rules.retries import Backoff
+from moldau.net.connection_quotas import ConnectionQuotas
 from moldau.net.port import Connection
 from moldau.testing.manual_clock import ManualClock
 from moldau.testing.memory_network import MemoryNetwork
@@ -22,6 +23,7 @@ from moldau.wire.headers import read_request_header
 from moldau.wire.messages import encode_response, parse_request
 from moldau.wire.shape import fit
 from moldau.wire.versions import response_class
+from support.connection_limits import Limits
 
 T = TypeVar("T")
 
@@ -65,16 +67,6 @@ DEFAULT_VERSIONS: Mapping[int, tuple[int, int]] = {
     37: (0, 3),
     44: (0, 1),
 }
-
-
-class Limits:
-    socket_request_max_bytes = 1 << 24
-    max_connections = 1_000
-    max_connections_per_ip = 1_000
-    connections_max_idle_ms = 600_000_000
-
-    def max_connections_for(self, host: str) -> int:
-        return self.max_connections_per_ip
 
 
 class ScriptedBroker:
@@ -149,9 +141,14 @@ class Stage:
         self.brokers = [ScriptedBroker(f"b{number}") for number in range(1, broker_count + 1)]
 
     async def listen(self) -> None:
+        limits = Limits(connections_max_idle_ms=600_000_000)
         for broker in self.brokers:
             await self.network.host(broker.name).listen(
-                broker.name, PORT, broker.accept, listener_name="PLAINTEXT", limits=Limits()
+                broker.name,
+                PORT,
+                broker.accept,
+                listener_name="PLAINTEXT",
+                quotas=ConnectionQuotas(limits, self.clock),
             )
 
     def make_client(self, bootstrap: str = "b1:9092", **settings: Any) -> ClusterClient:

@@ -21,27 +21,34 @@ from moldau.client.admin_values import (
     NewTopic,
     OffsetSpec,
     ResourceType,
+    SpokenVersions,
 )
 from moldau.client.cluster_client import ClientSettings
 from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.errors import (
+    ClusterAuthorizationError,
     ConfigurationError,
+    ErrorCode,
     InvalidConfigError,
     KafkaError,
     NoAnswerError,
     OffsetOutOfRangeError,
+    ThrottlingQuotaExceededError,
     TopicExistsError,
     UnknownTopicError,
 )
 from moldau.model import TopicPartition
+from moldau.model.acls import AclOperation
+from moldau.wire.apis import VersionRange
 
 T = TypeVar("T")
 
 CREATE_TOPICS, DELETE_TOPICS, DELETE_RECORDS = 19, 20, 21
 DESCRIBE_CONFIGS, DESCRIBE_LOG_DIRS, CREATE_PARTITIONS, ALTER_CONFIGS = 32, 35, 37, 44
+DESCRIBE_CLUSTER = 60
 LIST_CONFIG_RESOURCES = 74
 
-NOT_CONTROLLER, NOT_LEADER = 41, 6
+NOT_CONTROLLER, NOT_LEADER, QUOTA_EXCEEDED = 41, 6, 89
 CLICKS = ConfigResource.topic("clicks")
 
 
@@ -96,6 +103,65 @@ def test_topics_are_created_in_every_version(version: int) -> None:
     assert (asked.name, asked.num_partitions, asked.replication_factor) == ("clicks", 3, -1)
     assert [(one.name, one.value) for one in asked.configs] == [("retention.ms", "5")]
     assert request.validate_only
+
+
+def refusing(rows_name: str, times: int, throttle_ms: int, **more: object) -> Script:
+    """Takes the first topic that it is asked for, and the others after so many refusals."""
+    asked: list[object] = []
+
+    def answer(request: Request) -> Mapping[str, object]:
+        asked.append(request)
+        rows = []
+        for number, topic in enumerate(request.topics):
+            is_refused = (number or len(asked) > 1) and len(asked) <= times
+            code = QUOTA_EXCEEDED if is_refused else 0
+            rows.append({"name": topic.name, "error_code": code, "error_message": None, **more})
+        return {"throttle_time": throttle_ms, rows_name: rows}
+
+    return answer
+
+
+MADE = {
+    "topic_id": UUID(int=1),
+    "topic_config_error_code": 0,
+    "num_partitions": 3,
+    "replication_factor": 1,
+    "configs": (),
+}
+
+
+def test_what_a_quota_refused_is_asked_for_again_after_the_time_that_is_named() -> None:
+    """KIP-599, as Java's client does it."""
+    names = ["a", "b", "c"]
+    stage = scripted(CREATE_TOPICS, refusing("topics", 2, 3_000, **MADE))
+    began = stage.clock.monotonic()
+    topics = [NewTopic(name=name) for name in names]
+    made = administer(stage, lambda admin: admin.create_topics(topics))
+    assert all(isinstance(made[name], CreatedTopic) for name in names)
+    asked = [[topic.name for topic in one.topics] for one in stage.brokers[0].asked(CREATE_TOPICS)]
+    assert asked == [["a", "b", "c"], ["b", "c"], ["b", "c"]]
+    assert stage.clock.monotonic() - began >= 6
+    stage = scripted(CREATE_PARTITIONS, refusing("results", 1, 1_000))
+    grown = administer(stage, lambda admin: admin.create_partitions({"a": 2, "b": 3}))
+    assert grown == {"a": None, "b": None}
+    assert [
+        [(one.name, one.count) for one in each.topics]
+        for each in (stage.brokers[0].asked(CREATE_PARTITIONS))
+    ] == [[("a", 2), ("b", 3)], [("b", 3)]]
+    stage = scripted(DELETE_TOPICS, refusing("responses", 1, 1_000, topic_id=None))
+    gone = administer(stage, lambda admin: admin.delete_topics(["a", "b"]))
+    assert gone == {"a": None, "b": None}
+    assert len(stage.brokers[0].asked(DELETE_TOPICS)) == 2
+
+
+def test_a_wait_that_is_longer_than_the_operation_may_take_is_not_begun() -> None:
+    stage = scripted(CREATE_TOPICS, refusing("topics", 9, 3_600_000, **MADE))
+    began = stage.clock.monotonic()
+    topics = [NewTopic(name="a"), NewTopic(name="b")]
+    made = administer(stage, lambda admin: admin.create_topics(topics))
+    assert isinstance(made["a"], CreatedTopic)
+    assert isinstance(made["b"], ThrottlingQuotaExceededError)
+    assert stage.clock.monotonic() - began < 60
 
 
 def test_an_assignment_takes_the_place_of_the_numbers() -> None:
@@ -405,6 +471,45 @@ def test_log_directories_are_described_in_every_version(version: int) -> None:
     assert found.replicas[0].size_bytes == 123
 
 
+def test_who_may_not_see_log_directories_is_told_so_and_not_that_there_are_none() -> None:
+    denied = ErrorCode.cluster_authorization_failed
+    stage = scripted(
+        DESCRIBE_LOG_DIRS,
+        lambda request: {"throttle_time": 0, "error_code": denied, "results": []},
+    )
+    with pytest.raises(ClusterAuthorizationError, match="--operation describe --cluster"):
+        administer(stage, lambda admin: admin.describe_log_dirs())
+
+
+@pytest.mark.parametrize("version", range(3))
+@pytest.mark.parametrize(
+    ("bits", "wanted"),
+    [
+        (1 << 7 | 1 << 8, {AclOperation.ALTER, AclOperation.DESCRIBE}),
+        (0, set()),
+        (-(1 << 31), set()),  # it was not asked for, says the broker
+    ],
+)
+def test_what_may_be_done_to_the_cluster_is_told_in_bits(
+    bits: int, wanted: set[AclOperation], version: int
+) -> None:
+    stage = scripted(
+        DESCRIBE_CLUSTER,
+        lambda request: {
+            "throttle_time": 0,
+            "error_code": 0,
+            "error_message": None,
+            "endpoint_type": 1,
+            "cluster_id": "c",
+            "controller_id": 1,
+            "brokers": [],
+            "cluster_authorized_operations": bits,
+        },
+    )
+    one_version(stage, DESCRIBE_CLUSTER, version)
+    assert administer(stage, lambda admin: admin.find_cluster_operations()) == wanted
+
+
 def test_the_cluster_is_described_from_its_metadata() -> None:
     stage = scripted(METADATA, metadata({}, brokers=3, controller=2))
     cluster = administer(stage, lambda admin: admin.describe_cluster())
@@ -435,3 +540,64 @@ def test_options_that_an_administrator_does_not_have_are_refused() -> None:
         AsyncAdmin("b1:9092", linger_ms=5)
     with pytest.raises(ConfigurationError, match="not both"):
         AsyncAdmin("b1:9092", ClientSettings(), request_timeout_ms=5)
+
+
+@pytest.mark.parametrize(
+    ("fetch", "release"),
+    [((0, 11), None), ((0, 12), "2.7"), ((0, 17), "3.9"), ((4, 17), "4.0"), ((4, 20), "4.1")],
+)
+def test_the_release_is_guessed_by_what_fetch_serves(
+    fetch: tuple[int, int], release: str | None
+) -> None:
+    found = SpokenVersions(apis={"Fetch": VersionRange(*fetch)}, features={})
+    assert found.release == release
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        "delete_topics",
+        "describe_topics",
+        "describe_eligible_leaders",
+        "describe_groups",
+        "delete_groups",
+        "describe_transactions",
+    ],
+)
+def test_a_text_is_not_taken_for_a_list_of_names(operation: str) -> None:
+    stage = Stage()
+    with pytest.raises(TypeError, match=r"give a list of names, .* not 'logs' \(str\)"):
+        administer(stage, lambda admin: getattr(admin, operation)("logs"))
+
+
+@pytest.mark.parametrize(
+    ("topic", "message"),
+    [
+        (NewTopic(name="n", partitions="3"), r"num_partitions is '3', not a whole number"),  # type: ignore[arg-type]
+        (NewTopic(name="n", partitions=1 << 40), "num_partitions is 1099511627776, which is not "),
+        (NewTopic(name="n", configs={"a": 5}), r"configs\[0\].value is 5, not text"),  # type: ignore[dict-item]
+    ],
+)
+def test_a_value_that_no_request_can_carry_is_named(topic: NewTopic, message: str) -> None:
+    stage = scripted(CREATE_TOPICS, created())
+    with pytest.raises(TypeError, match=rf"CreateTopics: topics\[0\]\.{message}"):
+        administer(stage, lambda admin: admin.create_topics([topic]))
+
+
+@pytest.mark.parametrize(
+    ("ask", "message"),
+    [
+        (lambda admin: admin.create_topics(["n"]), r"NewTopic\(name='clicks'\)\]; 'n' is str"),
+        (lambda admin: admin.create_topics(5), r"NewTopic\(name='clicks'\)\], not 5 \(int\)"),
+        (lambda admin: admin.delete_topics([5]), r"names, like \['clicks'\]; 5 is int"),
+        (lambda admin: admin.create_partitions(["n"]), r"totals: give a mapping, like "),
+        (lambda admin: admin.describe_configs(["n"]), r"ConfigResource\.topic\('clicks'\)\]; 'n'"),
+        (lambda admin: admin.list_offsets({"n": 1}), r"partition: give moldau\.TopicPartition"),
+        (lambda admin: admin.delete_records("n"), r"give a mapping, like {moldau\.TopicPartition"),
+    ],
+)
+def test_arguments_of_another_type_are_told_with_what_to_give(
+    ask: Callable[[AsyncAdmin], Awaitable[object]], message: str
+) -> None:
+    with pytest.raises(TypeError, match=message):
+        administer(Stage(), ask)

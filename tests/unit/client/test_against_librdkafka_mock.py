@@ -25,7 +25,7 @@ from moldau.records.record import NewRecord
 @pytest.fixture(scope="module")
 def bootstrap() -> Iterator[str]:
     owner = Producer({"bootstrap.servers": "", "test.mock.num.brokers": 2, "log_level": 0})
-    brokers = owner.list_topics(timeout=10).brokers.values()
+    brokers = owner.list_topics(timeout=60).brokers.values()
     yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
     owner.flush(0)
 

@@ -24,9 +24,9 @@ def test_codes_that_moldau_raises_become_the_same_classes() -> None:
 
 
 def test_codes_without_a_class_get_a_readable_one() -> None:
-    error = error_for(ErrorCode.delegation_token_expired, None, "user 'u'")
-    assert type(error).__name__ == "DelegationTokenExpiredError"
-    assert str(error) == "user 'u': delegation token expired"
+    error = error_for(ErrorCode.snapshot_not_found, None, "topic 't'")
+    assert type(error).__name__ == "SnapshotNotFoundError"
+    assert str(error) == "topic 't': snapshot not found"
 
 
 def test_the_brokers_own_words_come_first() -> None:

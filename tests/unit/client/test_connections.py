@@ -113,7 +113,7 @@ def test_silence_ends_the_connection_when_patience_is_over() -> None:
 
     async def story() -> None:
         connection = await connect(stage)
-        with pytest.raises(NoAnswerError, match="Metadata request within 10 seconds"):
+        with pytest.raises(NoAnswerError, match="did not answer Metadata within 10 seconds"):
             await ask(connection)
         assert stage.clock.monotonic() == 10.0
         assert not connection.is_open
@@ -197,6 +197,13 @@ class Liar(ScriptedBroker):
             super().answer(connection, frame)
 
 
+class Secured(ScriptedBroker):
+    """Has nothing to say to whoever does not speak TLS."""
+
+    def answer(self, connection: Connection, frame: memoryview) -> None:
+        connection.close("that is no handshake")
+
+
 def test_an_answer_to_something_else_ends_the_connection() -> None:
     stage = Stage()
     liar = Liar("b1", struct.pack(">i", 77) + bytes(40))
@@ -222,6 +229,17 @@ def test_what_does_not_answer_like_a_broker_is_named(body: bytes) -> None:
 
     async def story() -> None:
         with pytest.raises(BrokerUnreachableError, match="b1:9092"):
+            await connect(stage)
+
+    stage.play(story)
+
+
+def test_who_is_hung_up_on_is_asked_whether_the_listener_is_secured() -> None:
+    stage = Stage()
+    stage.brokers[0] = Secured("b1")
+
+    async def story() -> None:
+        with pytest.raises(BrokerUnreachableError, match="TLS or SASL"):
             await connect(stage)
 
     stage.play(story)
@@ -257,7 +275,7 @@ def test_a_request_without_an_answer_does_not_wait_for_one() -> None:
         connection = await connect(stage)
         produce = b"\xff\xff\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
         stage.brokers[0].scripts[PRODUCE] = lambda request: NO_ANSWER
-        await connection.tell(PRODUCE_API, 3, (produce,))
+        await connection.send_without_answer(PRODUCE_API, 3, (produce,))
         assert await ask(connection, "after") == ["after"]
         await connection.close()
 

@@ -254,6 +254,29 @@ def test_a_commit_of_a_member_that_was_replaced_is_refused(group_protocol: str) 
     stage.play(story)
 
 
+def test_a_member_that_was_replaced_has_no_name_to_commit_by_in_a_transaction(
+    group_protocol: str,
+) -> None:
+    """A commit without a generation is taken from everybody: as Kafka, for producers of old."""
+    stage = ConsumerStage(group_protocol=group_protocol)
+
+    async def story() -> None:
+        await stage.create_topic("t", 1)
+        await stage.produce("t", range(5))
+        slow = stage.consumer(topics="t", group="g", commit="manual", max_poll_interval_ms=10_000)
+        await read(slow, 3)
+        assert slow.group_metadata.generation_id >= 0
+        other = Worker(stage, commit="manual").start()
+        await settle(stage, 30.0)
+        assert other.owned == [0]
+        with pytest.raises(CommitFailedError, match="rebalanced"):
+            _ = slow.group_metadata
+        await other.stop()
+        await slow.close()
+
+    stage.play(story)
+
+
 def test_iterating_is_a_sign_of_life(group_protocol: str) -> None:
     stage = ConsumerStage(group_protocol=group_protocol)
 

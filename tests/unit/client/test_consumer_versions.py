@@ -64,7 +64,7 @@ def test_a_group_works_in_every_version(
 def mock_cluster() -> Iterator[str]:
     """librdkafka's own brokers, two of them."""
     owner = ConfluentProducer({"bootstrap.servers": "", "test.mock.num.brokers": 2, "log_level": 0})
-    brokers = owner.list_topics(timeout=10).brokers.values()
+    brokers = owner.list_topics(timeout=60).brokers.values()
     yield ",".join(f"{broker.host}:{broker.port}" for broker in brokers)
     owner.flush(0)
 

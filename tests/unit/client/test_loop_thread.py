@@ -36,7 +36,7 @@ def test_closing_cancels_what_is_running_and_ends_the_thread() -> None:
 
     loop = LoopThread("to-be-closed")
     future = loop.submit(wait_forever())
-    assert began.wait(10)
+    assert began.wait(60)
     loop.close()
     assert future.cancelled()
     assert not loop.is_open

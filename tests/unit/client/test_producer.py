@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
@@ -35,6 +37,7 @@ from moldau.errors import (
 )
 from moldau.model import TopicPartition
 from moldau.records.compression import Codec
+from moldau.records.lines import TextLines
 
 RETRIABLE = [
     ErrorCode.not_leader_or_follower,
@@ -576,13 +579,13 @@ def test_flush_looks_at_what_is_left_only_while_nobody_else_can_send(
 
     async def story(producer: AsyncProducer) -> None:
         machine, lock = producer._core._machine, producer._core.intake.lock
-        is_finished_up_to = machine._is_finished_up_to
+        is_finished_up_to = machine._unfinished._is_finished_up_to
 
         def look(serial: int) -> bool:
             was_locked.append(lock.locked())
             return is_finished_up_to(serial)
 
-        monkeypatch.setattr(machine, "_is_finished_up_to", look)
+        monkeypatch.setattr(machine._unfinished, "_is_finished_up_to", look)
         await producer.send(TOPIC, b"v")
         await producer.flush()
 
@@ -736,6 +739,96 @@ def test_many_values_are_sent_and_their_ranges_told() -> None:
         assert all(one[:2] == (TOPIC, 0) for one in ranges)
 
     stage.run(story, batch_size=3_000)
+    assert stage.values() == values
+
+
+def test_lines_are_sent_as_many_values_are() -> None:
+    values = [b"%d" % number for number in range(1_000)]
+    text = b"".join(value + b"\r\n" for value in values)
+    batches: list[list[int]] = []
+    for many in (values, TextLines(text)):
+        stage = ProducerStage()
+
+        async def story(producer: AsyncProducer, many: Iterable[bytes] = many) -> None:
+            ranges = await (await producer.send_many(TOPIC, many))
+            assert sum(one.record_count for one in ranges) == 1_000
+
+        stage.run(story, batch_size=3_000)
+        assert stage.values() == values
+        batches.append([header.record_count for header in stage.headers])
+    assert batches[0] == batches[1]  # the same measure for both
+
+
+def test_lines_and_other_records_share_batches_in_the_order_of_their_calls() -> None:
+    stage = ProducerStage()
+
+    async def story(producer: AsyncProducer) -> None:
+        await producer.send(TOPIC, b"1", key=b"k", headers={"name": b"value"})
+        lines = await producer.send_many(TOPIC, TextLines(b"2\n3\n"))
+        await producer.send_many(TOPIC, [b"4", b"5"])
+        last = await producer.send(TOPIC, b"6")
+        assert (await lines, (await last).offset) == ((RecordRange(TOPIC, 0, 1, 2),), 5)
+
+    stage.run(story, linger_ms=1_000)
+    assert stage.values() == [b"1", b"2", b"3", b"4", b"5", b"6"]
+    assert len(stage.headers) == 1
+    assert stage.logs[0][0].key == b"k"
+    assert stage.logs[0][0].headers == (("name", b"value"),)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"value_serializer": lambda value: value.upper()},
+        {"partitioner": lambda topic, key, value, count: 0},
+        {"partitioner": "round_robin"},
+    ],
+)
+def test_lines_are_values_for_serializers_and_partitioners(options: dict[str, Any]) -> None:
+    stage = ProducerStage()
+
+    async def story(producer: AsyncProducer) -> None:
+        await (await producer.send_many(TOPIC, TextLines(b"A\nB\n"), [b"k", b"l"]))
+        await (await producer.send_many(TOPIC, TextLines(b"C\n"), headers={"name": b"value"}))
+
+    stage.run(story, **options)
+    assert stage.values() == [b"A", b"B", b"C"]
+    assert [record.key for record in stage.logs[0]] == [b"k", b"l", None]
+    assert stage.logs[0][2].headers == (("name", b"value"),)
+
+
+def test_a_batch_of_lines_that_is_too_large_is_divided() -> None:
+    stage = ProducerStage()
+    stage.mishaps.append(ErrorCode.message_too_large)
+
+    async def story(producer: AsyncProducer) -> None:
+        sent = await producer.send_many(TOPIC, TextLines(b"1\n2\n3\n"))
+        assert await sent == (RecordRange(TOPIC, 0, 0, 1), RecordRange(TOPIC, 0, 1, 2))
+
+    stage.run(story)
+    assert stage.values() == [b"1", b"2", b"3"]
+
+
+def test_a_line_larger_than_a_batch_goes_alone_and_one_larger_than_a_request_is_refused() -> None:
+    stage = ProducerStage()
+
+    async def story(producer: AsyncProducer) -> None:
+        await (await producer.send_many(TOPIC, TextLines(b"1\n" + b"2" * 500 + b"\n3\n")))
+        with pytest.raises(RecordTooLargeError):
+            await producer.send_many(TOPIC, TextLines(b"4\n" + b"5" * 5_000 + b"\n6\n"))
+
+    stage.run(story, batch_size=100, max_request_size=2_000)
+    assert stage.values() == [b"1", b"2" * 500, b"3", b"4"]
+
+
+def test_lines_wait_for_memory() -> None:
+    stage = ProducerStage()
+    values = [b"%d" % number for number in range(3_000)]
+
+    async def story(producer: AsyncProducer) -> None:
+        await (await producer.send_many(TOPIC, TextLines(b"".join(one + b"\n" for one in values))))
+
+    stage.run(story, batch_size=1_000, buffer_memory=4_000)
     assert stage.values() == values
 
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Future
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -18,8 +18,9 @@ from moldau.client.queue import QueueArguments
 from moldau.client.queue_jobs import Job, JobBatch
 from moldau.client.rules.acquired_records import AcquiredRecord
 from moldau.client.rules.consumer_record import ConsumerRecord
-from moldau.errors import AcknowledgementError
+from moldau.errors import AcknowledgementError, ConnectionLostError
 from moldau.model.acknowledge_types import AcknowledgeType
+from moldau.testing.manual_clock import wait_until_idle
 
 
 class SilentRequests:
@@ -54,6 +55,45 @@ def test_what_was_accepted_and_could_not_be_told_before_the_end_is_reported() ->
 
     asyncio.run(run())
     assert heard == [(10, AcknowledgementError)]
+
+
+class OneConnection:
+    """In the place of a pool and of its only connection."""
+
+    def __init__(self) -> None:
+        self.is_over = asyncio.Event()
+
+    def learn_brokers(self, brokers: object) -> None: ...
+
+    async def to_broker(self, broker_id: int) -> OneConnection:
+        return self
+
+    async def wait_until_over(self) -> Exception:
+        await self.is_over.wait()
+        return ConnectionLostError("gone")
+
+    async def close(self) -> None: ...
+
+
+def test_a_connection_that_ends_while_nothing_is_asked_takes_what_waits_with_it() -> None:
+    async def run() -> None:
+        core = QueueArguments(group="g", topic="t").make_core("127.0.0.1:1", {})
+        story = QueueStory(max_poll_records=3)
+        core._machine = story.machine
+        story.begin()
+        story.receive(10, 3)
+        pool: Any = OneConnection()
+        core._requests._pool = pool
+        await core._requests._connect(1)
+        await core._requests._connect(1)
+        assert story.machine.has_ready
+        pool.is_over.set()
+        await wait_until_idle()
+        assert not story.machine.has_ready
+        core._requests = cast("Any", SilentRequests())
+        await core.close(timeout_seconds=0.0)
+
+    asyncio.run(run())
 
 
 def test_a_function_that_the_queue_calls_cannot_wait_for_it_for_ever() -> None:

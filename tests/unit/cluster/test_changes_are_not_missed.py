@@ -83,3 +83,22 @@ def test_a_broker_whose_clock_is_ahead_leaves_new_notifications_to_the_others() 
         await session.close()
 
     play(story)
+
+
+def test_a_name_that_was_to_be_skipped_is_another_notifications_in_a_store_that_was_set_back() -> (
+    None
+):
+    async def story(stage: Stage) -> None:
+        first = await stage.join_and_lead(1)
+        session = stage.store.session()
+        notifications = ChangeNotifications(
+            session, stage.clock, layout.CONFIG_CHANGES, layout.decode_config_change
+        )
+        notifications.skip(f"{layout.CONFIG_CHANGES}/config_change_0000000000")  # and never read
+        await notifications.skip_to_end()  # in a new session
+        await first.admin.alter_broker_configs(None, [ConfigChange(name="x", value="1")])
+        assert await session.children(layout.CONFIG_CHANGES) == ["config_change_0000000000"]
+        assert len((await notifications.read_new()).found) == 1
+        await session.close()
+
+    play(story)

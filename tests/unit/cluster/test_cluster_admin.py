@@ -402,7 +402,7 @@ def test_configs_of_a_topic_are_replaced_as_a_whole() -> None:
     async def story(stage: Stage) -> None:
         broker = await stage.join_and_lead(1)
         await broker.admin.create_topic(TopicSpec(name="clicks", configs={"a": "1", "b": "2"}))
-        await broker.admin.replace_topic_configs("clicks", {"c": "3"})
+        await broker.admin.alter_topic_configs("clicks", {"c": "3"})
         assert broker.topic("clicks").configs == {"c": "3"}
 
     play(story)
@@ -427,7 +427,7 @@ def test_config_changes_can_be_validated_only() -> None:
         await broker.admin.create_topic(TopicSpec(name="clicks"))
         changes = [ConfigChange(name="a", value="2")]
         await broker.admin.alter_topic_configs("clicks", changes, validate_only=True)
-        await broker.admin.replace_broker_configs(None, {"a": "1"}, validate_only=True)
+        await broker.admin.alter_broker_configs(None, {"a": "1"}, validate_only=True)
         assert broker.topic("clicks").configs == {}
         assert broker.image.default_broker_config == {}
         bad = [ConfigChange(name="bad", value="2")]
@@ -516,7 +516,7 @@ def test_configs_of_one_broker_and_of_all_are_kept_apart() -> None:
         assert broker.image.default_broker_config == {"a": "all"}
         assert broker.image.broker_configs == {1: {"a": "one"}}
         assert await broker.session.children("/config/brokers") == ["1", "<default>"]
-        await broker.admin.replace_broker_configs(BrokerId(1), {})
+        await broker.admin.alter_broker_configs(BrokerId(1), {})
         assert broker.image.broker_config(BrokerId(1)) == {}
         assert broker.image.broker_config(None) == {"a": "all"}
 
@@ -580,7 +580,7 @@ def test_a_broker_without_a_session_is_not_the_controller() -> None:
         with pytest.raises(NotControllerError):
             await broker.admin.create_topic(TopicSpec(name="views"))
         with pytest.raises(NotControllerError, match="left the cluster"):
-            await broker.admin.replace_topic_configs("clicks", {})
+            await broker.admin.alter_topic_configs("clicks", {})
 
     play(story)
 

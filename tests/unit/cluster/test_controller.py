@@ -15,7 +15,7 @@ from moldau.cluster.cluster_identity import ensure_layout
 from moldau.cluster.rules.metadata_image import NO_TOPIC_ID
 from moldau.cluster.rules.topic_creation import TopicSpec
 from moldau.coordination.port import Node
-from moldau.errors import NotControllerError, StartupError
+from moldau.errors import ForeignStoreError, NotControllerError, StartupError
 from moldau.model.protocol_numbers import NO_BROKER
 from moldau.testing.manual_clock import wait_until_idle
 
@@ -60,6 +60,22 @@ def test_a_new_cluster_takes_the_id_of_the_data_folder() -> None:
         wanted = "HApw8pLOT3-qhrqtyo5oFQ"
         assert await ensure_layout(stage.store.session(), wanted) == wanted
         assert await ensure_layout(stage.store.session()) == wanted
+
+    play(story)
+
+
+def test_a_store_that_was_emptied_meanwhile_is_not_laid_out_anew() -> None:
+    async def story(stage: Stage) -> None:
+        session = stage.store.session()
+        cluster_id = await ensure_layout(session)
+        await session.delete_tree(layout.GROUP_CONFIGS)  # as an older release leaves it
+        assert await ensure_layout(session, cluster_id, may_be_new=False) == cluster_id
+        assert await session.get(layout.GROUP_CONFIGS) is not None
+        for name in await session.children("/"):
+            await session.delete_tree(f"/{name}")
+        with pytest.raises(ForeignStoreError, match="restore it from a backup"):
+            await ensure_layout(session, cluster_id, may_be_new=False)
+        assert await session.children("/") == []
 
     play(story)
 

@@ -35,7 +35,7 @@ def test_configs_of_a_group_are_stored_announced_and_seen_by_others() -> None:
         await first.admin.alter_group_configs("readers", [removal])
         await wait_until_idle()
         assert other.image.group_config("readers") == {"b": "2"}
-        await first.admin.replace_group_configs("readers", {})
+        await first.admin.alter_group_configs("readers", {})
         await wait_until_idle()
         assert not other.image.group_configs
 
@@ -47,7 +47,7 @@ def test_any_text_is_a_group() -> None:
         first = await stage.join_and_lead(1)
         other = await stage.join(2)
         for number, group_id in enumerate(STRANGE):
-            await first.admin.replace_group_configs(group_id, {"a": str(number)})
+            await first.admin.alter_group_configs(group_id, {"a": str(number)})
         await wait_until_idle()
         wanted = {group_id: {"a": str(number)} for number, group_id in enumerate(STRANGE)}
         assert other.image.group_configs == wanted
@@ -61,8 +61,8 @@ def test_a_refused_or_validated_change_changes_nothing() -> None:
     async def story(stage: Stage) -> None:
         broker = await stage.join_and_lead(1)
         with pytest.raises(InvalidConfigError):
-            await broker.admin.replace_group_configs("readers", {"bad": "1"})
-        await broker.admin.replace_group_configs("readers", {"a": "1"}, validate_only=True)
+            await broker.admin.alter_group_configs("readers", {"bad": "1"})
+        await broker.admin.alter_group_configs("readers", {"a": "1"}, validate_only=True)
         assert not broker.image.group_configs
         assert await broker.session.get("/config/groups/readers") is None
 
@@ -74,7 +74,7 @@ def test_a_damaged_node_keeps_the_last_good_values_and_a_change_mends_it(
 ) -> None:
     async def story(stage: Stage) -> None:
         broker = await stage.join_and_lead(1)
-        await broker.admin.replace_group_configs("readers", {"a": "1"})
+        await broker.admin.alter_group_configs("readers", {"a": "1"})
         await broker.session.set("/config/groups/readers", b"nonsense")
         await broker.publisher.read_again()
         assert broker.image.group_config("readers") == {"a": "1"}
@@ -91,8 +91,8 @@ def test_a_damaged_node_keeps_the_last_good_values_and_a_change_mends_it(
 def test_what_changed_while_nobody_listened_is_read_with_a_new_session() -> None:
     async def story(stage: Stage) -> None:
         broker = await stage.join_and_lead(1)
-        await broker.admin.replace_group_configs("gone", {"a": "1"})
-        await broker.admin.replace_group_configs("kept", {"a": "1"})
+        await broker.admin.alter_group_configs("gone", {"a": "1"})
+        await broker.admin.alter_group_configs("kept", {"a": "1"})
         broker.publisher.hold()
         writer = stage.store.session()
         await writer.delete("/config/groups/gone")

@@ -186,7 +186,7 @@ def test_a_broker_that_joins_does_not_read_old_notifications(
         await first.admin.create_topic(TopicSpec(name="clicks"))
         for number in range(1, 4):
             await first.admin.create_partitions("clicks", 1 + number)
-            await first.admin.replace_topic_configs("clicks", {"a": str(number)})
+            await first.admin.alter_topic_configs("clicks", {"a": str(number)})
         second = await stage.join(2)
         read: list[str] = []
         original = second.session.get_many
@@ -197,7 +197,7 @@ def test_a_broker_that_joins_does_not_read_old_notifications(
 
         monkeypatch.setattr(second.session, "get_many", noting)
         await first.admin.create_partitions("clicks", 9)
-        await first.admin.replace_topic_configs("clicks", {})
+        await first.admin.alter_topic_configs("clicks", {})
         await wait_until_idle()
         assert [path for path in read if "_change_" in path] == [
             "/isr_change_notification/isr_change_0000000003",
@@ -336,15 +336,15 @@ def test_notifications_are_deleted_when_everybody_has_had_time_to_read_them() ->
     async def story(stage: Stage) -> None:
         broker = await stage.join_and_lead(1)
         await broker.admin.create_topic(TopicSpec(name="clicks"))
-        await broker.admin.replace_topic_configs("clicks", {"a": "1"})
+        await broker.admin.alter_topic_configs("clicks", {"a": "1"})
         await wait_until_idle()
         await stage.clock.advance(KEPT_SECONDS - 1)
-        await broker.admin.replace_topic_configs("clicks", {"a": "2"})
+        await broker.admin.alter_topic_configs("clicks", {"a": "2"})
         await wait_until_idle()
         names = await broker.session.children(layout.CONFIG_CHANGES)
         assert names == ["config_change_0000000000", "config_change_0000000001"]
         await stage.clock.advance(1)
-        await broker.admin.replace_topic_configs("clicks", {"a": "3"})
+        await broker.admin.alter_topic_configs("clicks", {"a": "3"})
         await wait_until_idle()
         names = await broker.session.children(layout.CONFIG_CHANGES)
         assert names == ["config_change_0000000001", "config_change_0000000002"]
@@ -373,7 +373,7 @@ def test_what_a_change_costs_does_not_grow_with_the_changes_before_it(
 
         monkeypatch.setattr(other.session, "children", counting)
         for number in range(600):
-            await controller.admin.replace_topic_configs("clicks", {"a": str(number)})
+            await controller.admin.alter_topic_configs("clicks", {"a": str(number)})
             await wait_until_idle()
             assert other.topic("clicks").configs == {"a": str(number)}
             await stage.clock.advance(1.0)
@@ -393,17 +393,17 @@ def test_a_broker_that_has_missed_notifications_reads_everything(
         slow = await stage.join(2)
         for name in ("clicks", "orders"):
             await controller.admin.create_topic(TopicSpec(name=name))
-        await controller.admin.replace_topic_configs("clicks", {"a": "0"})
+        await controller.admin.alter_topic_configs("clicks", {"a": "0"})
         await wait_until_idle()
         changes = slow.publisher._config_changes
         last_read = changes._last_read
-        await controller.admin.replace_topic_configs("orders", {"a": "1"})
+        await controller.admin.alter_topic_configs("orders", {"a": "1"})
         await wait_until_idle()
         former = slow.image.topics["orders"]
         slow.publisher._publish_topics([replace(former, configs={})], ())  # it has not heard
         changes._last_read = last_read
         for number in range(2):
-            await controller.admin.replace_topic_configs("clicks", {"a": f"{number}"})
+            await controller.admin.alter_topic_configs("clicks", {"a": f"{number}"})
         names = await controller.session.children(layout.CONFIG_CHANGES)
         for name in names[:-1]:
             await controller.session.delete(f"{layout.CONFIG_CHANGES}/{name}")

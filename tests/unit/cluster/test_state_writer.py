@@ -164,6 +164,26 @@ def test_the_end_of_the_session_is_no_answer() -> None:
     play(story)
 
 
+def test_what_was_planned_in_a_session_that_is_over_is_not_written_in_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the store was set back meanwhile, the version may be that of another state (DEL-2)."""
+
+    async def story(stage: Stage) -> None:
+        _, second, _ = await three(stage)
+        plan = [isr_change(second, 1, 2)]
+        losing_answers(monkeypatch, second, times=1, arrives=False)
+        writing = asyncio.ensure_future(second.states.write(plan))
+        await wait_until_idle()
+        second.session.expire()
+        await second.session.renew()
+        with pytest.raises(SessionExpiredError, match="session that is over"):
+            await told_late(stage, writing)
+        assert stored_isr(stage) == [1, 2, 3]
+
+    play(story)
+
+
 def test_a_controller_whose_term_is_over_writes_nothing() -> None:
     async def story(stage: Stage) -> None:
         first, second, _ = await three(stage)

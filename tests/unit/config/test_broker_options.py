@@ -5,6 +5,7 @@ import pytest
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.current import CurrentBrokerOptions
 from moldau.config.describe import describe_broker
+from moldau.config.kinds import MAX_INT
 from moldau.config.resolve import OptionSource
 from moldau.config.static import load_properties
 from moldau.config.topic_options import TopicOptions
@@ -94,7 +95,7 @@ def test_a_controller_listener_needs_no_entry_in_the_protocol_map() -> None:
         ("socket.request.max.bytes", 104_857_600),
         ("transaction.max.timeout.ms", 900_000),
         ("transactional.id.expiration.ms", 604_800_000),
-        ("zookeeper.session.timeout.ms", 18_000),
+        ("zookeeper.session.timeout.ms", 9_000),
     ],
 )
 def test_defaults(name: str, value: object) -> None:
@@ -167,6 +168,47 @@ def test_connection_limits_are_served_and_single_hosts_may_differ() -> None:
     assert limits.max_connections_for("10.0.0.8") == 3
     assert limits.socket_request_max_bytes == 100 << 20
     assert limits.connections_max_idle_ms == 600_000
+
+
+TWO_LISTENERS = {
+    "listeners": "INNER://127.0.0.1:1,OUTER://127.0.0.1:2",
+    "listener.security.protocol.map": "INNER:PLAINTEXT,OUTER:PLAINTEXT",
+    "inter.broker.listener.name": "INNER",
+}
+
+
+def test_a_listener_has_limits_of_its_own_beside_those_of_the_broker() -> None:
+    limits: ConnectionLimits = BrokerOptions.resolve(
+        {
+            **TWO_LISTENERS,
+            "max.connections": "10",
+            "max.connection.creation.rate": "5",
+            "listener.name.outer.max.connections": "7",
+            "listener.name.outer.max.connection.creation.rate": "3",
+        }
+    )
+    assert limits.max_connection_creation_rate == 5
+    assert limits.max_connections_on("OUTER") == 7
+    assert limits.max_connection_creation_rate_on("OUTER") == 3
+    assert limits.max_connections_on("INNER") == MAX_INT, "that of the broker is not its own"
+    assert limits.max_connection_creation_rate_on("INNER") == MAX_INT
+
+
+def test_the_listener_of_the_brokers_is_protected_where_clients_have_another() -> None:
+    limits: ConnectionLimits = BrokerOptions.resolve(TWO_LISTENERS)
+    assert limits.is_protected("INNER")
+    assert not limits.is_protected("OUTER")
+    alone: ConnectionLimits = BrokerOptions.resolve({})
+    assert not alone.is_protected("PLAINTEXT")
+
+
+def test_a_wrong_limit_of_a_listener_is_refused_at_the_start_and_while_the_broker_runs() -> None:
+    name = "listener.name.outer.max.connections"
+    with pytest.raises(ConfigurationError, match=r"max\.connections=many"):
+        BrokerOptions.resolve({**TWO_LISTENERS, name: "many"})
+    with pytest.raises(InvalidConfigError):
+        BrokerOptions.check(name, "-1")
+    BrokerOptions.check(name, "5", cluster_wide=True)
 
 
 @pytest.mark.parametrize("text", ["10.0.0.7", "10.0.0.7:", ":5", "a:-1", "a:b"])

@@ -23,11 +23,10 @@ def refusal(text: str) -> str:
         ("listener.name.internal.gssapi.sasl.jaas.config=hunter2", "asks for Kerberos"),
         ("principal.builder.class=com.example.Builder", "names a class of Java"),
         ("ssl.engine.factory.class=com.example.Factory", "names a class of Java"),
-        ("delegation.token.secret.key=hunter2", "asks for delegation tokens"),
         ("create.topic.policy.class.name=com.example.Policy", "names a class of Java"),
         ("client.quota.callback.class=com.example.Quotas", "names a class of Java"),
         ("remote.log.storage.system.enable=true", "asks for a copy of closed segments"),
-        ("zookeeper.ssl.client.enable=true", "asks for TLS to ZooKeeper"),
+        ("zookeeper.ssl.crl.enable=true", "asks whether certificates were revoked"),
     ],
 )
 def test_a_line_that_protects_and_is_not_served_stops_the_start(line: str, missing: str) -> None:
@@ -41,7 +40,7 @@ def test_a_line_that_protects_and_is_not_served_stops_the_start(line: str, missi
     "line",
     [
         "remote.log.storage.system.enable=false",
-        "password.encoder.secret=x",
+        "broker.no.such.secret=x",
     ],
 )
 def test_a_line_that_protects_nothing_does_not(line: str) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from moldau.console.settings import ConsoleSettings, is_loopback, parse_listen
+from moldau.console.settings import ConsoleSettings, find_exposure, is_loopback, parse_listen
 from moldau.errors import ConfigurationError
 
 
@@ -44,3 +47,29 @@ def test_what_is_no_address_is_refused(text: str) -> None:
 def test_only_loopback_is_local(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
     assert ConsoleSettings(bootstrap="b", host=host).is_local is expected
+
+
+def test_on_its_own_machine_a_console_needs_nothing() -> None:
+    assert find_exposure(ConsoleSettings(bootstrap="b"), is_allowed=False) == ()
+
+
+def test_elsewhere_it_needs_a_login_and_https_or_somebody_who_takes_it_on_himself() -> None:
+    bare = ConsoleSettings(bootstrap="b", host="0.0.0.0")
+    with pytest.raises(ConfigurationError, match="--insecure"):
+        find_exposure(bare, is_allowed=False)
+    assert ["without a login" in text for text in find_exposure(bare, is_allowed=True)] == [
+        True,
+        False,
+    ]
+    with pytest.raises(ConfigurationError, match="passwords and records"):
+        find_exposure(replace(bare, with_login=True), is_allowed=False)
+    for safe in (
+        replace(bare, with_login=True, certificate=Path("x.pem")),
+        replace(bare, with_login=True, public_url="https://console.example"),
+    ):
+        assert find_exposure(safe, is_allowed=False) == []
+
+
+def test_passwords_do_not_stand_in_what_is_printed() -> None:
+    settings = ConsoleSettings(bootstrap="b", client_options={"sasl.password": "secret"})
+    assert "secret" not in repr(settings)

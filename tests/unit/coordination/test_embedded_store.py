@@ -465,3 +465,69 @@ async def _made_file(folder: Path) -> None:
 def test_the_file_is_its_owners_alone(tmp_path: Path) -> None:
     """What is known of users' passwords is in it."""
     asyncio.run(_made_file(tmp_path))
+
+
+# The loop
+
+
+async def count_turns(task: asyncio.Task[object]) -> int:
+    """How many turns of the loop others have had when a task ends."""
+    turns = 0
+    while not task.done():
+        turns += 1
+        await asyncio.sleep(0)
+    return turns
+
+
+def test_a_large_transaction_leaves_the_loop_to_others_and_is_seen_as_a_whole() -> None:
+    async def story() -> None:
+        store = await open_store(MEMORY)
+        session, other = store.session(), store.session()
+        await session.create("/topics")
+        writes = [Create(path=f"/topics/{number}") for number in range(2000)]
+        large = asyncio.create_task(session.transact(writes))
+        await asyncio.sleep(0)  # it is under way
+        small = asyncio.create_task(other.create("/behind"))
+        seen = set()
+        turns = 0
+        while not large.done():
+            turns += 1
+            seen.add(len(await other.children("/topics")))
+            await asyncio.sleep(0)
+        assert turns >= 5, "of 2,000 operations a few hundred are done in one turn"
+        assert seen <= {0, 2000}
+        assert await large == [write.path for write in writes]
+        assert await small == "/behind"
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_many_small_transactions_leave_the_loop_to_others() -> None:
+    async def story() -> None:
+        store = await open_store(MEMORY)
+        session = store.session()
+        asked = asyncio.gather(*(session.create(f"/{number}") for number in range(2000)))
+        assert await count_turns(asyncio.ensure_future(asked)) >= 5  # type: ignore[arg-type]
+        assert len(await session.children("/")) == 2000
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_a_session_that_ends_in_the_middle_of_its_transaction_leaves_nothing_behind() -> None:
+    async def story() -> None:
+        store = await open_store(MEMORY)
+        session, other = store.session(), store.session()
+        writes = [Create(path=f"/{number}", ephemeral=True) for number in range(2000)]
+        asked = asyncio.create_task(session.transact(writes))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert not asked.done()
+        session.expire()
+        await asked  # it was before the end
+        await session.renew()
+        assert await other.children("/") == []
+        await store.close()
+
+    asyncio.run(story())

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import resource
 import socket
 import struct
 import tempfile
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +24,11 @@ from moldau.coordination.store_server import StoreServer
 from moldau.coordination.store_session import StoreSession
 from moldau.coordination.store_socket import UNREAD_BYTES
 from moldau.workers import InlineWorkers
+from support.descriptors import no_descriptor_left
 
 TIMEOUT = 6.0
 LONG = 30.0
+TURNS = 200
 
 
 class Stage:
@@ -239,24 +240,38 @@ def test_a_client_that_does_not_read_is_not_heard_until_it_does() -> None:
     play(story)
 
 
-@contextlib.contextmanager
-def no_descriptor_left() -> Iterator[None]:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))  # those that are open stay open
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
 def test_a_session_goes_on_after_a_time_without_descriptors() -> None:
     async def story(stage: Stage) -> None:
-        session = await stage.connect(timeout=2.0)
+        session = await stage.connect(timeout=6.0)
         await session.create("/a", ephemeral=True)
         with no_descriptor_left():
             stage.break_last()  # and another connection is tried for, in vain
         assert stage.connections[-1] is None
         assert await session.get("/a") is not None
+
+    play(story)
+
+
+def test_a_client_that_comes_while_no_descriptor_is_left_is_served_later(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story(stage: Stage) -> None:
+        client = socket.socket(socket.AF_UNIX)
+        client.setblocking(False)
+        loop = asyncio.get_running_loop()
+        with no_descriptor_left(), caplog.at_level("ERROR"):
+            await loop.sock_connect(client, str(stage.path))
+            while not caplog.records:
+                await asyncio.sleep(0)
+            for _ in range(TURNS):
+                await asyncio.sleep(0)
+        assert len(caplog.records) == 1, "told once, and not in every turn of the loop"
+        frame = encode_request(
+            Hello(session_id=0, timeout_seconds=TIMEOUT, process_id=0, watches=(), seen=0)
+        )
+        await loop.sock_sendall(client, frame)
+        assert await loop.sock_recv(client, 4096)
+        client.close()
 
     play(story)
 

@@ -16,6 +16,7 @@ from moldau.coordination.embedded import MEMORY, EmbeddedStore
 from moldau.coordination.port import Coordination
 from moldau.net.port import Channel
 from moldau.testing import ManualClock, MemoryFiles, MemoryNetwork
+from moldau.testing.manual_clock import SkewedClock
 from moldau.wire.messages import encode_request, parse_response
 from moldau.wire.shape import fit
 from moldau.workers import InlineWorkers
@@ -119,6 +120,7 @@ class World:
 
     def __init__(self, **config: str) -> None:
         self.clock = ManualClock()
+        self.broker_clock = SkewedClock(self.clock, 0)
         self.files = MemoryFiles(self.clock)
         self.network = MemoryNetwork(self.clock)
         self.config = {name.replace("_", "."): value for name, value in config.items()}
@@ -134,7 +136,7 @@ class World:
 
     async def start(self) -> BrokerServer:
         ports = Ports(
-            clock=self.clock,
+            clock=self.broker_clock,
             files=self.files,
             network=self.network.host("broker"),
             workers=InlineWorkers(),
@@ -166,10 +168,10 @@ class World:
         with contextlib.suppress(Exception):
             await broker.stop()
 
-    async def create(self, client: Client, topic: str) -> None:
+    async def create(self, client: Client, topic: str, partitions: int = 1) -> None:
         row = {
             "name": topic,
-            "num_partitions": 1,
+            "num_partitions": partitions,
             "replication_factor": 1,
             "assignments": [],
             "configs": [],

@@ -3,6 +3,7 @@ tests of share groups."""
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 from uuid import UUID
 
@@ -88,21 +89,18 @@ class ShareWorld:
         self.answer_orders()
         return self.beat(member_id, answer.epoch)
 
-    def answer_orders(self, *, succeed: bool = True) -> None:
-        """Share coordinators do what they were asked for, or could not be reached."""
+    def answer_orders(self, *, succeed: bool = True, but_not: Set[int] = frozenset()) -> None:
+        """Share coordinators do what they were asked for, or could not be reached, some or all."""
         orders, self.orders = self.orders, []
         for order in orders:
             asked = frozenset((one.topic_id, one.partition) for one in order.states)
-            if succeed:
-                for one in order.states:
-                    key = (one.topic_id, one.partition)
+            done = frozenset(key for key in asked if succeed and key[1] not in but_not)
+            for one in order.states:
+                key = (one.topic_id, one.partition)
+                if key in done:
                     self.kept[key] = order.state_epoch
                     self.starts[key] = one.start_offset
-            self.do(
-                StatesInitialized(
-                    group_id=GROUP, asked=asked, done=asked if succeed else frozenset()
-                )
-            )
+            self.do(StatesInitialized(group_id=GROUP, asked=asked, done=done))
 
     def wait(self, milliseconds: int) -> None:
         end_ms = self.now_ms + milliseconds

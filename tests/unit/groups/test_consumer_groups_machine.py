@@ -27,7 +27,6 @@ from moldau.groups.rules.assigned_partitions import (
     overlap,
 )
 from moldau.groups.rules.consumer_group import ConsumerGroup
-from moldau.groups.rules.consumer_group_states import ConsumerGroupState
 from moldau.groups.rules.events import (
     JOINING_EPOCH,
     LEAVING_EPOCH,
@@ -39,6 +38,7 @@ from moldau.groups.rules.events import (
     Join,
 )
 from moldau.groups.rules.group import Group
+from moldau.groups.rules.group_states import ConsumerGroupState
 from moldau.groups.rules.members import GroupProtocol
 from moldau.groups.rules.records import CommittedOffset
 
@@ -203,7 +203,7 @@ def test_regular_expressions_are_matched_here_and_follow_the_topics() -> None:
     world.image = image_of({"clicks": 1, "orders": 1, "__consumer_offsets": 1})
     answer = world.join("a", topics=None, regex="cl.*")
     assert answer.assigned == {CLICKS: frozenset({0})}
-    answer = world.beat("a", 1, regex=".*")
+    answer = world.beat("a", 1, regex="[a-z]*")
     assert answer.assigned == {CLICKS: frozenset({0}), ORDERS: frozenset({0})}
     world.restart()
     assert world.group.is_subscribed_to("orders")
@@ -217,6 +217,18 @@ def test_regular_expressions_are_matched_here_and_follow_the_topics() -> None:
     assert bad.error is ErrorCode.invalid_regular_expression
     assert bad.message is not None
     assert "(" in bad.message
+
+
+@pytest.mark.parametrize(("topics", "regex"), [(frozenset(), None), (None, ""), (frozenset(), "")])
+def test_a_member_may_join_and_want_nothing_by_now(
+    topics: frozenset[str] | None, regex: str | None
+) -> None:
+    world = World()
+    joined = world.join("a", topics=topics, regex=regex)
+    assert joined.error is ErrorCode.none
+    assert joined.assigned == {}
+    assert world.beat("a", joined.epoch, topics=frozenset({"clicks"})).assigned is not None
+    assert world.group.is_subscribed_to("clicks")
 
 
 def test_what_makes_no_sense_is_refused_and_changes_nothing() -> None:
@@ -258,15 +270,33 @@ def test_the_assignor_that_most_members_ask_for_is_taken() -> None:
     assert world.groups.describe_consumers(GROUP).assignor == "uniform"  # type: ignore[union-attr]
 
 
-def commit(member_id: str, epoch: int) -> CommitOffsets:
+def commit(member_id: str, epoch: int, *, knows_epochs: bool = True) -> CommitOffsets:
     return CommitOffsets(
         group_id=GROUP,
         generation=epoch,
         member_id=member_id,
         instance_id=None,
         offsets=(("clicks", 0, CommittedOffset(5, -1, "", 1_000_000)),),
-        unknown_group_is_known=True,
+        knows_epochs=knows_epochs,
     )
+
+
+def test_a_member_with_an_epoch_commits_in_a_version_that_knows_epochs_others_in_any() -> None:
+    world = World()
+    world.join("a")
+    for member_id, epoch, error in (
+        ("a", 1, ErrorCode.unsupported_version),
+        ("a", 2, ErrorCode.unsupported_version),
+        ("b", 1, ErrorCode.unknown_member_id),
+        ("", -1, ErrorCode.unknown_member_id),
+    ):
+        answer = world.do(commit(member_id, epoch, knows_epochs=False))
+        assert isinstance(answer, PartitionsAnswer)
+        assert answer.error is error
+    world.beat("a", LEAVING_EPOCH)
+    answer = world.do(commit("", -1, knows_epochs=False))
+    assert isinstance(answer, PartitionsAnswer)
+    assert answer.error is ErrorCode.none
 
 
 def test_members_commit_in_their_epoch_and_others_only_while_nobody_is_in_the_group() -> None:

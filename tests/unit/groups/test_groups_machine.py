@@ -70,7 +70,7 @@ def commit(text: str = "", generation: int = -1, *, knows: bool = True) -> Commi
         member_id="",
         instance_id=None,
         offsets=(("t", 0, CommittedOffset(5, -1, text, NOW_MS)),),
-        unknown_group_is_known=knows,
+        knows_epochs=knows,
     )
 
 

@@ -224,7 +224,7 @@ def test_generations_of_every_version_are_read(
 
 def test_records_of_other_kinds_of_groups_are_left_alone() -> None:
     assert decode(bytes.fromhex("0004 0001 67"), b"whatever") is None
-    assert decode(bytes.fromhex("0011 0001 67"), None) is None
+    assert decode(bytes.fromhex("0012 0001 67"), None) is None
 
 
 @settings(deadline=None)

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import CodeAnswer, JoinAnswer, LeaveAnswer, SyncAnswer
 from moldau.groups.rules.consumer_group import ConsumerGroup
-from moldau.groups.rules.consumer_group_states import ConsumerGroupState
 from moldau.groups.rules.events import (
     LEAVING_EPOCH,
     CommitOffsets,
@@ -22,7 +21,7 @@ from moldau.groups.rules.events import (
     Sync,
 )
 from moldau.groups.rules.group import Group
-from moldau.groups.rules.group_states import ClassicGroupState
+from moldau.groups.rules.group_states import ClassicGroupState, ConsumerGroupState
 from moldau.groups.rules.members import GroupProtocol
 from moldau.groups.rules.outcome import Arm, Disarm, Follow
 from moldau.groups.rules.records import CommittedOffset
@@ -396,7 +395,7 @@ def test_classic_members_are_fenced_with_the_errors_they_know() -> None:
         member_id=old.member_id,
         instance_id=None,
         offsets=(("clicks", 0, CommittedOffset(5, -1, "", 1_000_000)),),
-        unknown_group_is_known=True,
+        knows_epochs=True,
     )
     assert world.do(commit).error is ErrorCode.illegal_generation  # type: ignore[attr-defined]
 

@@ -121,7 +121,7 @@ def commit(offset: int = 5) -> CommitOffsets:
         member_id="",
         instance_id=None,
         offsets=(("t", 0, CommittedOffset(offset, -1, "", 0)),),
-        unknown_group_is_known=True,
+        knows_epochs=True,
     )
 
 

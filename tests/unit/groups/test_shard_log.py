@@ -12,9 +12,9 @@ from group_world import World
 from moldau.broker.server import BrokerServer
 from moldau.config.broker_options import BrokerOptions
 from moldau.errors import BatchTooLargeError, InvalidRecordError, NotLeaderError
-from moldau.groups.coordinator import group_limits_of
 from moldau.groups.offsets_log import encode
 from moldau.groups.rules.groups import Groups
+from moldau.groups.rules.limits import group_limits_of
 from moldau.groups.rules.records import (
     CommittedOffset,
     CoordinatorRecord,

@@ -92,3 +92,14 @@ def test_the_time_of_an_assignment_is_passed_over() -> None:
     """Kafka 4.3 writes it, with a tag (KIP-1263)."""
     value = bytes.fromhex("0000 00000005 01 00 08 0000018bcfe56800")
     assert decode(bytes.fromhex("000c 0001 67"), value) == ShareTargetEpochRecord("g", 5)
+
+
+def test_where_a_partition_is_to_begin_is_kept_in_a_tag_of_our_own() -> None:
+    """Kafka passes it over, and what Kafka has written has none."""
+    topic = KeptTopic("t", frozenset({1, 2}), {2: 77})
+    record = StateTopicsRecord("g", StateTopics(initializing={TOPIC: topic}))
+    key, value = encode(record)
+    tag = "01 904e 0c 00000002 000000000000004d"
+    rows = f"02 {ID} 0274 03 00000001 00000002 {tag}"
+    assert value == bytes.fromhex(f"0000 {rows} 01 01 00")
+    assert decode(key, value) == record

@@ -35,9 +35,9 @@ from moldau.groups.rules.events import (
     StatesInitialized,
 )
 from moldau.groups.rules.group import Group
+from moldau.groups.rules.group_states import ShareGroupState
 from moldau.groups.rules.records import CommittedOffset
 from moldau.groups.rules.share_group import ShareGroup
-from moldau.groups.rules.share_group_states import ShareGroupState
 
 ALL = {CLICKS: frozenset({0, 1, 2, 3})}
 
@@ -119,6 +119,40 @@ def test_partitions_that_come_later_are_read_from_their_beginning() -> None:
     world.answer_orders()
     assert world.starts[CLICKS, 5] == 0
     assert world.beat("a", again.epoch).assigned == {CLICKS: frozenset(range(6))}
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_first_initialization_that_fails_in_part_is_finished_where_it_was_to_begin(
+    restarts: bool,
+) -> None:
+    """SHG-5"""
+    world = ShareWorld()
+    joined = world.join("a")
+    world.answer_orders(but_not={1, 3})
+    if restarts:
+        world.restart()
+    world.beat("a", joined.epoch)
+    world.answer_orders()
+    assert world.starts == {(CLICKS, one): -1 for one in range(4)}
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_partition_that_came_later_begins_at_the_beginning_however_often_it_is_asked_for(
+    restarts: bool,
+) -> None:
+    """SHG-5"""
+    world = ShareWorld()
+    epoch = world.join("a").epoch
+    world.answer_orders(but_not={3})
+    world.image = image_of({"clicks": 5})
+    for _ in range(3):
+        epoch = world.beat("a", epoch).epoch
+        world.answer_orders(but_not={3, 4})
+        if restarts:
+            world.restart()
+    world.beat("a", epoch)
+    world.answer_orders()
+    assert world.starts == {(CLICKS, one): -1 for one in range(4)} | {(CLICKS, 4): 0}
 
 
 def test_a_member_may_want_something_else() -> None:
@@ -215,7 +249,7 @@ def test_a_share_group_is_no_group_of_another_kind() -> None:
             member_id="",
             instance_id=None,
             offsets=(("clicks", 0, CommittedOffset(1, -1, "", 0)),),
-            unknown_group_is_known=True,
+            knows_epochs=True,
         )
     )
     assert commit == PartitionsAnswer(error=ErrorCode.group_id_not_found)
@@ -238,7 +272,7 @@ def test_a_group_of_another_kind_is_no_share_group() -> None:
             member_id="",
             instance_id=None,
             offsets=(("clicks", 0, CommittedOffset(1, -1, "", 0)),),
-            unknown_group_is_known=True,
+            knows_epochs=True,
         )
     )
     assert world.join("a").error is ErrorCode.group_id_not_found
@@ -317,12 +351,89 @@ def test_offsets_are_altered_while_nobody_is_there() -> None:
     epoch = world.group.epoch
     answer = world.do(alter)
     assert answer == StateTopicsAnswer(epoch=epoch + 1)
-    assert not world.group.state_topics.has_initialized(CLICKS, 1)
     asked = frozenset({(CLICKS, 1)})
     world.do(StatesInitialized(group_id=GROUP, asked=asked, done=asked))
     assert world.group.state_topics.has_initialized(CLICKS, 1)
     world.join("a")
     assert world.orders == []
+
+
+def test_a_group_may_begin_with_where_it_is_to_begin() -> None:
+    world = ShareWorld()
+    nothing = AlterShareOffsets(group_id=GROUP, states=(), names={})
+    assert world.do(nothing) == StateTopicsAnswer(error=ErrorCode.group_id_not_found)
+    assert world.groups.describe_takers(GROUP) is None
+    alter = AlterShareOffsets(
+        group_id=GROUP, states=(NewState(CLICKS, 1, 77),), names={CLICKS: "clicks"}
+    )
+    answer = world.do(alter)
+    assert isinstance(answer, StateTopicsAnswer)
+    assert (answer.error, answer.epoch) == (ErrorCode.none, world.group.epoch)
+    asked = frozenset({(CLICKS, 1)})
+    world.kept[CLICKS, 1] = answer.epoch
+    world.do(StatesInitialized(group_id=GROUP, asked=asked, done=asked))
+    world.restart()
+    assert world.group.state_topics.has_initialized(CLICKS, 1)
+    world.join("a")
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_offsets_that_could_not_be_altered_are_as_before(restarts: bool) -> None:
+    """SHG-5: the group does not begin anew."""
+    world = ShareWorld()
+    world.join_at_once("a")
+    world.beat("a", LEAVING_EPOCH)
+    world.do(
+        AlterShareOffsets(
+            group_id=GROUP, states=(NewState(CLICKS, 1, 77),), names={CLICKS: "clicks"}
+        )
+    )
+    if restarts:
+        world.restart()
+    else:
+        asked = frozenset({(CLICKS, 1)})
+        world.do(StatesInitialized(group_id=GROUP, asked=asked, done=frozenset()))
+    assert world.group.state_topics.has_initialized(CLICKS, 1)
+    assert world.join("a").assigned == ALL
+    assert world.orders == []
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_state_that_is_to_begin_at_an_offset_begins_there_later(restarts: bool) -> None:
+    """SHG-5: the group has none of the topic yet, and share coordinators could not be asked."""
+    world = ShareWorld()
+    world.image = image_of({"clicks": 4, "orders": 2})
+    world.join_at_once("a")
+    world.beat("a", LEAVING_EPOCH)
+    alter = AlterShareOffsets(
+        group_id=GROUP, states=(NewState(ORDERS, 1, 77),), names={ORDERS: "orders"}
+    )
+    world.do(alter)
+    asked = frozenset({(ORDERS, 1)})
+    world.do(StatesInitialized(group_id=GROUP, asked=asked, done=frozenset()))
+    if restarts:
+        world.restart()
+    world.join_at_once("a", "orders")
+    assert world.starts[ORDERS, 1] == 77
+    assert world.starts[ORDERS, 0] == -1
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_group_that_is_made_again_goes_on_with_the_epochs_of_the_former_one(
+    restarts: bool,
+) -> None:
+    """SHG-6: what a leader still writes for the former one does not pass for its own."""
+    world = ShareWorld()
+    world.join_at_once("a")
+    world.beat("a", LEAVING_EPOCH)
+    former = dict(world.kept)
+    delete_states(world)
+    assert world.do(DeleteGroup(group_id=GROUP)) == CodeAnswer()
+    if restarts:
+        world.restart()
+    assert world.join_at_once("a").assigned == ALL
+    assert all(world.kept[key] > former[key] for key in ((CLICKS, one) for one in range(4)))
+    assert set(world.starts.values()) == {-1}
 
 
 def test_a_deleted_topic_is_forgotten() -> None:
@@ -356,7 +467,9 @@ def _happen(world: ShareWorld, data: st.DataObject) -> None:
         case 3:
             world.beat(data.draw(MEMBERS), LEAVING_EPOCH)
         case 4:
-            world.answer_orders(succeed=data.draw(st.booleans()))
+            world.answer_orders(
+                succeed=data.draw(st.booleans()), but_not=data.draw(st.sets(st.integers(0, 4)))
+            )
         case 5:
             world.restart()
         case 6:

@@ -26,3 +26,13 @@ def test_the_count_is_that_of_all_requests(steps: list[str]) -> None:
     assert figures.durations().count == requests
     at_once = steps.count("at once")
     assert timed == (at_once + TIMED_ONE_OF - 1) // TIMED_ONE_OF
+
+
+def test_one_that_is_timed_stands_for_those_before_it() -> None:
+    figures = ApiFigures(0)
+    for _ in range(3 * TIMED_ONE_OF + 1):
+        figures.left -= 1
+        if figures.left <= 0:
+            figures.note_timed(0.001)
+    assert figures.durations().count == 3 * TIMED_ONE_OF + 1
+    assert figures.durations().seconds > 0.001 * 3 * TIMED_ONE_OF

@@ -27,6 +27,7 @@ class Transport(asyncio.Transport):
         super().__init__()
         self.is_reading_now = True
         self.written = b""
+        self.writes = 0
         self.is_aborted = False
 
     def pause_reading(self) -> None:
@@ -36,7 +37,11 @@ class Transport(asyncio.Transport):
         self.is_reading_now = True
 
     def writelines(self, chunks: Any) -> None:
-        self.written += b"".join(chunks)
+        self.write(b"".join(chunks))
+
+    def write(self, data: Any) -> None:
+        self.written += data
+        self.writes += 1
 
     def abort(self) -> None:
         self.is_aborted = True
@@ -118,7 +123,8 @@ def test_a_peer_that_speaks_otherwise_is_found_out(start: bytes) -> None:
     async def story(channel: SocketChannel, transport: Transport) -> None:
         arrive(channel, framed(b"fine") + start)
         assert await channel.receive() == b"fine"
-        with pytest.raises(ConnectionError, match="is it a Kafka broker"):
+        said = "speaks HTTP" if start.startswith(b"HTTP") else "announced -1 bytes"
+        with pytest.raises(ConnectionError, match=f"{said}, as no broker does"):
             await channel.receive()
         assert transport.is_aborted
 
@@ -151,6 +157,68 @@ def test_sending_waits_while_the_peer_is_slow() -> None:
         assert (transport.written, sending.done()) == (b"abcdef", False)
         channel.resume_writing()
         await sending
+
+    play(story)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(sizes, max_size=8))
+def test_chunks_are_written_in_their_order_and_small_ones_together(
+    chunk_sizes: list[int],
+) -> None:
+    chunks = [bytes([number % 251]) * size for number, size in enumerate(chunk_sizes)]
+
+    async def story(channel: SocketChannel, transport: Transport) -> None:
+        await channel.send(chunks)
+        assert transport.written == b"".join(chunks)
+        assert transport.writes <= 1 + 2 * sum(len(chunk) for chunk in chunks) // SHARED
+
+    play(story)
+
+
+def test_of_a_large_frame_no_more_is_handed_over_than_the_peer_takes() -> None:
+    chunks = [b"head", bytes(3 * SHARED), b"between", bytes(2 * SHARED)]
+
+    async def story(channel: SocketChannel, transport: Transport) -> None:
+        channel.pause_writing()
+        sending = asyncio.ensure_future(channel.send(chunks))
+        for count in (1, 2, 3, 4):
+            await asyncio.sleep(0)
+            assert transport.written == b"".join(chunks[:count])
+            channel.resume_writing()
+            channel.pause_writing()  # it takes the next chunk, and is slow again
+            await asyncio.sleep(0)
+        channel.resume_writing()
+        await sending
+
+    play(story)
+
+
+def test_a_large_frame_that_nobody_waits_for_any_more_is_sent_to_its_end() -> None:
+    chunks = [bytes(2 * SHARED), bytes(3 * SHARED), b"end"]
+
+    async def story(channel: SocketChannel, transport: Transport) -> None:
+        channel.pause_writing()
+        sending = asyncio.ensure_future(channel.send(chunks))
+        await asyncio.sleep(0)
+        assert len(transport.written) == 2 * SHARED
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+        assert transport.written == b"".join(chunks)
+
+    play(story)
+
+
+def test_the_rest_of_a_large_frame_is_not_written_to_a_connection_that_is_lost() -> None:
+    async def story(channel: SocketChannel, transport: Transport) -> None:
+        channel.pause_writing()
+        sending = asyncio.ensure_future(channel.send([bytes(2 * SHARED), bytes(2 * SHARED)]))
+        await asyncio.sleep(0)
+        channel.connection_lost(BrokenPipeError("gone"))
+        with pytest.raises(BrokenPipeError, match="gone"):
+            await sending
+        assert len(transport.written) == 2 * SHARED
 
     play(story)
 

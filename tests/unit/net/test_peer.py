@@ -7,21 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from moldau.errors import BrokerUnreachableError, ConnectionLostError, NoAnswerError
+from moldau.net.connection_quotas import ConnectionQuotas
 from moldau.net.peer import Peer, PeerAddress, PeerSettings
 from moldau.net.port import Connection
 from moldau.testing import ManualClock, MemoryNetwork
+from support.connection_limits import Limits
 
 ADDRESS = PeerAddress("server", 9092)
-
-
-class Limits:
-    socket_request_max_bytes = 1 << 20
-    max_connections = 100
-    max_connections_per_ip = 100
-    connections_max_idle_ms = 600_000
-
-    def max_connections_for(self, host: str) -> int:
-        return 100
 
 
 class Receiver:
@@ -76,7 +68,11 @@ class World:
 
     async def listen(self, port: int = 9092) -> None:
         await self.network.host("server").listen(
-            "server", port, self.server.accept, listener_name="PLAINTEXT", limits=Limits()
+            "server",
+            port,
+            self.server.accept,
+            listener_name="PLAINTEXT",
+            quotas=ConnectionQuotas(Limits(), self.clock),
         )
 
     def begin(self, body: bytes, timeout_seconds: float = 5.0) -> asyncio.Task[memoryview]:
@@ -138,6 +134,42 @@ def test_an_address_that_nobody_has_is_unreachable_at_once():
     run(story)
 
 
+@pytest.mark.parametrize("address", [None, PeerAddress("server", 9093)], ids=["left", "moved"])
+def test_a_broker_that_leaves_is_not_waited_for(address: PeerAddress | None):
+    """It may be paused, and others lead by now."""
+
+    async def story(world: World) -> None:
+        await world.listen()
+        world.server.is_silent = True
+        asked, next_one = world.begin(b"one", 60.0), world.begin(b"two", 60.0)
+        await world.clock.advance(3)
+        assert not asked.done()
+        world.address = address
+        with pytest.raises(ConnectionLostError, match="broker 2 has left or moved"):
+            await world.finish(asked)
+        assert world.clock.monotonic() < 5
+        with pytest.raises(BrokerUnreachableError):
+            await world.finish(next_one)
+        assert not world.peer.is_connected
+
+    run(story)
+
+
+def test_a_broker_that_stays_is_waited_for_and_leaves_no_timer():
+    async def story(world: World) -> None:
+        await world.listen()
+        assert await world.ask(b"one") == b"one"
+        await world.clock.advance(2)
+        timers = world.clock.pending_timers  # the network's
+        world.server.is_silent = True
+        with pytest.raises(NoAnswerError):
+            await world.ask(b"two", timeout_seconds=7.0)
+        await world.clock.advance(2)
+        assert world.clock.pending_timers <= timers
+
+    run(story)
+
+
 def test_a_host_that_refuses_is_unreachable_and_found_again_later():
     async def story(world: World) -> None:
         with pytest.raises(BrokerUnreachableError):
@@ -152,7 +184,7 @@ def test_a_host_that_is_cut_off_is_given_up_in_time():
     async def story(world: World) -> None:
         await world.listen()
         world.network.cut("client", "server")
-        with pytest.raises(BrokerUnreachableError):
+        with pytest.raises(BrokerUnreachableError, match=r"to broker 2: \S"):
             await world.ask(b"one")
         assert world.clock.monotonic() < 3
 

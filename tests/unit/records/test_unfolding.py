@@ -6,6 +6,7 @@ import contextlib
 import gzip
 import random
 import struct
+import sys
 
 import cramjam
 import pytest
@@ -13,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.errors import BadCompressionError, DecompressionLimitError
+from moldau.records import unfolding
 from moldau.records.compression import Codec, compress
 from moldau.records.unfolding import LARGEST_PIECE_BYTES, PIECE_BYTES, can_unfold, unfold
 
-STREAMED = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4)
+STREAMED = (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD)
 LIMIT = 64 << 20
 
 
@@ -40,7 +42,7 @@ def test_a_bomb_is_never_held_whole(codec: Codec) -> None:
     packed = compress(codec, bytes(48 << 20))
     sizes = [len(piece) for piece in unfold(codec, packed, LIMIT)]
     assert sum(sizes) == 48 << 20
-    assert max(sizes) <= PIECE_BYTES
+    assert max(sizes) <= (2 << 20 if codec is Codec.ZSTD else PIECE_BYTES)
 
 
 @pytest.mark.parametrize("codec", STREAMED)
@@ -157,7 +159,59 @@ def test_nothing_may_follow_an_lz4_frame() -> None:
         whole(Codec.LZ4, compress(Codec.LZ4, b"x") + b"y")
 
 
-def test_zstd_cannot_be_had_in_pieces() -> None:
-    assert not can_unfold(Codec.ZSTD, compress(Codec.ZSTD, b"x" * 100))
-    with pytest.raises(ValueError, match="zstd"):
-        next(unfold(Codec.ZSTD, b"", LIMIT))
+FRAME_START = bytes.fromhex("28b52ffd 00")
+SMALL_WINDOW, WINDOW_OF_8_MIB, LARGE_WINDOW = b"\x58", b"\x68", b"\x69"
+EMPTY_FRAME = FRAME_START + SMALL_WINDOW + bytes.fromhex("010000")
+
+
+def repeated_bytes(blocks: int, window: bytes = SMALL_WINDOW) -> bytes:
+    """A frame of blocks that are four bytes each and unfold to 128 KiB: nothing unfolds further."""
+    last = [number == blocks - 1 for number in range(blocks)]
+    parts = ((128 << 10 << 3 | 1 << 1 | one).to_bytes(3, "little") + b"x" for one in last)
+    return FRAME_START + window + b"".join(parts)
+
+
+def test_the_steepest_zstd_comes_in_pieces() -> None:
+    sizes = [len(piece) for piece in unfold(Codec.ZSTD, repeated_bytes(400), LIMIT)]
+    assert sum(sizes) == 400 * (128 << 10)
+    assert max(sizes) <= 2 << 20
+
+
+def test_several_frames_of_zstd_are_one_stream() -> None:
+    skippable = bytes.fromhex("502a4d18 03000000 616263")
+    frames = compress(Codec.ZSTD, b"one" * 9) + skippable + EMPTY_FRAME * 1000
+    assert whole(Codec.ZSTD, frames + compress(Codec.ZSTD, b"two")) == b"one" * 9 + b"two"
+    with pytest.raises(BadCompressionError):
+        whole(Codec.ZSTD, frames + b"garbage")
+
+
+@pytest.mark.parametrize("window", [WINDOW_OF_8_MIB, LARGE_WINDOW])
+def test_zstd_with_a_large_window_is_left_to_others(window: bytes) -> None:
+    """The decoder keeps so much of it; some are hidden behind a frame that is harmless."""
+    is_large = window == LARGE_WINDOW
+    frame = repeated_bytes(4, window)
+    assert can_unfold(Codec.ZSTD, frame) == (not is_large)
+    hidden = EMPTY_FRAME * 2 + frame
+    assert can_unfold(Codec.ZSTD, hidden)
+    refused = pytest.raises(BadCompressionError) if is_large else contextlib.nullcontext()
+    with refused:
+        whole(Codec.ZSTD, hidden)
+
+
+def test_zstd_that_is_one_segment_has_all_of_it_as_its_window() -> None:
+    """Its first bytes say how long it is: true or not, the decoder sets out to keep as much."""
+    for size, allowed in ((8 << 20, True), ((8 << 20) + 1, False), (1 << 40, False)):
+        frame = bytes.fromhex("28b52ffd e0") + struct.pack("<Q", size) + bytes(8)
+        assert can_unfold(Codec.ZSTD, frame) == allowed
+    lie = bytes.fromhex("28b52ffd e0") + struct.pack("<Q", 5) + repeated_bytes(4)[6:]
+    with pytest.raises(BadCompressionError):
+        whole(Codec.ZSTD, lie)
+
+
+def test_without_its_decoder_zstd_is_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    unfolding._find_zstandard.cache_clear()
+    try:
+        assert not can_unfold(Codec.ZSTD, repeated_bytes(4))
+    finally:
+        unfolding._find_zstandard.cache_clear()

@@ -16,7 +16,8 @@ from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import walk_headers
 from moldau.records.batch_reader import records_of
 from moldau.replication.leader_link import LogBounds
-from moldau.replication.partition import FollowedRead, Partition
+from moldau.replication.partition import Partition
+from moldau.replication.partition_reads import FollowedRead
 from moldau.replication.replica_fetcher import ReplicaFetcher
 from moldau.replication.replication_quota import ReplicationQuota
 from moldau.replication.unpacking import Unpacker
@@ -147,7 +148,7 @@ class DirectLink:
     def _answer(self, request: FetchRequest) -> AnsweredPartition:
         (wanted,) = request.topics[0].partitions
         try:
-            read = self._leader.partition.read_for_follower(
+            read = self._leader.partition.followers.read(
                 FollowedRead(
                     request.replica_id,
                     request.replica_epoch,
@@ -288,3 +289,16 @@ def run_story(story: Callable[[Bench], object], **topic_config: str) -> None:
             await bench.close()
 
     asyncio.run(run())
+
+
+def fetch(bench: Bench, leader: int, follower: int, offset: int, **changes: int):
+    """A follower's fetch, as its leader sees it."""
+    wanted = FollowedRead(
+        follower,
+        bench.broker_epochs[follower],
+        bench.replicas[leader].partition.leader_epoch,
+        offset,
+        -1,
+        0,
+    )._replace(**changes)
+    return bench.replicas[leader].partition.followers.read(wanted, 1 << 20, min_one=True)

@@ -20,7 +20,8 @@ from moldau.config.broker_options import BrokerOptions
 from moldau.errors import NotLeaderError, StorageError, UnknownTopicError
 from moldau.model import TopicPartition
 from moldau.records.batch_builder import build_batch
-from moldau.replication.partition import FollowedRead, Partition
+from moldau.replication.partition import Partition
+from moldau.replication.partition_reads import FollowedRead
 from moldau.replication.partitions import Partitions
 from moldau.storage.log_store import LogStore
 from moldau.testing import ManualClock, MemoryFiles
@@ -183,6 +184,45 @@ def test_nobody_leads_before_a_truncation_is_written_down():
     play(story)
 
 
+def _with_two(image: MetadataImage, *states: PartitionState, **topic: object) -> MetadataImage:
+    two = replace(image.topics["clicks"], partitions=states, **topic)
+    return replace(image, topics={"clicks": two}, topics_by_id={two.topic_id: two})
+
+
+def test_a_change_of_one_partition_does_not_touch_the_others_of_its_topic():
+    async def story(stage: Stage) -> None:
+        first = stage.image(2, 0)
+        state = first.topics["clicks"].partitions[0]
+        await stage.apply(_with_two(first, state, state))
+        other = stage.partitions.find("clicks", 1)
+        assert other is not None
+        second = stage.image(1, 1)
+        async with stage.clicks.truncating:  # whoever touches it would have to wait
+            changed = second.topics["clicks"].partitions[0]
+            await asyncio.wait_for(stage.apply(_with_two(second, state, changed)), 60)
+            assert other.is_leader
+        assert not stage.clicks.is_leader
+        assert stage.fetchers.followed == {CLICKS: 2}
+
+    play(story)
+
+
+def test_other_settings_reach_partitions_whose_states_are_as_they_were():
+    async def story(stage: Stage) -> None:
+        first = stage.image(1, 0)
+        state = first.topics["clicks"].partitions[0]
+        await stage.apply(_with_two(first, state, state, configs={"retention.ms": "1000"}))
+        kept = {one.log.options for one in stage.partitions}
+        again = _with_two(stage.image(1, 0), state, state, configs={"retention.ms": "1000"})
+        await stage.apply(again)
+        assert {one.log.options for one in stage.partitions} == kept  # the very same
+        later = _with_two(stage.image(1, 0), state, state, configs={"retention.ms": "2000"})
+        await stage.apply(later)
+        assert [one.log.options.retention_ms for one in stage.partitions] == [2000, 2000]
+
+    play(story)
+
+
 def test_an_image_that_is_being_applied_when_the_session_ends_makes_no_leader():
     async def story(stage: Stage) -> None:
         await stage.apply(stage.image(2, 0))
@@ -319,7 +359,7 @@ def test_the_log_of_a_broker_that_was_restarted_is_unknown():
     async def story(stage: Stage) -> None:
         await stage.apply(stage.image(1, 0))
         fetch = FollowedRead(2, 12, 0, 0, -1, 0)
-        stage.clicks.read_for_follower(fetch, 1 << 20, min_one=True)
+        stage.clicks.followers.read(fetch, 1 << 20, min_one=True)
         assert stage.clicks.state.broker_epoch_at_fetch(2) == 12
         await stage.apply(stage.image(1, 0, epochs=(11, 20)))
         assert stage.clicks.state.broker_epoch_at_fetch(2) == -1
@@ -352,7 +392,11 @@ def test_a_topic_that_is_made_again_has_no_past():
     play(story)
 
 
-def test_a_log_that_may_be_on_a_dead_disk_is_not_begun_anew_elsewhere():
+def test_a_log_that_may_be_on_a_dead_disk_is_not_begun_anew_elsewhere(
+    caplog: pytest.LogCaptureFixture,
+):
+    """Nor is it said for each of the thousands that may be on it: the disk was, when it failed."""
+
     async def story(stage: Stage) -> None:
         told: list[bool] = []
         stage.partitions.on_offline = lambda: told.append(stage.partitions.is_offline(CLICKS))
@@ -369,6 +413,7 @@ def test_a_log_that_may_be_on_a_dead_disk_is_not_begun_anew_elsewhere():
         assert told == [True]
 
     play(story)
+    assert not [record for record in caplog.records if "cannot open" in record.msg]
 
 
 def another(stage: Stage) -> Partitions:
@@ -389,7 +434,7 @@ def test_a_log_without_a_part_here_is_put_aside():
         other = another(stage)
         await other.begin(stage.image(2, 0, replicas=(2, 3)))
         assert CLICKS not in stage.store.logs
-        assert stage.store.has_aside(CLICKS, FIRST)
+        assert stage.store.aside.has(CLICKS, FIRST)
 
     play(story)
 
@@ -420,7 +465,7 @@ def test_a_log_that_was_taken_back_for_nothing_is_put_aside_again():
         other.on_judged(here.topics["clicks"], elsewhere)
         await other.apply(elsewhere, ["clicks"])
         assert CLICKS not in stage.store.logs
-        assert stage.store.has_aside(CLICKS, FIRST)
+        assert stage.store.aside.has(CLICKS, FIRST)
 
     play(story)
 
@@ -534,3 +579,26 @@ def test_a_topic_that_has_gone_is_not_copied_any_more():
             stage.partitions.require_replica("clicks", 0)
 
     play(story)
+
+
+def test_a_topic_of_many_partitions_leaves_the_loop_to_others():
+    async def story() -> None:
+        stage = Stage()
+        await stage.store.open()
+        for epoch in (0, 1):  # when its logs are made, and when they are there
+            image = stage.image(1, epoch)
+            topic = image.topics["clicks"]
+            many = replace(topic, partitions=topic.partitions * 500)
+            image = replace(image, topics={"clicks": many}, topics_by_id={FIRST: many})
+            applied = asyncio.create_task(stage.apply(image))
+            turns = 0
+            while not applied.done():
+                turns += 1
+                await asyncio.sleep(0)
+            await applied
+            assert turns >= 5
+            assert {one.leader_epoch for one in stage.partitions} == {epoch}
+        assert len(stage.partitions) == 500
+        await stage.store.close()
+
+    asyncio.run(story())

@@ -45,69 +45,6 @@ def test_replicas_are_equal_byte_for_byte():
     run_story(story)
 
 
-def test_a_former_leader_goes_back_to_where_its_history_parts():
-    async def story(bench: Bench) -> None:
-        first, second = await bench.open(1, 2)
-        bench.elect(1, 0)
-        bench.copy(2, 1)
-        first.produce(b"common")
-        await bench.settle()
-        bench.links[2].is_cut = True
-        await bench.settle()
-        first.produce(b"lost", acks=1)
-        first.produce(b"lost too", acks=1)
-        bench.elect(2, 1, isr=(2,))
-        second.produce(b"new")
-        bench.copy(1, 2)
-        await bench.settle()
-        assert first.values == second.values == [b"common", b"new"]
-        assert first.partition.log.latest_epoch == 1
-        assert bench.checkpoints[0] == 1
-
-    run_story(story)
-
-
-def test_records_that_are_committed_are_kept_by_a_follower_that_knows_less():
-    """Truncating to the high watermark, as Kafka once did, would lose the record here."""
-
-    async def story(bench: Bench) -> None:
-        first, second = await bench.open(1, 2)
-        bench.elect(1, 0)
-        bench.copy(2, 1)
-        first.produce(b"acknowledged")
-        await bench.settle()
-        second.partition.state.high_watermark = 0  # it has not heard yet
-        bench.elect(1, 1)
-        bench.copy(2, 1)
-        await bench.settle()
-        bench.elect(2, 2, isr=(2,))
-        assert second.values == [b"acknowledged"]
-
-    run_story(story)
-
-
-def test_histories_that_part_twice_meet_again():
-    async def story(bench: Bench) -> None:
-        first, second = await bench.open(1, 2)
-        bench.elect(1, 0)
-        bench.copy(2, 1)
-        first.produce(b"common")
-        await bench.settle()
-        bench.links[2].is_cut = True
-        await bench.settle()
-        for epoch in (2, 4):
-            bench.elect(1, epoch, isr=(1,))
-            first.produce(b"ours %d" % epoch)
-        for epoch in (5, 7):
-            bench.elect(2, epoch, isr=(2,))
-            second.produce(b"theirs %d" % epoch)
-        bench.copy(1, 2)
-        await bench.settle()
-        assert first.values == second.values == [b"common", b"theirs 5", b"theirs 7"]
-
-    run_story(story)
-
-
 def test_nothing_is_written_that_is_damaged_and_the_leader_hears_of_it():
     async def story(bench: Bench) -> None:
         leader, follower = await bench.open(1, 2)
@@ -146,42 +83,6 @@ def test_a_length_that_is_damaged_is_no_reason_to_ask_without_a_pause():
         await bench.settle(10)
         assert follower.values == []
         assert len(link.requests) < 30
-
-    run_story(story)
-
-
-def test_a_follower_behind_the_leaders_start_begins_anew_there():
-    async def story(bench: Bench) -> None:
-        leader, follower = await bench.open(1, 2)
-        bench.elect(1, 0, isr=(1,))
-        bench.copy(2, 1)
-        leader.produce(b"old")
-        await bench.settle()
-        bench.links[2].is_cut = True
-        await bench.settle()
-        leader.produce(b"gone")
-        leader.produce(b"kept")
-        leader.partition.delete_records(2)
-        bench.links[2].is_cut = False
-        await bench.settle(5)
-        assert follower.partition.log.log_start_offset == 2
-        assert follower.values == [b"kept"]
-        assert bench.checkpoints == [2]
-
-    run_story(story)
-
-
-def test_a_follower_behind_the_end_of_an_unclean_leader_goes_back_to_it():
-    async def story(bench: Bench) -> None:
-        first, second = await bench.open(1, 2)
-        bench.elect(1, 0, isr=(1,))
-        first.produce(b"a")
-        first.produce(b"b")
-        bench.elect(2, 1, isr=(2,))
-        bench.copy(1, 2)
-        await bench.settle()
-        assert first.values == second.values == []
-        assert first.partition.high_watermark == 0
 
     run_story(story)
 
@@ -278,42 +179,6 @@ def test_a_fault_in_one_answer_does_not_end_the_copying():
     run_story(story)
 
 
-def test_damaged_records_of_a_former_leader_are_copied_again():
-    async def story(bench: Bench) -> None:
-        first, second = await bench.open(1, 2)
-        bench.elect(1, 0)
-        bench.copy(2, 1)
-        first.produce(b"a")
-        first.produce(b"b")
-        await bench.settle()
-        first.partition.state.damaged_from = 1
-        bench.elect(2, 1, isr=(2,))
-        bench.copy(1, 2)
-        await bench.settle()
-        assert bench.checkpoints == [1]
-        assert first.values == second.values == [b"a", b"b"]
-        assert first.partition.state.damaged_from is None
-
-    run_story(story)
-
-
-def test_a_replica_in_sync_keeps_its_records_damaged_or_not():
-    async def story(bench: Bench) -> None:
-        first, _ = await bench.open(1, 2)
-        bench.elect(1, 0)
-        bench.copy(2, 1)
-        first.produce(b"a")
-        await bench.settle()
-        first.partition.state.damaged_from = 0
-        bench.elect(2, 1, isr=(2, 1))
-        bench.copy(1, 2)
-        await bench.settle()
-        assert bench.checkpoints == []
-        assert first.values == [b"a"]
-
-    run_story(story)
-
-
 def test_a_leader_that_cannot_be_reached_is_tried_again_with_pauses():
     async def story(bench: Bench) -> None:
         leader, follower = await bench.open(1, 2)
@@ -406,34 +271,6 @@ def test_a_follower_whose_flush_fails_tells_of_it_later():
         assert leader.partition.high_watermark == 1
 
     run_story(story, flush_messages="1")
-
-
-def test_a_replica_begins_with_a_batch_of_which_the_leader_has_deleted_the_beginning():
-    """DeleteRecords knows offsets, a log knows batches: the leader's begins inside of one."""
-
-    async def story(bench: Bench) -> None:
-        leader, _, late = await bench.open(1, 2, 3)
-        bench.elect(1, 0, isr=(1, 2))
-        bench.copy(2, 1)
-        leader.produce(b"a", b"b", b"c", b"d")
-        leader.produce(b"e")
-        await bench.settle()
-        leader.partition.delete_records(2)
-        bench.copy(3, 1)
-        await bench.settle(5.0)
-        leader.produce(b"f")
-        await bench.settle(5.0)
-        log = late.partition.log
-        assert (log.log_start_offset, log.log_end_offset) == (2, 6)
-        ours, theirs = (
-            one.partition.log.read(2, 1 << 20, end_offset=6, min_one=True).slice.read()
-            for one in (leader, late)
-        )
-        assert ours == theirs
-        assert late.partition.high_watermark == 6
-        assert late.partition.log.recovery_point <= 6
-
-    run_story(story)
 
 
 def test_another_in_sync_set_does_not_take_back_what_is_being_asked_for():

@@ -53,7 +53,19 @@ def test_denials_are_bounded_and_the_rest_is_counted(caplog: pytest.LogCaptureFi
         assert len(caplog.messages) == DENIALS_AT_ONCE
         clock.ahead += 1.5 / DENIALS_PER_SECOND
         deny(audit)
-    assert caplog.messages[-1].endswith("(40 more denials before it were not logged)")
+    assert caplog.messages[-1].endswith("(40 more refusals before it were not logged)")
+
+
+def test_strangers_cannot_hide_what_somebody_is_denied(caplog: pytest.LogCaptureFixture) -> None:
+    audit = AuditLog(_Clock())
+    with caplog.at_level(logging.INFO, AUDIT_LOGGER):
+        for _ in range(10 * DENIALS_AT_ONCE):
+            audit.handshake_failed("10.0.0.9", "SSL", "no certificate")
+            audit.login_refused(None, "10.0.0.9", "PLAIN", "wrong")
+        assert len(caplog.messages) == DENIALS_AT_ONCE
+        deny(audit)
+        audit.changed("User:x", "10.0.0.2", "DeleteTopics", "Topic:x", "UNKNOWN_TOPIC")
+    assert [one.split(":")[0] for one in caplog.messages[-2:]] == ["denied", "failed"]
 
 
 def test_the_file_has_one_object_in_each_line(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ class MemoryStore:
         self.writes: list[ShareStateWrite] = []
         self.may_write = asyncio.Event()
         self.may_write.set()
-        self.fails_with: KafkaError | None = None
+        self.fails_with: Exception | None = None
 
     async def read(self, key: SharePartitionKey, leader_epoch: int) -> StoredShareState:
         self._fail()
@@ -135,7 +135,12 @@ class ShareBench:
     async def close(self) -> None:
         self.partitions.close()
         self.store.may_write.set()
-        await asyncio.gather(*self._tasks)
+        await self.finish_tasks()
+
+    async def finish_tasks(self) -> None:
+        """Raises what one of them has failed with."""
+        tasks, self._tasks = self._tasks, []
+        await asyncio.gather(*tasks)
 
 
 def share_story(story: Callable[[ShareBench], Awaitable[None]], **topic_config: str) -> None:

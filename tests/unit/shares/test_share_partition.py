@@ -126,6 +126,21 @@ def test_what_could_not_be_stored_was_not_said():
     share_story(story)
 
 
+def test_a_leader_whose_lease_is_over_delivers_nothing():
+    """It may not have heard that another one leads, to whom takers have said what they did."""
+
+    async def story(bench: ShareBench) -> None:
+        bench.replica.produce(b"a", b"b")
+        await bench.load()
+        bench.replica.lease_end = bench.bench.clock.monotonic()
+        with pytest.raises(NotLeaderError, match="lease"):
+            await bench.take()
+        bench.replica.lease_end = bench.bench.clock.monotonic() + 1
+        assert (await bench.take()).ranges == ((0, 1, 1),)
+
+    share_story(story)
+
+
 def test_where_the_group_begins_is_stored_before_anything_is_delivered():
     async def story(bench: ShareBench) -> None:
         bench.settings = bench.settings._replace(start=OffsetReset(ResetTo.LATEST))
@@ -166,6 +181,57 @@ def test_a_lock_that_is_over_is_counted_and_stored():
         assert heard
         assert bench.store.states == {0: (0, 1), 1: (0, 1)}
         assert (await bench.take("bob")).ranges == ((0, 1, 2),)
+
+    share_story(story)
+
+
+@pytest.mark.parametrize("renews", [False, True])
+def test_a_lock_is_as_short_as_the_group_wants_it_by_now(renews: bool):
+    """Others may last longer, from before."""
+
+    async def story(bench: ShareBench) -> None:
+        bench.limit(lock_seconds=60.0)
+        bench.replica.produce(b"a")
+        bench.replica.produce(b"b")
+        await bench.take("ann", most=1)
+        if renews:
+            await bench.take("bob")
+        bench.limit(lock_seconds=15.0)
+        if renews:
+            assert bench.say(1, 1, AcknowledgeType.RENEW, "bob") is None
+        else:
+            await bench.take("bob")
+        await bench.bench.clock.advance(15)
+        assert (await bench.take("eve")).ranges == ((1, 1, 2),)
+
+    share_story(story)
+
+
+def test_after_a_fault_of_ours_records_are_acquired_as_before_and_can_be_acknowledged():
+    async def story(bench: ShareBench) -> None:
+        bench.replica.produce(b"a", b"b")
+        await bench.take()
+        bench.store.fails_with = RuntimeError("a fault")
+        with pytest.raises(CoordinatorNotAvailableError):
+            await bench.say(0, 0, ACCEPT)
+        with pytest.raises(RuntimeError, match="a fault"):
+            await bench.finish_tasks()
+        bench.store.fails_with = None
+        await bench.say(0, 1, ACCEPT)
+        assert bench.store.start_offset == 2
+
+    share_story(story)
+
+
+def test_after_a_fault_of_ours_a_state_is_read_again():
+    async def story(bench: ShareBench) -> None:
+        bench.replica.produce(b"a")
+        bench.store.fails_with = RuntimeError("a fault")
+        await bench.load()
+        with pytest.raises(RuntimeError, match="a fault"):
+            await bench.finish_tasks()
+        bench.store.fails_with = None
+        assert (await bench.take()).ranges == ((0, 0, 1),)
 
     share_story(story)
 

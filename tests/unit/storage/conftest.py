@@ -4,10 +4,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from log_bench import LogBench
+from log_bench import LogBench, a_memory_bench
 
 from moldau.storage.files import RealFiles
-from moldau.testing.memory_files import MemoryFiles
 
 
 @pytest.fixture
@@ -20,14 +19,6 @@ def bench(tmp_path: Path) -> LogBench:
 def memory_bench() -> LogBench:
     """A bench on files that fail and crash on request."""
     return a_memory_bench()
-
-
-def a_memory_bench() -> LogBench:
-    files = MemoryFiles()
-    root = Path("data")
-    files.make_folder(root)
-    files.sync_everything()
-    return LogBench(files, root)
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from moldau.storage.log_directory import LogDirectory
 from moldau.storage.open_files import OpenFiles
 from moldau.storage.recovery import LoadTerms, create_log, load_log
 from moldau.testing.manual_clock import ManualClock
+from moldau.testing.memory_files import MemoryFiles
 from moldau.workers import InlineWorkers
 
 PARTITION = TopicPartition("clicks", 0)
@@ -85,6 +86,15 @@ class LogBench:
     def append(self, log: Log, count: int = 1, *, leader_epoch: int = 0, **fields) -> AppendResult:
         batch, header = batch_of(count, **fields)
         return log.append(batch, header, leader_epoch=leader_epoch, now_ms=self.clock.now_ms())
+
+
+def a_memory_bench() -> LogBench:
+    """A bench on files that fail and crash on request."""
+    files = MemoryFiles()
+    root = Path("data")
+    files.make_folder(root)
+    files.sync_everything()
+    return LogBench(files, root)
 
 
 def read_all(log: Log, max_bytes: int = 1 << 20) -> list[BatchHeader]:

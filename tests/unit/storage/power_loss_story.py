@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -73,11 +73,14 @@ class Failures:
 class Story:
     """See the module. `run` once."""
 
+    folders: tuple[Path, ...] = (DATA,)
+
     def __init__(self, seed: int, policy: str) -> None:
         self.random = Random(seed)
         self.policy = frozenset(policy.split(","))
         self.files = MemoryFiles()
-        self.files.make_folder(DATA)
+        for folder in self.folders:
+            self.files.make_folder(folder)
         self.files.sync_everything()
         self.clock = ManualClock(START_MS)
         self.options: TopicOptions = DEFAULTS.replace(
@@ -110,26 +113,30 @@ class Story:
 
     # Doing
 
+    def _works(self) -> Mapping[Callable[[], Awaitable[None]], int]:
+        """What may happen, and how often."""
+        works = (
+            self._append,
+            self._flush,
+            self._checkpoint,
+            self._commit,
+            self._compact,
+            self._delete_records,
+            self._retain,
+            self._truncate,
+            self._begin_anew,
+            self._stop_cleanly,
+            self._kill,
+            self._fail_to_sync,
+            self._lack_handles,
+            self._lose_power,
+        )
+        weights = (40, 8, 6, 10, 8, 3, 3, 6, 1, 2, 3, 1, 1, 6)
+        return dict(zip(works, weights, strict=True))
+
     async def _step(self) -> None:
-        work = self.random.choices(
-            (
-                self._append,
-                self._flush,
-                self._checkpoint,
-                self._commit,
-                self._compact,
-                self._delete_records,
-                self._retain,
-                self._truncate,
-                self._begin_anew,
-                self._stop_cleanly,
-                self._kill,
-                self._fail_to_sync,
-                self._lack_handles,
-                self._lose_power,
-            ),
-            (40, 8, 6, 10, 8, 3, 3, 6, 1, 2, 3, 1, 1, 6),
-        )[0]
+        works = self._works()
+        work = self.random.choices(tuple(works), tuple(works.values()))[0]
         self.happened.append(work.__name__)
         has_faults = work in (self._fail_to_sync, self._lack_handles)
         if self.random.random() < 0.12 and not has_faults:
@@ -196,7 +203,7 @@ class Story:
         self.flushed = self.end
 
     async def _checkpoint(self) -> None:
-        await self.store.checkpoints.write(self.store.directories[0])
+        await self.store.checkpoints.write(self.log.directory)
         await self.store.checkpoints.write_high_watermarks({PARTITION: Offset(self.high_watermark)})
 
     async def _commit(self) -> None:
@@ -276,7 +283,7 @@ class Story:
         self.failures = Failures()
         self._anew_at: int | None = None
         self.store = LogStore(
-            (DATA,),
+            self.folders,
             files=self.files,
             clock=self.clock,
             workers=InlineWorkers(),
@@ -289,9 +296,9 @@ class Story:
 
     async def _stop_cleanly(self) -> None:
         await self.store.close(high_watermarks={PARTITION: Offset(self.high_watermark)})
-        if self.store.directories[0].failure is not None:  # nothing was promised
+        if self.log.directory.failure is not None:  # nothing was promised
             return
-        assert self.files.exists(DATA / ".kafka_cleanshutdown")
+        assert self.files.exists(self.log.directory.folder / ".kafka_cleanshutdown")
         self.flushed = self.end
         if self.random.random() < 0.5:
             self.files.lose_power(self.random)
@@ -326,7 +333,7 @@ class Story:
         with contextlib.suppress(StorageError):
             await self.store.close(high_watermarks={PARTITION: Offset(self.high_watermark)})
         self.files.clear_faults()
-        if self.files.exists(DATA / ".kafka_cleanshutdown"):
+        if self.files.exists(self.log.directory.folder / ".kafka_cleanshutdown"):
             self.flushed = self.end
         else:
             assert fault.times_met

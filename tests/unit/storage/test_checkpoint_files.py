@@ -12,7 +12,6 @@ from moldau.storage.checkpoint_files import (
     decode_offsets,
     encode_offsets,
     read_offset_checkpoint,
-    write_offsets,
 )
 from moldau.storage.files import RealFiles
 
@@ -62,5 +61,5 @@ def test_a_checkpoint_goes_through_a_file(tmp_path):
     offsets = {TopicPartition("clicks", 3): 12}
 
     assert read_offset_checkpoint(RealFiles(), path) == {}
-    write_offsets(RealFiles(), path, offsets)
+    RealFiles().replace(path, encode_offsets(offsets))
     assert read_offset_checkpoint(RealFiles(), path) == offsets

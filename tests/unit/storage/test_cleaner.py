@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 from cleaner_bench import COMPACTED, clean, clean_now, put, put_rounds, read_records, table_of
 from log_bench import START_MS, LogBench, read_all
 
 from moldau.records.batch_header import read_header
+from moldau.records.codec import LATEST_KEY_BYTES
 from moldau.records.control_records import ControlType, EndTransactionMarker, build_marker_batch
+from moldau.storage import compaction_round
 from moldau.storage.log import Log
 from moldau.storage.transaction_index import AbortedTransaction
-from moldau.testing.memory_files import MemoryFiles
+from moldau.testing.memory_files import MemoryFile, MemoryFiles
 
 
 def names_in(bench: LogBench) -> list[str]:
@@ -35,6 +38,36 @@ def test_the_last_value_of_each_key_stays_at_its_offset(bench: LogBench):
     kept = [record.key for record in read_records(log) if record.offset < active.base_offset]
     assert len(kept) == len(set(kept))
     assert log.cleaned_offset == active.base_offset
+
+
+def test_a_compacted_segment_goes_to_the_disk_while_it_is_written(
+    memory_bench: LogBench, monkeypatch: pytest.MonkeyPatch
+):
+    bench, ends = memory_bench, list[int]()
+    monkeypatch.setattr(compaction_round, "STEP_BYTES", 300)
+    monkeypatch.setattr(MemoryFile, "write_back", lambda file, end: ends.append(end))
+    log = bench.create(**{**COMPACTED, "segment_bytes": 3_000})
+    for number in range(60):
+        put(bench, log, {b"%d" % number: b"x" * 50})
+    assert clean_now(bench, log)
+    steps = [end - start for start, end in pairwise(ends) if end > start]
+    assert len(steps) > 5
+    assert max(steps) < 600
+
+
+def test_a_disk_that_fails_while_it_takes_a_compacted_segment_fails_the_directory(
+    memory_bench: LogBench, monkeypatch: pytest.MonkeyPatch
+):
+    def fail(file: MemoryFile, end: int) -> None:
+        raise OSError(errno.EIO, "broken")
+
+    bench = memory_bench
+    monkeypatch.setattr(compaction_round, "STEP_BYTES", 1)
+    monkeypatch.setattr(MemoryFile, "write_back", fail)
+    log = bench.create(**COMPACTED)
+    put_rounds(bench, log, 10)
+    clean_now(bench, log)
+    assert log.directory.failure is not None
 
 
 def test_nothing_is_left_to_do_after_a_round(bench: LogBench):
@@ -233,7 +266,7 @@ def test_a_full_map_ends_a_round_early_and_the_next_one_goes_on(memory_bench: Lo
     log = bench.create(**COMPACTED)
     put_rounds(bench, log, 3, keys=12)
     before = table_of(log)
-    small = {"log.cleaner.dedupe.buffer.size": "850", "log.cleaner.io.buffer.load.factor": "0.9"}
+    small = {"log.cleaner.dedupe.buffer.size": str(6 * LATEST_KEY_BYTES)}
     rounds, cleaned = 0, 0
     while clean_now(bench, log, settings=small):
         assert log.cleaned_offset > cleaned
@@ -464,7 +497,7 @@ def test_a_marker_stays_as_long_as_its_transaction_has_records_and_a_while_longe
     # The other transaction has the last batch of its producer: both stay, for its sequence.
     assert marker_offsets(log) == [3]
     again = bench.load(cleaned_offset=log.cleaned_offset)
-    assert again.first_unstable_offset(again.log_end_offset) is None
+    assert again.last_stable_offset(again.log_end_offset) == again.log_end_offset
     assert again.producers.find(7).last_sequence == 1
 
 

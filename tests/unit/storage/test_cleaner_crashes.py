@@ -10,9 +10,8 @@ from typing import TypeVar
 
 import pytest
 from cleaner_bench import COMPACTED, clean, clean_now, put, put_rounds, read_records, table_of
-from log_bench import START_MS, LogBench
+from log_bench import START_MS, LogBench, a_memory_bench
 
-from conftest import a_memory_bench
 from moldau.errors import StorageError
 from moldau.storage.log import Log
 from moldau.testing.memory_files import MemoryFiles

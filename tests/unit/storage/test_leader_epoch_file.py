@@ -26,7 +26,18 @@ def test_lines_that_contradict_later_ones_give_way():
     assert decode_epochs(b"0\n2\n5 10\n3 4\n") == EpochCache((EpochStart(3, 4),))
 
 
-@pytest.mark.parametrize("data", [b"0\n1\n3\n", b"0\n1\n3 x\n", b"0\n1\n-1 5\n", b"0\n1\n1 -5\n"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"0\n1\n3\n",
+        b"0\n1\n3 x\n",
+        b"0\n1\n-1 5\n",
+        b"0\n1\n1 -5\n",
+        b"0\n1\n2147483648 5\n",
+        b"0\n1\n1 9223372036854775808\n",
+        b"\xff\xfe\n1\n1 5\n",
+    ],
+)
 def test_damage_is_said_to_be_damage(data):
     with pytest.raises(DamagedFileError):
         decode_epochs(data)

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from log_bench import LogBench, batch_of, headers_in, offsets_of, read_all
 
 from moldau.errors import OffsetOutOfRangeError
-from moldau.storage.position_hints import GENERATION_SIZE, PositionHints
-from moldau.storage.segment import Segment
+from moldau.storage.position_hints import GENERATION_SIZE, MOST_CUTS, PositionHints
+from moldau.storage.segment import Boundary, Segment
 
 
 def filled(bench: LogBench, counts: list[int], **values: object):
@@ -145,6 +145,23 @@ def test_any_read_gives_what_a_plain_list_of_batches_gives(
         assert found == (fitting if offset < end else [])
 
 
+def test_of_many_that_begin_at_an_offset_only_the_first_searches(
+    bench: LogBench, monkeypatch: pytest.MonkeyPatch
+):
+    log = filled(bench, [3] * (3 * GENERATION_SIZE))  # its first batches are not in the table
+    searched: list[int] = []
+    find_batch = Segment.find_batch
+
+    def note(segment: Segment, offset: int) -> Boundary | None:
+        searched.append(offset)
+        return find_batch(segment, offset)
+
+    monkeypatch.setattr(Segment, "find_batch", note)
+    for _ in range(5):
+        assert read(log, 4, max_bytes=1) == ([3], 6)
+    assert searched == [4]
+
+
 def test_hints_forget_what_nobody_asked_for():
     hints = PositionHints()
     place = (Segment.__new__(Segment), 5)
@@ -159,3 +176,42 @@ def test_hints_forget_what_nobody_asked_for():
         hints.remember(offset, place)
     assert hints.find(1) is None
     assert len(hints) <= 2 * GENERATION_SIZE
+
+
+def test_only_the_first_of_many_readers_looks_for_the_end_of_a_range(
+    bench: LogBench, monkeypatch: pytest.MonkeyPatch
+):
+    log = filled(bench, [1, 1, 1, 1])
+    limit = log.size_bytes // 2 + 1
+    looks: list[int] = []
+    find_boundary = Segment.find_boundary
+
+    def look(segment: Segment, start: int, end: int):
+        looks.append(start)
+        return find_boundary(segment, start, end)
+
+    monkeypatch.setattr(Segment, "find_boundary", look)
+    assert [read(log, 0, limit) for _ in range(5)] == [([0, 1], 2)] * 5
+    assert len(looks) == 1
+    assert read(log, 0, limit, end=1) == ([0], 1)  # less is committed: nothing is cut
+
+
+def test_where_a_range_was_cut_is_forgotten_with_a_truncation(bench: LogBench):
+    log = filled(bench, [1, 1, 1, 1])
+    limit = log.size_bytes // 2 + 1
+    assert read(log, 0, limit) == ([0, 1], 2)
+    log.truncate_to(1)
+    bench.append(log, 1, value=b"a longer value than before")
+    bench.append(log, 1)
+    assert read(log, 0, limit) == ([0], 1)
+
+
+def test_few_cuts_are_remembered():
+    hints = PositionHints()
+    segment = Segment.__new__(Segment)
+    for start in range(10 * MOST_CUTS):
+        hints.remember_cut((segment, start, 5, True), Boundary(start + 5, 1))
+    known = [start for start in range(10 * MOST_CUTS) if hints.find_cut((segment, start, 5, True))]
+    assert 0 < len(known) <= MOST_CUTS
+    hints.clear()
+    assert hints.find_cut((segment, known[-1], 5, True)) is None

@@ -20,6 +20,7 @@ from moldau.storage.checkpoint_files import read_offset_checkpoint
 from moldau.storage.files import Files, RealFiles
 from moldau.storage.log import Log
 from moldau.storage.log_store import LogStore
+from moldau.storage.set_aside import put_away
 from moldau.testing.manual_clock import ManualClock
 from moldau.testing.memory_files import MemoryFiles
 from moldau.workers import InlineWorkers
@@ -262,6 +263,16 @@ def test_one_failing_folder_does_not_stop_the_others():
     run(story)
 
 
+def test_a_folder_of_another_user_is_refused_with_what_to_do():
+    async def story() -> None:
+        bench = Bench()
+        bench.files.fail_next("make_folder", errno.EACCES)
+        with pytest.raises(StartupError, match=r"Permission denied.*--data-dir or log\.dirs"):
+            await bench.open()
+
+    run(story)
+
+
 def test_when_every_folder_fails_the_broker_does_not_start():
     async def story() -> None:
         bench = Bench()
@@ -405,6 +416,33 @@ def test_a_log_made_again_does_not_inherit_the_start_offset_of_the_deleted_one()
     run(story)
 
 
+@pytest.mark.parametrize("is_made_again", [False, True])
+def test_nothing_is_said_of_the_high_watermark_of_a_log_that_was_deleted(is_made_again: bool):
+    """Else a later log of the name has it, or is missed before it was ever made (LOG-14)."""
+
+    async def story() -> None:
+        bench = Bench()
+        store = await bench.open()
+        append(await store.create_log(CLICKS, TOPIC_ID, DEFAULTS), 10)
+        await store.close(high_watermarks={CLICKS: Offset(10)})
+        store = await bench.open()
+        await store.delete_log(CLICKS)
+        if is_made_again:
+            append(await store.create_log(CLICKS, TOPIC_ID, DEFAULTS), 2)
+        else:
+            await store.checkpoints.write_all()
+            await store.checkpoints.write_high_watermarks()
+        bench.files.crash_process()
+        for name in bench.files.list_folder(DATA):
+            if name.endswith("-delete"):  # its delay was over
+                bench.files.remove_folder(DATA / name)
+        again = await bench.open()
+        assert again.checkpoints.take_high_watermark(CLICKS) == 0
+        assert not again.is_missed(CLICKS)
+
+    run(story)
+
+
 # Ending
 
 
@@ -425,6 +463,7 @@ def test_a_clean_stop_leaves_kafkas_files():
             "00000000000000000000.timeindex",
             "00000000000000000005.snapshot",
             "leader-epoch-checkpoint",
+            "log-start-offset",  # ours, where somebody has deleted records: Kafka passes over it
             "partition.metadata",
         ]
         assert bench.files.open_files == 0
@@ -478,3 +517,22 @@ def test_the_real_file_system_is_locked_and_loaded(tmp_path: Path):
         await again.close()
 
     run(story)
+
+
+def test_what_is_in_the_place_of_a_new_log_is_kept_and_nothing_else_needs_a_name():
+    files, folder, drawn = MemoryFiles(), DATA / "clicks-0", []
+
+    def make_id() -> str:
+        drawn.append("ab" * 16)
+        return drawn[-1]
+
+    put_away(files, folder, CLICKS, make_id)  # nothing is there
+    files.make_folder(folder)
+    files.replace(folder / "00000000000000000000.log", b"")
+    put_away(files, folder, CLICKS, make_id)  # no record is
+    assert (drawn, files.exists(folder)) == ([], False)
+    files.make_folder(folder)
+    files.replace(folder / "00000000000000000000.log", b"records")
+    put_away(files, folder, CLICKS, make_id)
+    assert len(drawn) == 1
+    assert files.list_folder(DATA) == [f"clicks-0.{drawn[0]}-stray"]

@@ -168,9 +168,3 @@ def test_half_an_entry_at_the_end_of_the_file_is_ignored():
 
 def test_an_absent_file_is_an_empty_index():
     assert OffsetIndex(MemoryFiles(), PATH, BASE).find_by_offset(BASE) is None
-
-
-def test_an_entry_that_points_behind_the_log_is_a_fault():
-    index = an_index([IndexedBatch(BASE + 3, 4100)])
-    assert index.find_fault(5000) is None
-    assert "4100 of 4000" in (index.find_fault(4000) or "")

@@ -9,11 +9,10 @@ from random import Random
 
 import pytest
 from cleaner_bench import COMPACTED, put_rounds
-from log_bench import DEFAULTS, batch_of, offsets_of, read_all
+from log_bench import DEFAULTS, a_memory_bench, batch_of, offsets_of, read_all
 from power_loss_story import Story
 from test_log_store import CLICKS, DATA, TOPIC_ID, VIEWS, Bench, append
 
-from conftest import a_memory_bench
 from moldau.errors import StorageError
 from moldau.storage.checkpoint_files import read_offset_checkpoint
 from moldau.storage.cleaner import Cleaner
@@ -231,7 +230,7 @@ def test_a_stop_with_a_flush_that_failed_is_no_clean_one(error: int):
         assert not bench.files.exists(MARKER)
         again = await bench.open()
         assert again.logs[CLICKS].log_end_offset == 3
-        assert not again.was_closed(CLICKS)
+        assert not again.logs[CLICKS].was_closed
 
     in_a_store(story)
 
@@ -250,7 +249,7 @@ def test_after_a_clean_stop_an_empty_and_a_truncated_log_survive_a_power_loss(se
         again = await bench.open()
         assert again.logs[VIEWS].topic_id == TOPIC_ID
         assert offsets_of(read_all(again.logs[CLICKS])) == [0, 1, 2, 3]
-        assert again.was_closed(CLICKS)
+        assert again.logs[CLICKS].was_closed
 
     in_a_store(story, segment_bytes=2 * len(batch_of(2)[0]))
 
@@ -304,3 +303,28 @@ def test_compaction_stays_below_the_recovery_point_when_the_log_begins_above_it(
         assert [each.size_bytes for each in log.segments] == before
 
     in_a_store(story, **COMPACTED)
+
+
+def test_a_start_that_told_nobody_of_a_power_loss_ends_without_the_marker_of_a_clean_stop():
+    """It would vouch for logs that may have lost what was acknowledged (REP-6)."""
+
+    async def story() -> None:
+        bench = Bench()
+        store = await bench.open()
+        await store.create_log(CLICKS, TOPIC_ID, DEFAULTS)
+        await store.close()
+        assert bench.files.exists(MARKER)
+        store = await bench.open()
+        await store.close(are_losses_told=False)
+        assert bench.files.exists(MARKER)  # nothing can have been lost
+
+        await bench.open()
+        bench.files.lose_power()
+        store = await bench.open()
+        await store.close(are_losses_told=False)
+        assert not bench.files.exists(MARKER)
+        store = await bench.open()
+        await store.close()
+        assert bench.files.exists(MARKER)
+
+    asyncio.run(story())

@@ -73,14 +73,12 @@ def test_a_transaction_holds_the_last_stable_offset_until_its_marker_is_below_th
     state = ProducerState(DAY_MS)
     state.apply(a_header(1, transactional=True), 10)
 
-    assert state.first_undecided_offset == 10
     assert state.first_unstable_offset(high_watermark=11) == 10
 
     completed = state.apply_marker(a_header(1, sequence=-1), 11, COMMIT)
 
     assert completed == CompletedTransaction(1, 10, 11, False, 12)
     assert state.end_offset == 12
-    assert state.first_undecided_offset is None
     assert state.first_unstable_offset(high_watermark=11) == 10
     assert state.first_unstable_offset(high_watermark=12) is None
 
@@ -138,7 +136,7 @@ def test_loading_replaces_everything_and_leaves_out_what_has_expired():
 
     assert {entry.producer_id for entry in target} == {2, 3, 4}
     assert target.end_offset == 4
-    assert target.first_undecided_offset == 2
+    assert target.first_unstable_offset(high_watermark=4) == 2
 
 
 def test_reset_forgets_everything():
@@ -174,4 +172,3 @@ def test_the_first_unstable_offset_is_that_of_a_naive_model(steps, high_watermar
 
     unstable = [*open_since.values(), *(first for first, end in ended if end >= high_watermark)]
     assert state.first_unstable_offset(high_watermark) == min(unstable, default=None)
-    assert state.first_undecided_offset == min(open_since.values(), default=None)

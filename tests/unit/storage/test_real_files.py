@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
+import shutil
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,16 @@ def test_the_size_of_a_file_is_known_without_opening_it(files: Files, tmp_path: 
         files.size(path)
     files.replace(path, b"abc")
     assert files.size(path) == 3
+
+
+def test_a_new_folder_is_for_its_owner_and_a_former_one_keeps_its_mode(tmp_path: Path):
+    for name in ("new", "former"):
+        if name == "former":
+            (tmp_path / name).mkdir()
+            (tmp_path / name).chmod(0o755)
+        RealFiles().make_folder(tmp_path / name)
+    modes = {one.name: one.stat().st_mode & 0o777 for one in tmp_path.iterdir()}
+    assert modes == {"new": 0o700, "former": 0o755}
 
 
 def test_half_of_the_open_files_are_left_for_sockets():
@@ -68,3 +79,35 @@ def test_a_slice_keeps_its_file_open(tmp_path: Path):
     assert descriptor is not None
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fstat(descriptor)
+
+
+def test_a_folder_that_is_a_link_goes_with_what_it_links_to(tmp_path: Path):
+    """People put the folder of a large partition on another disk."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "file").write_bytes(b"x")
+    (tmp_path / "clicks-0").symlink_to(tmp_path / "elsewhere")
+    files = RealFiles()
+    files.rename(tmp_path / "clicks-0", tmp_path / "clicks-0.0-delete")
+
+    files.remove_folder(tmp_path / "clicks-0.0-delete")
+    files.remove_folder(tmp_path / "clicks-0.0-delete")
+
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_who_removes_a_folder_at_the_same_time_is_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    folder = tmp_path / "clicks-0.0-delete"
+    folder.mkdir()
+    (folder / "file").write_bytes(b"x")
+    remove = shutil.rmtree
+
+    def be_late(path: Path) -> None:
+        monkeypatch.setattr(shutil, "rmtree", remove)
+        remove(path)
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(shutil, "rmtree", be_late)
+    RealFiles().remove_folder(folder)
+    assert not folder.exists()

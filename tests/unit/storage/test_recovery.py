@@ -333,15 +333,15 @@ def test_open_and_aborted_transactions_are_known_after_a_restart(bench: LogBench
     bench.append(log, 2, producer_id=1, **fields)  # 0, 1
     bench.append(log, 1, producer_id=2, **fields)  # 2
     end_transaction(bench, log, 1, ControlType.ABORT)  # 3
-    assert log.first_unstable_offset(4) == 2
+    assert log.last_stable_offset(4) == 2
     if clean:
         shut_down(log)
     log.close()
     again = bench.load(clean=clean)
-    assert again.first_unstable_offset(4) == 2
+    assert again.last_stable_offset(4) == 2
     assert [each[:3] for each in again.aborted_transactions(0, 4)] == [(1, 0, 3)]
     end_transaction(bench, again, 2, ControlType.COMMIT)
-    assert again.first_unstable_offset(5) is None
+    assert again.last_stable_offset(5) == 5
     assert again.aborted_transactions(4, 5) == ()
 
 
@@ -411,3 +411,47 @@ def test_what_was_flushed_survives_a_power_loss(memory_bench: LogBench, seed: in
         [(_, _, sequence)] = producers_of(again)
         assert sequence == again.log_end_offset - 1
         assert again.latest_epoch == 0
+
+
+@pytest.mark.parametrize("change", ["cut", "longer"])
+def test_a_clean_stop_does_not_vouch_for_a_copy_that_is_not_whole(
+    memory_bench: LogBench, change: str
+):
+    """What is appended behind such an end could not be read, and went with the next recovery."""
+    log = memory_bench.create()
+    for _ in range(5):
+        memory_bench.append(log, 2)
+    log.close()
+    path = log.segments[-1].path
+    data = bytes(memory_bench.files.read(path))
+    memory_bench.files.replace(path, data[:-7] if change == "cut" else data + bytes(500))
+
+    log = memory_bench.load(clean=True, recovery_point=10)
+    end_offset = 8 if change == "cut" else 10
+    assert log.log_end_offset == end_offset
+    assert log.has_lost_its_end
+    memory_bench.append(log, 3)
+    assert offsets_of(read_all(log)) == list(range(end_offset + 3))
+    log.close()
+
+    assert memory_bench.load().log_end_offset == end_offset + 3
+
+
+@pytest.mark.parametrize("content", ["nothing", "garbage", "a cut"])
+def test_what_compaction_had_ready_takes_no_place_if_it_is_damaged(
+    memory_bench: LogBench, content: str
+):
+    log = memory_bench.create(segment_bytes=300)
+    for _ in range(8):
+        memory_bench.append(log, 2)
+    log.close()
+    path = log.segments[1].path
+    data = bytes(memory_bench.files.read(path))
+    swapped = {"nothing": b"", "garbage": bytes(100), "a cut": data[:-9]}[content]
+    memory_bench.files.replace(path.with_name(path.name + ".swap"), swapped)
+    memory_bench.files.replace(path.with_suffix(".index.swap"), bytes(16))
+
+    log = memory_bench.load(recovery_point=16)
+
+    assert offsets_of(read_all(log)) == list(range(16))
+    assert not any(name.endswith(".swap") for name in memory_bench.files.list_folder(log.folder))

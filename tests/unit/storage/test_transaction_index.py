@@ -67,3 +67,13 @@ def test_there_is_no_file_where_nothing_was_aborted():
     assert index.entries() == []
     index.sync()
     assert not files.exists(PATH)
+
+
+def test_what_was_looked_at_when_the_log_was_opened_is_not_read_again():
+    """Checkpoints ask for it on the event loop."""
+    files = MemoryFiles()
+    digest = an_index(files).digest
+    opened = TransactionIndex(files, PATH)
+    assert opened.is_sound(0, None)
+    files.remove(PATH)
+    assert opened.digest == digest

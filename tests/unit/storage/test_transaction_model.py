@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from log_bench import LogBench, batch_of
 
+from moldau.model import Offset
 from moldau.records.batch_header import read_header, walk_headers
 from moldau.records.batch_reader import records_of
 from moldau.records.control_records import (
@@ -146,8 +147,7 @@ class TransactionMachine(RuleBasedStateMachine):
         return [*found, *(Transaction(first, None, False) for first in open_since.values())]
 
     def last_stable_offset(self) -> int:
-        unstable = self.log.first_unstable_offset(self.high_watermark)
-        return self.high_watermark if unstable is None else min(unstable, self.high_watermark)
+        return self.log.last_stable_offset(Offset(self.high_watermark))
 
     @invariant()
     def the_last_stable_offset_is_before_what_is_undecided(self) -> None:

@@ -81,6 +81,9 @@ def test_a_log_starts_where_somebody_asked_or_keeps_its_bytes():
     assert rules(told) == []
     told.check_start(TRIMMED, "one", 6, 699)
     assert rules(told) == ["LOG-12"]
+    told.history.forgive_after(TRIMMED, 8)  # the rest went with the power
+    told.check_start(TRIMMED, "one", 6, 100)
+    assert rules(told) == ["LOG-12"]
 
 
 def test_trimmed_replicas_are_compared_from_where_all_begin():

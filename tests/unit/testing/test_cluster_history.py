@@ -29,7 +29,7 @@ def test_a_history_without_contradictions_breaks_nothing(history: ClusterHistory
     history.see(T0, 0, b"a:0")
     history.attempt_commit("g", 3)
     history.acknowledge_commit("g", 3)
-    history.see_position("g", 3, at_least=3)
+    history.see_committed("g", 3, at_least=3)
     history.see_state(T0, 1, 0)
     history.see_state(T0, -1, 1)
     history.see_state(T0, 2, 2)
@@ -76,8 +76,8 @@ def test_a_seen_record_that_is_not_there_at_the_end(history: ClusterHistory) -> 
 def test_a_position_that_goes_back_or_comes_from_nowhere(history: ClusterHistory) -> None:
     history.attempt_commit("g", 3)
     history.acknowledge_commit("g", 3)
-    history.see_position("g", 2, at_least=3)
-    history.see_position("g", 4, at_least=3)
+    history.see_committed("g", 2, at_least=3)
+    history.see_committed("g", 4, at_least=3)
     assert rules(history) == ["GRP", "GRP"]
 
 

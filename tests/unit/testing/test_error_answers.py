@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from kio.schema.errors import ErrorCode
 
-from moldau.broker.handlers import HANDLERS
 from moldau.testing.error_answers import error_answer
+from moldau.wire.apis import SERVED
 from moldau.wire.headers import read_request_header
 from support.requests import error_codes_of, full_request
 from support.wire_client import read_response, request_frame
@@ -14,9 +14,7 @@ from support.wire_client import read_response, request_frame
 CODE = ErrorCode.not_leader_or_follower
 
 EVERY_VERSION = [
-    (module.API.key, version)
-    for module in HANDLERS
-    for version in range(module.API.first, module.API.last + 1)
+    (api.key, version) for api in SERVED for version in range(api.served.first, api.served.last + 1)
 ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moldau.model import TopicPartition
-from moldau.testing.group_history import GroupHistory
+from moldau.testing.group_history import ConsumerGroupHistory, GroupHistory
 
 FIRST, SECOND = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -62,3 +62,15 @@ def test_a_position_that_went_back_is_noticed() -> None:
     assert not reported
     group.see_position(FIRST, 5, at_least=group.position(FIRST))
     assert reported == ["GRP-8"]
+
+
+def test_two_owners_in_one_epoch_of_the_consumer_protocol_are_noticed() -> None:
+    reported: list[str] = []
+    group = ConsumerGroupHistory("g", lambda rule, text: reported.append(rule))
+    group.see_assignment(1, "a", [FIRST, SECOND])
+    group.see_assignment(2, "a", [FIRST])
+    group.see_assignment(2, "b", [SECOND])
+    group.see_owned(2, "b", [SECOND])
+    assert not reported
+    group.see_owned(2, "a", [FIRST, SECOND])
+    assert reported == ["CGR-1"]

@@ -10,21 +10,13 @@ from random import Random
 import pytest
 
 from moldau.errors import InvariantViolation
+from moldau.net.connection_quotas import ConnectionQuotas
 from moldau.net.port import Channel, Connection
 from moldau.testing.manual_clock import ManualClock, PausableClock, wait_until_idle
 from moldau.testing.memory_network import MemoryNetwork, MemoryServer
+from support.connection_limits import Limits
 
 Story = Coroutine[object, object, None]
-
-
-class Limits:
-    socket_request_max_bytes = 1 << 20
-    max_connections = 1_000
-    max_connections_per_ip = 1_000
-    connections_max_idle_ms = 600_000
-
-    def max_connections_for(self, host: str) -> int:
-        return self.max_connections_per_ip
 
 
 class Echo:
@@ -66,7 +58,11 @@ class Stage:
             return echo
 
         return await self.network.host(name).listen(
-            "0.0.0.0", 9092, accept, listener_name="PLAINTEXT", limits=Limits()
+            "0.0.0.0",
+            9092,
+            accept,
+            listener_name="PLAINTEXT",
+            quotas=ConnectionQuotas(Limits(), self.clock),
         )
 
     async def connect(self, name: str = "b1", source: str = "c") -> Channel:

@@ -95,8 +95,7 @@ def test_a_transaction_from_its_beginning_to_its_end() -> None:
         assert described.transaction_state == "Ongoing"
         assert described.topics[0].topic == "t"
         assert (await producer.end()).error_code is ErrorCode.none
-        await world.clock.advance(0.1)
-        assert (await producer.describe()).transaction_state == "CompleteCommit"
+        assert (await producer.describe()).transaction_state == "CompleteCommit"  # at once
         assert (await producer.end()).error_code is ErrorCode.none  # it comes again
         assert (await producer.end(committed=False)).error_code is ErrorCode.invalid_txn_state
         topic = broker.services.image.topics[TRANSACTION_STATE_TOPIC]
@@ -104,6 +103,28 @@ def test_a_transaction_from_its_beginning_to_its_end() -> None:
         await broker.stop()
 
     run(story)
+
+
+def test_a_transaction_that_is_taken_can_be_ended_however_many_partitions_it_has() -> None:
+    async def story(world: World) -> None:
+        broker, producer = await begin(world)
+        await world.create(producer.client, "many", 200)
+        await producer.init()
+        count = 0
+        while await producer.add("many", (count,)) is ErrorCode.none:
+            count += 1
+        assert 20 < count < 200
+        described = await producer.describe()
+        assert (described.transaction_state, len(described.topics[0].partitions)) == (
+            "Ongoing",
+            count,
+        )
+        assert (await producer.end(version=5)).error_code is ErrorCode.none
+        await world.clock.advance(0.1)
+        assert (await producer.describe()).transaction_state == "CompleteCommit"
+        await broker.stop()
+
+    run(story, message_max_bytes="600")
 
 
 def test_offsets_of_a_group_are_a_part_of_the_transaction() -> None:
@@ -206,6 +227,21 @@ def test_a_transaction_whose_time_is_over_is_aborted_and_its_producer_fenced() -
     run(story)
 
 
+def test_a_clock_that_is_set_back_keeps_no_transaction_open() -> None:
+    async def story(world: World) -> None:
+        broker, producer = await begin(world)
+        await producer.init(timeout_ms=5_000)
+        await producer.add()
+        world.broker_clock.skew_ms = -3_600_000
+        await world.clock.advance(4)
+        assert (await producer.describe()).transaction_state == "Ongoing"
+        await world.clock.advance(30)
+        assert (await producer.describe()).transaction_state == "CompleteAbort"
+        await broker.stop()
+
+    run(story)
+
+
 def test_time_outs_are_bounded() -> None:
     async def story(world: World) -> None:
         broker, producer = await begin(world)
@@ -226,7 +262,8 @@ def test_a_decision_is_carried_out_by_the_next_coordinator() -> None:
         await producer.add()
         for shard in broker.services.transactions._leads:
             shard._send = lambda order: None  # the markers are on their way when it dies
-        assert (await producer.end()).error_code is ErrorCode.none
+        ended = await world.clock.run_until_done(producer.end())
+        assert ended.error_code is ErrorCode.none
         assert (await producer.describe()).transaction_state == "PrepareCommit"
         refused = await world.clock.run_until_done(producer.add())
         assert refused is ErrorCode.concurrent_transactions
@@ -357,7 +394,8 @@ def test_transactions_of_one_request_do_not_wait_for_each_other() -> None:
         for shard in broker.services.transactions._leads:
             shard._send = lambda order: None  # the markers are on their way
         for one in ended:
-            assert (await one.end()).error_code is ErrorCode.none
+            answer = await world.clock.run_until_done(one.end())
+            assert answer.error_code is ErrorCode.none
         rows = [
             {
                 "transactional_id": one.name,
@@ -397,7 +435,8 @@ def test_a_failure_that_nobody_foresaw_does_not_leave_a_transaction_without_its_
         broker, producer = await begin(world)
         await producer.init()
         await producer.add()
-        assert (await producer.end()).error_code is ErrorCode.none
+        ended = await world.clock.run_until_done(producer.end())
+        assert ended.error_code is ErrorCode.none
         await world.clock.advance(1)
         assert (await producer.describe()).transaction_state == "CompleteCommit"
         await broker.stop()
@@ -458,6 +497,7 @@ def test_clients_hear_of_the_features_in_force() -> None:
         assert [(one.name, one.max_version_level) for one in answer.finalized_features] == [
             ("group.version", 1),
             ("share.version", 1),
+            ("streams.version", 1),
             ("transaction.version", 2),
         ]
         await broker.stop()

@@ -14,6 +14,7 @@ from kio.serial import entity_writer
 from kio.static.protocol import Entity
 
 from moldau.wire.layout import FieldLayout, layout_of
+from moldau.wire.shape import millis
 
 # The APIs of a broker without groups, transactions and security.
 SERVED_APIS = {
@@ -94,6 +95,21 @@ def _values(field: FieldLayout) -> st.SearchStrategy[Any]:
     if field.is_nullable:
         values = st.none() | values
     return values
+
+
+def neutral(entity: Entity) -> dict[str, object]:
+    """What a handler would have given for this entity."""
+    return {field.name: _plain(getattr(entity, field.name)) for field in layout_of(type(entity))}
+
+
+def _plain(value: Any) -> object:
+    if isinstance(value, tuple):
+        return [_plain(element) for element in value]
+    if hasattr(value, "__version__"):
+        return neutral(value)
+    if isinstance(value, ErrorCode):
+        return int(value)
+    return millis(value) if isinstance(value, timedelta | datetime) else value
 
 
 @st.composite

@@ -10,33 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kio.schema.errors import ErrorCode
-from kio.static.protocol import Entity
 
 from moldau.errors import InvariantViolation, ShapeError
-from moldau.wire.layout import layout_of
 from moldau.wire.shape import EncodedArray, fit, millis
 from moldau.wire.versions import request_class, response_class
 
-from .strategies import SERVED_APIS, long_millis, messages, versions_of
+from .strategies import SERVED_APIS, long_millis, messages, neutral, versions_of
 
 PRODUCE, METADATA, DELETE_RECORDS, DESCRIBE_TOPIC_PARTITIONS = 0, 3, 21, 75
 
 ZERO_UUID = UUID(int=0)
-
-
-def _neutral(entity: Entity) -> dict[str, object]:
-    """What a handler would have given for this entity."""
-    return {field.name: _plain(getattr(entity, field.name)) for field in layout_of(type(entity))}
-
-
-def _plain(value: Any) -> object:
-    if isinstance(value, tuple):
-        return [_plain(element) for element in value]
-    if hasattr(value, "__version__"):
-        return _neutral(value)
-    if isinstance(value, ErrorCode):
-        return int(value)
-    return millis(value) if isinstance(value, timedelta | datetime) else value
 
 
 @pytest.mark.parametrize("api_key", SERVED_APIS.values(), ids=SERVED_APIS)
@@ -47,7 +30,7 @@ def test_neutral_values_become_exactly_the_classes_of_the_version(
 ) -> None:
     version = data.draw(st.sampled_from(versions_of(api_key)))
     response = data.draw(messages(response_class(api_key, version)))
-    assert fit(type(response), _neutral(response)) == response
+    assert fit(type(response), neutral(response)) == response
 
 
 def _produced(**partition: object) -> dict[str, object]:

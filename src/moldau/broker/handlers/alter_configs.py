@@ -8,17 +8,11 @@ v1 throttle after the answer; v2 flexible.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
-from moldau.broker.config_resources import (
-    AnyResource,
-    ClientMetricsResource,
-    GroupResource,
-    LoggerResource,
-    TopicResource,
-    alter_resource,
-)
+from moldau.broker.config_resources import alter_resource
 from moldau.broker.request_context import RequestContext
 from moldau.errors import InvalidRequestError
 from moldau.wire.apis import ALTER_CONFIGS
@@ -32,36 +26,13 @@ API = serves(ALTER_CONFIGS)
 
 async def handle(request: AlterConfigsRequest, context: RequestContext) -> dict[str, object]:
     answers = [
-        await _replace(wanted, request.validate_only, context) for wanted in request.resources
+        await alter_resource(
+            wanted, partial(_configs_of, wanted), context, validate_only=request.validate_only
+        )
+        for wanted in request.resources
     ]
     await context.services.wait_until_applied()
     return {"throttle_time": 0, "responses": answers}
-
-
-async def _replace(
-    wanted: AlterConfigsResource, validate_only: bool, context: RequestContext
-) -> dict[str, object]:
-    admin = context.services.admin
-
-    async def replace(resource: AnyResource) -> None:
-        configs = _configs_of(wanted)
-        if isinstance(resource, TopicResource):
-            await admin.replace_topic_configs(resource.name, configs, validate_only=validate_only)
-        elif isinstance(resource, GroupResource):
-            await admin.replace_group_configs(
-                resource.group_id, configs, validate_only=validate_only
-            )
-        elif isinstance(resource, LoggerResource):
-            raise InvalidRequestError("levels of loggers are altered one by one (API 44)")
-        elif isinstance(resource, ClientMetricsResource):
-            kept = context.services.telemetry.configs
-            await kept.replace(resource.name, configs, validate_only=validate_only)
-        else:
-            await admin.replace_broker_configs(
-                resource.broker_id, configs, validate_only=validate_only
-            )
-
-    return await alter_resource(wanted, replace, context)
 
 
 def _configs_of(wanted: AlterConfigsResource) -> dict[str, str]:

@@ -2,7 +2,8 @@
 
 Sets and takes away credentials of users. The client has salted the password already, so it never
 comes here. All changes of a user are done, or none; one credential changed twice in a request is
-DUPLICATE_RESOURCE, as in Kafka.
+DUPLICATE_RESOURCE, as in Kafka. Unlike in Kafka, a success has a message where the change has no
+effect yet, as the user stands in the broker's own settings, too.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from moldau.security.rules.scram import (
     ScramCredential,
     make_credential,
 )
+from moldau.security.sasl_server import listeners_that_know
 from moldau.wire.apis import ALTER_USER_SCRAM_CREDENTIALS
 
 if TYPE_CHECKING:
@@ -60,17 +62,31 @@ async def _alter(
     name: str, alterations: list[Alteration], context: RequestContext
 ) -> dict[str, object]:
     error: KafkaError | None = None
+    note: str | None = None
     try:
         require_cluster(context, AclOperation.ALTER)
         await _change(name, alterations, context.services.credentials)
+        note = _find_note(name, alterations, context)
     except KafkaError as refused:
         error = refused
     audit_change(context, f"User:{name}", error)
     return {
         "user": name,
         "error_code": ErrorCode.none if error is None else error.code,
-        "error_message": None if error is None else str(error),
+        "error_message": note if error is None else str(error),
     }
+
+
+def _find_note(name: str, alterations: list[Alteration], context: RequestContext) -> str | None:
+    listeners = context.services.options.listener_options
+    for alteration in alterations:
+        mechanism = MECHANISMS_BY_NUMBER[alteration.mechanism]
+        for listener in listeners_that_know(name, mechanism, listeners):
+            return (
+                f"{name} stands in sasl.jaas.config of the listener {listener}, which counts "
+                "before the store: take him out of it for the change to have an effect"
+            )
+    return None
 
 
 async def _change(name: str, alterations: list[Alteration], credentials: UserCredentials) -> None:

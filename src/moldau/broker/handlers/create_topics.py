@@ -11,6 +11,10 @@ is not told them.
 
 Every topic of a request succeeds or fails on its own. A name that stands in the request twice is
 INVALID_REQUEST, as in Kafka.
+
+Beyond Kafka: the config `moldau.branch.of` names a topic of which the new one is a branch; it
+begins with the records, the partitions and the configs of that one, sharing its files. It takes
+READ of that topic besides. It is no config of the topic afterwards.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
-from moldau.broker.authorization import audit_change, may_create_topic, may_see, refusal
+from moldau.broker.authorization import audit_change, may_create_topic, may_see, may_topic, refusal
 from moldau.broker.request_charge import RequestCharge
 from moldau.broker.request_context import RequestContext
 from moldau.cluster.rules.metadata_image import TopicState
@@ -33,6 +37,7 @@ from moldau.errors import (
     TopicAuthorizationError,
 )
 from moldau.model.acls import CLUSTER_NAME, AclOperation, AclResourceType
+from moldau.model.topic_names import BRANCH_OF
 from moldau.wire.apis import CREATE_TOPICS
 
 if TYPE_CHECKING:
@@ -75,6 +80,8 @@ async def _create(
     try:
         _authorize(topic.name, context)
         spec = _spec_of(topic)
+        if spec.branch_of is not None:
+            _authorize_branch(spec.branch_of, context)
         if context.charge is not None and not validate_only:
             await _charge(spec, context.charge, context)
         made = await context.services.admin.create_topic(spec, validate_only=validate_only)
@@ -95,6 +102,13 @@ def _authorize(name: str, context: RequestContext) -> None:
         raise TopicAuthorizationError(message)
 
 
+def _authorize_branch(source: str, context: RequestContext) -> None:
+    """Who reads the branch reads what was in its origin."""
+    if not may_topic(context, AclOperation.READ, source):
+        message = refusal(context, AclOperation.READ, AclResourceType.TOPIC, source)
+        raise TopicAuthorizationError(message)
+
+
 async def _charge(spec: TopicSpec, charge: RequestCharge, context: RequestContext) -> None:
     """Every partition is a change; one that would not be made costs nothing."""
     planned = await context.services.admin.create_topic(spec, validate_only=True)
@@ -106,12 +120,17 @@ def _spec_of(topic: CreatableTopic) -> TopicSpec:
     assignments = {int(row.partition_index): row.broker_ids for row in topic.assignments}
     if len(assignments) != len(topic.assignments):
         raise InvalidReplicaAssignmentError("a partition is assigned twice")
+    configs = {config.name: config.value for config in topic.configs}
+    branch_of = configs.get(BRANCH_OF)
+    if branch_of is not None:  # null is refused, as of any config
+        del configs[BRANCH_OF]
     return TopicSpec(
         name=topic.name,
         partition_count=topic.num_partitions,
         replication_factor=topic.replication_factor,
         assignments=assignments,
-        configs={config.name: config.value for config in topic.configs},
+        configs=configs,
+        branch_of=branch_of,
     )
 
 

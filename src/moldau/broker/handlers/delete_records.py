@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from moldau.broker.api import serves
 from moldau.broker.authorization import audit_change, require_topic
 from moldau.broker.request_context import RequestContext
-from moldau.errors import ErrorCode, KafkaError
+from moldau.errors import ErrorCode, KafkaError, PolicyViolationError
 from moldau.model.acls import AclOperation
 from moldau.replication.partition import Partition
 from moldau.wire.apis import DELETE_RECORDS
@@ -57,6 +57,7 @@ def _begin(topic: str, row: DeleteRecordsPartition, context: RequestContext) -> 
     try:
         require_topic(context, AclOperation.DELETE, topic)
         partition = context.services.partitions.require_leader(topic, index)
+        _require_deletion(topic, partition.log.options.cleanup_policy)
         begun = _Begun(index, partition, partition.delete_records(row.offset))
         audit_change(context, f"Topic:{topic}-{index} up to {row.offset}")
         return begun
@@ -65,12 +66,20 @@ def _begin(topic: str, row: DeleteRecordsPartition, context: RequestContext) -> 
         return _Begun(index, None, -1, error.code)
 
 
+def _require_deletion(topic: str, cleanup_policy: frozenset[str]) -> None:
+    """A topic that is compacted alone is there for the last record of every key, as in Kafka."""
+    if cleanup_policy == {"compact"}:
+        raise PolicyViolationError(
+            f"{topic} has cleanup.policy=compact: its records are not deleted; add delete to it"
+        )
+
+
 async def _finish(begun: _Begun, deadline: float, context: RequestContext) -> dict[str, object]:
     partition, error_code = begun.partition, begun.error_code
     if partition is None:
         return _answer(begun.number, -1, error_code)
     clock = context.services.clock
-    while partition.is_leader and partition.low_watermark < begun.offset:
+    while partition.is_leader and partition.followers.low_watermark < begun.offset:
         left_ms = (deadline - clock.monotonic()) * 1000
         if left_ms <= 0:
             return _answer(begun.number, -1, ErrorCode.request_timed_out)
@@ -78,7 +87,7 @@ async def _finish(begun: _Begun, deadline: float, context: RequestContext) -> di
         await purgatory.wait_for_change(partition.topic_partition, left_ms)
     if not partition.is_leader:
         return _answer(begun.number, -1, ErrorCode.not_leader_or_follower)
-    return _answer(begun.number, partition.low_watermark, error_code)
+    return _answer(begun.number, partition.followers.low_watermark, error_code)
 
 
 def _answer(index: int, low_watermark: int, error_code: ErrorCode) -> dict[str, object]:

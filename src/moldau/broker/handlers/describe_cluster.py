@@ -34,7 +34,8 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> dict[str
             "cluster_id": image.cluster_id,
             "brokers": [],
         }
-    endpoints = reachable_endpoints(image, context.connection.listener_name)
+    brokers = context.services.told_brokers
+    endpoints = reachable_endpoints(brokers, context.connection.listener_name)
     return {
         "throttle_time": 0,
         "error_code": ErrorCode.none,
@@ -50,7 +51,7 @@ def handle(request: DescribeClusterRequest, context: RequestContext) -> dict[str
                 "broker_id": broker_id,
                 "host": endpoint.host,
                 "port": endpoint.port,
-                "rack": image.brokers[broker_id].rack,
+                "rack": brokers[broker_id].rack,
                 "is_fenced": False,
             }
             for broker_id, endpoint in endpoints.items()

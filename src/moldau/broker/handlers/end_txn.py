@@ -1,8 +1,9 @@
 """EndTxn, versions 0 to 5: a producer commits or aborts its transaction.
 
-Answered when the decision is committed; markers follow by themselves. v1 throttle after the answer;
-v2 PRODUCER_FENCED; v3 flexible; v4 TRANSACTION_ABORTABLE; v5 transaction version 2 (KIP-890): the
-answer names the producer id and the raised epoch for the next transaction.
+Answered when the decision is committed, and mostly carried out; late markers follow by themselves.
+v1 throttle after the answer; v2 PRODUCER_FENCED; v3 flexible; v4 TRANSACTION_ABORTABLE; v5
+transaction version 2 (KIP-890): the answer names the producer id and the raised epoch for the next
+transaction.
 """
 
 from __future__ import annotations

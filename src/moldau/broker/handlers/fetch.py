@@ -29,12 +29,19 @@ made anew, and consumers other than Java's leave their position on that word alo
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, cast
 
 from moldau.broker.api import serves
-from moldau.broker.authorization import may_cluster, require_topic
+from moldau.broker.authorization import may_cluster
 from moldau.broker.current_leaders import CurrentLeaders
+from moldau.broker.delayed_fetch import DelayedFetch
+from moldau.broker.fetch_reading import (
+    FIRST_WITH_RACK,
+    FoundPartition,
+    find_name,
+    read_partitions,
+)
 from moldau.broker.fetch_session import (
     AskedOnce,
     FetchSession,
@@ -50,15 +57,12 @@ from moldau.errors import (
     FetchSessionNotFoundError,
     FetchSessionTopicIdError,
     KafkaError,
-    UnknownTopicIdError,
 )
 from moldau.metrics.topic_traffic import TopicTraffic
-from moldau.model import BrokerId, Principal, TopicPartition
+from moldau.model import Principal, TopicPartition
 from moldau.model.acls import AclOperation
-from moldau.model.protocol_numbers import READ_COMMITTED
 from moldau.net.port import Chunk
-from moldau.replication.partition import FollowedRead, Partition, PartitionRead
-from moldau.replication.rules.read_replica import RACK_AWARE_SELECTOR
+from moldau.replication.partition_reads import PartitionRead
 from moldau.wire.apis import FETCH
 from moldau.wire.endpoints import NodeEndpoint
 from moldau.wire.fetch_frame import (
@@ -73,10 +77,8 @@ from moldau.wire.fetch_session import FINAL_EPOCH, INITIAL_EPOCH, NO_SESSION
 
 API = serves(FETCH, by_hand=True)
 
-_FIRST_WITH_RACK = 11
-"""From this version on a consumer can be sent to a follower, and so may read from one."""
-
 _FIRST_BY_ID = 13
+_new = tuple.__new__
 
 
 class _Plan(NamedTuple):
@@ -89,20 +91,9 @@ class _Plan(NamedTuple):
 _WITHOUT_SESSION = _Plan(None, False)
 
 
-class _Result(NamedTuple):
-    """What was found in one partition: a read, another replica to read from, or an error."""
-
-    wanted: SessionPartition | AskedOnce
-    read: PartitionRead | None
-    error: KafkaError | None
-    preferred_replica: int = -1
-    is_at_rest: bool = False  # the same fetch finds nothing else until something happens
-    traffic: TopicTraffic | None = None  # where what is sent is counted
-
-
 def handle_frame(
     frame: memoryview, position: int, context: RequestContext
-) -> list[Chunk] | Awaitable[list[Chunk]]:
+) -> list[Chunk] | DelayedFetch:
     request = parse_fetch_request(context.version, frame, position)
     if request.replica_id >= 0 and not may_cluster(context, AclOperation.CLUSTER_ACTION):
         return _refuse_follower(request, context)
@@ -117,7 +108,7 @@ def handle_frame(
             return _answer_nothing(plan, context)
         request = _within_quota(request, context.charge)
     wanted = _asked_once(request) if session is None else session.in_turn()
-    results, size_bytes = _read(wanted, request, context, is_first=True)
+    results, size_bytes = read_partitions(wanted, request, context, is_first=True)
     if (
         size_bytes >= request.min_bytes
         or request.max_wait_ms <= 0
@@ -128,7 +119,7 @@ def handle_frame(
     if session is None:
         session = context.services.fetch_sessions.open_for_one(context.services.clock.now_ms())
         _begin_round(session, request, context, is_incremental=False)
-    return _wait(session, plan.is_incremental, request, context)
+    return _wait(session, plan.is_incremental, request, context, request.min_bytes - size_bytes)
 
 
 def _within_quota(request: FetchRequest, charge: RequestCharge) -> FetchRequest:
@@ -149,38 +140,39 @@ def _answer_nothing(plan: _Plan, context: RequestContext) -> list[Chunk]:
     return _encode(context, (), NO_SESSION, 0)
 
 
-async def _wait(
-    session: FetchSession, is_incremental: bool, request: FetchRequest, context: RequestContext
-) -> list[Chunk]:
-    # The task of this coroutine starts a turn of the loop after the first look; what was appended
-    # in between has found nobody to wake.
-    clock, plan = context.services.clock, _Plan(session, is_incremental)
-    deadline = clock.monotonic() + request.max_wait_ms / 1000
-    hears_commits = request.replica_id < 0 or _is_read_from(context)
+def _wait(
+    session: FetchSession,
+    is_incremental: bool,
+    request: FetchRequest,
+    context: RequestContext,
+    missing_bytes: int,
+) -> DelayedFetch:
+    plan, is_consumer = _Plan(session, is_incremental), request.replica_id < 0
+
+    def look(is_late: bool) -> list[Chunk] | int:
+        results, size_bytes = read_partitions(session.in_turn(), request, context, is_first=False)
+        is_enough = size_bytes >= request.min_bytes
+        if is_enough or is_late or _must_be_told(results, plan, request, context):
+            return _answer(plan, results, context, is_consumer=is_consumer)
+        return request.min_bytes - size_bytes
+
     _watch(session, context)
-    try:
-        while True:
-            results, size_bytes = _read(session.in_turn(), request, context, is_first=False)
-            left_ms = (deadline - clock.monotonic()) * 1000
-            if (
-                size_bytes >= request.min_bytes
-                or left_ms <= 0
-                or _must_be_told(results, plan, request, context)
-            ):
-                return _answer(plan, results, context, is_consumer=request.replica_id < 0)
-            await context.services.purgatory.wait_for_news(
-                session, request.min_bytes - size_bytes, left_ms, hears_commits=hears_commits
-            )
-    finally:
-        if not session.is_kept:
-            context.services.fetch_sessions.unwatch(session.partitions.values())
+    return DelayedFetch(
+        session,
+        look,
+        missing_bytes,
+        request.max_wait_ms,
+        context.services,
+        context.charge,
+        hears_commits=is_consumer or _is_read_from(context),
+    )
 
 
 def _watch(session: FetchSession, context: RequestContext) -> None:
     """Have the session hear of what happens; it does of everything at rest."""
     for wanted in session.news:
         if wanted.watched_as is None:
-            name = _find_name(wanted.topic, context)
+            name = find_name(wanted.topic, context)
             if name is not None:
                 topic_partition = TopicPartition(name, wanted.request.partition)
                 context.services.fetch_sessions.watch(wanted, topic_partition)
@@ -192,7 +184,7 @@ def _is_read_from(context: RequestContext) -> bool:
 
 
 def _must_be_told(
-    results: list[_Result], plan: _Plan, request: FetchRequest, context: RequestContext
+    results: list[FoundPartition], plan: _Plan, request: FetchRequest, context: RequestContext
 ) -> bool:
     """Whether there is something that no client should wait for.
 
@@ -248,7 +240,7 @@ def _begin_round(
             request.replica_epoch,
             request.isolation_level,
             request.rack_id,
-            context.version >= _FIRST_WITH_RACK,
+            context.version >= FIRST_WITH_RACK,
             context.version >= _FIRST_BY_ID,
             services.options.replica_selector_class,
             _rights(context),
@@ -292,152 +284,11 @@ def _forgotten(request: FetchRequest) -> Iterator[PartitionKey]:
             yield reference or "", partition
 
 
-def _find_name(topic: TopicReference, context: RequestContext) -> str | None:
-    if isinstance(topic, str):
-        return topic
-    found = context.services.image.topics_by_id.get(topic)
-    return None if found is None else found.name
-
-
-# Reading
-
-
-def _read(
-    partitions: Sequence[SessionPartition | AskedOnce],
-    request: FetchRequest,
-    context: RequestContext,
-    *,
-    is_first: bool,
-) -> tuple[list[_Result], int]:
-    """Read partitions within the limits; the first that has records may exceed them with one batch.
-
-    A follower's request tells how far it has come when it comes, and not again while it waits.
-    """
-    limit_bytes = min(request.max_bytes, context.services.options.fetch_max_bytes)
-    is_consumer = request.replica_id < 0
-    results: list[_Result] = []
-    size_bytes = 0
-    for wanted in partitions:
-        try:
-            left_bytes, min_one = limit_bytes - size_bytes, size_bytes == 0
-            if is_consumer:
-                result = _read_for_consumer(wanted, left_bytes, min_one, request, context)
-            else:
-                result = _read_for_follower(
-                    wanted, left_bytes, min_one, request, context, counts=is_first
-                )
-        except KafkaError as error:
-            results.append(_Result(wanted, None, error))
-            continue
-        results.append(result)
-        read = result.read
-        if read is not None and read.records is not None:
-            size_bytes += read.records.length
-    return results, size_bytes
-
-
-def _read_for_consumer(
-    wanted: SessionPartition | AskedOnce,
-    limit_bytes: int,
-    min_one: bool,
-    request: FetchRequest,
-    context: RequestContext,
-) -> _Result:
-    partition_request, services = wanted.request, context.services
-    name = _require_name(wanted.topic, context)
-    if services.authorizer is not None and not wanted.is_allowed:
-        require_topic(context, AclOperation.READ, name)
-        if isinstance(wanted, SessionPartition):
-            wanted.is_allowed = True
-    partitions = services.partitions
-    read_committed = request.isolation_level == READ_COMMITTED
-    is_choosing = False  # whom to read from: other brokers may come that are nearer
-    if context.version < _FIRST_WITH_RACK:
-        partition = partitions.require_leader(name, partition_request.partition)
-    else:
-        partition = partitions.require_replica(name, partition_request.partition)
-    _check_topic(partition, wanted.topic)
-    partition.check_epoch(partition_request.current_leader_epoch)
-    read = partition.read(
-        partition_request.fetch_offset,
-        min(partition_request.partition_max_bytes, limit_bytes),
-        read_committed=read_committed,
-        min_one=min_one,
-        last_fetched_epoch=partition_request.last_fetched_epoch,
-    )
-    if request.rack_id and partition.is_leader:
-        preferred = _find_preferred(partition, request.rack_id, partition_request, context)
-        if preferred is not None:
-            return _Result(wanted, read._replace(records=None), None, preferred)
-        is_choosing = services.options.replica_selector_class is not None
-    end_offset = read.last_stable_offset if read_committed else read.high_watermark
-    is_at_rest = partition_request.fetch_offset >= end_offset and not is_choosing
-    return _Result(wanted, read, None, -1, is_at_rest, partition.traffic)
-
-
-def _find_preferred(
-    partition: Partition, rack: str, request: FetchPartition, context: RequestContext
-) -> BrokerId | None:
-    services = context.services
-    if services.options.replica_selector_class != RACK_AWARE_SELECTOR:
-        return None
-    racks = {broker.id: broker.rack for broker in services.image.brokers.values()}
-    return partition.find_read_replica(rack, racks, request.fetch_offset)
-
-
-def _read_for_follower(
-    wanted: SessionPartition | AskedOnce,
-    limit_bytes: int,
-    min_one: bool,
-    request: FetchRequest,
-    context: RequestContext,
-    *,
-    counts: bool,
-) -> _Result:
-    partition_request = wanted.request
-    name = _require_name(wanted.topic, context)
-    services = context.services
-    partition = services.partitions.require_leader(name, partition_request.partition)
-    _check_topic(partition, wanted.topic)
-    replica = BrokerId(request.replica_id)
-    is_held_back = services.leader_quota.holds_back(partition, replica)
-    followed = FollowedRead(
-        replica,
-        request.replica_epoch,
-        partition_request.current_leader_epoch,
-        partition_request.fetch_offset,
-        partition_request.last_fetched_epoch,
-        partition_request.log_start_offset,
-    )
-    read = partition.read_for_follower(
-        followed,
-        0 if is_held_back else min(partition_request.partition_max_bytes, limit_bytes),
-        min_one=min_one and not is_held_back,
-        counts=counts,
-    )
-    if read.records is not None:
-        services.leader_quota.record(partition, read.records.length, replica)
-    return _Result(wanted, read, None, -1, partition.is_at_rest(followed), partition.traffic)
-
-
-def _require_name(topic: TopicReference, context: RequestContext) -> str:
-    name = _find_name(topic, context)
-    if name is None:
-        raise UnknownTopicIdError(f"there is no topic with id {topic}")
-    return name
-
-
-def _check_topic(partition: Partition, topic: TopicReference) -> None:
-    """A topic that was made again under its name may not be the one that is open here yet."""
-    if not isinstance(topic, str) and partition.topic_id != topic:
-        raise UnknownTopicIdError(f"{partition.topic_partition} is about to be opened as {topic}")
-
-
 # The answer
 
 
 def _answer(
-    plan: _Plan, results: list[_Result], context: RequestContext, *, is_consumer: bool
+    plan: _Plan, results: list[FoundPartition], context: RequestContext, *, is_consumer: bool
 ) -> list[Chunk]:
     topics: dict[TopicReference, list[FetchedPartition]] = {}
     session = plan.session
@@ -457,29 +308,33 @@ def _answer(
             refused = FetchedPartition(index, code, current_leader=leader)
             topics.setdefault(wanted.topic, []).append(refused)
             continue
+        records, high_watermark, last_stable_offset, log_start, aborted, diverging, _ = read
         is_news = wanted.note_answer(read)
         if isinstance(wanted, SessionPartition):
-            if is_at_rest and read.diverging_epoch is None and wanted.session.is_kept:
+            if is_at_rest and diverging is None and wanted.session.is_kept:
                 _rest(wanted, context)
             if not is_news and plan.is_incremental and preferred_replica < 0:
                 continue
-            if read.records is not None:
+            if records is not None:
                 wanted.session.serve_last(wanted)
-        if traffic is not None and read.records is not None:
+        if traffic is not None and records is not None:
             _count(traffic, wanted, read, is_consumer=is_consumer)
-        topics.setdefault(wanted.topic, []).append(
-            FetchedPartition(
+        answer = _new(  # as in `Log.append`
+            FetchedPartition,
+            (
                 index,
                 0,
-                read.high_watermark,
-                read.last_stable_offset,
-                read.log_start_offset,
-                read.aborted_transactions,
+                high_watermark,
+                last_stable_offset,
+                log_start,
+                aborted,
                 preferred_replica,
-                read.records,
-                diverging_epoch=read.diverging_epoch,
-            )
+                records,
+                diverging,
+                None,
+            ),
         )
+        topics.setdefault(wanted.topic, []).append(answer)
     answered = [
         (topic, None, partitions) if isinstance(topic, str) else (None, topic, partitions)
         for topic, partitions in topics.items()
@@ -519,7 +374,7 @@ def _refuse_follower(request: FetchRequest, context: RequestContext) -> list[Chu
 
 
 def _rest(wanted: SessionPartition, context: RequestContext) -> None:
-    name = _find_name(wanted.topic, context)
+    name = find_name(wanted.topic, context)
     if name is not None:
         topic_partition = TopicPartition(name, wanted.request.partition)
         context.services.fetch_sessions.rest(wanted, topic_partition)
@@ -533,7 +388,7 @@ def _encode(
     node_endpoints: Sequence[NodeEndpoint] = (),
 ) -> list[Chunk]:
     _, version, correlation_id, _ = context.header
-    throttle_ms = 0 if context.charge is None else context.charge.settle()
+    throttle_ms = 0 if context.charge is None else context.charge.charge_time()
     chunks, _ = encode_fetch_frame(
         version, correlation_id, topics, throttle_ms, error_code, session_id, node_endpoints
     )

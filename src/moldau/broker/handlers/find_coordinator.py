@@ -2,13 +2,13 @@
 partition.
 
 The coordinator is the leader of its partition of `__consumer_offsets`, `__transaction_state` or
-`__share_group_state`. The first question makes the topic, and is answered when it is there.
+`__share_group_state`. The first question makes the topic, and waits for it, but not for longer than
+a moment: COORDINATOR_NOT_AVAILABLE then, and the client asks again.
 
 v1 key type and error message; v2 throttle after the answer; v3 flexible; v4 several keys at once;
 v5 TRANSACTION_ABORTABLE; v6 share groups.
 
-Differences from Kafka: where Kafka answers COORDINATOR_NOT_AVAILABLE while it makes the topic, and
-lets the client ask again, this waits.
+Differences from Kafka: Kafka does not wait at all for the topic that it makes.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ async def _make_topic(topic: StateTopic) -> dict[str, object] | None:
 def _find(key: str, topic: StateTopic, context: RequestContext) -> dict[str, object]:
     services = context.services
     state = topic.find_state(key)
-    endpoints = reachable_endpoints(services.image, context.connection.listener_name)
+    endpoints = reachable_endpoints(services.image.brokers, context.connection.listener_name)
     endpoint = None if state is None else endpoints.get(state.leader)
     if state is None or endpoint is None:
         message = f"nobody coordinates {key!r} at the moment"

@@ -9,18 +9,11 @@ v1 is flexible.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
-from moldau.broker.config_resources import (
-    AnyResource,
-    ClientMetricsResource,
-    GroupResource,
-    LoggerResource,
-    TopicResource,
-    alter_resource,
-)
-from moldau.broker.loggers import change_levels
+from moldau.broker.config_resources import alter_resource
 from moldau.broker.request_context import RequestContext
 from moldau.config.operations import ConfigChange, ConfigOperation
 from moldau.errors import InvalidRequestError
@@ -39,33 +32,18 @@ API = serves(INCREMENTAL_ALTER_CONFIGS)
 async def handle(
     request: IncrementalAlterConfigsRequest, context: RequestContext
 ) -> dict[str, object]:
-    answers = [await _alter(wanted, request.validate_only, context) for wanted in request.resources]
+    answers = [
+        await alter_resource(
+            wanted, partial(_changes_of, wanted), context, validate_only=request.validate_only
+        )
+        for wanted in request.resources
+    ]
     await context.services.wait_until_applied()
     return {"throttle_time": 0, "responses": answers}
 
 
-async def _alter(
-    wanted: AlterConfigsResource, validate_only: bool, context: RequestContext
-) -> dict[str, object]:
-    admin = context.services.admin
-
-    async def alter(resource: AnyResource) -> None:
-        changes = [_change_of(config) for config in wanted.configs]
-        if isinstance(resource, TopicResource):
-            await admin.alter_topic_configs(resource.name, changes, validate_only=validate_only)
-        elif isinstance(resource, GroupResource):
-            await admin.alter_group_configs(resource.group_id, changes, validate_only=validate_only)
-        elif isinstance(resource, LoggerResource):
-            change_levels(changes, validate_only=validate_only)
-        elif isinstance(resource, ClientMetricsResource):
-            configs = context.services.telemetry.configs
-            await configs.alter(resource.name, changes, validate_only=validate_only)
-        else:
-            await admin.alter_broker_configs(
-                resource.broker_id, changes, validate_only=validate_only
-            )
-
-    return await alter_resource(wanted, alter, context)
+def _changes_of(wanted: AlterConfigsResource) -> list[ConfigChange]:
+    return [_change_of(config) for config in wanted.configs]
 
 
 def _change_of(config: AlterableConfig) -> ConfigChange:

@@ -16,13 +16,15 @@ TOPIC_AUTHORIZATION_FAILED, whether they exist or not, and UNKNOWN_TOPIC_ID wher
 their ids. To have one made takes CREATE, of the topic or of the cluster.
 
 Differences from Kafka: a topic made by this request is answered at once with its leader, where
-Kafka answers LEADER_NOT_AVAILABLE first and lets the client ask again.
+Kafka answers LEADER_NOT_AVAILABLE first and lets the client ask again. One that cannot be made
+beside another of nearly the same name is INVALID_TOPIC_EXCEPTION, where Kafka's clients are told
+UNKNOWN_TOPIC_OR_PARTITION until they give up.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Awaitable, Collection, Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 from uuid import UUID
@@ -36,7 +38,8 @@ from moldau.broker.slices import answered_class, encode_element
 from moldau.broker.topic_metadata import bare_topic_values, reachable_endpoints
 from moldau.cluster.rules.metadata_image import MetadataImage, TopicState
 from moldau.cluster.rules.topic_creation import TopicSpec
-from moldau.errors import ErrorCode, KafkaError, TopicExistsError
+from moldau.errors import ErrorCode, InvalidTopicError, KafkaError, TopicExistsError
+from moldau.light_classes import NamedTuple
 from moldau.model.acls import AclOperation, AclResourceType
 from moldau.model.topic_names import INTERNAL_TOPICS, find_name_fault
 from moldau.wire.apis import METADATA
@@ -66,14 +69,80 @@ _FIRST_BY_ID = 12
 Wanted = tuple[str | None, UUID | None]
 
 
-async def handle(request: MetadataRequest, context: RequestContext) -> dict[str, object]:
+class _Asked(NamedTuple):
+    """What a request is about."""
+
+    wanted: list[Wanted] | None  # None: all topics
+    denied: Collection[str]
+    wording: Wording
+    tells_cluster_operations: bool  # versions 8 to 10
+
+
+def handle(
+    request: MetadataRequest, context: RequestContext
+) -> dict[str, object] | Awaitable[dict[str, object]]:
+    """At once, where all that is asked for is known and encoded: so it is with most requests."""
     wanted = _wanted_topics(request, context.version)
     creates = getattr(request, "allow_auto_topic_creation", True)
-    denied = _find_denied(wanted or (), context, creates=creates)
-    if wanted is not None and creates:
-        await _create_missing([name for name, _ in wanted if name and name not in denied], context)
+    asked = _Asked(
+        wanted,
+        _find_denied(wanted or (), context, creates=creates),
+        # From version 8 on.
+        Wording(
+            API, context.version, getattr(request, "include_topic_authorized_operations", False)
+        ),
+        getattr(request, "include_cluster_authorized_operations", False),
+    )
+    missing = _find_missing(asked, context) if creates else []
+    if missing:
+        return _create_and_answer(asked, missing, context)
     image = context.services.image
-    endpoints = reachable_endpoints(image, context.connection.listener_name)
+    topics = _find_topics(asked, image, context)
+    bodies = None
+    if context.services.authorizer is None or not asked.wording.tells_operations:
+        known = (topic for topic in topics if topic is not None)
+        bodies = context.services.encoded_topics.find(known, image, asked.wording)
+    if bodies is None:
+        return _encode_and_answer(asked, (), image, topics, context)
+    return _answer(asked, (), image, topics, bodies, context)
+
+
+async def _create_and_answer(
+    asked: _Asked, missing: Iterable[str], context: RequestContext
+) -> dict[str, object]:
+    refused = await _create_missing(missing, context)
+    image = context.services.image
+    topics = _find_topics(asked, image, context)
+    return await _encode_and_answer(asked, refused, image, topics, context)
+
+
+async def _encode_and_answer(
+    asked: _Asked,
+    refused: Collection[str],
+    image: MetadataImage,
+    topics: Sequence[TopicState | None],
+    context: RequestContext,
+) -> dict[str, object]:
+    services = context.services
+    operations_of = None
+    if services.authorizer is not None and asked.wording.tells_operations:
+        operations_of = partial(topic_operations, context)
+    known = [topic for topic in topics if topic is not None]
+    bodies = await services.encoded_topics.encode(known, image, asked.wording, operations_of)
+    return _answer(asked, refused, image, topics, bodies, context)
+
+
+def _answer(
+    asked: _Asked,
+    refused: Collection[str],
+    image: MetadataImage,
+    topics: Sequence[TopicState | None],
+    bodies: Sequence[bytes],
+    context: RequestContext,
+) -> dict[str, object]:
+    """`bodies` are those of the topics that are not None."""
+    brokers = context.services.told_brokers
+    endpoints = reachable_endpoints(brokers, context.connection.listener_name)
     values: dict[str, object] = {
         "throttle_time": 0,
         "brokers": [
@@ -81,19 +150,43 @@ async def handle(request: MetadataRequest, context: RequestContext) -> dict[str,
                 "node_id": broker_id,
                 "host": endpoint.host,
                 "port": endpoint.port,
-                "rack": image.brokers[broker_id].rack,
+                "rack": brokers[broker_id].rack,
             }
             for broker_id, endpoint in endpoints.items()
         ],
         "cluster_id": image.cluster_id,
         "controller_id": image.controller_id,
-        "topics": await _answer_topics(wanted, denied, image, request, context),
+        "topics": EncodedArray(_with_missing(asked, refused, topics, bodies)),
     }
     if context.version >= 13:
         values["error_code"] = ErrorCode.none
-    if getattr(request, "include_cluster_authorized_operations", False):  # versions 8 to 10
+    if asked.tells_cluster_operations:
         values["cluster_authorized_operations"] = cluster_operations(context)
     return values
+
+
+def _with_missing(
+    asked: _Asked,
+    refused: Collection[str],
+    topics: Sequence[TopicState | None],
+    bodies: Sequence[bytes],
+) -> Sequence[bytes]:
+    """What is said of topics that there are, and of those that were asked for in vain."""
+    if asked.wanted is None:
+        return bodies
+    encoded = iter(bodies)
+    return [
+        next(encoded)
+        if topic is not None
+        else _answer_missing(
+            name,
+            topic_id,
+            asked.wording.version,
+            is_denied=name in asked.denied,
+            is_refused=name in refused,
+        )
+        for (name, topic_id), topic in zip(asked.wanted, topics, strict=True)
+    ]
 
 
 def _wanted_topics(request: MetadataRequest, version: int) -> list[Wanted] | None:
@@ -132,42 +225,20 @@ def _find_denied(
     )
 
 
-async def _answer_topics(
-    wanted: list[Wanted] | None,
-    denied: Collection[str],
-    image: MetadataImage,
-    request: MetadataRequest,
-    context: RequestContext,
-) -> EncodedArray:
-    wording = Wording(
-        API,
-        context.version,
-        # From version 8 on.
-        tells_operations=getattr(request, "include_topic_authorized_operations", False),
-    )
+def _find_topics(
+    asked: _Asked, image: MetadataImage, context: RequestContext
+) -> Sequence[TopicState | None]:
+    """Those that the client may see; None for one that it named, and gets no answer about."""
     has_authorizer = context.services.authorizer is not None
-    operations_of = None
-    if has_authorizer and wording.tells_operations:
-        operations_of = partial(topic_operations, context)
-    encode = context.services.encoded_topics.encode
-    if wanted is None:
-        topics: Iterable[TopicState] = image.topics.values()
-        if has_authorizer:
-            topics = [one for one in topics if may_see(context, AclResourceType.TOPIC, one.name)]
-        return EncodedArray(await encode(topics, image, wording, operations_of))
-    found = [_find_topic(name, topic_id, image) for name, topic_id in wanted]
+    if asked.wanted is None:
+        every = list(image.topics.values())
+        if not has_authorizer:
+            return every
+        return [one for one in every if may_see(context, AclResourceType.TOPIC, one.name)]
+    found = [_find_topic(name, topic_id, image) for name, topic_id in asked.wanted]
     if has_authorizer:
-        found = [_unless_hidden(topic, denied, context) for topic in found]
-    known = await encode([topic for topic in found if topic], image, wording, operations_of)
-    encoded = iter(known)
-    return EncodedArray(
-        [
-            next(encoded)
-            if topic
-            else _answer_missing(name, topic_id, context.version, is_denied=name in denied)
-            for (name, topic_id), topic in zip(wanted, found, strict=True)
-        ]
-    )
+        found = [_unless_hidden(topic, asked.denied, context) for topic in found]
+    return found
 
 
 def _unless_hidden(
@@ -185,14 +256,14 @@ def _find_topic(name: str | None, topic_id: UUID | None, image: MetadataImage) -
 
 
 def _answer_missing(
-    name: str | None, topic_id: UUID | None, version: int, *, is_denied: bool
+    name: str | None, topic_id: UUID | None, version: int, *, is_denied: bool, is_refused: bool
 ) -> bytes:
     """Not kept: anybody may ask for any name."""
     if is_denied:
         error = ErrorCode.topic_authorization_failed
     elif name is None and topic_id is not None:
         error = ErrorCode.unknown_topic_id
-    elif find_name_fault(name or "") is not None:
+    elif is_refused or find_name_fault(name or "") is not None:
         error = ErrorCode.invalid_topic_exception
     else:
         error = ErrorCode.unknown_topic_or_partition
@@ -200,11 +271,24 @@ def _answer_missing(
     return encode_element(answered_class(API, version, "topics"), values, API)
 
 
-async def _create_missing(names: Iterable[str], context: RequestContext) -> None:
+def _find_missing(asked: _Asked, context: RequestContext) -> list[str]:
+    """The topics that are to be made because somebody asks for them."""
     services = context.services
-    missing = [name for name in names if name not in services.image.topics]
-    if not missing or not services.options.auto_create_topics_enable:
-        return
+    if asked.wanted is None or not services.options.auto_create_topics_enable:
+        return []
+    topics = services.image.topics
+    return [
+        name for name, _ in asked.wanted if name and name not in asked.denied and name not in topics
+    ]
+
+
+async def _create_missing(missing: Iterable[str], context: RequestContext) -> Collection[str]:
+    """Returns the names that no topic can have beside those that there are.
+
+    Their clients are told at once; in Kafka they ask for the topic until their time is up.
+    """
+    services = context.services
+    refused: set[str] = set()
     for name in missing:
         if find_name_fault(name) is not None or name in INTERNAL_TOPICS:
             continue
@@ -212,8 +296,12 @@ async def _create_missing(names: Iterable[str], context: RequestContext) -> None
             await services.topic_maker.create_topic(TopicSpec(name=name))
         except TopicExistsError:
             continue  # another client was faster
+        except InvalidTopicError as error:
+            refused.add(name)
+            _log.warning("cannot make topic %s on demand: %s", name, error)
         except KafkaError as error:
             _log.warning("cannot make topic %s on demand: %s", name, error)
         else:
             audit_change(context, f"Topic:{name}")
     await services.wait_until_applied()
+    return refused

@@ -20,7 +20,7 @@ from moldau.broker.authorization import may_group, may_see, may_topic
 from moldau.broker.group_requests import respond
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
-from moldau.groups.coordinator import FoundOffsets
+from moldau.groups.rules.offset_views import FoundOffsets
 from moldau.groups.rules.records import CommittedOffset
 from moldau.model.acls import AclOperation, AclResourceType
 from moldau.model.protocol_numbers import NO_LEADER_EPOCH, NO_OFFSET

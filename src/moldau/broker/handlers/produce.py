@@ -63,18 +63,18 @@ from moldau.tasks import finish_first
 from moldau.wire.apis import PRODUCE
 from moldau.wire.produce_frame import (
     ProducedPartition,
-    ProduceRequest,
     ProduceTopic,
     encode_produce_frame,
     parse_produce_request,
 )
 
-API = serves(PRODUCE, advertised_first=0, by_hand=True)
+API = serves(PRODUCE, by_hand=True)
 
 _log = logging.getLogger(__name__)
 
 _FIRST_WITH_ZSTD = 7
 _LEGAL_ACKS = (-1, 0, 1)
+_new = tuple.__new__
 
 Topics = list[tuple[str | None, UUID | None, list[ProducedPartition]]]
 
@@ -99,26 +99,26 @@ class _Unfinished(NamedTuple):
 def handle_frame(
     frame: memoryview, position: int, context: RequestContext
 ) -> list[Chunk] | Awaitable[list[Chunk] | None] | LaterAnswer | None:
-    request = parse_produce_request(context.version, frame, position)
-    acks = request.acks
+    services, version = context.services, context.version
+    transactional_id, acks, timeout_ms, wanted = parse_produce_request(version, frame, position)
     topics: Topics = []
     unfinished: list[_Unfinished] = []
     uncommitted: list[_Uncommitted] = []
     has_errors = False
-    transactional_id = request.transactional_id
     transactions = (
         None if transactional_id is None else ProducedTransactions(transactional_id, context)
     )
-    for topic in request.topics:
+    for topic in wanted:
+        asked_name, topic_id, partitions = topic
         answers: list[ProducedPartition] = []
-        for index, records in topic.partitions:
+        for index, records in partitions:
             place = len(answers)
             try:
                 name = _require_name(topic, transactional_id, context)
-                partition = context.services.partitions.require_leader(name, index)
-                if topic.name is None and partition.topic_id != topic.topic_id:
+                partition = services.partitions.require_leader(name, index)
+                if asked_name is None and partition.topic_id != topic_id:
                     raise UnknownTopicIdError(f"{name!r} is about to be opened as another topic")
-                batch = _require_batch(records, request, context.version)
+                batch = _require_batch(records, acks, transactional_id, version)
                 result = (
                     partition.append_as_leader(batch, acks)
                     if transactions is None
@@ -140,11 +140,11 @@ def handle_frame(
             except KafkaError as error:
                 has_errors = True
                 answers.append(_refuse(index, error))
-        topics.append((topic.name, topic.topic_id, answers))
+        topics.append((asked_name, topic_id, answers))
     if not unfinished and not uncommitted:
         return _answer(acks, topics, context, has_errors=has_errors)
     # What follows keeps nothing of the request: its frame is used for the next one.
-    rest = _finish(acks, request.timeout_ms, topics, unfinished, uncommitted, context)
+    rest = _finish(acks, timeout_ms, topics, unfinished, uncommitted, context)
     return rest if unfinished else LaterAnswer(rest)
 
 
@@ -152,7 +152,7 @@ def _require_name(
     topic: ProduceTopic, transactional_id: str | None, context: RequestContext
 ) -> str:
     """The name of a topic that the client may write to."""
-    services, name, topic_id = context.services, topic.name, topic.topic_id
+    services, (name, topic_id, _) = context.services, topic
     if name is None:
         found = None if topic_id is None else services.image.topics_by_id.get(topic_id)
         if found is None:
@@ -167,15 +167,17 @@ def _require_name(
     return name
 
 
-def _require_batch(records: memoryview | None, request: ProduceRequest, version: int) -> memoryview:
+def _require_batch(
+    records: memoryview | None, acks: int, transactional_id: str | None, version: int
+) -> memoryview:
     """What the request itself forbids; the batch is looked at by the partition."""
-    if request.acks not in _LEGAL_ACKS:
-        raise InvalidRequiredAcksError(f"acks must be -1, 0 or 1, not {request.acks}")
+    if acks not in _LEGAL_ACKS:
+        raise InvalidRequiredAcksError(f"acks must be -1, 0 or 1, not {acks}")
     if records is None:
         raise InvalidRecordError("there must be exactly one record batch per partition, not none")
     if len(records) >= HEADER_BYTES:
         flags = records[ATTRIBUTES_AT + 1]
-        if flags & TRANSACTIONAL_FLAG and request.transactional_id is None:
+        if flags & TRANSACTIONAL_FLAG and transactional_id is None:
             raise TransactionalIdAuthorizationError("a transactional batch needs its id")
         if version < _FIRST_WITH_ZSTD and flags & CODEC_MASK == Codec.ZSTD:
             raise UnsupportedCompressionError(f"Produce version {version} may not carry zstd")
@@ -260,8 +262,10 @@ async def _wait_until_committed(
 
 
 def _confirm(index: int, result: AppendResult) -> ProducedPartition:
-    return ProducedPartition(
-        index, 0, result.first_offset, result.log_append_time_ms, result.log_start_offset
+    first_offset, _, log_append_time_ms, log_start_offset, _ = result
+    return _new(  # as in `Log.append`
+        ProducedPartition,
+        (index, 0, first_offset, log_append_time_ms, log_start_offset, (), None, None),
     )
 
 
@@ -277,7 +281,7 @@ def _refuse(index: int, error: KafkaError) -> ProducedPartition:
 def _answer(
     acks: int, topics: Topics, context: RequestContext, *, has_errors: bool
 ) -> list[Chunk] | None:
-    throttle_ms = 0 if context.charge is None else context.charge.settle()
+    throttle_ms = 0 if context.charge is None else context.charge.charge_time()
     if acks == 0:
         _close_on_error(topics, context)
         return None

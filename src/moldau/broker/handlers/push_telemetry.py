@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 API = serves(PUSH_TELEMETRY)
 
 
-def handle(request: PushTelemetryRequest, context: RequestContext) -> dict[str, object]:
-    error = context.services.telemetry.push(
+async def handle(request: PushTelemetryRequest, context: RequestContext) -> dict[str, object]:
+    error = await context.services.telemetry.push(
         request.client_instance_id or NO_ID,
         request.subscription_id,
         request.compression_type,

@@ -8,6 +8,9 @@ segment file to the socket; `acquired_records` says which of their records the m
 v2 exactly so many records (KIP-1206), renewals of locks (KIP-1222). A request that renews gets no
 records: its time would count against the new locks.
 
+Records count towards `consumer_byte_rate`, as those of Fetch do. Who has to wait gets none, so that
+nothing is locked for it meanwhile; what it acknowledges counts at once.
+
 Differences from Kafka: batches without a record for the member are not sent, and neither are
 markers of transactions, which a client has to acknowledge as gaps there. When a connection ends,
 what its member had counts as delivered, so that a record that its takers die of comes to an end;
@@ -94,7 +97,7 @@ async def _serve(
     found: _Found = {}
     if request.share_session_epoch == CLOSING_EPOCH:
         shares.leave(session, counts=False)
-    elif not is_renewing and shares.sessions.is_open(session):
+    elif not is_renewing and shares.sessions.is_open(session) and _may_fetch(context):
         found = await _fetch(session, _limits_of(request, context), context)
     return _answer(session, acknowledged, found, context)
 
@@ -105,12 +108,19 @@ def _require_no_fetch(request: ShareFetchRequest) -> None:
         raise InvalidRequestError("a request that renews locks fetches nothing: all limits are 0")
 
 
+def _may_fetch(context: RequestContext) -> bool:
+    return context.charge is None or context.charge.may_fetch()
+
+
 def _limits_of(request: ShareFetchRequest, context: RequestContext) -> _Limits:
     is_exact = context.version >= _FIRST_WITH_MODES and request.share_acquire_mode == _RECORD_LIMIT
+    max_bytes = min(request.max_bytes, context.services.options.fetch_max_bytes)
+    if context.charge is not None:
+        max_bytes = min(max_bytes, context.charge.allowed_fetch_bytes())
     return _Limits(
         Wanted(request.max_records, request.batch_size, is_exact),
-        request.min_bytes,
-        min(request.max_bytes, context.services.options.fetch_max_bytes),
+        min(request.min_bytes, max_bytes),
+        max_bytes,
         millis(request.max_wait),
     )
 
@@ -249,6 +259,9 @@ def _answer(
     session: ShareSession, acknowledged: Acknowledged, found: _Found, context: RequestContext
 ) -> list[Chunk]:
     """What there is to say: of what was found, acknowledged, or has to be told in any case."""
+    if context.charge is not None:
+        reads = (one for one in found.values() if isinstance(one, ShareRead))
+        context.charge.fetch(sum(one.size_bytes for one in reads))
     leaders = CurrentLeaders(context)
     topics: dict[UUID, list[SharedPartition]] = {}
     silent = [key for key, is_due in session.partitions.items() if is_due]
@@ -277,6 +290,7 @@ def _answer(
         context.header.correlation_id,
         topics,
         acquisition_lock_timeout_ms=settings.lock_ms,
+        throttle_ms=_charge_time(context),
         node_endpoints=leaders.endpoints,
     )
     return cast("list[Chunk]", chunks)
@@ -288,7 +302,13 @@ def _refuse(error: KafkaError, context: RequestContext) -> list[Chunk]:
         context.header.correlation_id,
         {},
         acquisition_lock_timeout_ms=0,
+        throttle_ms=_charge_time(context),
         error_code=error.code.value,
         error_message=str(error),
     )
     return cast("list[Chunk]", chunks)
+
+
+def _charge_time(context: RequestContext) -> int:
+    """How long the client has to wait before its next request, in milliseconds."""
+    return 0 if context.charge is None else context.charge.charge_time()

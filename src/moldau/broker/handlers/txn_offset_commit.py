@@ -11,11 +11,12 @@ can be told TRANSACTION_ABORTABLE; v5 the group's partition is added to the tran
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from moldau.broker.api import serves
-from moldau.broker.authorization import may_group, may_topic, may_transactional_id
+from moldau.broker.authorization import may_group, may_transactional_id
+from moldau.broker.offset_rows import OffsetRows
 from moldau.broker.request_context import RequestContext
 from moldau.broker.transaction_verifier import Question, find_refusal
 from moldau.errors import (
@@ -26,7 +27,6 @@ from moldau.errors import (
 )
 from moldau.groups.rules.answers import PartitionsAnswer
 from moldau.groups.rules.events import CommitTransactionOffsets
-from moldau.groups.rules.records import CommittedOffset
 from moldau.model.acls import AclOperation
 from moldau.shards.state_shard import wait_for_answer
 from moldau.storage.rules.transaction_verification import MUST_BE_OPEN, NOT_REQUIRED
@@ -34,7 +34,6 @@ from moldau.wire.apis import TXN_OFFSET_COMMIT
 
 if TYPE_CHECKING:
     from kio.schema.txn_offset_commit.v5 import TxnOffsetCommitRequest
-    from kio.schema.txn_offset_commit.v5.request import TxnOffsetCommitRequestPartition
 
 API = serves(TXN_OFFSET_COMMIT)
 
@@ -43,76 +42,8 @@ _FIRST_WITH_ABORTABLE: Final = 4
 _FIRST_ADDING: Final = 5
 
 
-class _Commit:
-    """The answer in the making: a code for each partition, in the order of the request.
-
-    None stands for a partition that the coordinator decides about.
-    """
-
-    def __init__(self, request: TxnOffsetCommitRequest, context: RequestContext) -> None:
-        topics = context.services.image.topics
-        self._version = context.version
-        self._now_ms = context.services.clock.now_ms()
-        self._codes: list[tuple[str, list[tuple[int, ErrorCode | None]]]] = []
-        self.offsets: list[tuple[str, int, CommittedOffset]] = []
-        for topic in request.topics:
-            state = topics.get(topic.name)
-            is_denied = not may_topic(context, AclOperation.READ, topic.name)
-            codes: list[tuple[int, ErrorCode | None]] = []
-            self._codes.append((topic.name, codes))
-            for wanted in topic.partitions:
-                number = wanted.partition_index
-                if is_denied:
-                    codes.append((number, ErrorCode.topic_authorization_failed))
-                elif state is None or state.find_partition(number) is None:
-                    codes.append((number, ErrorCode.unknown_topic_or_partition))
-                else:
-                    codes.append((number, None))
-                    self.offsets.append((topic.name, number, self._committed(wanted)))
-
-    def _committed(self, wanted: TxnOffsetCommitRequestPartition) -> CommittedOffset:
-        return CommittedOffset(
-            wanted.committed_offset,
-            getattr(wanted, "committed_leader_epoch", -1),
-            wanted.committed_metadata or "",
-            self._now_ms,
-        )
-
-    def shape(self, answer: PartitionsAnswer) -> dict[str, object]:
-        decided = iter(answer.errors)
-
-        def code_of(code: ErrorCode | None) -> ErrorCode:
-            if code is None:
-                code = next(decided) if answer.error is ErrorCode.none else answer.error
-            is_loading = code is ErrorCode.coordinator_load_in_progress
-            if is_loading and self._version < _FIRST_THAT_KNOWS_LOADING:
-                return ErrorCode.coordinator_not_available  # as Kafka: old clients fail on it
-            return code
-
-        return self._values(code_of)
-
-    def refuse(self, error: ErrorCode) -> dict[str, object]:
-        """The same for every partition."""
-        return self._values(lambda _: error)
-
-    def _values(self, code_of: Callable[[ErrorCode | None], ErrorCode]) -> dict[str, object]:
-        return {
-            "throttle_time": 0,
-            "topics": [
-                {
-                    "name": name,
-                    "partitions": [
-                        {"partition_index": number, "error_code": code_of(code)}
-                        for number, code in codes
-                    ],
-                }
-                for name, codes in self._codes
-            ],
-        }
-
-
 async def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> dict[str, object]:
-    commit = _Commit(request, context)
+    commit = OffsetRows(request.topics, context, translate=partial(_translate, context.version))
     if not may_transactional_id(context, AclOperation.WRITE, request.transactional_id):
         return commit.refuse(ErrorCode.transactional_id_authorization_failed)
     if not may_group(context, AclOperation.READ, request.group_id):
@@ -127,6 +58,13 @@ async def handle(request: TxnOffsetCommitRequest, context: RequestContext) -> di
     except KafkaError as error:
         answer = PartitionsAnswer(error=error.code)
     return commit.shape(answer)
+
+
+def _translate(version: int, code: ErrorCode) -> ErrorCode:
+    is_loading = code is ErrorCode.coordinator_load_in_progress
+    if is_loading and version < _FIRST_THAT_KNOWS_LOADING:
+        return ErrorCode.coordinator_not_available  # as Kafka: old clients fail on it
+    return code
 
 
 async def _verify(request: TxnOffsetCommitRequest, context: RequestContext) -> int:
@@ -159,7 +97,7 @@ async def _verify(request: TxnOffsetCommitRequest, context: RequestContext) -> i
 
 
 async def _submit(
-    request: TxnOffsetCommitRequest, commit: _Commit, verification: int, context: RequestContext
+    request: TxnOffsetCommitRequest, commit: OffsetRows, verification: int, context: RequestContext
 ) -> PartitionsAnswer:
     groups = context.services.groups
     event = CommitTransactionOffsets(

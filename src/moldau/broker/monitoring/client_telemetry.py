@@ -2,28 +2,34 @@
 
 What a client pushes is kept until its next push, its last word (`terminating`), or three intervals
 of silence; then it is forgotten. Everything is bounded: clients, series of each, bytes of a push.
-A shell without a task, owned by the event loop; the rules are in `metrics`.
+A shell without a task, owned by the event loop; the rules are in `metrics`, and are imported when
+the first client asks or pushes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from moldau.clock import Clock
 from moldau.cluster.client_metrics import ClientMetricsConfigs
 from moldau.errors import ErrorCode, KafkaError
-from moldau.metrics import catalogue
-from moldau.metrics.client_series import ClientSeries, group_series, name_series
-from moldau.metrics.client_subscriptions import RequestedMetrics, request_metrics
-from moldau.metrics.exposition import Exposition
-from moldau.metrics.otlp import MalformedPushError, read_push
+from moldau.light_classes import NamedTuple
 from moldau.records.compression import Codec, decompress
+from moldau.workers import Workers
+
+if TYPE_CHECKING:
+    from moldau.metrics.client_series import ClientSeries
+    from moldau.metrics.client_subscriptions import RequestedMetrics
+    from moldau.metrics.exposition import Exposition
 
 MOST_CLIENTS: Final = 500
 MOST_SERIES: Final = 300
+MOST_SHOWN: Final = 20_000
+"""Series of all clients in one scrape: some five megabytes."""
 """Of one client; a Java producer has some sixty, and one more for each broker and topic."""
 
 MOST_CONNECTIONS: Final = 10_000
@@ -32,8 +38,7 @@ _LEAST_SILENT_SECONDS: Final = 60.0
 NO_ID: Final = UUID(int=0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TelemetryClient:
+class TelemetryClient(NamedTuple):
     """Who asks, as far as its connection and its request tell."""
 
     client_id: str
@@ -70,10 +75,12 @@ class ClientTelemetry:
         *,
         clock: Clock,
         make_uuid: Callable[[], UUID],
+        workers: Workers,
         max_bytes: Callable[[], int],
     ) -> None:
         self.configs = configs
         self._clock = clock
+        self._workers = workers
         self._make_uuid = make_uuid
         self.max_bytes = max_bytes
         self._software: dict[str, tuple[str, str]] = {}  # by connection, the latest ones
@@ -93,6 +100,8 @@ class ClientTelemetry:
         self, client: TelemetryClient, instance_id: UUID
     ) -> tuple[UUID, RequestedMetrics, ErrorCode]:
         """What a client shall push, and as whom; a new one gets an id."""
+        from moldau.metrics.client_subscriptions import request_metrics
+
         now = self._clock.monotonic()
         self._forget_silent(now)
         if instance_id == NO_ID:
@@ -116,7 +125,7 @@ class ClientTelemetry:
             instance.series, instance.pushed_at = known.series, known.pushed_at
         return instance_id, requested, ErrorCode.none
 
-    def push(
+    async def push(
         self,
         instance_id: UUID,
         subscription_id: int,
@@ -125,7 +134,9 @@ class ClientTelemetry:
         *,
         is_terminating: bool,
     ) -> ErrorCode:
-        """Take what a client pushed."""
+        """Take what a client pushed. It is read by a worker: a megabyte takes its time."""
+        from moldau.metrics.otlp import MalformedPushError
+
         now = self._clock.monotonic()
         instance = self._instances.get(instance_id)
         if instance_id == NO_ID or (instance is not None and instance.is_over):
@@ -140,24 +151,21 @@ class ClientTelemetry:
             return ErrorCode.throttling_quota_exceeded
         if len(data) > self.max_bytes():
             return ErrorCode.telemetry_too_large
+        instance.pushed_at = now  # also of one that is refused: it comes again no sooner
+        labels, max_bytes = instance.labels, self.max_bytes()
         try:
-            series = self._read(instance, codec_number, data)
+            series, dropped = await self._workers.run(
+                lambda: _read(codec_number, data, labels, max_bytes)
+            )
         except KafkaError as error:
             return error.code
         except MalformedPushError:
             return ErrorCode.invalid_record
-        instance.pushed_at = now
+        self._dropped += dropped
         instance.is_over = is_terminating
         instance.series = [] if is_terminating else series
         self._pushes += 1
         return ErrorCode.none
-
-    def _read(self, instance: _Instance, codec_number: int, data: bytes) -> list[ClientSeries]:
-        codec = Codec.require(codec_number)
-        plain = bytes(decompress(codec, data, self.max_bytes())) if data else b""
-        series = [name_series(point, instance.labels) for point in read_push(plain)]
-        self._dropped += max(0, len(series) - MOST_SERIES)
-        return series[:MOST_SERIES]
 
     def _facts_of(self, client: TelemetryClient, instance_id: UUID) -> Mapping[str, str]:
         name, version = self._software.get(client.connection_id, ("", ""))
@@ -177,15 +185,44 @@ class ClientTelemetry:
 
     # Figures
 
-    def collect(self, out: Exposition) -> None:
+    def collecting(self) -> Callable[[], Exposition]:
+        """What is known now; it is for a worker to write it out."""
         self._forget_silent(self._clock.monotonic())
-        pushing = [one for one in self._instances.values() if one.series]
-        out.add(catalogue.CLIENTS, len(pushing))
-        out.add(catalogue.CLIENT_PUSHES, self._pushes)
-        out.add(catalogue.CLIENT_SERIES_DROPPED, self._dropped)
-        for metric, samples in group_series(series for one in pushing for series in one.series):
-            for labels, value in samples:
-                out.add(metric, value, *labels)
+        pushes, dropped = self._pushes, self._dropped
+        # Lists of series are replaced, and never changed.
+        pushing = [one.series for one in self._instances.values() if one.series]
+        return partial(_write_out, pushing, pushes, dropped)
+
+
+def _read(
+    codec_number: int, data: bytes, labels: Mapping[str, str], max_bytes: int
+) -> tuple[list[ClientSeries], int]:
+    """The series of a push, and how many of it are too many."""
+    from moldau.metrics.client_series import name_series
+    from moldau.metrics.otlp import read_push
+
+    codec = Codec.require(codec_number)
+    points = read_push(bytes(decompress(codec, data, max_bytes)) if data else b"")
+    series = [name_series(point, labels) for point in islice(points, MOST_SERIES)]
+    return series, sum(1 for _ in points)
+
+
+def _write_out(pushing: Sequence[Sequence[ClientSeries]], pushes: int, dropped: int) -> Exposition:
+    from moldau.metrics import catalogue
+    from moldau.metrics.client_series import group_series
+    from moldau.metrics.exposition import Exposition
+
+    out = Exposition()
+    shown = list(islice(chain.from_iterable(pushing), MOST_SHOWN))
+    unseen = sum(map(len, pushing)) - len(shown)
+    out.add(catalogue.CLIENTS, len(pushing))
+    out.add(catalogue.CLIENT_PUSHES, pushes)
+    out.add(catalogue.CLIENT_SERIES_DROPPED, dropped)
+    out.add(catalogue.CLIENT_SERIES_UNSEEN, unseen)
+    for metric, samples in group_series(shown):
+        for labels, value in samples:
+            out.add(metric, value, *labels)
+    return out
 
 
 def _port_of(connection_id: str) -> str:

@@ -1,7 +1,7 @@
 """Gathers what the endpoint shows: counters as they stand, and gauges from the rooms as they are.
 
-What has thousands of parts is gathered in slices, between which others have the loop. A shell; it
-changes nothing.
+What has thousands of parts is gathered in slices, between which others have the loop; so what is
+walked through is a copy, or is replaced as a whole and never changed. A shell; it changes nothing.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from moldau.metrics.exposition import Exposition
 from moldau.metrics.request_figures import ConnectionFigures
 from moldau.model.protocol_numbers import NO_BROKER
 from moldau.replication.partition import Partition
-from moldau.storage.log_store import DirectoryCapacity
+from moldau.storage.directory_reports import DirectoryCapacity
 from moldau.wire.apis import APIS
 
-_PARTITIONS_PER_TURN: Final = 500
+_PARTITIONS_PER_TURN: Final = 250
+_SAMPLES_PER_TURN: Final = 300
 _MOST_GROUPS: Final = 1000
 """With a number of members of their own."""
 
@@ -45,26 +46,41 @@ class Sources:
 
 async def collect_broker(sources: Sources, figures: BrokerFigures, out: Exposition) -> None:
     """All but the process."""
-    services = sources.services
-    _collect_traffic(figures, out)
-    await _collect_partitions(services, figures, out)
-    _collect_requests(sources, figures, out)
+    services, turns = sources.services, _Turns()
+    await _collect_traffic(figures, out, turns)
+    await _collect_partitions(services, figures, out, turns)
+    await _collect_requests(sources, figures, out, turns)
     _collect_control(sources, figures, out)
     await _collect_cluster(services.image, services, out)
     await _collect_storage(services, figures, out)
-    await _collect_groups(sources, figures, out)
-    _collect_transactions(services, out)
-    services.telemetry.collect(out)
+    await _collect_groups(sources, figures, out, turns)
+    await _collect_transactions(services, out)
+    out.update(await services.workers.run(services.telemetry.collecting()))
 
 
-def _collect_traffic(figures: BrokerFigures, out: Exposition) -> None:
-    for one in figures.traffics:
+class _Turns:
+    """Lets others have the loop between samples."""
+
+    def __init__(self) -> None:
+        self._left = _SAMPLES_PER_TURN
+
+    async def spend(self, samples: int) -> None:
+        """So many were added."""
+        self._left -= samples
+        if self._left <= 0:
+            self._left = _SAMPLES_PER_TURN
+            await asyncio.sleep(0)
+
+
+async def _collect_traffic(figures: BrokerFigures, out: Exposition, turns: _Turns) -> None:
+    for one in tuple(figures.traffics):
         out.add(catalogue.BYTES_IN, one.bytes_in, one.label)
         out.add(catalogue.RECORDS_IN, one.records_in, one.label)
         out.add(catalogue.BYTES_OUT, one.bytes_out, one.label)
         out.add(catalogue.RECORDS_OUT, one.records_out, one.label)
         out.add(catalogue.REPLICATION_BYTES_IN, one.replication_bytes_in, one.label)
         out.add(catalogue.REPLICATION_BYTES_OUT, one.replication_bytes_out, one.label)
+        await turns.spend(6)
 
 
 class _PartitionTotals:
@@ -98,7 +114,9 @@ class _PartitionTotals:
                 self.follower_lag = max(self.follower_lag, behind)
 
 
-async def _collect_partitions(services: Services, figures: BrokerFigures, out: Exposition) -> None:
+async def _collect_partitions(
+    services: Services, figures: BrokerFigures, out: Exposition, turns: _Turns
+) -> None:
     totals, traffics, image = _PartitionTotals(), figures.traffics, services.image
     partitions = tuple(services.partitions)
     for number, partition in enumerate(partitions, start=1):
@@ -107,8 +125,10 @@ async def _collect_partitions(services: Services, figures: BrokerFigures, out: E
             await asyncio.sleep(0)
     for label, size_bytes in totals.bytes_of.items():
         out.add(catalogue.TOPIC_LOG_BYTES, size_bytes, label)
+        await turns.spend(1)
     for label, count in totals.segments_of.items():
         out.add(catalogue.TOPIC_LOG_SEGMENTS, count, label)
+        await turns.spend(1)
     for metric, value in (
         (catalogue.PARTITIONS, len(partitions)),
         (catalogue.LEADERS, totals.leaders),
@@ -123,15 +143,20 @@ async def _collect_partitions(services: Services, figures: BrokerFigures, out: E
         out.add(metric, value)
 
 
-def _collect_requests(sources: Sources, figures: BrokerFigures, out: Exposition) -> None:
+async def _collect_requests(
+    sources: Sources, figures: BrokerFigures, out: Exposition, turns: _Turns
+) -> None:
     services = sources.services
-    for api in figures.requests:
+    for api in tuple(figures.requests):
         out.add_histogram(catalogue.REQUESTS, api.durations(), APIS[api.api_key].name)
         for code, count in api.errors.items():
             out.add(catalogue.REQUEST_ERRORS, count, APIS[api.api_key].name, _error_name(code))
+        await turns.spend(13 + len(api.errors))
     for listener, of_it in sources.connections().items():
         out.add(catalogue.CONNECTIONS, of_it.accepted - of_it.closed, listener)
         out.add(catalogue.CONNECTIONS_ACCEPTED, of_it.accepted, listener)
+    if figures.certificates_end_ms is not None:
+        out.add(catalogue.CERTIFICATES_END, figures.certificates_end_ms / 1000)
     for operation, size in services.purgatory.sizes().items():
         out.add(catalogue.PURGATORY, size, operation)
     for quota in services.quotas.figures():
@@ -174,7 +199,7 @@ async def _collect_cluster(image: MetadataImage, services: Services, out: Exposi
             count += 1
             offline += state.leader == NO_BROKER
             imbalanced += state.leader not in (NO_BROKER, state.replicas[0])
-            if count % (_PARTITIONS_PER_TURN * 10) == 0:
+            if count % (_PARTITIONS_PER_TURN * 8) == 0:
                 await asyncio.sleep(0)
     out.add(catalogue.CLUSTER_PARTITIONS, count)
     out.add(catalogue.OFFLINE_PARTITIONS, offline if is_controller else 0)
@@ -200,9 +225,11 @@ async def _collect_storage(services: Services, figures: BrokerFigures, out: Expo
     out.add(catalogue.UNCLEANABLE, of_logs.uncleanable)
 
 
-async def _collect_groups(sources: Sources, figures: BrokerFigures, out: Exposition) -> None:
+async def _collect_groups(
+    sources: Sources, figures: BrokerFigures, out: Exposition, turns: _Turns
+) -> None:
     states: Counter[str] = Counter()
-    for number, group in enumerate(sources.services.groups.each_group(), start=1):
+    for number, group in enumerate(tuple(sources.services.groups.each_group()), start=1):
         states[group.state.value] += 1
         if number <= _MOST_GROUPS:
             out.add(catalogue.GROUP_MEMBERS, group.member_count, group.group_id)
@@ -213,13 +240,16 @@ async def _collect_groups(sources: Sources, figures: BrokerFigures, out: Exposit
     for (group_id, topic), lag in sources.lags.lags.items():
         out.add(catalogue.GROUP_LAG, lag.records, group_id, topic)
         out.add(catalogue.GROUP_LAG_SECONDS, lag.seconds, group_id, topic)
+        await turns.spend(2)
     out.add(catalogue.REBALANCES, figures.rebalances)
 
 
-def _collect_transactions(services: Services, out: Exposition) -> None:
+async def _collect_transactions(services: Services, out: Exposition) -> None:
     states: Counter[str] = Counter()
     oldest_ms, now_ms = 0, services.clock.now_ms()
-    for one in services.transactions.each_transaction():
+    for number, one in enumerate(tuple(services.transactions.each_transaction()), start=1):
+        if number % _PARTITIONS_PER_TURN == 0:
+            await asyncio.sleep(0)
         states[one.state.label] += 1
         if not one.state.is_idle and one.started_ms >= 0:
             oldest_ms = max(oldest_ms, now_ms - one.started_ms)

@@ -2,7 +2,7 @@
 
 What is counted is counted always: it costs next to nothing. What has to be looked at from time to
 time (the loop, groups, the store) is looked at while `metrics.listener` is set, and so is the
-history kept over restarts.
+history kept over restarts; a broker without it does not import what that needs.
 """
 
 from __future__ import annotations
@@ -12,31 +12,30 @@ from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from moldau.broker.control_plane import random_uuid
 from moldau.broker.duties import Duties
-from moldau.broker.log_end_questions import LogEndQuestions
 from moldau.broker.monitoring.client_telemetry import ClientTelemetry
 from moldau.broker.monitoring.cluster_changes import ClusterChanges
-from moldau.broker.monitoring.collector import Sources
-from moldau.broker.monitoring.endpoint import MetricsEndpoint
-from moldau.broker.monitoring.group_lag import GroupLags
-from moldau.broker.monitoring.history_file import HistoryFile
-from moldau.broker.monitoring.loop_delay import watch_loop
-from moldau.broker.monitoring.store_probe import StoreProbe
 from moldau.broker.ports import Ports
 from moldau.broker.replication import find_address
 from moldau.broker.services import Services
 from moldau.cluster.client_metrics import ClientMetricsConfigs
 from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.port import Coordination
-from moldau.groups.rules.outcome import LogMessage
 from moldau.metrics.broker_figures import BrokerFigures
 from moldau.metrics.history import EventKind, History
 from moldau.metrics.request_figures import ConnectionFigures
 from moldau.model import BrokerId
 from moldau.net.peer import Peer
+
+if TYPE_CHECKING:
+    from moldau.broker.monitoring.endpoint import MetricsEndpoint
+    from moldau.broker.monitoring.group_lag import GroupLags
+    from moldau.broker.monitoring.history_file import HistoryFile
+    from moldau.broker.monitoring.probes import StoreProbe
+    from moldau.groups.rules.outcome import LogMessage
 
 _log = logging.getLogger(__name__)
 
@@ -79,6 +78,8 @@ class Monitoring:
         address = self._options().metrics_listener
         if address is None:
             return
+        from moldau.broker.monitoring.endpoint import MetricsEndpoint
+
         ports = self._ports
         self._endpoint = MetricsEndpoint(
             self.figures, self.history, clock=ports.clock, workers=ports.workers
@@ -89,6 +90,8 @@ class Monitoring:
     async def open_history(self, folder: Path, stack: AsyncExitStack) -> None:
         """The data folder is ours: take what a former life remembered."""
         if self._endpoint is not None:
+            from moldau.broker.monitoring.history_file import HistoryFile
+
             ports = self._ports
             self._file = HistoryFile(
                 folder,
@@ -111,6 +114,11 @@ class Monitoring:
         services.publisher.subscribe(changes.on_image)
         if self._endpoint is None:
             return
+        from moldau.broker.log_end_questions import LogEndQuestions
+        from moldau.broker.monitoring.collector import Sources
+        from moldau.broker.monitoring.group_lag import GroupLags
+        from moldau.broker.monitoring.probes import StoreProbe
+
         clock = self._ports.clock
         self._probe = StoreProbe(coordination, clock)
         probe = self._probe
@@ -140,6 +148,7 @@ class Monitoring:
             ClientMetricsConfigs(coordination, spawn),
             clock=self._ports.clock,
             make_uuid=partial(random_uuid, self._ports.random),
+            workers=self._ports.workers,
             max_bytes=lambda: self._options().telemetry_max_bytes,
         )
         return self._telemetry
@@ -159,6 +168,8 @@ class Monitoring:
         endpoint, clock = self._endpoint, self._ports.clock
         if endpoint is None:
             return
+        from moldau.broker.monitoring.probes import watch_loop
+
         endpoint.is_serving = True
 
         def see(now: float) -> None:

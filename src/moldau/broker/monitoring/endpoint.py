@@ -1,4 +1,4 @@
-"""What is served on `metrics.listener`: /metrics, /healthz, /readyz, /history.
+"""What is served on `metrics.listener`: /metrics, /healthz, /readyz, /history, /shares.
 
 It listens before the broker loads its logs, so that who watches it sees that it starts; until the
 parts are there, /metrics tells of the process alone. A shell, owned by the event loop.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
@@ -16,6 +17,7 @@ from moldau import __version__
 from moldau.broker.monitoring.collector import Sources, collect_broker, collect_process
 from moldau.broker.monitoring.health import Readiness, find_unready
 from moldau.broker.monitoring.process_figures import read_process
+from moldau.broker.monitoring.share_page import describe_shares
 from moldau.clock import Clock
 from moldau.config.declarations.metrics import split_address
 from moldau.errors import StartupError
@@ -32,6 +34,7 @@ _INDEX: Final = (
     "/healthz   200 while the process is alive\n"
     "/readyz    200 while it serves what it leads, else 503 and why\n"
     "/history   what happened lately and why; ?kind=…&subject=…\n"
+    "/shares    what members of share groups hold of what it leads; ?group=…\n"
 )
 _PARTITIONS_PER_TURN = 1000
 
@@ -59,6 +62,7 @@ class MetricsEndpoint:
             "/healthz": self._health,
             "/readyz": self._ready,
             "/history": self._tell_history,
+            "/shares": self._tell_shares,
         }
 
     @property
@@ -73,8 +77,9 @@ class MetricsEndpoint:
         except OSError as error:
             in_use = error.errno == errno.EADDRINUSE
             hint = "is another broker running there?" if in_use else "is it this machine's?"
+            why = os.strerror(errno.EADDRINUSE) if in_use else error.strerror or error
             raise StartupError(
-                f"cannot serve metrics on {address}: {error.strerror or error}; {hint} Choose "
+                f"cannot serve metrics on {address}: {why}; {hint} Choose "
                 "another address with --metrics or metrics.listener"
             ) from error
 
@@ -161,6 +166,13 @@ class MetricsEndpoint:
         events = self._history.find(kind, request.query.get("subject"))
         text = await self._workers.run(lambda: encode_events(events))
         return HttpAnswer(text.encode())
+
+    async def _tell_shares(self, request: HttpRequest) -> HttpAnswer:
+        if self._sources is None or not self.is_serving:
+            return HttpAnswer(b"[]\n")
+        rows = await describe_shares(self._sources.services, request.query.get("group"))
+        text = await self._workers.run(lambda: json.dumps(rows))
+        return HttpAnswer(f"{text}\n".encode())
 
 
 async def _find_unopened(sources: Sources) -> Sequence[str]:

@@ -6,6 +6,7 @@ Named as those of kafka-acls.sh where they mean the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -83,6 +84,52 @@ DeniedHosts = Annotated[
 ]
 
 Resources = dict["AclResourceType", Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class BindingOptions:
+    """Who may do what, as `add` and `remove` are told."""
+
+    allow_principal: Allowed = None
+    allow_host: AllowedHosts = None
+    deny_principal: Denied = None
+    deny_host: DeniedHosts = None
+    operation: Operations = None
+    producer: Producer = False
+    consumer: Consumer = False
+    idempotent: Idempotent = False
+    topic: Topics = None
+    group: Groups = None
+    cluster: Cluster = False
+    transactional_id: TransactionalIds = None
+    delegation_token: Tokens = None
+    user: Users = None
+    pattern: Pattern = None
+
+    def resources(self) -> Resources:
+        return read_resources(
+            self.topic,
+            self.group,
+            self.transactional_id,
+            self.user,
+            self.delegation_token,
+            cluster=self.cluster,
+        )
+
+    def bindings(self, pattern_type: PatternType) -> list[AclBinding]:
+        """Every principal from every host for every operation on every resource."""
+        from moldau.cli.acls.plan import plan_bindings
+
+        return plan_bindings(
+            self.resources(),
+            pattern_type,
+            self.operation or (),
+            allowed=(self.allow_principal or (), self.allow_host or ("*",)),
+            denied=(self.deny_principal or (), self.deny_host or ("*",)),
+            producer=self.producer,
+            consumer=self.consumer,
+            idempotent=self.idempotent,
+        )
 
 
 def read_resources(

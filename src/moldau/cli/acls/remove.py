@@ -6,74 +6,37 @@ from typing import Annotated
 
 import typer
 
-from moldau.cli.acls.binding_options import (
-    Allowed,
-    AllowedHosts,
-    Cluster,
-    Consumer,
-    Denied,
-    DeniedHosts,
-    Groups,
-    Idempotent,
-    Operations,
-    Pattern,
-    Producer,
-    Tokens,
-    Topics,
-    TransactionalIds,
-    Users,
-)
+from moldau.cli.acls.binding_options import BindingOptions
+from moldau.cli.option_groups import with_option_groups
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 
 
+@with_option_groups
 def remove(
-    allow_principal: Allowed = None,
-    allow_host: AllowedHosts = None,
-    deny_principal: Denied = None,
-    deny_host: DeniedHosts = None,
-    operation: Operations = None,
-    producer: Producer = False,
-    consumer: Consumer = False,
-    idempotent: Idempotent = False,
-    topic: Topics = None,
-    group: Groups = None,
-    cluster: Cluster = False,
-    transactional_id: TransactionalIds = None,
-    delegation_token: Tokens = None,
-    user: Users = None,
-    pattern: Pattern = None,
+    options: BindingOptions,
     force: Annotated[
-        bool, typer.Option("--force", help="Do not ask before all entries of a resource go.")
+        bool,
+        typer.Option(
+            "--force", "--yes", "-y", help="Do not ask before all entries of a resource go."
+        ),
     ] = False,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,
 ) -> None:
     """Take entries out again: the same options that added them, or a resource for all of its."""
-    from moldau.cli.acls.binding_options import print_bindings, read_pattern_type, read_resources
-    from moldau.cli.acls.plan import filter_of, plan_bindings
-    from moldau.cli.output import note
+    from moldau.cli.acls.binding_options import print_bindings, read_pattern_type
+    from moldau.cli.acls.plan import filter_of
+    from moldau.cli.output import ask, note
     from moldau.cli.session import end_with, with_admin
     from moldau.errors import KafkaError
     from moldau.model.acls import AclFilter
 
-    resources = read_resources(
-        topic, group, transactional_id, user, delegation_token, cluster=cluster
-    )
+    resources = options.resources()
     if not resources:
         raise typer.BadParameter("name a resource", param_hint="--topic")
-    pattern_type = read_pattern_type(pattern, is_filter=True, default="literal")
-    if allow_principal or deny_principal:
-        bindings = plan_bindings(
-            resources,
-            pattern_type,
-            operation or (),
-            allowed=(allow_principal or (), allow_host or ("*",)),
-            denied=(deny_principal or (), deny_host or ("*",)),
-            producer=producer,
-            consumer=consumer,
-            idempotent=idempotent,
-        )
-        filters = [filter_of(binding) for binding in bindings]
+    pattern_type = read_pattern_type(options.pattern, is_filter=True, default="literal")
+    if options.allow_principal or options.deny_principal:
+        filters = [filter_of(binding) for binding in options.bindings(pattern_type)]
     else:
         filters = [
             AclFilter(kind, name, pattern_type)
@@ -82,7 +45,7 @@ def remove(
         ]
         if not force:
             named = ", ".join(f"{one.resource_type.label}:{one.name}" for one in filters)
-            typer.confirm(f"Remove all entries of {named}?", abort=True, err=True)
+            ask(f"Remove all entries of {named}?")
     answers = with_admin(bootstrap, lambda admin: admin.delete_acls(filters))
     errors = [answer for answer in answers.values() if isinstance(answer, KafkaError)]
     removed = sorted(

@@ -6,19 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from moldau.cli.bench.options import (
-    Acks,
-    Against,
-    Compression,
-    Options,
-    Partitions,
-    RecordSize,
-    ReplicationFactor,
-    Rounds,
-    Seconds,
-    Topic,
-)
-from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_settings
+from moldau.cli.bench.options import LoadOptions, RoundOptions
+from moldau.cli.option_groups import with_option_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,41 +15,21 @@ if TYPE_CHECKING:
     from moldau.cli.bench.figures import Figures
 
 
+@with_option_groups
 def consume(
+    options: LoadOptions,
+    run: RoundOptions,
     decode: Annotated[
         bool, typer.Option("--decode", help="Make records of the batches, as programs do.")
     ] = False,
-    record_size: RecordSize = 1024,
-    seconds: Seconds = 10.0,
-    partitions: Partitions = 1,
-    replication_factor: ReplicationFactor = None,
-    topic: Topic = None,
-    acks: Acks = "all",
-    compression: Compression = "none",
-    settings: Options = None,
-    rounds: Rounds = 1,
-    against: Against = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    as_json: AsJson = False,
 ) -> None:
     """Measure how fast records come out.
 
     Without --topic a topic is filled first, for as long as a round takes.
     """
-    from moldau.cli.bench.loads import Load, bench_topic, measure_consume, measure_produce
-    from moldau.cli.bench.run import run_rounds
-    from moldau.client.admin_values import BROKER_DEFAULT
+    from moldau.cli.bench.loads import bench_topic, measure_consume, measure_produce
 
-    load = Load(
-        record_bytes=record_size,
-        seconds=seconds,
-        acks=acks,
-        compression=compression,
-        partitions=partitions,
-        replication_factor=replication_factor or BROKER_DEFAULT,
-        options=parse_settings(settings or (), "--set"),
-        topic=topic,
-    )
+    load = options.to_load()
 
     async def measure(cluster: str, on_progress: Callable[[int, int], None]) -> Figures:
         async with bench_topic(cluster, load) as name:
@@ -68,11 +37,4 @@ def consume(
                 await measure_produce(cluster, name, load, on_progress)
             return await measure_consume(cluster, name, load, on_progress, decode=decode)
 
-    run_rounds(
-        measure,
-        bootstrap=bootstrap,
-        against=against,
-        rounds=rounds,
-        counted="records",
-        as_json=as_json,
-    )
+    run.run(measure, counted="records")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from moldau.errors import ConfigurationError
+from moldau.errors import UsageError
 
 PERCENTILES = (50.0, 95.0, 99.0, 99.9)
 
@@ -79,8 +79,16 @@ def parse_rate(text: str) -> float:
     """Bytes per second of `200MB/s`, `1.5 GiB/s` or `800k`."""
     found = _RATE.match(text.strip())
     if found is None or not float(found[1]):
-        raise ConfigurationError(f"{text!r} is no rate; give one like 200MB/s, 1.5GB/s or 800kB/s")
+        raise UsageError(f"{text!r} is no rate; give one like 200MB/s, 1.5GB/s or 800kB/s")
     return float(found[1]) * _FACTORS[found[2].lower()]
+
+
+def rate_text(rate: float) -> str:
+    """Bytes per second in a unit of their size."""
+    for factor, unit in ((1e6, "MB/s"), (1e3, "kB/s")):
+        if rate >= factor:
+            return f"{rate / factor:,.4g} {unit}"
+    return f"{rate:,.4g} B/s"
 
 
 def show_value(name: str, value: float) -> str:

@@ -15,14 +15,14 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 
 from moldau.cli.bench.figures import Figures, percentiles_ms
-from moldau.cli.command_config import security_options
+from moldau.cli.connection_options import security_options
 from moldau.cli.session import command_settings
 from moldau.client.admin import AsyncAdmin
 from moldau.client.admin_values import BROKER_DEFAULT, NewTopic
 from moldau.client.cluster_client import ClusterClient
 from moldau.client.consumer import AsyncConsumer
 from moldau.client.producer import AsyncProducer
-from moldau.errors import KafkaError, NoAnswerError
+from moldau.errors import KafkaError, NoAnswerError, TopicAuthorizationError
 from moldau.model import TopicPartition
 from moldau.wire.apis import METADATA
 
@@ -32,6 +32,12 @@ MOST_UNDER_WAY = 32
 
 _SILENT_SECONDS = 30.0
 _CLIENT_ID = "moldau-bench"
+_PREFIX = "moldau-bench-"
+_NEEDS_A_TOPIC = (
+    f"it measures with a topic of its own, {_PREFIX}…, and you may not make one; an administrator "
+    "grants it with `moldau acls add --allow-principal User:NAME --operation all "
+    f"--topic {_PREFIX} --resource-pattern-type prefixed`"
+)
 
 OnProgress = Callable[[int, int], None]
 """Told how many records and bytes have gone."""
@@ -57,12 +63,14 @@ async def bench_topic(bootstrap: str, load: Load) -> AsyncIterator[str]:
     if load.topic is not None:
         yield load.topic
         return
-    name = f"moldau-bench-{uuid.uuid4().hex[:12]}"
+    name = f"{_PREFIX}{uuid.uuid4().hex[:12]}"
     async with AsyncAdmin(bootstrap, command_settings()) as admin:
         wanted = NewTopic(
             name=name, partitions=load.partitions, replication_factor=load.replication_factor
         )
         made = (await admin.create_topics([wanted]))[name]
+        if isinstance(made, TopicAuthorizationError):
+            raise TopicAuthorizationError(_NEEDS_A_TOPIC)
         if isinstance(made, KafkaError):
             raise made
         try:
@@ -82,13 +90,31 @@ def make_values(record_bytes: int, count: int) -> list[bytes]:
     return values
 
 
+@contextlib.asynccontextmanager
+async def _under_way() -> AsyncIterator[set[asyncio.Task[None]]]:
+    """Tasks of a measurement: who leaves it early, by Ctrl-C too, leaves none behind."""
+    tasks: set[asyncio.Task[None]] = set()
+    try:
+        yield tasks
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _take_done(tasks: set[asyncio.Task[None]]) -> None:
+    """Forget those that have ended; raises what one of them failed with."""
+    for task in [one for one in tasks if one.done()]:
+        tasks.discard(task)
+        task.result()
+
+
 async def measure_produce(
     bootstrap: str, topic: str, load: Load, on_progress: OnProgress
 ) -> Figures:
     """As much as goes in the time; how long a piece takes from `send` to its confirmation."""
     values = make_values(load.record_bytes, max(1, SENT_AT_ONCE_BYTES // load.record_bytes))
     samples: list[tuple[float, int]] = []
-    under_way: set[asyncio.Task[None]] = set()
     count = len(values)
     confirmed = 0
 
@@ -100,14 +126,13 @@ async def measure_produce(
         confirmed += count
         on_progress(confirmed, confirmed * load.record_bytes)
 
-    async with _producer(bootstrap, load) as producer:
+    async with _producer(bootstrap, load) as producer, _under_way() as under_way:
         await (await producer.send_many(topic, values[:1]))  # connections and metadata
         began = time.perf_counter()
         while time.perf_counter() - began < load.seconds:
             if len(under_way) >= MOST_UNDER_WAY:
-                done, under_way = await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
-                for one in done:
-                    one.result()
+                await asyncio.wait(under_way, return_when=asyncio.FIRST_COMPLETED)
+                _take_done(under_way)
             under_way.add(asyncio.create_task(send()))
             await asyncio.sleep(0)
         await asyncio.gather(*under_way)
@@ -172,6 +197,7 @@ async def measure_latency(
     async with (
         _producer(bootstrap, load, linger_ms=0) as producer,
         _consumer(bootstrap, load) as consumer,
+        _under_way() as waiting,
     ):
         described = await consumer.partitions_for(topic)
         consumer.assign([TopicPartition(topic, row.index) for row in described.partitions])
@@ -180,7 +206,6 @@ async def measure_latency(
         for row in described.partitions:
             await consumer.position(TopicPartition(topic, row.index))
         arrivals: dict[tuple[int, int], float] = {}
-        waiting: set[asyncio.Task[None]] = set()
 
         async def send() -> None:
             began = time.perf_counter()
@@ -201,9 +226,8 @@ async def measure_latency(
                 due = began + number / records_per_second
                 if due > now:
                     await asyncio.sleep(due - now)
-                task = asyncio.create_task(send())
-                waiting.add(task)
-                task.add_done_callback(waiting.discard)
+                waiting.add(asyncio.create_task(send()))
+                _take_done(waiting)
                 number += 1
             await asyncio.gather(*tuple(waiting))
             deadline = time.perf_counter() + _SILENT_SECONDS

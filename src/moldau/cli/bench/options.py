@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_settings
+
+if TYPE_CHECKING:
+    from moldau.cli.bench.loads import Load
+    from moldau.cli.bench.run import Measure
 
 Against = Annotated[
     str | None,
@@ -44,3 +51,54 @@ Options = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="An option of the producer; repeat for more."),
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class LoadOptions:
+    """What is sent, and to which topic."""
+
+    record_size: RecordSize = 1024
+    seconds: Seconds = 10.0
+    partitions: Partitions = 1
+    replication_factor: ReplicationFactor = None
+    topic: Topic = None
+    acks: Acks = "all"
+    compression: Compression = "none"
+    settings: Options = None
+
+    def to_load(self) -> Load:
+        from moldau.cli.bench.loads import Load
+        from moldau.client.admin_values import BROKER_DEFAULT
+
+        return Load(
+            record_bytes=self.record_size,
+            seconds=self.seconds,
+            acks=self.acks,
+            compression=self.compression,
+            partitions=self.partitions,
+            replication_factor=self.replication_factor or BROKER_DEFAULT,
+            options=parse_settings(self.settings or (), "--set"),
+            topic=self.topic,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class RoundOptions:
+    """How often, and against which clusters."""
+
+    rounds: Rounds = 1
+    against: Against = None
+    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP
+    as_json: AsJson = False
+
+    def run(self, measure: Measure, *, counted: str) -> None:
+        from moldau.cli.bench.run import run_rounds
+
+        run_rounds(
+            measure,
+            bootstrap=self.bootstrap,
+            against=self.against,
+            rounds=self.rounds,
+            counted=counted,
+            as_json=self.as_json,
+        )

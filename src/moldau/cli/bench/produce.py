@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from moldau.cli.bench.options import (
-    Acks,
-    Against,
-    Compression,
-    Options,
-    Partitions,
-    RecordSize,
-    ReplicationFactor,
-    Rounds,
-    Seconds,
-    Topic,
-)
-from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap, parse_settings
+from moldau.cli.bench.options import LoadOptions, RoundOptions
+from moldau.cli.option_groups import with_option_groups
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,45 +13,15 @@ if TYPE_CHECKING:
     from moldau.cli.bench.figures import Figures
 
 
-def produce(
-    record_size: RecordSize = 1024,
-    seconds: Seconds = 10.0,
-    partitions: Partitions = 1,
-    replication_factor: ReplicationFactor = None,
-    topic: Topic = None,
-    acks: Acks = "all",
-    compression: Compression = "none",
-    settings: Options = None,
-    rounds: Rounds = 1,
-    against: Against = None,
-    bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
-    as_json: AsJson = False,
-) -> None:
+@with_option_groups
+def produce(options: LoadOptions, run: RoundOptions) -> None:
     """Measure how fast records go in, and how long their confirmation takes."""
-    from moldau.cli.bench.loads import Load, bench_topic, measure_produce
-    from moldau.cli.bench.run import run_rounds
-    from moldau.client.admin_values import BROKER_DEFAULT
+    from moldau.cli.bench.loads import bench_topic, measure_produce
 
-    load = Load(
-        record_bytes=record_size,
-        seconds=seconds,
-        acks=acks,
-        compression=compression,
-        partitions=partitions,
-        replication_factor=replication_factor or BROKER_DEFAULT,
-        options=parse_settings(settings or (), "--set"),
-        topic=topic,
-    )
+    load = options.to_load()
 
     async def measure(cluster: str, on_progress: Callable[[int, int], None]) -> Figures:
         async with bench_topic(cluster, load) as name:
             return await measure_produce(cluster, name, load, on_progress)
 
-    run_rounds(
-        measure,
-        bootstrap=bootstrap,
-        against=against,
-        rounds=rounds,
-        counted="records",
-        as_json=as_json,
-    )
+    run.run(measure, counted="records")

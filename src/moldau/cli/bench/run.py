@@ -9,7 +9,7 @@ from moldau.cli.bench.figures import Figures, middle, show_value, title_of
 from moldau.cli.log_lines import warnings_shown
 from moldau.cli.output import Column, note, print_document, print_table
 from moldau.cli.progress import Progress
-from moldau.cli.session import garbage_collected_rarely
+from moldau.cli.session import made_for_millions
 
 Measure = Callable[[str, Callable[[int, int], None]], Awaitable[Figures]]
 """One round against the brokers that are named; the other is told how far it is."""
@@ -27,7 +27,7 @@ def run_rounds(
     """Measure, in turns where there are two clusters: what else goes on hits both alike."""
     clusters = [bootstrap] if against is None else [bootstrap, against]
     found: dict[str, list[Figures]] = {one: [] for one in clusters}
-    with warnings_shown(), garbage_collected_rarely():
+    with warnings_shown(), made_for_millions():
         for number in range(rounds):
             for cluster in clusters:
                 progress = Progress(has_end=True)

@@ -6,28 +6,35 @@ Blocks.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
 from moldau.broker.broker_places import OTHERS_FOLDER, PID_FILE, count_metrics_on
 from moldau.cli.cluster.plan import ClusterPlan
+from moldau.coordination.zookeeper_java import require_server
 from moldau.coordination.zookeeper_server import (
     HOST,
     NodePorts,
+    ServerOptions,
     ZookeeperEnsemble,
     all_ports,
     require_free_ports,
 )
 from moldau.errors import StartupError
-from moldau.processes import BackgroundProcess, wait_until
+from moldau.processes import BackgroundProcess, module_command, wait_until
 
 _LISTENING = "listening on "
 _START_SECONDS = 60.0
 _OTHER_PORTS = "choose other ports with --base-port, or end what runs there"
+_SECURED_PATH = "/moldau"
 _STOP_SECONDS = 60.0
 """A broker hands its partitions over first; one that has not done it by then is killed."""
+
+
+def _config(plan: ClusterPlan) -> list[str]:
+    secured = plan.secure_folder
+    return [] if secured is None else ["--config", str(secured.server_properties)]
 
 
 class LocalBroker:
@@ -56,9 +63,9 @@ class ZookeeperBroker(LocalBroker):
         super().__init__(broker_id, port, process)
         self._wait = ListeningLine(process, f"broker {broker_id}")
 
-    def launch(self, zookeeper: str, settings: Sequence[str]) -> None:
+    def launch(self, zookeeper: str, config: Sequence[str], settings: Sequence[str]) -> None:
         self._wait.begin()
-        command = [sys.executable, "-m", "moldau", "start", "--zookeeper", zookeeper]
+        command = module_command("moldau", "start", "--zookeeper", zookeeper, *config)
         command += ["--broker-id", str(self.id), "--listen", self.address]
         command += ["--data-dir", str(self._data_folder)]
         for setting in settings:
@@ -106,11 +113,19 @@ class LocalCluster(Protocol):
     """All processes of one folder."""
 
     @property
+    def plan(self) -> ClusterPlan: ...
+
+    @property
     def brokers(self) -> Sequence[LocalBroker]: ...
 
     @property
     def zookeeper(self) -> ZookeeperEnsemble:
         """Without nodes where there is none."""
+        ...
+
+    @property
+    def zookeeper_connect(self) -> str:
+        """What brokers have as zookeeper.connect; nothing where there is none."""
         ...
 
     @property
@@ -139,6 +154,7 @@ class SupervisedCluster:
         self.folder = folder.resolve()
         self.plan = plan
         self.zookeeper = ZookeeperEnsemble([])
+        self.zookeeper_connect = ""
         self._data_folder = self.folder / "data"
         self._supervisor = BackgroundProcess(
             pid_file=self.folder / "supervisor.pid",
@@ -180,7 +196,8 @@ class SupervisedCluster:
         say(f"starting {noun}")
         line = ListeningLine(self._supervisor, noun)
         line.begin()
-        command = [sys.executable, "-m", "moldau", "start", "--brokers", str(self.plan.brokers)]
+        command = module_command("moldau", "start", "--brokers", str(self.plan.brokers))
+        command += _config(self.plan)
         command += ["--listen", self.brokers[0].address, "--broker-id", str(self.brokers[0].id)]
         command += ["--data-dir", str(self._data_folder)]
         for setting in settings:
@@ -224,6 +241,11 @@ class ZookeeperCluster:
         return ",".join(broker.address for broker in self.brokers)
 
     @property
+    def zookeeper_connect(self) -> str:
+        """A path that can belong to the brokers where they are secured: the root cannot."""
+        return self.zookeeper.connect + ("" if self.plan.secure is None else _SECURED_PATH)
+
+    @property
     def running_brokers(self) -> list[ZookeeperBroker]:
         return [broker for broker in self.brokers if broker.process.is_running]
 
@@ -238,6 +260,8 @@ class ZookeeperCluster:
             )
         self._require_same_ports(is_running=bool(nodes) or len(missing) < len(self.brokers))
         require_free_ports([broker.port for broker in missing], _OTHER_PORTS)
+        if len(nodes) < self.plan.zookeeper_nodes:
+            require_server(speaks_tls=self.plan.secure is not None)
         self.plan.save(self.folder)  # before the first process: `stop` has to find it
         try:
             if len(nodes) < self.plan.zookeeper_nodes:
@@ -247,7 +271,7 @@ class ZookeeperCluster:
                 noun = "broker" if len(missing) == 1 else "brokers"
                 say(f"starting {noun} {', '.join(str(broker.id) for broker in missing)}")
             for broker in missing:
-                broker.launch(self.zookeeper.connect, settings)
+                broker.launch(self.zookeeper_connect, _config(self.plan), settings)
             for broker in missing:
                 broker.wait_until_serving()
         except BaseException:
@@ -272,7 +296,10 @@ class ZookeeperCluster:
             numbers = range(self.plan.zookeeper_nodes)
             ports = [NodePorts.beginning_at(first + number) for number in numbers]
             require_free_ports(all_ports(ports), _OTHER_PORTS)
-            self.zookeeper = ZookeeperEnsemble.make(self._zookeeper_folder, ports)
+            secured = self.plan.secure_folder
+            security = None if secured is None else secured.server_security()
+            options = ServerOptions(security=security)
+            self.zookeeper = ZookeeperEnsemble.make(self._zookeeper_folder, ports, options)
         self.zookeeper.start()
 
     def stop(self, say: Callable[[str], None]) -> int:

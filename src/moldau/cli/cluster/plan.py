@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from moldau.cli.secure.folder import SecureFolder
 from moldau.errors import StartupError
 
 DEFAULT_FOLDER = Path("moldau-cluster")
@@ -26,9 +27,14 @@ class ClusterPlan:
     brokers: int
     base_port: int
     zookeeper_nodes: int  # 0: the brokers share a store that their supervisor serves
+    secure: str | None = None  # the folder of `moldau secure init`
 
     def broker_port(self, broker_id: int) -> int:
         return self.base_port + broker_id - 1
+
+    @property
+    def secure_folder(self) -> SecureFolder | None:
+        return None if self.secure is None else SecureFolder(Path(self.secure))
 
     @property
     def zookeeper_port(self) -> int:
@@ -68,15 +74,18 @@ class ClusterPlan:
         base_port: int | None,
         zookeeper_nodes: int | None,
         with_zookeeper: bool = False,
+        secure: Path | None = None,
     ) -> ClusterPlan:
         """What was asked for, else what is there, else the defaults. Brokers can be added."""
         former = cls.find(folder)
+        secured = None if secure is None else str(secure.resolve())
         if former is None:
             return cls(
                 brokers=brokers or DEFAULT_BROKERS,
                 base_port=base_port or DEFAULT_BASE_PORT,
                 zookeeper_nodes=zookeeper_nodes
                 or (_FIRST_NODES if with_zookeeper else NO_ZOOKEEPER),
+                secure=secured,
             )
         if with_zookeeper and zookeeper_nodes is None:
             zookeeper_nodes = former.zookeeper_nodes or _FIRST_NODES
@@ -84,7 +93,14 @@ class ClusterPlan:
             brokers=brokers or former.brokers,
             base_port=base_port or former.base_port,
             zookeeper_nodes=zookeeper_nodes or former.zookeeper_nodes,
+            secure=secured or former.secure,
         )
+        if former.zookeeper_nodes and former.secure != chosen.secure:
+            raise StartupError(
+                f"{folder} holds a cluster whose ZooKeeper is "
+                f"{'not secured' if former.secure is None else f'secured by {former.secure}'}; "
+                "choose another folder with --data-dir"
+            )
         if chosen.zookeeper_nodes != former.zookeeper_nodes or chosen.brokers < former.brokers:
             raise StartupError(
                 f"{folder} holds a cluster of {former.brokers} brokers and "

@@ -26,7 +26,7 @@ def start(
     ] = None,
     data_dir: Annotated[
         Path,
-        typer.Option(file_okay=False, help="Where everything is kept."),
+        typer.Option(metavar="DIR", file_okay=False, help="Where everything is kept."),
     ] = DEFAULT_FOLDER,
     base_port: Annotated[
         int | None,
@@ -64,6 +64,15 @@ def start(
             show_default="none",
         ),
     ] = None,
+    secure: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            file_okay=False,
+            help="Secure brokers, and ZooKeeper, with what `moldau secure init` made there.",
+            show_default="none, or as before",
+        ),
+    ] = None,
     to_set: Annotated[
         list[str] | None,
         typer.Option(
@@ -85,10 +94,12 @@ def start(
     For example:
     moldau cluster start --brokers 3
     moldau cluster start --brokers 3 --zookeeper
+    moldau cluster start --secure moldau-secure
     moldau cluster start --set log.retention.hours=24 --data-dir /srv/moldau
     """
     from moldau.cli.cluster.local_cluster import open_cluster
     from moldau.cli.cluster.plan import ClusterPlan
+    from moldau.cli.connection_options import CONFIG_VARIABLE
     from moldau.cli.options import parse_pairs
     from moldau.cli.output import note
 
@@ -99,17 +110,22 @@ def start(
         base_port=base_port,
         zookeeper_nodes=zookeeper_nodes,
         with_zookeeper=zookeeper,
+        secure=secure,
     )
+    if plan.secure_folder is not None:
+        plan.secure_folder.require()
     cluster = open_cluster(data_dir, plan)
     settings = [*_replication_settings(plan), *(to_set or ())]
     if metrics is not None:
         settings.append(f"metrics.listener={metrics}")
     cluster.start(settings, note)
     typer.echo(f"listening on {cluster.bootstrap}")
-    if cluster.zookeeper.nodes:
-        typer.echo(f"zookeeper    {cluster.zookeeper.connect}")
+    if cluster.zookeeper_connect:
+        typer.echo(f"zookeeper    {cluster.zookeeper_connect}")
     # The commands ask 127.0.0.1:9092 by default: one broker, and it may be the one that is killed.
     typer.echo(f"export MOLDAU_BOOTSTRAP={cluster.bootstrap}")
+    if plan.secure_folder is not None:
+        typer.echo(f"export {CONFIG_VARIABLE}={plan.secure_folder.client_properties}")
 
 
 def _replication_settings(plan: ClusterPlan) -> list[str]:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def status(
     data_dir: Annotated[
         Path,
-        typer.Option(file_okay=False, help="Where it was started."),
+        typer.Option(metavar="DIR", file_okay=False, help="Where it was started."),
     ] = DEFAULT_FOLDER,
     internal: Annotated[
         bool, typer.Option("--internal", help="Show internal topics, too.")
@@ -72,6 +72,9 @@ def _print(view: ClusterView, topics: Sequence[TopicMetadata]) -> None:
         typer.echo()
         _print_partitions(view, topics)
     typer.echo()
+    if not any(broker.is_registered for broker in view.brokers):
+        typer.echo("no broker answers, so nothing is known of topics")
+        return
     typer.echo(
         f"under-replicated partitions: {view.count_under_replicated()}, "
         f"without a leader: {view.count_leaderless()}"

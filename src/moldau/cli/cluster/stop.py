@@ -13,7 +13,7 @@ from moldau.cli.cluster.plan import DEFAULT_FOLDER
 def stop(
     data_dir: Annotated[
         Path,
-        typer.Option(file_okay=False, help="Where it was started."),
+        typer.Option(metavar="DIR", file_okay=False, help="Where it was started."),
     ] = DEFAULT_FOLDER,
 ) -> None:
     """Stop the brokers, one after the other, then ZooKeeper if there is one. The data stays."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from moldau.cli.cluster.local_cluster import LocalCluster
+from moldau.cli.connection_options import use_command_config
 from moldau.cli.session import with_admin
 from moldau.client.admin import AsyncAdmin
 from moldau.client.admin_values import ClusterDescription, EligibleLeaders
@@ -108,6 +109,9 @@ class ClusterView:
 
 
 def look_at(cluster: LocalCluster) -> ClusterView:
+    secured = cluster.plan.secure_folder
+    if secured is not None:
+        use_command_config(secured.client_properties)
     description, topics, leaders = _ask_brokers(cluster)
     registered = {broker.id for broker in description.brokers} if description else set()
     controller_id = description.controller_id if description else NO_BROKER

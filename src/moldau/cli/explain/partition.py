@@ -11,7 +11,7 @@ from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 
 
 def partition(
-    topic: Annotated[str, typer.Argument(help="The topic.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
     number: Annotated[int, typer.Argument(metavar="PARTITION", min=0, help="The partition.")],
     metrics: Metrics = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,

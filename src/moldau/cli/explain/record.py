@@ -11,9 +11,9 @@ from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 
 
 def record(
-    topic: Annotated[str, typer.Argument(help="The topic.")],
-    partition: Annotated[int, typer.Argument(min=0, help="The partition.")],
-    offset: Annotated[int, typer.Argument(help="The offset.")],
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic.")],
+    partition: Annotated[int, typer.Argument(metavar="PARTITION", min=0, help="The partition.")],
+    offset: Annotated[int, typer.Argument(metavar="OFFSET", help="The offset.")],
     metrics: Metrics = None,
     bootstrap: Bootstrap = DEFAULT_BOOTSTRAP,
     as_json: AsJson = False,

@@ -36,13 +36,13 @@ def find_facts(
     from moldau.client.cluster_client import ClusterClient
     from moldau.clock import SystemClock
     from moldau.diagnosis.fact_finding import FactFinding
-    from moldau.diagnosis.metrics_ports import find_ports
+    from moldau.diagnosis.metrics_ports import MetricsPorts, find_ports
 
     async def session() -> T:
         async with AsyncAdmin(bootstrap, command_settings()) as admin:
             client = ClusterClient(bootstrap, command_settings())
             try:
-                ports = list(urls) if urls else await find_ports(admin)
+                ports = MetricsPorts(urls) if urls else await find_ports(admin)
                 return await ask(FactFinding(client, admin, SystemClock(), ports))
             finally:
                 await client.close()

@@ -24,7 +24,7 @@ def list_groups(
         typer.Option(
             "--type",
             metavar="TYPE",
-            help="Only groups of this type (classic, consumer, share); repeat for more.",
+            help="Only groups of this type (classic, consumer, share, streams); repeat for more.",
             show_default="all",
         ),
     ] = None,

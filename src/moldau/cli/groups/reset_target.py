@@ -21,7 +21,7 @@ from moldau.client.rules.offset_targets import (
     Target,
     TopicChoice,
 )
-from moldau.errors import ConfigurationError
+from moldau.errors import UsageError
 
 _WHERE_TO = "--to-earliest, --to-latest, --to-offset, --to-datetime, --by-duration and --shift-by"
 
@@ -70,7 +70,7 @@ def parse_topic(text: str) -> TopicChoice:
     topic, colon, numbers = text.partition(":")
     indexes = numbers.split(",") if colon else []
     if not topic or not all(index.isascii() and index.isdecimal() for index in indexes):
-        raise ConfigurationError(
+        raise UsageError(
             f"{text!r} is no topic; give a name, or a name with partitions such as clicks:0,3"
         )
     return TopicChoice(topic, tuple(map(int, indexes)))

@@ -36,12 +36,15 @@ def dump(
     Fails when a file is damaged, and says where.
     """
     from moldau.cli.log.side_files import find_reader
+    from moldau.cli.output import note
 
     sound = True
     for path in files:
         if not as_json and len(files) > 1:
             typer.secho(f"{path}:", bold=True)
         reader = find_reader(path)
+        if not path.stat().st_size:
+            note(f"{path} is empty")
         if reader is None:
             sound &= _dump_segment(path, records, as_json)
         else:

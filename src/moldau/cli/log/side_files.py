@@ -22,7 +22,12 @@ ReadRows = Callable[[Path, int], Iterator[Row]]
 _OFFSET_ENTRY = struct.Struct(">II")
 _TIME_ENTRY = struct.Struct(">qi")
 _ENTRIES_AT_ONCE = 4096
-_STAGES = (file_names.DELETED_SUFFIX, file_names.CLEANED_SUFFIX, file_names.SWAP_SUFFIX)
+_STAGES = (
+    file_names.DELETED_SUFFIX,
+    file_names.CLEANED_SUFFIX,
+    file_names.SWAP_SUFFIX,
+    file_names.UNSHARED_SUFFIX,
+)
 
 
 def find_reader(path: Path) -> ReadRows | None:

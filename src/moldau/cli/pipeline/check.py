@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from moldau.cli.options import AsJson
+from moldau.cli.pipeline.interruption import run_beside
 from moldau.cli.pipeline.options import (
     DEFAULT_MASTER,
     PipelineBootstrap,
     PipelineFile,
     choose_bootstrap,
+    load_with_security,
 )
 
 if TYPE_CHECKING:
@@ -32,9 +34,8 @@ def check(
 ) -> None:
     """Say what a pipeline file does, or what is wrong with it. Runs nothing."""
     from moldau.cli.output import print_document
-    from moldau.spark.pipeline.file import load_pipeline
 
-    pipeline = load_pipeline(file)
+    pipeline = load_with_security(file)
     if plan:
         _plan(pipeline, choose_bootstrap(bootstrap, pipeline.bootstrap))
     if as_json:
@@ -67,6 +68,7 @@ def _plan(pipeline: Pipeline, bootstrap: str) -> None:
     require_spark()
     import shutil
     import tempfile
+    import threading
 
     from moldau.spark.pipeline.run import RunOptions, open_session, plan
     from moldau.spark.session_factory import stop_quietly
@@ -78,12 +80,20 @@ def _plan(pipeline: Pipeline, bootstrap: str) -> None:
         once=True,
         log_file=log_folder / "spark.log",
     )
-    spark = open_session(pipeline, options)
+
+    def plan_it() -> None:
+        spark = open_session(pipeline, options)
+        try:
+            plan(spark, pipeline, options)
+        finally:
+            stop_quietly(spark)
+            shutil.rmtree(log_folder)  # where Spark did not start, it is kept: it says why
+
     try:
-        plan(spark, pipeline, options)
-    finally:
-        stop_quietly(spark)
-        shutil.rmtree(log_folder)  # where Spark did not start, it is kept: it says why
+        run_beside(plan_it, threading.Event())
+    except KeyboardInterrupt:
+        shutil.rmtree(log_folder, ignore_errors=True)
+        raise
 
 
 def _to_document(pipeline: Pipeline, *, is_planned: bool) -> dict[str, object]:
@@ -92,4 +102,6 @@ def _to_document(pipeline: Pipeline, *, is_planned: bool) -> dict[str, object]:
     from moldau.spark.pipeline.rules.flow import describe_flow
 
     flows = {sink.name: describe_flow(pipeline, sink) for sink in pipeline.sinks}
-    return {**asdict(pipeline), "flows": flows, "planned": is_planned}
+    document = asdict(pipeline)
+    del document["security"]  # it is not the file's, and has passwords
+    return {**document, "flows": flows, "planned": is_planned}

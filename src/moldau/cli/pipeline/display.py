@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from moldau.cli.log_lines import warnings_shown
 from moldau.cli.output import note
+from moldau.cli.pipeline.interruption import run_beside
 
 if TYPE_CHECKING:
     from rich.progress import ProgressColumn
@@ -22,14 +24,14 @@ _DEAD_LETTERS = "dead-letters-"
 
 
 @contextmanager
-def watching(pipeline: Pipeline, options: RunOptions) -> Iterator[Watcher]:
+def watching(pipeline: Pipeline, options: RunOptions, stop: threading.Event) -> Iterator[Watcher]:
     """Who is told of a run while it goes on."""
     if not sys.stderr.isatty():
         with warnings_shown():
             yield Lines()
         return
     with warnings_shown():
-        waiting = _count_waiting(pipeline, options)
+        waiting = run_beside(lambda: _count_waiting(pipeline, options), stop) or {}
     # Entered first: what is said on standard error from then on stands above the bars.
     with _Bars(waiting, has_end=options.once) as bars, warnings_shown():
         yield bars
@@ -121,12 +123,15 @@ def format_query(query: QueryProgress) -> str:
     """What a query has done, in a line."""
     word = "looked at" if query.name.startswith(_DEAD_LETTERS) else "read"
     batches = "1 batch" if query.batches == 1 else f"{query.batches:,} batches"
-    parts = [f"{query.input_rows:,} records {word} in {batches}"]
+    records = "1 record" if query.input_rows == 1 else f"{query.input_rows:,} records"
+    parts = [f"{records} {word} in {batches}"]
     rows, late = query.extra.get("loaded_rows", 0), query.extra.get("late_rows", 0)
     if rows:
         megabytes = query.extra.get("loaded_bytes", 0) / 1e6
         told_late = f", {late:,} of them late" if late else ""
-        parts.append(f"{rows:,} rows loaded ({megabytes:,.1f} MB){told_late}")
+        parts.append(
+            f"{rows:,} {'row' if rows == 1 else 'rows'} loaded ({megabytes:,.1f} MB){told_late}"
+        )
     if fewer := query.extra.get("merged_files", 0):
         parts.append(f"{fewer:,} files fewer after merging")
     if query.set_aside:

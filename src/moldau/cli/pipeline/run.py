@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+import time
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from moldau.cli.options import AsJson
+from moldau.cli.pipeline.interruption import run_beside, stopping
 from moldau.cli.pipeline.options import (
     DEFAULT_MASTER,
     Master,
     PipelineBootstrap,
     PipelineFile,
     choose_bootstrap,
+    load_with_security,
 )
-from moldau.processes import stop_signals
 
 if TYPE_CHECKING:
     from moldau.spark.pipeline.progress_files import RunReport
@@ -46,41 +43,29 @@ def run(
     from moldau.cli.output import print_document
     from moldau.cli.pipeline.display import watching
     from moldau.spark.pipeline.checkpoint import Checkpoint
-    from moldau.spark.pipeline.file import load_pipeline
     from moldau.spark.pipeline.needs import require_spark
 
-    pipeline = load_pipeline(file)
-    require_spark()
-    from moldau.spark.pipeline.run import RunOptions, run_pipeline
+    pipeline = load_with_security(file)
+    with stopping() as stop:
+        require_spark()
+        from moldau.spark.pipeline.run import RunOptions, report_given_up, run_pipeline
 
-    options = RunOptions(
-        bootstrap=choose_bootstrap(bootstrap, pipeline.bootstrap),
-        master=master,
-        once=once or pipeline.mode == "once",
-        log_file=None if verbose else Checkpoint(Path(pipeline.checkpoint)).log_file,
-    )
-    with _stopping() as stop, watching(pipeline, options) as display:
-        report = run_pipeline(pipeline, options, stop=stop, watcher=display)
+        options = RunOptions(
+            bootstrap=choose_bootstrap(bootstrap, pipeline.bootstrap),
+            master=master,
+            once=once or pipeline.mode == "once",
+            log_file=None if verbose else Checkpoint(Path(pipeline.checkpoint)).log_file,
+        )
+        started_ms = time.time_ns() // 1_000_000
+        with watching(pipeline, options, stop) as display:
+            ended = run_beside(
+                lambda: run_pipeline(pipeline, options, stop=stop, watcher=display), stop
+            )
+        report = ended or report_given_up(pipeline, options, started_ms)
     if as_json:
         print_document(report.to_document())
     else:
         _print(report)
-
-
-@contextmanager
-def _stopping() -> Iterator[threading.Event]:
-    """An event that Ctrl-C and SIGTERM set: batches under way are given up, which loses nothing."""
-    stop = threading.Event()
-
-    def on_signal(number: int, frame: FrameType | None) -> None:
-        stop.set()
-
-    before = {number: signal.signal(number, on_signal) for number in stop_signals()}
-    try:
-        yield stop
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _print(report: RunReport) -> None:

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from moldau.cli.options import AsJson
-from moldau.cli.pipeline.options import PipelineBootstrap, PipelineFile, choose_bootstrap
+from moldau.cli.pipeline.options import (
+    PipelineBootstrap,
+    PipelineFile,
+    choose_bootstrap,
+    load_with_security,
+)
 
 if TYPE_CHECKING:
     from moldau.spark.pipeline.status import PipelineStatus, QueryStatus
@@ -21,10 +26,9 @@ def status(
     Reads its checkpoint and asks the brokers; needs no Spark.
     """
     from moldau.cli.output import print_document
-    from moldau.spark.pipeline.file import load_pipeline
     from moldau.spark.pipeline.status import read_status
 
-    pipeline = load_pipeline(file)
+    pipeline = load_with_security(file)
     found = read_status(pipeline, choose_bootstrap(bootstrap, pipeline.bootstrap))
     if as_json:
         print_document(found.to_document())

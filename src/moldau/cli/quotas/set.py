@@ -31,7 +31,7 @@ def set_quotas(
     if as_json:
         print_document({"entity": to_document(entity), "set": wanted})
     else:
-        done = ", ".join(f"{name}={limit:g}" for name, limit in wanted.items())
+        done = ", ".join(f"{name}={limit:,.15g}" for name, limit in wanted.items())
         typer.echo(f"{entity}: set {done}")
 
 

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from enum import Enum
 
-from moldau.cli.reassign.plan_file import Plan
+from moldau.cli.reassign.plan_file import Plan, PlannedDirs
 from moldau.client.admin import AsyncAdmin
 from moldau.client.admin_values import (
     ConfigChange,
     ConfigOperation,
     ConfigResource,
+    LogDirDescription,
     Reassignment,
     TopicMetadata,
 )
-from moldau.errors import KafkaError
+from moldau.errors import KafkaError, ReplicaNotAvailableError
 from moldau.model import TopicPartition
 
 _RATES = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+_LOG_DIRS_RATE = "replica.alter.log.dirs.io.max.bytes.per.second"
 _LEADERS = "leader.replication.throttled.replicas"
 _FOLLOWERS = "follower.replication.throttled.replicas"
 
@@ -58,6 +60,60 @@ def progress_of(
     return MoveProgress.COMPLETE if placement[key] == target else MoveProgress.NOT_BEGUN
 
 
+async def choose_log_dirs(
+    admin: AsyncAdmin, directories: PlannedDirs
+) -> Mapping[TopicPartition, KafkaError]:
+    """Have replicas moved to, or made in, these directories; returns what was refused.
+
+    A broker that has no replica yet takes note of where it is to be.
+    """
+    if not directories:
+        return {}
+    answers = await admin.alter_replica_log_dirs(directories)
+    return {
+        key: error
+        for (_, key), error in answers.items()
+        if error is not None and not isinstance(error, ReplicaNotAvailableError)
+    }
+
+
+async def find_log_dir_moves(
+    admin: AsyncAdmin, directories: PlannedDirs
+) -> Mapping[TopicPartition, MoveProgress]:
+    """Partitions of which a replica is not in its directory yet, and whether it is on its way."""
+    if not directories:
+        return {}
+    described = await admin.describe_log_dirs({broker_id for broker_id, _ in directories})
+    places = {
+        (broker_id, one.partition, one.is_future): directory.path
+        for broker_id, rows in described.items()
+        for directory in rows
+        if isinstance(directory, LogDirDescription)
+        for one in directory.replicas
+    }
+    found: dict[TopicPartition, MoveProgress] = {}
+    for (broker_id, key), path in directories.items():
+        if places.get((broker_id, key, False)) == path:
+            continue
+        is_moving = places.get((broker_id, key, True)) == path
+        if is_moving:
+            found.setdefault(key, MoveProgress.MOVING)
+        else:
+            found[key] = MoveProgress.NOT_BEGUN
+    return found
+
+
+async def set_log_dirs_throttle(
+    admin: AsyncAdmin, directories: PlannedDirs, bytes_per_second: int
+) -> None:
+    """Bound what the brokers of a plan move between their log directories."""
+    change = ConfigChange(name=_LOG_DIRS_RATE, value=str(bytes_per_second))
+    brokers = sorted({broker_id for broker_id, _ in directories})
+    changes = {ConfigResource.broker(one): [change] for one in brokers}
+    if changes:
+        _raise_first(await admin.alter_configs(changes))
+
+
 async def set_throttle(
     admin: AsyncAdmin, plan: Plan, placement: Placement, bytes_per_second: int
 ) -> None:
@@ -73,10 +129,10 @@ async def set_throttle(
 
 
 async def remove_throttle(admin: AsyncAdmin, plan: Plan, placement: Placement) -> None:
-    """Take away what `set_throttle` has set, on every broker there is."""
+    """Take away what throttles have been set, on every broker there is."""
     cluster = await admin.describe_cluster()
     changes = {
-        ConfigResource.broker(one.id): [_removal(name) for name in _RATES]
+        ConfigResource.broker(one.id): [_removal(name) for name in (*_RATES, _LOG_DIRS_RATE)]
         for one in cluster.brokers
     }
     for topic in {key.topic for key in plan if key in placement}:

@@ -12,7 +12,7 @@ from moldau.cli.reassign.plan_file import PlanFile
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from moldau.cli.reassign.plan_file import Plan
+    from moldau.cli.reassign.plan_file import Plan, PlannedDirs
     from moldau.cli.reassign.progress import MoveProgress
     from moldau.client.admin import AsyncAdmin
     from moldau.model import TopicPartition
@@ -31,12 +31,12 @@ def verify(
     When all are done, it removes their throttle and succeeds; until then it fails (exit code 1).
     """
     from moldau.cli.output import Column, print_document, print_table
-    from moldau.cli.reassign.plan_file import read_plan
+    from moldau.cli.reassign.plan_file import read_log_dirs, read_plan
     from moldau.cli.reassign.progress import MoveProgress
     from moldau.cli.session import with_admin
 
-    wanted = read_plan(plan)
-    found = with_admin(bootstrap, lambda admin: _verify(admin, wanted, keep_throttle))
+    wanted, directories = read_plan(plan), read_log_dirs(plan)
+    found = with_admin(bootstrap, lambda admin: _verify(admin, wanted, directories, keep_throttle))
     if as_json:
         print_document(
             [
@@ -53,10 +53,11 @@ def verify(
 
 
 async def _verify(
-    admin: AsyncAdmin, plan: Plan, keep_throttle: bool
+    admin: AsyncAdmin, plan: Plan, directories: PlannedDirs, keep_throttle: bool
 ) -> Mapping[TopicPartition, MoveProgress]:
     from moldau.cli.reassign.progress import (
         MoveProgress,
+        find_log_dir_moves,
         progress_of,
         read_placement,
         remove_throttle,
@@ -65,6 +66,9 @@ async def _verify(
     moving = await admin.list_partition_reassignments(sorted(plan))
     placement = await read_placement(admin, {key.topic for key in plan})
     found = {key: progress_of(key, plan[key], placement, moving) for key in sorted(plan)}
+    for key, progress in (await find_log_dir_moves(admin, directories)).items():
+        if found[key] is MoveProgress.COMPLETE:
+            found[key] = progress
     if not keep_throttle and all(one is MoveProgress.COMPLETE for one in found.values()):
         await remove_throttle(admin, plan, placement)
     return found

@@ -2,49 +2,32 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
-
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
-
-if TYPE_CHECKING:
-    from kio.schema.describe_user_scram_credentials.v0 import (
-        DescribeUserScramCredentialsResponse,
-    )
-
-    from moldau.client.cluster_client import ClusterClient
-
-_MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 
 
 def list_users(bootstrap: Bootstrap = DEFAULT_BOOTSTRAP, as_json: AsJson = False) -> None:
-    """List the users that the cluster keeps, and how they may log in."""
-    from moldau.cli.output import Column, note, print_document, print_table
-    from moldau.cli.session import with_client
+    """List the users that the cluster keeps, and how they may log in.
 
-    found = with_client(bootstrap, _ask)
+    Those who stand in the brokers' settings (sasl.jaas.config), as the first user of `moldau secure
+    init`, are not among them: no broker tells who they are.
+    """
+    from moldau.cli.output import Column, note, print_document, print_table
+    from moldau.cli.session import with_admin
+
+    found = with_admin(bootstrap, lambda admin: admin.describe_scram_credentials())
     rows = [
-        (row.user, _MECHANISMS.get(one.mechanism, str(one.mechanism)), str(one.iterations))
-        for row in found.results
-        for one in row.credential_infos
+        (user, one.mechanism, str(one.iterations))
+        for user, credentials in found.items()
+        for one in credentials
     ]
     if as_json:
         names = ("user", "mechanism", "iterations")
         print_document([dict(zip(names, row, strict=True)) for row in rows])
     elif rows:
         print_table((Column("user"), Column("mechanism"), Column("iterations", True)), rows)
+        note("users in the brokers' settings (sasl.jaas.config) are not listed")
     else:
-        note("there are no users; make one with `moldau users set NAME`")
-
-
-async def _ask(client: ClusterClient) -> DescribeUserScramCredentialsResponse:
-    from moldau.client.broker_errors import error_for
-    from moldau.errors import ErrorCode
-    from moldau.wire.apis import DESCRIBE_USER_SCRAM_CREDENTIALS
-
-    answer = cast(
-        "DescribeUserScramCredentialsResponse",
-        await client.call_controller(DESCRIBE_USER_SCRAM_CREDENTIALS, {"users": None}),
-    )
-    if answer.error_code is not ErrorCode.none:
-        raise error_for(answer.error_code, answer.error_message, "users")
-    return answer
+        note(
+            "the cluster keeps no users; make one with `moldau users set NAME`. Users in the "
+            "brokers' settings (sasl.jaas.config) are not listed"
+        )

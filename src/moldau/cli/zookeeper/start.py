@@ -19,7 +19,7 @@ _LOOK_EVERY_SECONDS = 0.5
 def start(
     data_dir: Annotated[
         Path,
-        typer.Option(file_okay=False, help="Where its data is kept."),
+        typer.Option(metavar="DIR", file_okay=False, help="Where its data is kept."),
     ] = DEFAULT_FOLDER,
     port: Annotated[
         int,
@@ -33,6 +33,16 @@ def start(
             min=1, max=MAX_NODES, metavar="N", help="How many; three survive the loss of one."
         ),
     ] = 1,
+    secure: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            file_okay=False,
+            help="Speak TLS, and only with those who have a certificate, with what "
+            "`moldau secure init` made there.",
+            show_default="none",
+        ),
+    ] = None,
 ) -> None:
     """Run ZooKeeper until it is told to stop (Ctrl-C or SIGTERM).
 
@@ -40,6 +50,7 @@ def start(
     one line, `zookeeper listening on HOST:PORT,...`, when all nodes serve: what
     `moldau start --zookeeper` takes. Nodes talk to each other 1,000 and 2,000 ports higher.
     """
+    from moldau.cli.secure.folder import SecureFolder
     from moldau.coordination.zookeeper_server import (
         NodePorts,
         ServerOptions,
@@ -55,7 +66,9 @@ def start(
         )
     ports = [NodePorts.beginning_at(port + number) for number in range(nodes)]
     require_free_ports(all_ports(ports), "choose another port with --port")
-    ensemble = ZookeeperEnsemble.make(data_dir, ports, ServerOptions(ends_with_parent=True))
+    security = None if secure is None else SecureFolder(secure).server_security()
+    options = ServerOptions(ends_with_parent=True, security=security)
+    ensemble = ZookeeperEnsemble.make(data_dir, ports, options)
     _serve(ensemble)
 
 
@@ -77,7 +90,7 @@ def _serve(ensemble: ZookeeperEnsemble) -> None:
 
 
 def _watch_over(ensemble: ZookeeperEnsemble, wait_until_stopped: Callable[[float], bool]) -> None:
-    from moldau.cli.output import note
+    from moldau.cli.output import warn
     from moldau.errors import StartupError
 
     running = set(ensemble.nodes)
@@ -85,6 +98,6 @@ def _watch_over(ensemble: ZookeeperEnsemble, wait_until_stopped: Callable[[float
         for node in tuple(running):
             if not node.is_running:
                 running.discard(node)
-                note(f"moldau: warning: the node at {node.address} has ended; see {node.folder}")
+                warn(f"the node at {node.address} has ended; see {node.folder}")
         if not running:
             raise StartupError("ZooKeeper has ended by itself")

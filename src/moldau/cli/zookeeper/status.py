@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from moldau.cli.options import AsJson
 from moldau.cli.zookeeper.options import DEFAULT_FOLDER, DEFAULT_PORT, MAX_NODES
-
-if TYPE_CHECKING:
-    from moldau.coordination.zookeeper_server import ZookeeperEnsemble
 
 _FACTS = {
     "Mode": "mode",
@@ -25,7 +22,7 @@ _FACTS = {
 def status(
     data_dir: Annotated[
         Path,
-        typer.Option(file_okay=False, help="Where it was started."),
+        typer.Option(metavar="DIR", file_okay=False, help="Where it was started."),
     ] = DEFAULT_FOLDER,
     port: Annotated[
         int | None,
@@ -49,12 +46,15 @@ def status(
     asked by their --port.
     """
     from moldau.cli.output import Column, print_document, print_table
-    from moldau.coordination.zookeeper_server import ZookeeperEnsemble
+    from moldau.coordination.zookeeper_server import ZookeeperEnsemble, ask_server
 
-    found = {} if port is not None else _pids(ZookeeperEnsemble.find(data_dir))
+    found = () if port is not None else ZookeeperEnsemble.find(data_dir).nodes
     first = DEFAULT_PORT if port is None else port
-    pids = found or dict.fromkeys(range(first, first + nodes))
-    documents = [_describe(node_port, pid) for node_port, pid in pids.items()]
+    if found:
+        documents = [_describe(node.port, node.find_pid(), node.ask("srvr")) for node in found]
+    else:
+        ports = range(first, first + nodes)
+        documents = [_describe(one, None, ask_server(one, "srvr")) for one in ports]
     if as_json:
         print_document(documents)
     else:
@@ -73,15 +73,11 @@ def status(
         raise typer.Exit(1)
 
 
-def _pids(ensemble: ZookeeperEnsemble) -> dict[int, int | None]:
-    return {node.port: node.find_pid() for node in ensemble.nodes}
-
-
-def _describe(port: int, pid: int | None) -> dict[str, str | int | None]:
-    from moldau.coordination.zookeeper_server import HOST, ask_server
+def _describe(port: int, pid: int | None, answer: str | None) -> dict[str, str | int | None]:
+    from moldau.coordination.zookeeper_server import HOST
 
     facts: dict[str, str | int | None] = dict.fromkeys(_FACTS.values())
-    for line in (ask_server(port, "srvr") or "").splitlines():
+    for line in (answer or "").splitlines():
         name, _, value = line.partition(": ")
         if name in _FACTS:
             facts[_FACTS[name]] = int(value) if value.isdecimal() else value

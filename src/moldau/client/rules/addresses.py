@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from moldau.errors import ConfigurationError
+from moldau.errors import UsageError
 
 DEFAULT_PORT = 9092
 
@@ -22,17 +22,19 @@ class Address(NamedTuple):
 def parse_bootstrap(text: str) -> tuple[Address, ...]:
     """At least one address; a missing port is 9092; IPv6 hosts stand in brackets."""
     if not isinstance(text, str):  # other clients take lists, and callers are not all typed
-        raise ConfigurationError(
+        raise UsageError(
             f"bootstrap is one text, like '127.0.0.1:9092,127.0.0.1:9093', and not {text!r}"
         )
     addresses = tuple(parse_address(part.strip()) for part in text.split(",") if part.strip())
     if not addresses:
-        raise ConfigurationError("the bootstrap list is empty; it looks like 127.0.0.1:9092")
+        raise UsageError("the bootstrap list is empty; it looks like 127.0.0.1:9092")
     return addresses
 
 
 def parse_address(text: str) -> Address:
     """One `host`, `host:port` or `[host]:port`."""
+    if any(map(str.isspace, text)):
+        raise _bad_address(text)
     if text.startswith("["):
         host, bracket, rest = text[1:].partition("]")
         if not bracket or (rest and not rest.startswith(":")):
@@ -52,5 +54,5 @@ def _parse_port(port: str, text: str) -> int:
     return int(port)
 
 
-def _bad_address(text: str) -> ConfigurationError:
-    return ConfigurationError(f"{text!r} is not an address; one looks like 127.0.0.1:9092")
+def _bad_address(text: str) -> UsageError:
+    return UsageError(f"{text!r} is not an address; one looks like 127.0.0.1:9092")

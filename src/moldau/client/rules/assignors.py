@@ -12,6 +12,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import ClassVar, Final, NamedTuple, Protocol
 
+from moldau.client.rules.arguments import wrong_type
 from moldau.client.rules.sticky_assignment import Claim, assign_sticky
 from moldau.errors import ConfigurationError, MalformedFrameError
 from moldau.model import TopicPartition
@@ -201,11 +202,15 @@ _JAVA_PREFIX: Final = "org.apache.kafka.clients.consumer."
 _JAVA_NAMES: Final = {f"{_JAVA_PREFIX}{type(one).__name__}": one for one in BY_NAME.values()}
 
 
-def require_assignor(name: str) -> Assignor:
-    """By its protocol name, or by the name of Java's class."""
-    found = BY_NAME.get(name) or _JAVA_NAMES.get(name)
+def require_assignor(given: str | Assignor) -> Assignor:
+    """By its protocol name, or by the name of Java's class; one of the program's own as it is."""
+    if not isinstance(given, str):
+        if not hasattr(given, "assign"):
+            raise wrong_type("assignors", "names, like 'range', or objects of your own", given)
+        return given
+    found = BY_NAME.get(given) or _JAVA_NAMES.get(given)
     if found is None:
         raise ConfigurationError(
-            f"partition.assignment.strategy={name} is not one of {', '.join(BY_NAME)}"
+            f"partition.assignment.strategy={given} is not one of {', '.join(BY_NAME)}"
         )
     return found

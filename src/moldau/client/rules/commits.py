@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
-from moldau.client.group_values import GroupOffset
+from moldau.client.committed_values import GroupOffset
 from moldau.client.rules.consumer_instructions import (
     ConsumerTurn,
     Failure,
@@ -188,7 +188,7 @@ class Commits:
             return
         self._due_at = self._turn.now + self._interval_seconds
         if not self.has_automatic:
-            self.commit_positions(self._table.settled_positions)
+            self.commit_positions(self._table.processed_positions)
 
     def _begin_next(self) -> None:
         while self._waiting:
@@ -269,6 +269,9 @@ class Commits:
             self._turn.instruct(FinishCommit(ended.commit_id, failure))
         elif failure is not None:
             self._turn.log(f"offsets were not committed: {failure}", is_warning=True)
+
+    def refuse_lost_member(self) -> CommitFailedError:
+        return self._gone(_NO_MEMBER)
 
     def _gone(self, reason: Failure | str) -> CommitFailedError:
         return CommitFailedError(

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping
 from enum import Enum
-from typing import NamedTuple, TypeAlias
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
-from moldau.client.group_values import GroupOffset
+from moldau.client.committed_values import GroupOffset
 from moldau.client.rules.cluster_metadata import ClusterMetadata
 from moldau.client.rules.retries import Backoff, Chance
 from moldau.errors import ClientError, KafkaError
@@ -194,43 +194,49 @@ ConsumerInstruction: TypeAlias = (
 )
 
 
-class ConsumerTurn:
-    """The event that is being handled: when, what was known of the cluster, and what comes out."""
+InstructionT = TypeVar("InstructionT")
 
-    __slots__ = (
-        "_backoff",
-        "_chance",
-        "cluster",
-        "failures",
-        "has_news",
-        "instructions",
-        "now",
-        "now_ms",
-    )
+
+class MachineTurn(Generic[InstructionT]):
+    """The event that is being handled: when, what was known of the cluster, and what comes out.
+
+    Of a consumer's machine, and of a queue's, which has other instructions and timers.
+    """
+
+    __slots__ = ("_backoff", "_chance", "cluster", "failures", "has_news", "instructions", "now")
 
     def __init__(self, now: float, backoff: Backoff, chance: Chance) -> None:
         self._backoff = backoff
         self._chance = chance
         self.now = now  # seconds that never go back
-        self.now_ms = 0  # wall clock
         self.cluster = ClusterMetadata()
-        self.instructions: list[ConsumerInstruction] = []
+        self.instructions: list[InstructionT] = []
         self.failures: list[Exception] = []  # to be raised by the program's next calls
         self.has_news = False  # something has happened that the program may wait for
 
-    def instruct(self, instruction: ConsumerInstruction) -> None:
+    def instruct(self, instruction: InstructionT) -> None:
         self.instructions.append(instruction)
+
+    def raise_later(self, failure: Exception) -> None:
+        """Have one of the program's next calls raise it."""
+        self.failures.append(failure)
+        self.has_news = True
+
+    def backoff_seconds(self, attempt: int) -> float:
+        return self._backoff.delay_seconds(attempt, self._chance)
+
+
+class ConsumerTurn(MachineTurn[ConsumerInstruction]):
+    """Of a consumer's machine."""
+
+    __slots__ = ("now_ms",)
+
+    def __init__(self, now: float, backoff: Backoff, chance: Chance) -> None:
+        super().__init__(now, backoff, chance)
+        self.now_ms = 0  # wall clock
 
     def arm(self, kind: TimerKind, key: Hashable, seconds: float) -> None:
         self.instructions.append(ArmTimer(ConsumerTimer(kind, key), seconds))
 
     def log(self, message: str, *, is_warning: bool = False) -> None:
         self.instructions.append(WriteLog(is_warning, message))
-
-    def raise_later(self, failure: Exception) -> None:
-        """Have the program's next call raise it."""
-        self.failures.append(failure)
-        self.has_news = True
-
-    def backoff_seconds(self, attempt: int) -> float:
-        return self._backoff.delay_seconds(attempt, self._chance)

@@ -26,7 +26,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final, TypeAlias
 
-from moldau.client.group_values import GroupOffset
+from moldau.client.committed_values import GroupOffset
 from moldau.client.rules.assignors import Assignor
 from moldau.client.rules.cluster_metadata import ClusterMetadata
 from moldau.client.rules.commits import CommitMode, Commits
@@ -415,6 +415,14 @@ class ConsumerMachine:
             raise ConfigurationError("a consumer without a group is no member")
         return self.membership
 
+    def require_identity(self) -> Identity:
+        """As whom to commit in a transaction. Somebody without a generation could always: a member
+        that the group has lost must not be taken for one."""
+        identity = self._find_identity(self.require_membership())
+        if identity is None:
+            raise self.require_commits().refuse_lost_member()
+        return identity
+
     def require_classic_membership(self) -> Membership:
         if not isinstance(self.membership, Membership):
             raise InvariantViolation("this is no member by the classic protocol")
@@ -510,7 +518,7 @@ class ConsumerMachine:
             for reader in self.readers:
                 self.holdings.on_rest(reader)
         elif self.commits.is_automatic:
-            self.commits.commit_positions(self.table.settled_positions)
+            self.commits.commit_positions(self.table.processed_positions)
 
     def _advance_leaving(self, commits: Commits, membership: GroupMembership) -> bool:
         """As a member still: in the middle of a rebalance the coordinator takes no commits, so

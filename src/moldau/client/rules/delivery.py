@@ -11,22 +11,21 @@ Belongs to one thread at a time. Background tasks never touch it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
 from operator import length_hint
 from typing import NamedTuple
 
 from moldau.client.rules.consumer_record import ConsumerRecord
+from moldau.client.rules.deserializing import GivenDeserializer, deserialize_all
 from moldau.client.rules.fetched_batches import FetchedBatch, decode_batch, require_crc
-from moldau.errors import MoldauError, RecordDeserializationError
+from moldau.errors import MoldauError
 from moldau.model import TopicPartition
 from moldau.records.batch_header import BatchHeader
 from moldau.records.compression import Codec
 
 HEAVY_BYTES = 64 * 1024
 """From this size on a compressed batch takes milliseconds to unpack."""
-
-Deserializer = Callable[[bytes], object]
 
 
 class Position(NamedTuple):
@@ -78,8 +77,8 @@ class Decoding(NamedTuple):
     """How records are made of bytes."""
 
     check_crcs: bool = True
-    key_deserializer: Deserializer | None = None
-    value_deserializer: Deserializer | None = None
+    key_deserializer: GivenDeserializer | None = None
+    value_deserializer: GivenDeserializer | None = None
 
 
 class HeavyBatch(NamedTuple):
@@ -141,7 +140,7 @@ class Delivery:
         self._is_iterating = False
         self._call_count = 0
         self._decoded_ahead: tuple[HeavyBatch, list[ConsumerRecord]] | None = None
-        self.has_given = False  # since `settle`
+        self.has_given = False  # since `mark_processed`
 
     # Giving
 
@@ -213,7 +212,7 @@ class Delivery:
     # Positions
 
     def position(self, partition: TopicPartition) -> Position | None:
-        """What is given next of a partition of which something was given since `settle`."""
+        """What is given next of a partition of which something was given since `mark_processed`."""
         run = self._run
         if run is not None and run.chunk.partition == partition:
             return run.position
@@ -229,7 +228,7 @@ class Delivery:
         last = run.records[len(run.records) - run.left_count + count - 1]
         return {run.chunk.partition: Position(last.offset + 1, last.leader_epoch)}
 
-    def settle(self) -> Mapping[TopicPartition, Position]:
+    def mark_processed(self) -> Mapping[TopicPartition, Position]:
         """The program has dealt with all that was given: the positions that moved since."""
         moved, self._passed = self._passed, {}
         if self._run is not None:
@@ -239,7 +238,7 @@ class Delivery:
         return moved
 
     def find_failed(self) -> Mapping[TopicPartition, Position]:
-        """Where the program was before what was given last: to be asked before `settle`."""
+        """Where the program was before what was given last: to be asked before `mark_processed`."""
         if not self._is_iterating or self._run is None:
             return dict(self._began)
         last = self._run.last_given
@@ -339,13 +338,15 @@ class Delivery:
             records = decode_batch(batch, chunk.partition, offset, check_crc=decoding.check_crcs)
         if decoding.key_deserializer is None and decoding.value_deserializer is None:
             return _Run(chunk, records, _end_of_batch(chunk), is_whole=True)
-        read, failure = _deserialize(records, decoding)
+        read, failure = deserialize_all(
+            records, decoding.key_deserializer, decoding.value_deserializer
+        )
         if failure is None:
             return _Run(chunk, read, _end_of_batch(chunk), is_whole=True)
         if not read:
             raise failure
         # The failure comes when what precedes it was given: by decoding the batch again.
-        return _Run(chunk, read, Position(failure.offset), is_whole=False)
+        return _Run(chunk, read, Position(records[len(read)].offset), is_whole=False)
 
     def _retire_run(self) -> None:
         """Let the chunk continue where the run is, be it over or not."""
@@ -375,35 +376,3 @@ def _end_of_batch(chunk: Chunk) -> Position:
         return chunk.end
     header = chunk.batches[chunk.at].header
     return Position(header.next_offset, header.leader_epoch)
-
-
-def _deserialize(
-    records: list[ConsumerRecord], decoding: Decoding
-) -> tuple[list[ConsumerRecord], RecordDeserializationError | None]:
-    """Records up to the first that cannot be read, and what was wrong with it."""
-    read_key, read_value = decoding.key_deserializer, decoding.value_deserializer
-    read: list[ConsumerRecord] = []
-    for record in records:
-        key: object = record.key
-        value: object = record.value
-        try:
-            if read_key is not None and key is not None:
-                key = read_key(record.key or b"")
-            if read_value is not None and value is not None:
-                value = read_value(record.value or b"")
-        except Exception as error:  # noqa: BLE001 the user's function may raise anything
-            return read, _unreadable(record, error)
-        read.append(record._replace(key=key, value=value))  # type: ignore[arg-type]
-    return read, None
-
-
-def _unreadable(record: ConsumerRecord, cause: Exception) -> RecordDeserializationError:
-    partition = TopicPartition(record.topic, record.partition)
-    failure = RecordDeserializationError(
-        f"the record at offset {record.offset} of {partition} cannot be deserialized: {cause}; "
-        f"seek to {record.offset + 1} to go on behind it",
-        partition,
-        record.offset,
-    )
-    failure.__cause__ = cause
-    return failure

@@ -17,12 +17,23 @@ _LACKS: Final = re.compile(
 _NAMED: Final = re.compile(r"\b(?P<type>topic|group) (?P<quote>['\"]?)(?P<name>[^'\":]+)(?P=quote)")
 """What an answer without a message is about, in the words of the client."""
 
+_SOMEBODY: Final = "the principal"
+"""Who asked, where the broker does not say who that is."""
+
+CLUSTER: Final = "Cluster:kafka-cluster"
+
 _OPTIONS: Final = {
     "Topic": "--topic",
     "Group": "--group",
     "Cluster": "--cluster",
     "TransactionalId": "--transactional-id",
 }
+
+
+def lacking(operation: str, resource: str) -> str:
+    """What a denial without a message means, where only one right can be missing: `Describe`,
+    `Topic:clicks`."""
+    return f"{_SOMEBODY} lacks {operation} on {resource}"
 
 
 def explain_denial(words: str) -> str:
@@ -39,7 +50,8 @@ def explain_denial(words: str) -> str:
     if found["type"] != "Cluster":
         resource += f" {quote(found['name'])}"
     who = found["who"].rpartition(": ")[2] or found["who"]
+    who = "User:NAME" if who == _SOMEBODY else quote(who)
     return (
         f"{words}; an administrator grants it with `moldau acls add --allow-principal "
-        f"{quote(who)} --operation {found['operation'].lower()} {resource}`"
+        f"{who} --operation {found['operation'].lower()} {resource}`"
     )

@@ -35,6 +35,9 @@ from moldau.wire.fetch_session import TopicKey
 _SHORT_WAIT_MS: Final = 50
 """How long a broker may wait while partitions are left out that will be wanted soon."""
 
+_LEADER_SECONDS: Final = 5.0
+"""How long metadata may name an older leader than the one a position comes from."""
+
 _PASSING: Final = frozenset(
     {
         ErrorCode.not_leader_or_follower,
@@ -92,12 +95,14 @@ class FetchPlan:
         self._busy: set[int] = set()  # brokers that are busy or pausing
         self._failure_counts: dict[int, int] = {}  # in a row, by broker
         self._backing_off: set[tuple[TopicPartition, int]] = set()  # with the position's epoch
+        self._behind: dict[tuple[TopicPartition, int], float] = {}  # metadata is, since then
 
     # Asking
 
     def plan(self) -> None:
         """Ask every idle broker for all that can be fetched from it now."""
         self.is_due = False
+        self._forget_moved()
         wanted: dict[int, list[AssignedPartition]] = {}
         holding: set[int] = set()  # brokers of which something waits to be taken
         for state in self._table:
@@ -142,15 +147,34 @@ class FetchPlan:
         return None
 
     def _is_valid(self, state: AssignedPartition) -> bool:
-        """With a newer leader, the position has to be validated before it is fetched."""
+        """With a newer leader, the position has to be validated before it is fetched; with an
+        older one than the position's, the leader is not known yet."""
         topic = self._turn.cluster.topics.get(state.partition.topic)
         if topic is not None and state.partition.partition < len(topic.partitions):
             leader_epoch = topic.partitions[state.partition.partition].leader_epoch
+            if self._is_behind(state, leader_epoch):
+                self.wants_metadata = True
+                return False
             self._table.leader_changed(state.partition, leader_epoch)
         if state.need is Need.READY:
             return True
         self.wants_positions = True
         return False
+
+    def _is_behind(self, state: AssignedPartition, leader_epoch: int) -> bool:
+        """Whether metadata names a leader from before the record at the position: a deposed one
+        would say that there is no such offset, and the consumer would go back for it. Not for
+        ever: a topic that was made anew begins its epochs again."""
+        if not 0 <= leader_epoch < state.fetch_epoch:
+            return False
+        since = self._behind.setdefault((state.partition, state.epoch), self._turn.now)
+        return self._turn.now < since + _LEADER_SECONDS
+
+    def _forget_moved(self) -> None:
+        for partition, epoch in tuple(self._behind):
+            state = self._table.find(partition)
+            if state is None or state.epoch != epoch:
+                del self._behind[partition, epoch]
 
     def _row(self, state: AssignedPartition) -> tuple[tuple[TopicKey, int], FetchPartition]:
         topic = self._turn.cluster.topics[state.partition.topic]

@@ -214,17 +214,17 @@ class Holdings:
             return False
         if going.step is Step.RESTING and self._readers.all_rest:
             if self._commits is None or not self._commits.is_automatic or going.is_lost:
-                self._tell(going)
+                self._call_listener(going)
             else:
                 going.move(Step.COMMITTING)
-                settled = self._table.settled_positions
+                processed = self._table.processed_positions
                 self._commits.commit_positions(
-                    {p: at for p, at in settled.items() if p in going.partitions}
+                    {p: at for p, at in processed.items() if p in going.partitions}
                 )
         if going.step is Step.COMMITTING and self._commits is not None:
             if self._commits.has_automatic:
                 return False
-            self._tell(going)
+            self._call_listener(going)
         if going.step is not Step.TELLING or going.call in self.calls:
             return False
         self.release(going.partitions)
@@ -232,7 +232,7 @@ class Holdings:
         self._turn.has_news = True
         return True
 
-    def _tell(self, going: HandOver) -> None:
+    def _call_listener(self, going: HandOver) -> None:
         going.move(Step.TELLING)
         is_lost = going.is_lost and RebalanceEvent.LOST in self._listened_to
         going.call = self._call(

@@ -1,17 +1,8 @@
-"""A consumer as a member of its group: the states, and the ways between them. A rule.
+"""A consumer as a member of its group, by the classic protocol: JoinGroup, SyncGroup, heartbeats,
+LeaveGroup. A rule.
 
-The classic protocol: JoinGroup, SyncGroup, heartbeats, LeaveGroup. Nothing is given up while the
-program works on records of it (`hand_over`).
-
-    OUTSIDE --the program asks--> LETTING_GO --all gone--> JOINING --leads--> ASSIGNING
-                                   ^   ^                      |                   |
-          a rebalance, new topics  |   | lost the place       +----follows----+   | topics known
-                                   |   |                                      v   v
-    STABLE <--told-- TAKING_OVER <-|---+-- RELEASING <----- assignment ----- SYNCING
-       |                           |
-       +---------------------------+          any request fails --> PAUSING --> LETTING_GO
-                                              nothing helps ------> FAILING --> OUTSIDE
-                                              the program leaves -------------> OUTSIDE
+`membership_states` has the table. Nothing is given up while the program works on records of it
+(`hand_over`).
 
 Heartbeats are sent from the answer to JoinGroup until the next JoinGroup, so also while the program
 is waited for. They tell of rebalances, and of a lost place: then the partitions belong to others
@@ -22,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final, NamedTuple
 
 from moldau.client.broker_errors import error_for
@@ -40,6 +30,7 @@ from moldau.client.rules.consumer_instructions import (
 )
 from moldau.client.rules.group_errors import Reaction, react_to
 from moldau.client.rules.hand_over import Holdings
+from moldau.client.rules.membership_states import ENDS, MOVES, State
 from moldau.client.rules.positions import PartitionTable
 from moldau.client.rules.readers import Readers
 from moldau.client.rules.subscribed_topics import SubscribedTopics
@@ -61,59 +52,6 @@ from moldau.wire.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-
-
-class State(Enum):
-    """Where a member is."""
-
-    OUTSIDE = "outside"
-    """No member. Moves when the program asks for records of a subscription."""
-
-    LETTING_GO = "letting go"
-    """Hands over what it must not keep while the group rebalances: everything, or with cooperative
-    assignors what is not subscribed to any more. Moves when that is gone."""
-
-    JOINING = "joining"
-    """JoinGroup is under way; no heartbeats. The answer comes when the whole group has joined."""
-
-    ASSIGNING = "assigning"
-    """Leads the generation, and asks for the topics of all members."""
-
-    SYNCING = "syncing"
-    """SyncGroup is under way."""
-
-    RELEASING = "releasing"
-    """Hands over what the new assignment gives to others."""
-
-    TAKING_OVER = "taking over"
-    """The program is told of what is new."""
-
-    STABLE = "stable"
-    """Reads. Moves when the group rebalances, or the topics change."""
-
-    PAUSING = "pausing"
-    """A request has failed, and is made again after a pause."""
-
-    FAILING = "failing"
-    """Nothing that the client can do. Moves when all partitions are gone."""
-
-
-MOVES: Final[dict[State, frozenset[State]]] = {
-    State.OUTSIDE: frozenset({State.LETTING_GO}),
-    State.LETTING_GO: frozenset({State.JOINING}),
-    State.JOINING: frozenset({State.ASSIGNING, State.SYNCING, State.LETTING_GO, State.PAUSING}),
-    State.ASSIGNING: frozenset({State.SYNCING, State.LETTING_GO, State.PAUSING}),
-    State.SYNCING: frozenset({State.RELEASING, State.LETTING_GO, State.PAUSING}),
-    State.RELEASING: frozenset({State.TAKING_OVER, State.LETTING_GO}),
-    State.TAKING_OVER: frozenset({State.STABLE, State.LETTING_GO}),
-    State.STABLE: frozenset({State.LETTING_GO}),
-    State.PAUSING: frozenset({State.LETTING_GO}),
-    State.FAILING: frozenset(),
-}
-"""Beside these: every state moves to OUTSIDE when the program leaves, or when it failed, and every
-one to FAILING."""
-
-ENDS: Final = frozenset({State.OUTSIDE, State.FAILING})
 
 NO_PAUSE: Final = frozenset({ErrorCode.member_id_required, ErrorCode.rebalance_in_progress})
 """A new member id, or a rebalance that goes on, is no reason to wait."""
@@ -240,13 +178,13 @@ class Membership:
         A static member says nothing: it means to come back.
         """
         is_told = self._settings.instance_id is None
-        was_settled = self.state in (State.STABLE, State.TAKING_OVER)
+        was_stable = self.state in (State.STABLE, State.TAKING_OVER)
         member_id = self._member_id if is_told else ""
         self._heart += 1
         self._forget(keeps_member_id=False)
         self._move(State.OUTSIDE)
         self._turn.instruct(
-            SendLeave(member_id, reason, is_last=True, drops_connection=not was_settled)
+            SendLeave(member_id, reason, is_last=True, drops_connection=not was_stable)
         )
 
     # From state to state

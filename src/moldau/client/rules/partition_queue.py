@@ -150,7 +150,7 @@ class PartitionQueue(Generic[P]):
         older_waits = bool(self.waiting) and self.waiting[0].first_number < number
         return not older_waits and self.under_way[0] is batch
 
-    def settle(self, batch: ProducerBatch[P], *, is_confirmed: bool) -> None:
+    def finish(self, batch: ProducerBatch[P], *, is_confirmed: bool) -> None:
         """It came back for the last time: confirmed, refused or given up."""
         self.under_way.remove(batch)
         if is_confirmed:

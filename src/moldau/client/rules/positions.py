@@ -134,7 +134,7 @@ class PartitionTable:
         return frozenset(state.partition for state in self if state.is_paused)
 
     @property
-    def settled_positions(self) -> dict[TopicPartition, Position]:
+    def processed_positions(self) -> dict[TopicPartition, Position]:
         """Behind all that the program has dealt with for sure."""
         return {state.partition: state.position for state in self if state.position is not None}
 

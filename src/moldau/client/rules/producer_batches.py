@@ -22,7 +22,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from moldau.errors import MoldauError
 from moldau.model import TopicPartition
-from moldau.records.codec import row_size
+from moldau.records.batch_header import Buffer
+from moldau.records.codec import ColumnEncoding, row_size
+from moldau.records.lines import PackedRows
 from moldau.records.record import RecordRow
 
 P = TypeVar("P")
@@ -76,7 +78,7 @@ class ProducerBatch(Generic[P]):
         self.first_number = first_number  # how many records of the partition came before it
         self.created_at = created_at
         self.serial = 0  # in which order batches were opened, among all partitions
-        self.rows: list[RecordRow] = []
+        self.rows: list[RecordRow] | PackedRows = []
         self.size_bytes = 0  # about what the rows take before compression
         self.attempts = 0
         # Who sends it and its place in the numbering; None until it is sent for the first time.
@@ -110,9 +112,31 @@ class ProducerBatch(Generic[P]):
     def add_some(self, rows: Sequence[RecordRow], start: int, count: int, size_bytes: int) -> int:
         """Take so many of the rows; gives the place of the first in the batch."""
         index = len(self.rows)
-        self.rows += rows[start : start + count]
+        self.rows.extend(rows[start : start + count])
         self.size_bytes += size_bytes
         return index
+
+    def add_lines(
+        self, text: bytes, start: int, limit_bytes: int, timestamp_ms: int
+    ) -> tuple[int, int, int]:
+        """Take lines from a place of the text on, as many as fit into so many bytes; how many they
+        are, about what they take, and where the next one begins."""
+        if not isinstance(self.rows, PackedRows):
+            self.rows = PackedRows(self.rows)
+        found = self.rows.append_lines(text, start, limit_bytes, timestamp_ms)
+        self.size_bytes += found[1]
+        return found
+
+    def add_columns(
+        self, columns: ColumnEncoding, rows: Buffer | None, start: int, limit_bytes: int
+    ) -> tuple[int, int, int]:
+        """Take rows of columns from a place of their list on, as many as fit into so many bytes;
+        how many they are, about what they take, and the place of the next one."""
+        if not isinstance(self.rows, PackedRows):
+            self.rows = PackedRows(self.rows)
+        found = self.rows.append_columns(columns, rows, start, limit_bytes)
+        self.size_bytes += found[1]
+        return found
 
     def number(self, identity: ProducerIdentity, base_sequence: int) -> None:
         """Give it its place in the numbering; what was encoded with another one is void."""
@@ -135,8 +159,9 @@ def divide(
 
 def _part(batch: ProducerBatch[P], start: int, end: int, promise: P) -> ProducerBatch[P]:
     part = ProducerBatch(batch.partition, promise, batch.first_number + start, batch.created_at)
-    part.rows = batch.rows[start:end]
-    part.size_bytes = sum(map(row_size, part.rows))
+    rows: Sequence[RecordRow] = batch.rows[start:end]
+    part.rows = list(rows)
+    part.size_bytes = sum(map(row_size, rows))
     part.serial = batch.serial
     part.attempts = batch.attempts
     part.last_error = batch.last_error

@@ -1,23 +1,9 @@
 """A producer without its sockets, threads and clocks: events in, instructions out. A rule.
 
 Records are collected into batches, one deque for each partition (`partition_queue`). Where a batch
-is, and what takes it further:
-
-    state        until                                        then
-    OPEN         it is full, or somebody is in a hurry        WAITING
-                 its time to linger is over                   UNDER_WAY
-                 its time for delivery is over                FINISHED
-    WAITING      its partition has a leader with a free       UNDER_WAY
-                 slot, it is numbered, and it is its turn
-                 its time for delivery is over                FINISHED
-    UNDER_WAY    it is confirmed, or refused for good         FINISHED
-                 it failed in a way that may pass             WAITING, in its old place
-                 it is too large                              FINISHED; its halves are WAITING
-                 its time for delivery is over                ABANDONED
-    ABANDONED    the broker answers after all                 (gone)
-
-`BATCH_MOVES` has the same as data. What an answer means is decided by `verdicts`. Every batch is
-finished exactly once, and its memory counts until then.
+is, and what takes it further, is a table (`batch_states`). What an answer means is decided by
+`verdicts`, and what may be done about a transaction by `transaction_calls`. Every batch is finished
+exactly once, and its memory counts until then.
 
 Each call of a method is an event, and `end_turn` gives the instructions that follow from all events
 since the last one (`producer_instructions`), and the time at which to end a turn again, whatever
@@ -27,13 +13,13 @@ seconds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
-from types import MappingProxyType
-from typing import Final, Generic, NamedTuple
+from typing import Generic, NamedTuple
 
+from moldau.client.rules.batch_states import BatchState
 from moldau.client.rules.cluster_metadata import ClusterMetadata, TopicMetadata
+from moldau.client.rules.metadata_need import MetadataNeed
 from moldau.client.rules.partition_queue import NEVER, PartitionQueue
 from moldau.client.rules.producer_batches import (
     MakePromise,
@@ -47,7 +33,6 @@ from moldau.client.rules.producer_instructions import (
     Delivered,
     Divided,
     Finish,
-    FinishCall,
     FinishFlush,
     GroupOffsets,
     Instruction,
@@ -58,19 +43,23 @@ from moldau.client.rules.producer_instructions import (
     ReportSuccess,
     Send,
 )
-from moldau.client.rules.producer_transaction import (
-    ProducerTransactions,
-    TransactionCall,
-    TransactionPhase,
-)
+from moldau.client.rules.producer_transaction import ProducerTransactions, TransactionCall
 from moldau.client.rules.retries import Backoff, Chance
 from moldau.client.rules.topic_target import Partitioner, TopicTarget
-from moldau.client.rules.verdicts import NextStep, RetryPolicy, Verdict, judge, leaves_doubt
+from moldau.client.rules.transaction_calls import TransactionCalls
+from moldau.client.rules.unfinished_batches import UnfinishedBatches
+from moldau.client.rules.verdicts import (
+    NextStep,
+    RetryPolicy,
+    Verdict,
+    explain_refusal,
+    explain_too_late,
+    judge,
+    leaves_doubt,
+)
+from moldau.config.client_options import ACKS_NONE, ProducerOptions
 from moldau.errors import (
-    BatchTooLargeError,
     ClientError,
-    DeliveryTimeoutError,
-    InvariantViolation,
     KafkaError,
     LeaderNotAvailableError,
     MoldauError,
@@ -78,32 +67,6 @@ from moldau.errors import (
 )
 from moldau.model import TopicPartition
 from moldau.records.batch_header import HEADER_BYTES
-
-_ENDS: Final = (TransactionCall.COMMIT, TransactionCall.PREPARE, TransactionCall.ABORT)
-"""After these the transaction takes no records."""
-
-
-class BatchState(Enum):
-    """Where a batch is; see the table above."""
-
-    OPEN = "it takes records"
-    WAITING = "it waits to be sent, for the first time or again"
-    UNDER_WAY = "it was handed over, and not answered yet"
-    ABANDONED = "its senders were told that its time is over, and a broker may still take it"
-    FINISHED = "its senders were told how it ended"
-
-
-BATCH_MOVES: Final[Mapping[BatchState, frozenset[BatchState]]] = MappingProxyType(
-    {
-        BatchState.OPEN: frozenset({BatchState.WAITING, BatchState.UNDER_WAY, BatchState.FINISHED}),
-        BatchState.WAITING: frozenset({BatchState.UNDER_WAY, BatchState.FINISHED}),
-        BatchState.UNDER_WAY: frozenset(
-            {BatchState.WAITING, BatchState.ABANDONED, BatchState.FINISHED}
-        ),
-        BatchState.ABANDONED: frozenset(),
-        BatchState.FINISHED: frozenset(),
-    }
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +86,25 @@ class ProducerSettings:
     is_idempotent: bool
     transactional_id: str | None = None
     ignores_keys: bool = False
+
+    @classmethod
+    def of(cls, options: ProducerOptions) -> ProducerSettings:
+        # Without idempotence nothing would keep a later batch from overtaking one sent again.
+        may_overlap = options.enable_idempotence or not options.retries or options.acks == ACKS_NONE
+        in_flight = options.max_in_flight_requests_per_connection
+        return cls(
+            batch_bytes=min(options.batch_size, options.max_request_size),
+            linger_seconds=options.linger_ms / 1000,
+            delivery_seconds=options.delivery_timeout_ms / 1000,
+            memory_bytes=options.buffer_memory,
+            request_bytes=options.max_request_size,
+            most_under_way=in_flight if may_overlap else 1,
+            most_in_flight=in_flight,
+            metadata_max_age_seconds=options.metadata_max_age_ms / 1000,
+            is_idempotent=options.enable_idempotence,
+            transactional_id=options.transactional_id,
+            ignores_keys=options.partitioner_ignore_keys,
+        )
 
 
 class Turn(NamedTuple, Generic[P]):
@@ -163,30 +145,25 @@ class ProducerMachine(Generic[P]):
         self._troubled: set[TopicPartition] = set()  # refused, and not confirmed since
         self._is_asking_identity = False
         self.transactions: ProducerTransactions | None = None
+        self._calls: TransactionCalls | None = None  # there are transactions, or there are none
         if settings.transactional_id is not None:
             self.transactions = ProducerTransactions(settings.transactional_id, backoff, chance)
-        self._call: TransactionCall | None = None  # what the program waits for
-        self._call_id = 0
+            self._calls = TransactionCalls(self.transactions)
         self._metadata = MetadataNeed(settings.metadata_max_age_seconds)
-        # By serial number, oldest first, how many batches are not finished: the halves of one
-        # that was divided share its number.
-        self._unfinished: dict[int, int] = {}
-        self._last_serial = 0
-        self._flushes: dict[int, int] = {}  # by flush: the serial number that it waits for
-        self._last_flush = 0
+        self._unfinished = UnfinishedBatches()
 
     # Turns
 
     def end_turn(self, now: float, cluster: ClusterMetadata) -> Turn[P]:
         """Do what is due; tells what to do now, and when to come again."""
         self._expire(now)
-        if self.transactions is not None:
-            self._advance(self.transactions)
+        if self._calls is not None:
+            self._advance(self._calls)
         wake_at = min(self._send(now, cluster), self._next_expiry())
         if self.transactions is not None:
             wake_at = min(wake_at, self._ask_coordinator(self.transactions, now))
         wake_at = min(wake_at, self._maybe_refresh(now))
-        self._end_flushes()
+        self._instructions += map(FinishFlush, self._unfinished.end_flushes())
         instructions, self._instructions = self._instructions, []
         return Turn(instructions, wake_at)
 
@@ -203,9 +180,7 @@ class ProducerMachine(Generic[P]):
         # Busy first: an interrupt (Ctrl-C in `send`) must not leave a batch that nobody looks at.
         self._busy[queue.partition] = queue
         batch = queue.open_batch(self._make_promise(queue.partition), now)
-        self._last_serial += 1
-        batch.serial = self._last_serial
-        self._unfinished[batch.serial] = 1
+        batch.serial = self._unfinished.open()
         return batch
 
     def close_batch(self, partition: TopicPartition, promise: P) -> bool:
@@ -220,7 +195,7 @@ class ProducerMachine(Generic[P]):
 
     @property
     def is_empty(self) -> bool:
-        return not self._unfinished
+        return self._unfinished.is_empty
 
     def state_of(self, batch: ProducerBatch[P]) -> BatchState:
         queue = self.queue_of(batch.partition)
@@ -234,33 +209,22 @@ class ProducerMachine(Generic[P]):
 
     def begin_flush(self) -> int | None:
         """Let nothing linger until all that was collected has come to its end; None if it has."""
-        if self._is_finished_up_to(self._last_serial):
-            return None
-        self.hurry_count += 1
-        self._last_flush += 1
-        self._flushes[self._last_flush] = self._last_serial
-        return self._last_flush
+        flush_id = self._unfinished.begin_flush()
+        if flush_id is not None:
+            self.hurry_count += 1
+        return flush_id
 
     def end_flush(self, flush_id: int) -> None:
         """Nobody waits for it any more."""
         self.hurry_count -= 1
-        self._flushes.pop(flush_id, None)
-
-    def _end_flushes(self) -> None:
-        for flush_id, serial in list(self._flushes.items()):
-            if self._is_finished_up_to(serial):
-                del self._flushes[flush_id]
-                self._instructions.append(FinishFlush(flush_id))
-
-    def _is_finished_up_to(self, serial: int) -> bool:
-        """Whether every batch opened up to that one has come to its end."""
-        return next(iter(self._unfinished), serial + 1) > serial
+        self._unfinished.forget_flush(flush_id)
 
     # Sending
 
     def _send(self, now: float, cluster: ClusterMetadata) -> float:
         """Hand over requests until no more can be; when to look again."""
-        linger = 0.0 if self.hurry_count else self.settings.linger_seconds
+        is_hurried = self.hurry_count or (self._calls is not None and self._calls.is_hurried)
+        linger = 0.0 if is_hurried else self.settings.linger_seconds
         while True:
             requests: dict[int, list[ProducerBatch[P]]] = {}
             sizes: dict[int, int] = {}
@@ -338,97 +302,51 @@ class ProducerMachine(Generic[P]):
     @property
     def refusal(self) -> MoldauError | None:
         """Why no record may be sent at the moment; None if it may."""
-        transactions = self.transactions
-        if transactions is None:
-            return None
-        if self._call in _ENDS:
-            return TransactionStateError("the transaction is being ended")
-        return transactions.find_refusal()
+        return None if self._calls is None else self._calls.find_refusal()
 
     def begin_call(self, call: TransactionCall) -> int:
         """The program wants something of the transaction; `FinishCall` tells how it went."""
-        transactions = self._require_transactions()
-        if self._call is not None:
-            raise TransactionStateError(f"something else is being done: {self._call.value}")
-        match call:
-            case TransactionCall.INITIALIZE:
-                transactions.initialize()
-            case TransactionCall.COMMIT:
-                transactions.require_committable()
-                self.hurry_count += 1
-            case TransactionCall.PREPARE:
-                transactions.require_open()
-                self.hurry_count += 1
-            case TransactionCall.ABORT:
-                transactions.require_abortable()
-            case TransactionCall.SEND_OFFSETS:
-                transactions.require_open()
-        self._call = call
-        self._call_id += 1
-        return self._call_id
-
-    def _require_transactions(self) -> ProducerTransactions:
-        if self.transactions is None:
-            raise TransactionStateError(
-                "this producer has no transactions; give it a transactional_id"
-            )
-        return self.transactions
+        return self._require_calls().begin(call)
 
     def begin_transaction(self) -> None:
-        self._require_transactions().begin()
+        self._require_calls().transactions.begin()
 
     def send_offsets(self, offsets: GroupOffsets) -> int:
         """Have offsets committed with the transaction; gives the call to wait for."""
-        call_id = self.begin_call(TransactionCall.SEND_OFFSETS)
-        self._require_transactions().add_offsets(offsets)
-        return call_id
+        return self._require_calls().begin_offsets(offsets)
 
     def initialized(self, identity: ProducerIdentity, *, is_version_2: bool) -> None:
-        self._require_transactions().initialized(identity, is_version_2=is_version_2)
+        self._require_calls().transactions.initialized(identity, is_version_2=is_version_2)
         self.identity = identity
 
     def granted(self, identity: ProducerIdentity | None = None) -> None:
         """A coordinator did what it was asked for."""
-        transactions = self._require_transactions()
+        transactions = self._require_calls().transactions
         transactions.answered(identity)
         self.identity = transactions.identity
 
     def refused(self, error: KafkaError | ClientError, now: float) -> None:
         """A coordinator refused, or could not be asked."""
-        self._require_transactions().refused(error, now)
+        self._require_calls().transactions.refused(error, now)
 
-    def _advance(self, transactions: ProducerTransactions) -> None:
+    def _require_calls(self) -> TransactionCalls:
+        if self._calls is None:
+            raise TransactionStateError(
+                "this producer has no transactions; give it a transactional_id"
+            )
+        return self._calls
+
+    def _advance(self, calls: TransactionCalls) -> None:
         """End the transaction if that is wanted and nothing is in its way; tell who waits."""
-        state = transactions.state
-        if self._call is TransactionCall.ABORT or state is TransactionPhase.FAILED:
-            self._drop_waiting(transactions)
+        if calls.drops_waiting:
+            error = calls.transactions.explain_aborted()
+            for queue in list(self._busy.values()):
+                for batch in queue.take_waiting():
+                    self._finish(batch, NotDelivered(error), is_news=False)
         is_still = not any(queue.under_way for queue in self._busy.values())
-        is_open = state in (TransactionPhase.OPEN, TransactionPhase.PREPARED)
-        wants_commit = self._call is TransactionCall.COMMIT and is_open
-        wants_prepare = self._call is TransactionCall.PREPARE and state is TransactionPhase.OPEN
-        wants_abort = self._call is TransactionCall.ABORT and (
-            transactions.is_abortable or transactions.is_prepared
-        )
-        if wants_commit and is_still and self.is_empty:
-            transactions.commit()
-        elif wants_prepare and is_still and self.is_empty and not transactions.is_busy:
-            transactions.prepare()
-        elif wants_abort and is_still and not transactions.is_asking:
-            transactions.abort()
-        transactions.finish_empty()
-        if self._call is not None and transactions.is_done(self._call):
-            failure = transactions.find_failure()
-            if self._call in (TransactionCall.COMMIT, TransactionCall.PREPARE):
-                self.hurry_count -= 1
-            self._call = None
-            self._instructions.append(FinishCall(self._call_id, failure))
-
-    def _drop_waiting(self, transactions: ProducerTransactions) -> None:
-        """What was not sent yet does not have to be."""
-        error = transactions.explain_aborted()
-        for queue in list(self._busy.values()):
-            for batch in queue.take_waiting():
-                self._finish(batch, NotDelivered(error), is_news=False)
+        finished = calls.advance(is_still=is_still, is_empty=self.is_empty)
+        if finished is not None:
+            self._instructions.append(finished)
 
     def _ask_coordinator(self, transactions: ProducerTransactions, now: float) -> float:
         request = transactions.next_request(now)
@@ -502,7 +420,7 @@ class ProducerMachine(Generic[P]):
         if verdict.refresh_metadata:
             self._metadata.want(now)
         if batch.is_abandoned:
-            queue.settle(batch, is_confirmed=verdict.step is NextStep.CONFIRM)
+            queue.finish(batch, is_confirmed=verdict.step is NextStep.CONFIRM)
             self._maybe_idle(queue)
         else:
             self._follow(verdict, batch, answer, now)
@@ -529,15 +447,15 @@ class ProducerMachine(Generic[P]):
                     answer.base_offset, answer.log_append_time_ms
                 )
             case NextStep.REFUSE:
-                outcome = NotDelivered(_explain(batch, answer.error), answer.record_faults)
-        queue.settle(batch, is_confirmed=verdict.step is NextStep.CONFIRM)
+                outcome = NotDelivered(explain_refusal(batch, answer.error), answer.record_faults)
+        queue.finish(batch, is_confirmed=verdict.step is NextStep.CONFIRM)
         self._finish(batch, outcome)
 
     def _divide(self, batch: ProducerBatch[P]) -> None:
         """Put the halves of a batch in its place; it counts as finished."""
         halves = self.queue_of(batch.partition).put_back_divided(batch, self._make_promise)
         self.used_bytes += sum(half.size_bytes for half in halves)
-        self._unfinished[batch.serial] += len(halves)
+        self._unfinished.divide(batch.serial, len(halves))
         starts = (half.first_number - batch.first_number for half in halves)
         promises = (half.promise for half in halves)
         self._finish(batch, Divided(tuple(zip(starts, promises, strict=True))))
@@ -556,11 +474,7 @@ class ProducerMachine(Generic[P]):
             self.transactions.on_not_delivered(outcome.error)
         batch.is_finished = True
         self.used_bytes -= batch.size_bytes
-        left = self._unfinished.get(batch.serial, 0) - 1
-        if left > 0:
-            self._unfinished[batch.serial] = left  # in its old place: the order is what counts
-        else:
-            self._unfinished.pop(batch.serial, None)
+        self._unfinished.finish(batch.serial)
         self._maybe_idle(self.queue_of(batch.partition))
         self._instructions.append(Finish(batch, outcome))
 
@@ -580,69 +494,11 @@ class ProducerMachine(Generic[P]):
         for queue in list(self._busy.values()):
             if queue.oldest_created_at() <= deadline:
                 for batch in queue.take_expired(deadline):
-                    self._finish(batch, NotDelivered(self._too_late(batch)))
+                    self._finish(
+                        batch, NotDelivered(explain_too_late(batch, self.settings.delivery_seconds))
+                    )
 
     def _next_expiry(self) -> float:
         """When the next batch's time is over."""
         oldest = min((queue.oldest_created_at() for queue in self._busy.values()), default=NEVER)
         return oldest + self.settings.delivery_seconds
-
-    def _too_late(self, batch: ProducerBatch[P]) -> DeliveryTimeoutError:
-        seconds = self.settings.delivery_seconds
-        records = "1 record" if len(batch) == 1 else f"{len(batch)} records"
-        in_doubt = batch.is_in_doubt or batch.is_abandoned
-        doubt = "; it is not known whether they were written" if in_doubt else ""
-        reason = f" (last failure: {batch.last_error})" if batch.last_error is not None else ""
-        error = DeliveryTimeoutError(
-            f"{records} for {batch.partition} were not confirmed within {seconds:g} seconds"
-            f"{doubt}{reason}"
-        )
-        error.__cause__ = batch.last_error
-        return error
-
-
-class MetadataNeed:
-    """When a producer asks for the metadata of its topics: when something that it knew has turned
-    out wrong, and when it is old; one request at a time, with a growing pause in between."""
-
-    def __init__(self, max_age_seconds: float) -> None:
-        self.is_wanted = False
-        self.is_asking = False
-        self._max_age_seconds = max_age_seconds
-        self._known_at: float | None = None  # the last answer; None until there is something to age
-        self._not_before = 0.0
-        self._attempt = 0  # how often it was wanted again before the pause was over
-
-    def want(self, now: float) -> None:
-        if not self.is_wanted and now >= self._not_before:
-            self._attempt = 0
-        self.is_wanted = True
-
-    def is_due(self, now: float) -> bool:
-        if self._known_at is None:
-            self._known_at = now
-        if now >= self._known_at + self._max_age_seconds:
-            self.is_wanted = True
-        return self.is_wanted and not self.is_asking and now >= self._not_before
-
-    def next_at(self) -> float:
-        if self.is_asking or self._known_at is None:
-            return NEVER
-        return self._not_before if self.is_wanted else self._known_at + self._max_age_seconds
-
-    def on_answer(self, now: float, backoff: Backoff, chance: Chance) -> None:
-        self.is_wanted = self.is_asking = False
-        self._known_at = now
-        self._not_before = now + backoff.delay_seconds(self._attempt, chance)
-        self._attempt += 1
-
-
-def _explain(batch: ProducerBatch[P], error: MoldauError | None) -> MoldauError:
-    if error is None:
-        return InvariantViolation(f"{batch} was refused for no reason")
-    if isinstance(error, BatchTooLargeError) and len(batch) == 1:
-        return BatchTooLargeError(
-            f"a record of about {batch.size_bytes} bytes for {batch.partition} is more than the "
-            f"broker takes; see max.message.bytes of the topic ({error})"
-        )
-    return error

@@ -11,10 +11,7 @@ from typing import NamedTuple, TypeAlias
 from uuid import UUID
 
 from moldau.client.rules.acquired_records import AcquiredOffsets, AcquiredRecord
-from moldau.client.rules.cluster_metadata import ClusterMetadata
-from moldau.client.rules.consumer_instructions import Refresh, WriteLog
-from moldau.client.rules.consumer_membership import PartitionsById
-from moldau.client.rules.retries import Backoff, Chance
+from moldau.client.rules.consumer_instructions import MachineTurn, Refresh, WriteLog
 from moldau.client.rules.share_acknowledgements import AcknowledgedOffsets
 from moldau.errors import KafkaError
 
@@ -144,41 +141,13 @@ QueueInstruction: TypeAlias = (
 )
 
 
-class ShareHeartbeatAnswer(NamedTuple):
-    """A good one; `assigned` is None when nothing has changed."""
+class QueueTurn(MachineTurn[QueueInstruction]):
+    """Of the machine of a queue's client."""
 
-    epoch: int
-    interval_ms: int
-    assigned: PartitionsById | None = None
-
-
-class QueueTurn:
-    """The event that is being handled: when, what was known of the cluster, and what comes out."""
-
-    __slots__ = ("_backoff", "_chance", "cluster", "failures", "has_news", "instructions", "now")
-
-    def __init__(self, now: float, backoff: Backoff, chance: Chance) -> None:
-        self._backoff = backoff
-        self._chance = chance
-        self.now = now  # seconds that never go back
-        self.cluster = ClusterMetadata()
-        self.instructions: list[QueueInstruction] = []
-        self.failures: list[Exception] = []  # to be raised by the program's next calls
-        self.has_news = False  # something has happened that the program may wait for
-
-    def instruct(self, instruction: QueueInstruction) -> None:
-        self.instructions.append(instruction)
+    __slots__ = ()
 
     def arm(self, kind: QueueTimerKind, key: Hashable, seconds: float) -> None:
         self.instructions.append(ArmQueueTimer(QueueTimer(kind, key), seconds))
 
     def log(self, message: str, *, is_warning: bool = False) -> None:
         self.instructions.append(WriteLog(is_warning, message))
-
-    def raise_later(self, failure: Exception) -> None:
-        """Have one of the program's next calls raise it."""
-        self.failures.append(failure)
-        self.has_news = True
-
-    def backoff_seconds(self, attempt: int) -> float:
-        return self._backoff.delay_seconds(attempt, self._chance)

@@ -5,22 +5,22 @@ program's, and happen between turns, too: they change what the next turn finds. 
 wakes the machine when it says so (`is_idle_with_work`).
 
     membership      what is assigned                                  rules.share_membership
+    metadata        when to ask for it, and who leads what            rules.queue_metadata
     lanes           one for each broker: session, acknowledgements    rules.share_lane
-    ready           records that wait to be taken                     rules.acquired_records
+    ready           records that wait to be taken                     rules.ready_records
     take limit      how many of them there should be                  rules.take_limit
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 from moldau.client.rules.acquired_records import AcquiredRecord, RecordStage, unpack
 from moldau.client.rules.cluster_metadata import ClusterMetadata
-from moldau.client.rules.consumer_instructions import Failure, Refresh
-from moldau.client.rules.consumer_membership import PartitionsById
+from moldau.client.rules.consumer_instructions import Failure
 from moldau.client.rules.queue_instructions import (
     AcquireMode,
     FinishAcknowledgement,
@@ -34,6 +34,8 @@ from moldau.client.rules.queue_instructions import (
     SharePartitionAnswer,
     TopicIdPartition,
 )
+from moldau.client.rules.queue_metadata import QueueMetadata, RequestPlan, plan_requests
+from moldau.client.rules.ready_records import ReadyRecords
 from moldau.client.rules.retries import Backoff, Chance
 from moldau.client.rules.share_lane import FetchTerms, LaneStage, ShareLane
 from moldau.client.rules.share_membership import ShareMembership, ShareStage
@@ -42,7 +44,6 @@ from moldau.config.client_queue_options import QueueOptions
 from moldau.errors import (
     AcknowledgementError,
     ClientError,
-    ClusterUnreachableError,
     ErrorCode,
     KafkaError,
     UnsupportedByBrokerError,
@@ -103,24 +104,20 @@ class QueueMachine:
             self._turn, settings.group_id, settings.topics, options.client_rack or None
         )
         self._limit = TakeLimit(options.max_poll_records)
-        self._ready: deque[AcquiredRecord] = deque()
-        self._moved_at = now  # when records came last, or were taken
+        self.metadata = QueueMetadata(
+            self._turn, settings.topics, options.metadata_max_age_ms / 1000
+        )
+        self._ready = ReadyRecords(now)
         self._is_idle = False  # nobody came for what was ready; it was given back
         self._is_dry = False  # the last request brought nothing
-        self._running: set[AcquiredRecord] = set()
+        self._running: dict[AcquiredRecord, None] = {}  # in order of their coming
         self._lanes: dict[int, ShareLane] = {}
         self._blocked: defaultdict[TopicIdPartition, int] = defaultdict(int)  # failures in a row
         self._pausing: set[TopicIdPartition] = set()
-        self._plan: _Plan | None = None  # None: to be made anew
-        self._is_metadata_wanted = True
-        self._is_metadata_busy = False  # asked for, or the pause after that
-        self._is_metadata_known = False
-        self._metadata_attempt = 0
-        self._metadata_count = 0
+        self._plan: RequestPlan | None = None  # None: to be made anew
         self._is_looking_at_locks = False
         self._is_leaving = False
         self._has_told_of_renewal = False
-        self._missing: set[str] = set()  # topics that are not there, and that was told
 
     # Turns
 
@@ -139,7 +136,10 @@ class QueueMachine:
     @property
     def is_idle_with_work(self) -> bool:
         """Whether there is something to do that waits for no answer and no timer."""
-        if any(lane.stage is LaneStage.QUIET and lane.has_to_tell for lane in self._lanes.values()):
+        if any(
+            lane.stage is LaneStage.QUIET and lane.has_acknowledgements
+            for lane in self._lanes.values()
+        ):
             return True
         return self._wants_records and any(
             lane.stage is LaneStage.QUIET for lane in self._lanes.values()
@@ -167,21 +167,11 @@ class QueueMachine:
 
     def take(self, limit: int, now: float) -> list[AcquiredRecord]:
         """Records for the program, as many as there are up to the limit."""
-        taken: list[AcquiredRecord] = []
-        ready = self._ready
-        while ready and len(taken) < limit:
-            record = ready.popleft()
-            if record.stage is not RecordStage.READY:
-                continue
-            if record.deadline <= now:  # somebody else has it, or will
-                record.move(RecordStage.LOST)
-                self._lanes[record.broker_id].held.discard(record)
-                continue
-            record.move(RecordStage.RUNNING)
-            taken.append(record)
+        taken, expired = self._ready.take(limit, now)
+        for record in expired:
+            self._lanes[record.broker_id].held.pop(record, None)
         if taken:
-            self._running.update(taken)
-            self._moved_at = now
+            self._running.update(dict.fromkeys(taken))
             self._is_idle = False
             self._limit.on_asked(now)
             self._limit.on_taken(len(taken), now, is_awaited=self.waiting_count > 0)
@@ -190,7 +180,7 @@ class QueueMachine:
     def finish(self, record: AcquiredRecord, kind: AcknowledgeType) -> None:
         """The program says what became of a record. Raises AcknowledgementError if its lock is
         known to be gone."""
-        self._running.discard(record)
+        self._running.pop(record, None)
         if record.stage is RecordStage.LOST:
             raise record.failure or AcknowledgementError(
                 f"{record.describe()}: its lock is gone, and the record is delivered again"
@@ -202,7 +192,7 @@ class QueueMachine:
             )
         record.move(RecordStage.FINISHED)
         record.kind = kind
-        self._lanes[record.broker_id].tell(record, kind)
+        self._lanes[record.broker_id].add_acknowledgement(record, kind)
 
     def renew(self, record: AcquiredRecord) -> None:
         """Have the lock of a record begin anew. Raises UnsupportedByBrokerError."""
@@ -218,7 +208,7 @@ class QueueMachine:
             )
         if not record.is_renewing:
             record.is_renewing = True
-            lane.tell(record, AcknowledgeType.RENEW)
+            lane.add_acknowledgement(record, AcknowledgeType.RENEW)
 
     def raise_later(self, failure: Exception) -> None:
         self._turn.raise_later(failure)
@@ -233,38 +223,12 @@ class QueueMachine:
     # Metadata
 
     def refreshed(self) -> None:
-        self._is_metadata_known = True
-        topics = self._turn.cluster.topics
-        is_complete = all(
-            name in topics and topics[name].error is None for name in self._settings.topics
-        )
-        self._tell_of_missing()
+        self.metadata.refreshed()
         self._pausing.clear()
         self._plan = None
-        self._pause_metadata(is_complete=is_complete)
-
-    def _tell_of_missing(self) -> None:
-        topics = self._turn.cluster.topics
-        for name in sorted(self._settings.topics):
-            topic = topics.get(name)
-            if topic is not None and topic.error is None:
-                self._missing.discard(name)
-            elif name not in self._missing:
-                self._missing.add(name)
-                why = "is not there" if topic is None else f"cannot be read ({topic.error})"
-                self._turn.log(f"topic {name!r} {why}; waiting for it", is_warning=True)
 
     def refresh_failed(self, failure: Failure) -> None:
-        # At the beginning the address is likely wrong; later a cluster is worth waiting for.
-        if isinstance(failure, ClusterUnreachableError) and not self._is_metadata_known:
-            self._turn.raise_later(failure)
-        self._pause_metadata(is_complete=False)
-
-    def _pause_metadata(self, *, is_complete: bool) -> None:
-        self._metadata_attempt = 0 if is_complete else self._metadata_attempt + 1
-        self._is_metadata_wanted = self._is_metadata_wanted or not is_complete
-        seconds = self._turn.backoff_seconds(self._metadata_attempt)
-        self._turn.arm(QueueTimerKind.METADATA_PAUSE, 0, seconds)
+        self.metadata.refresh_failed(failure)
 
     # Requests
 
@@ -277,11 +241,13 @@ class QueueMachine:
         if isinstance(asked, SendShareFetch):
             self._is_dry = not any(row.acquired for row in answer.partitions)
         for row in answer.partitions:
-            if row.acknowledge_failure is not None:
-                is_old = row.acknowledge_failure.code in _LEADER_ERRORS
-                self._is_metadata_wanted = self._is_metadata_wanted or is_old
+            if (
+                row.acknowledge_failure is not None
+                and row.acknowledge_failure.code in _LEADER_ERRORS
+            ):
+                self._on_other_leader(lane, row.partition, row.acknowledge_failure)
             if row.failure is not None:
-                self._refused(row.partition, row.failure)
+                self._refused(lane, row.partition, row.failure)
             else:
                 self._blocked.pop(row.partition, None)
                 self._receive(lane, row, asked.sent_at)
@@ -292,15 +258,34 @@ class QueueMachine:
         # A session that was just opened should be known; asking at once again might never end.
         may_ask_again = is_session and asked.session_epoch > 1
         lane.failed(failure, may_ask_again=may_ask_again)
-        self._is_metadata_wanted = self._is_metadata_wanted or not is_session
+        self._ready.keep_ready()
+        if not is_session:
+            self.metadata.want()
         if isinstance(failure, UnsupportedByBrokerError) or (
             isinstance(failure, KafkaError) and not is_session and not failure.code.retriable
         ):
             self._turn.raise_later(failure)
 
-    def _refused(self, partition: TopicIdPartition, failure: KafkaError) -> None:
+    def disconnected(self, broker_id: int, failure: Failure) -> None:
+        """The connection of a session has ended. If a request was under way, that fails, too."""
+        lane = self._lanes.get(broker_id)
+        if lane is not None and lane.stage is LaneStage.QUIET:
+            lane.lose_session(failure)
+            self._ready.keep_ready()
+            self.metadata.want()
+
+    def _on_other_leader(
+        self, lane: ShareLane, partition: TopicIdPartition, failure: KafkaError
+    ) -> None:
+        """A broker knows nothing of locks any more: whoever leads now gives the records anew."""
+        self.metadata.want()
+        if failure.code is not ErrorCode.leader_not_available:  # perhaps that of dead letters
+            lane.lose_ready(failure, partition)
+            self._ready.keep_ready()
+
+    def _refused(self, lane: ShareLane, partition: TopicIdPartition, failure: KafkaError) -> None:
         if failure.code in _LEADER_ERRORS:
-            self._is_metadata_wanted = True
+            self._on_other_leader(lane, partition, failure)
         elif not failure.code.retriable:
             self._turn.raise_later(failure)
         seconds = self._turn.backoff_seconds(self._blocked[partition])
@@ -319,19 +304,19 @@ class QueueMachine:
             row.acquired,
             check_crcs=self._options.check_crcs,
         )
-        lane.tell_offsets(row.partition, found.gaps, AcknowledgeType.GAP)
-        lane.tell_offsets(row.partition, found.unreadable, AcknowledgeType.RELEASE)
+        lane.add_acknowledgements(row.partition, found.gaps, AcknowledgeType.GAP)
+        lane.add_acknowledgements(row.partition, found.unreadable, AcknowledgeType.RELEASE)
         if found.failure is not None:
             self._turn.raise_later(found.failure)
         deadline = sent_at + self.lock_seconds
         came = [
             AcquiredRecord(record, row.partition, lane.broker_id, count, deadline)
             for record, count in found.records
+            if not lane.has_older or not lane.recognizes(row.partition, record.offset, deadline)
         ]
         lane.hold(came)
         if came:
-            self._ready += came
-            self._moved_at = self._turn.now
+            self._ready.add(came, self._turn.now)
             self._turn.has_news = True
 
     def _find_name(self, row: SharePartitionAnswer) -> str:
@@ -347,13 +332,9 @@ class QueueMachine:
             case QueueTimer(QueueTimerKind.HEARTBEAT, int(beat)):
                 self.membership.on_heartbeat_due(beat)
             case QueueTimer(QueueTimerKind.METADATA_PAUSE):
-                self._is_metadata_busy = False
-                self._metadata_count += 1
-                seconds = self._options.metadata_max_age_ms / 1000
-                self._turn.arm(QueueTimerKind.METADATA_AGE, self._metadata_count, seconds)
+                self.metadata.on_pause_over()
             case QueueTimer(QueueTimerKind.METADATA_AGE, count):
-                if count == self._metadata_count:
-                    self._is_metadata_wanted = True
+                self.metadata.on_old(count)
             case QueueTimer(QueueTimerKind.BROKER, (int(broker_id), int(pause_count))):
                 if broker_id in self._lanes:
                     self._lanes[broker_id].on_pause_over(pause_count)
@@ -369,8 +350,8 @@ class QueueMachine:
     def _look_at_locks(self) -> None:
         """Renew what is about to run out, or give it back."""
         now = self._turn.now
-        self._running = {one for one in self._running if one.stage is RecordStage.RUNNING}
-        if self._ready and now - self._moved_at > self.lock_seconds:
+        self._running = {one: None for one in self._running if one.stage is RecordStage.RUNNING}
+        if self._ready and now - self._ready.moved_at > self.lock_seconds:
             self._is_idle = True
         for lane in self._lanes.values():
             for record in tuple(lane.held):
@@ -379,15 +360,19 @@ class QueueMachine:
                     self._keep_ready(lane, record)
                 elif record.stage is RecordStage.RUNNING and record.is_kept and is_short:
                     self._keep_running(lane, record)
+        self._ready.keep_ready()
 
     def _keep_ready(self, lane: ShareLane, record: AcquiredRecord) -> None:
         if lane.can_renew and not self._is_idle:
             self.renew(record)
         else:
             # Others can have it in good time; here it would run out while it is worked on.
-            record.move(RecordStage.FINISHED)
-            record.kind = AcknowledgeType.RELEASE
-            lane.tell(record, AcknowledgeType.RELEASE)
+            self._give_back(lane, record)
+
+    def _give_back(self, lane: ShareLane, record: AcquiredRecord) -> None:
+        record.move(RecordStage.FINISHED)
+        record.kind = AcknowledgeType.RELEASE
+        lane.add_acknowledgement(record, AcknowledgeType.RELEASE)
 
     def _keep_running(self, lane: ShareLane, record: AcquiredRecord) -> None:
         if lane.can_renew:
@@ -416,20 +401,29 @@ class QueueMachine:
         self._maybe_leave()
 
     def _maybe_refresh(self) -> None:
-        is_inside = self.membership.stage is not ShareStage.OUTSIDE
-        if self._is_metadata_wanted and is_inside and not self._is_metadata_busy:
-            self._is_metadata_wanted, self._is_metadata_busy = False, True
-            self._turn.instruct(Refresh(sorted(self._settings.topics)))
+        if self.membership.stage is not ShareStage.OUTSIDE:
+            self.metadata.maybe_ask()
 
     def _find_wanted(self) -> Mapping[int, frozenset[TopicIdPartition]]:
         """The partitions that are assigned and can be asked for, by their leaders."""
         cluster, assigned = self._turn.cluster, self.membership.assigned
         plan = self._plan
         if plan is None or plan.cluster is not cluster or plan.assigned is not assigned:
-            plan = self._plan = _plan(cluster, assigned, self._pausing)
-            self._is_metadata_wanted = self._is_metadata_wanted or not plan.is_complete
+            plan = self._plan = plan_requests(cluster, assigned, self._pausing)
+            if not plan.is_complete:
+                self.metadata.want()
             self._maybe_refresh()
+            self._give_back_others(plan)
         return plan.wanted
+
+    def _give_back_others(self, plan: RequestPlan) -> None:
+        """Records that nobody has taken, of partitions that are not ours any more: the member has
+        lost its place, or others are assigned to them, or another broker leads them."""
+        self._ready.keep_ready()  # some may have been lost meanwhile
+        for record in self._ready:
+            if not plan.is_of(record.partition, record.broker_id):
+                self._give_back(self._lanes[record.broker_id], record)
+        self._ready.keep_ready()
 
     @property
     def _wants_records(self) -> bool:
@@ -444,7 +438,11 @@ class QueueMachine:
         return is_worth_it and 2 * len(self._ready) < limit
 
     def _advance_lane(self, lane: ShareLane, wanted: frozenset[TopicIdPartition]) -> None:
-        if lane.has_to_tell and not lane.session.is_open and (not wanted or self._is_leaving):
+        if (
+            lane.has_acknowledgements
+            and not lane.session.is_open
+            and (not wanted or self._is_leaving)
+        ):
             lane.fail_everything("its session with the broker was lost")
         if lane.stage is LaneStage.QUIET:
             self._ask(lane, wanted)
@@ -453,10 +451,14 @@ class QueueMachine:
 
     def _ask(self, lane: ShareLane, wanted: frozenset[TopicIdPartition]) -> None:
         wants_records = bool(wanted) and self._wants_records
-        if lane.has_to_tell and not lane.session.is_open and not wants_records:
+        if lane.has_acknowledgements and not lane.session.is_open and not wants_records:
             # Only a request for records opens a session.
             lane.fetch(wanted, FetchTerms(0, 1, AcquireMode.RECORD_LIMIT))
-        elif lane.has_to_tell and lane.session.is_open and (lane.goes_alone or not wants_records):
+        elif (
+            lane.has_acknowledgements
+            and lane.session.is_open
+            and (lane.goes_alone or not wants_records)
+        ):
             lane.acknowledge()
         elif wants_records:
             lane.fetch(wanted, self._fetch_terms())
@@ -511,34 +513,3 @@ class QueueMachine:
         ends = [one for one in self._turn.instructions if isinstance(one, FinishAcknowledgement)]
         self._turn.instructions = []
         return ends
-
-    def find_unfinished(self) -> Iterable[AcquiredRecord]:
-        """What the program has taken, and not said what became of it."""
-        return frozenset(self._running)
-
-
-class _Plan(NamedTuple):
-    """Whom to ask for what, and what that was made of."""
-
-    cluster: ClusterMetadata
-    assigned: PartitionsById
-    wanted: Mapping[int, frozenset[TopicIdPartition]]
-    is_complete: bool  # the leaders of all partitions are known
-
-
-def _plan(
-    cluster: ClusterMetadata, assigned: PartitionsById, pausing: Set[TopicIdPartition]
-) -> _Plan:
-    found: defaultdict[int, set[TopicIdPartition]] = defaultdict(set)
-    topics = {topic.topic_id: topic for topic in cluster.topics.values() if topic.error is None}
-    is_complete = True
-    for topic_id, indexes in assigned.items():
-        topic = topics.get(topic_id)
-        rows = () if topic is None else topic.partitions
-        for index in indexes:
-            if index >= len(rows) or rows[index].leader_id not in cluster.brokers:
-                is_complete = False
-            elif (topic_id, index) not in pausing:
-                found[rows[index].leader_id].add((topic_id, index))
-    wanted = {broker_id: frozenset(some) for broker_id, some in found.items()}
-    return _Plan(cluster, assigned, wanted, is_complete)

@@ -126,7 +126,7 @@ class Readers:
         """The program has dealt with all that this reader gave it, perhaps but for the last
         record, and takes nothing for now."""
         failed = reader.delivery.find_failed() if has_failed else {}
-        self._advance(reader.delivery.settle())
+        self._advance(reader.delivery.mark_processed())
         self._advance(failed)
         reader.is_resting = True
 

@@ -12,6 +12,11 @@ A broker takes or refuses what a request acknowledges of a partition as a whole:
 has run out fails the others. So what is refused is sent again in two halves, until the records are
 found whose locks are gone. What was under way when a session or a connection was lost is sent again
 in the next session, as long as the locks may hold.
+
+A broker releases what it has locked when a session or its connection ends. So what nobody has taken
+yet is lost with the session, and comes again, here or elsewhere. What the program has, or has
+finished, may come again to this client, which has the same name in its next session: then it is
+locked for it once more, and is not given a second time.
 """
 
 from __future__ import annotations
@@ -85,15 +90,16 @@ class ShareLane:
         self.broker_id = broker_id
         self.stage = LaneStage.QUIET
         self.session = ClientShareSession()
-        self.held: set[AcquiredRecord] = set()  # locked by this broker, and not told of yet
+        # Locked by this broker, and not told of yet; in order, so that a run can be repeated.
+        self.held: dict[AcquiredRecord, None] = {}
         self.can_renew = False  # as far as is known
-        self.is_fetching = False  # the request under way asks for records
         self._turn = turn
         self._waiting: defaultdict[TopicIdPartition, _Parcel] = defaultdict(list)
         self._halves: defaultdict[TopicIdPartition, deque[_Parcel]] = defaultdict(deque)
         self._last_partition: TopicIdPartition | None = None  # that something was told of
         self._last_parcel: _Parcel = []
         self._under_way: Mapping[TopicIdPartition, _Parcel] = {}
+        self._older: dict[tuple[TopicIdPartition, int], AcquiredRecord] = {}  # see `recognizes`
         self.is_awaited = False  # somebody waits to hear that what waits was told
         self._attempt = 0
         self._pause_count = 0
@@ -104,15 +110,15 @@ class ShareLane:
         self.stage = stage
 
     @property
-    def has_to_tell(self) -> bool:
+    def has_acknowledgements(self) -> bool:
         return bool(self._waiting or self._halves)
 
     # What is to be told
 
     def hold(self, records: Iterable[AcquiredRecord]) -> None:
-        self.held.update(records)
+        self.held.update(dict.fromkeys(records))
 
-    def tell(self, record: AcquiredRecord, kind: AcknowledgeType) -> None:
+    def add_acknowledgement(self, record: AcquiredRecord, kind: AcknowledgeType) -> None:
         self.is_awaited = self.is_awaited or record.is_watched
         # Records of one answer share the name of their partition, which takes long to look up.
         if record.partition is not self._last_partition:
@@ -120,7 +126,7 @@ class ShareLane:
             self._last_parcel = self._waiting[record.partition]
         self._last_parcel.append(_Said(record.record.offset, kind, record))
 
-    def tell_offsets(
+    def add_acknowledgements(
         self, partition: TopicIdPartition, offsets: Iterable[int], kind: AcknowledgeType
     ) -> None:
         said = [_Said(offset, kind, None) for offset in offsets]
@@ -134,7 +140,6 @@ class ShareLane:
         step = self.session.ask(wanted)
         # A session is opened by a request that acknowledges nothing.
         told = self._pack(with_renewals=False) if step.epoch else {}
-        self.is_fetching = True
         self._move(LaneStage.ASKING)
         self._turn.instruct(
             SendShareFetch(
@@ -239,6 +244,7 @@ class ShareLane:
         self._attempt = 0
         under_way = self._end_request()
         self.session.answered()
+        self._older = {key: one for key, one in self._older.items() if one in self.held}
         failures = {row.partition: row.acknowledge_failure for row in answers}
         for partition, parcel in under_way.items():
             failure = failures.get(partition)
@@ -254,8 +260,8 @@ class ShareLane:
         """The request failed as a whole, and nobody knows what the broker has of the session;
         `may_ask_again` at once, without a pause."""
         under_way = self._end_request()
-        self.session.lose()
         self._try_again(under_way, failure)
+        self.lose_session(failure)
         if self.stage is LaneStage.ASKING and not may_ask_again:
             self._rest(LaneStage.PAUSING)
             self._pause_count += 1
@@ -265,13 +271,54 @@ class ShareLane:
         else:
             self._rest(LaneStage.QUIET)
 
+    def lose_session(self, failure: Exception) -> None:
+        self.session.lose()
+        self.lose_ready(failure)
+        self._older = {(one.partition, one.record.offset): one for one in self.held}
+
+    def lose_ready(self, failure: Exception, partition: TopicIdPartition | None = None) -> None:
+        """Nobody has taken them yet, of one partition or of all, and somebody else may get them."""
+        lost = [
+            one
+            for one in self.held
+            if one.stage is RecordStage.READY and partition in (None, one.partition)
+        ]
+        if not lost:
+            return
+        # The only word on a record that is ready is that its lock is to be renewed.
+        self._fail([_Said(-1, AcknowledgeType.RENEW, one) for one in lost], failure)
+        waiting = {key: left for key, said in self._waiting.items() if (left := _not_lost(said))}
+        self._waiting = defaultdict(list, waiting)
+        halves: defaultdict[TopicIdPartition, deque[_Parcel]] = defaultdict(deque)
+        for key, parcels in self._halves.items():
+            for parcel in parcels:
+                if left := _not_lost(parcel):
+                    halves[key].append(left)
+        self._halves = halves
+        self._last_partition = None
+
+    @property
+    def has_older(self) -> bool:
+        return bool(self._older)
+
+    def recognizes(self, partition: TopicIdPartition, offset: int, deadline: float) -> bool:
+        """Whether a record that comes is one from before the session was lost that the program has,
+        or has finished. It is locked for it again, until then."""
+        record = self._older.get((partition, offset))
+        if record is None:
+            return False
+        is_running = record.stage is RecordStage.RUNNING and record.deadline > self._turn.now
+        if not is_running and record.stage is not RecordStage.FINISHED:
+            return False
+        record.deadline = deadline
+        return True
+
     def on_pause_over(self, pause_count: int) -> None:
         if self.stage is LaneStage.PAUSING and pause_count == self._pause_count:
             self._move(LaneStage.QUIET)
 
     def _end_request(self) -> Mapping[TopicIdPartition, _Parcel]:
         under_way, self._under_way = self._under_way, {}
-        self.is_fetching = False
         return under_way
 
     def _rest(self, stage: LaneStage) -> None:
@@ -308,7 +355,7 @@ class ShareLane:
                 self._end_renewal(record, None)
             elif record.stage is RecordStage.FINISHED:
                 record.move(RecordStage.OVER)
-                self.held.discard(record)
+                self.held.pop(record, None)
                 if record.is_watched:
                     self._turn.instruct(FinishAcknowledgement(record, False, None))
 
@@ -328,7 +375,7 @@ class ShareLane:
             return
         record.failure = reason
         record.move(RecordStage.LOST)
-        self.held.discard(record)
+        self.held.pop(record, None)
         if was_finished:
             self._turn.instruct(FinishAcknowledgement(record, False, reason))
 
@@ -346,7 +393,11 @@ class ShareLane:
         self._halves.clear()
         self._last_partition = None
         self._fail(waiting, reason)
-        self._fail([_Said(-1, AcknowledgeType.RELEASE, one) for one in self.held], reason)
+        self._fail([_Said(-1, AcknowledgeType.RELEASE, one) for one in tuple(self.held)], reason)
+
+
+def _not_lost(parcel: _Parcel) -> _Parcel:
+    return [one for one in parcel if one.record is None or one.record.stage is not RecordStage.LOST]
 
 
 def _describe_loss(why: str) -> str:

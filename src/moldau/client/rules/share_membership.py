@@ -23,6 +23,7 @@ from moldau.client.rules.consumer_instructions import Failure
 from moldau.client.rules.consumer_membership import (
     JOINING_EPOCH,
     LEAVING_EPOCH,
+    HeartbeatAnswer,
     PartitionsById,
 )
 from moldau.client.rules.group_errors import Reaction, react_to
@@ -31,7 +32,6 @@ from moldau.client.rules.queue_instructions import (
     QueueTurn,
     SendShareHeartbeat,
     SendShareLeave,
-    ShareHeartbeatAnswer,
 )
 from moldau.errors import InvariantViolation
 
@@ -120,7 +120,7 @@ class ShareMembership:
         if beat == self._beat_count:
             self._send()
 
-    def heartbeat_answered(self, beat: int, answer: ShareHeartbeatAnswer) -> None:
+    def heartbeat_answered(self, beat: int, answer: HeartbeatAnswer) -> None:
         if beat != self._beat_count:
             return
         self._attempt = 0

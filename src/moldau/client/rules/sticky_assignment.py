@@ -53,13 +53,13 @@ def assign_sticky(counts: Mapping[str, int], claims: Sequence[Claim]) -> StickyR
     counts = {topic: count for topic, count in counts.items() if topic in read}
     by_id = {claim.member_id: claim for claim in claims}
     ordered = [by_id[member_id] for member_id in in_hash_order(by_id)]
-    owned = _settle_claims(counts, ordered)
+    owned = _resolve_claims(counts, ordered)
     if all(set(claim.topics) == set(ordered[0].topics) for claim in ordered):
         return _EvenShares(counts, owned).assign()
     return _assign_by_balance(counts, ordered, owned)
 
 
-def _settle_claims(counts: Mapping[str, int], claims: Sequence[Claim]) -> _Owned:
+def _resolve_claims(counts: Mapping[str, int], claims: Sequence[Claim]) -> _Owned:
     """Where two members claim a partition, the one of the newer generation has it."""
     owned = _Owned({}, set())
     owners: dict[TopicPartition, Claim] = {}

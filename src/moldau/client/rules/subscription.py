@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from moldau.client.rules.arguments import require_kind, require_names
 from moldau.errors import ConfigurationError, InvalidTopicError
 from moldau.model.topic_names import find_name_fault
 
@@ -77,7 +78,7 @@ def subscribe_to(
     if topics is not None and deny is not None:
         raise ConfigurationError("deny goes with a pattern; of a list of names, leave some out")
     if topics is not None:
-        names = frozenset((topics,) if isinstance(topics, str) else topics)
+        names = frozenset((topics,) if isinstance(topics, str) else require_names(topics))
         _require_legal(names)
         return TopicSelection(names=names)
     return TopicSelection(allow=_compile(pattern), deny=_compile(deny), with_internal=with_internal)
@@ -93,6 +94,7 @@ def _require_legal(names: Iterable[str]) -> None:
 def _compile(pattern: Pattern | None) -> re.Pattern[str] | None:
     if pattern is None or isinstance(pattern, re.Pattern):
         return pattern
+    require_kind(pattern, str, "pattern", "a regular expression, like 'clicks-.*'")
     try:
         return re.compile(pattern)
     except re.error as error:

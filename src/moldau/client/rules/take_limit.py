@@ -47,6 +47,3 @@ class TakeLimit:
             return 1
         wanted = lock_seconds * _LOCK_SHARE / max(self._record_seconds, 1e-9)
         return max(min(int(wanted), self._max_records), 1)
-
-    def is_highest(self, lock_seconds: float) -> bool:
-        return self.records(lock_seconds) == self._max_records

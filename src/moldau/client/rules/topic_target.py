@@ -9,12 +9,15 @@ handed in.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Generic, Protocol
 
+from moldau.client.rules.arguments import require_whole
 from moldau.client.rules.partition_queue import PartitionQueue
 from moldau.client.rules.producer_batches import P, ProducerBatch
-from moldau.errors import UnknownTopicError
-from moldau.records.codec import partition_for_key, split_by_key
+from moldau.errors import ConfigurationError, UnknownTopicError
+from moldau.records.batch_header import Buffer
+from moldau.records.codec import ColumnEncoding, partition_for_key, split_by_key
 from moldau.records.record import RecordRow
 
 ChooseBelow = Callable[[int], int]
@@ -77,6 +80,18 @@ class RoundRobinPartitioner:
         """Turns are taken by record, not by batch."""
 
 
+def choose_partitioner(given: object, choose_below: ChooseBelow) -> Callable[[], Partitioner]:
+    """By its name; a function of the program's has a sticky one beside it."""
+    if callable(given) or given == "sticky":
+        return lambda: StickyPartitioner(choose_below)
+    if given == "round_robin":
+        return RoundRobinPartitioner
+    raise ConfigurationError(
+        f"no partitioner is called {given!r}; there are sticky, round_robin, or a function of "
+        "topic, key, value and the number of partitions"
+    )
+
+
 class TopicTarget(Generic[P]):
     """One topic. Its lists are replaced as a whole when the topic changes."""
 
@@ -101,6 +116,7 @@ class TopicTarget(Generic[P]):
 
     def require_queue(self, partition: int) -> PartitionQueue[P]:
         queues = self.queues
+        require_whole(partition, "partitioner", "the number of a partition")
         if not 0 <= partition < len(queues):
             raise UnknownTopicError(
                 f"topic {self.topic!r} has no partition {partition}; it has {len(queues)}, "
@@ -128,6 +144,10 @@ class TopicTarget(Generic[P]):
         self.free = queue if self.is_sticky else None
         return queue
 
+    def place_for_free(self, partition: int | None) -> int | None:
+        """Where records without a key go that stay together; None: anywhere."""
+        return 0 if partition is None and len(self.queues) == 1 else partition
+
     def split(
         self, partition: int | None, rows: list[RecordRow]
     ) -> list[tuple[int | None, list[RecordRow]]]:
@@ -142,12 +162,40 @@ class TopicTarget(Generic[P]):
         parts = [(index, part) for index, part in enumerate(keyed) if part]
         return [*parts, *self._split_free(free)]
 
+    def split_columns(
+        self, partition: int | None, columns: ColumnEncoding
+    ) -> list[tuple[int | None, Buffer | None]]:
+        """As `split`, with lists of the numbers of rows; None stands for all of them."""
+        if partition is not None:
+            return [(partition, None)]
+        if len(self.queues) == 1:
+            return [(0, None)]
+        ordered, ends = columns.split(len(self.queues), self._ignores_keys)
+        numbers = memoryview(ordered).cast("i")
+        parts: list[tuple[int | None, Buffer | None]] = [
+            (index, numbers[start:end].cast("B"))
+            for index, (start, end) in enumerate(pairwise((0, *ends[:-1])))
+            if start < end
+        ]
+        return [*parts, *self._split_free_columns(numbers[ends[-2] :])]
+
+    def _split_free_columns(self, numbers: memoryview) -> list[tuple[int | None, Buffer | None]]:
+        if not len(numbers):
+            return []
+        if self.is_sticky:
+            return [(None, numbers.cast("B"))]
+        turns = self._take_turns(len(numbers))
+        return [(turn, numbers[place :: len(turns)].tobytes()) for place, turn in enumerate(turns)]
+
     def _split_free(self, rows: list[RecordRow]) -> list[tuple[int | None, list[RecordRow]]]:
         if self.is_sticky or not rows:
             return [(None, rows)] if rows else []
-        # In turn: as many choices as there are partitions give each of them a share.
-        count = min(len(self.available) or len(self.queues), len(rows))
-        turns = [
+        turns = self._take_turns(len(rows))
+        return [(turn, rows[place :: len(turns)]) for place, turn in enumerate(turns)]
+
+    def _take_turns(self, row_count: int) -> list[int]:
+        """As many choices as there are partitions give each of them a share."""
+        count = min(len(self.available) or len(self.queues), row_count)
+        return [
             self.partitioner.choose(None, len(self.queues), self.available) for _ in range(count)
         ]
-        return [(turn, rows[place::count]) for place, turn in enumerate(turns)]

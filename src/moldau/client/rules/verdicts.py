@@ -13,13 +13,16 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from moldau.client.rules.producer_batches import ProducerBatch
+from moldau.config.client_options import ACKS_NONE, ProducerOptions
 from moldau.errors import (
     BatchTooLargeError,
     BrokerUnreachableError,
     ConnectionLostError,
+    DeliveryTimeoutError,
     DuplicateSequenceError,
     FencedLeaderEpochError,
     InvalidProducerEpochError,
+    InvariantViolation,
     KafkaError,
     LeaderNotAvailableError,
     MoldauError,
@@ -89,6 +92,15 @@ class RetryPolicy:
     retries_lost_requests: bool = True
     """Whether a request is sent again of which nobody knows if it came through (not for acks=0)."""
 
+    @classmethod
+    def of(cls, options: ProducerOptions) -> RetryPolicy:
+        return cls(
+            retries=options.retries,
+            is_idempotent=options.enable_idempotence,
+            is_transactional=options.transactional_id is not None,
+            retries_lost_requests=options.acks != ACKS_NONE,
+        )
+
 
 def judge(
     batch: ProducerBatch[Any], error: MoldauError | None, *, is_oldest: bool, policy: RetryPolicy
@@ -122,3 +134,29 @@ def _may_pass(error: MoldauError, policy: RetryPolicy) -> bool:
     if isinstance(error, KafkaError):
         return error.code.retriable
     return isinstance(error, _NOT_REACHED)
+
+
+def explain_refusal(batch: ProducerBatch[Any], error: MoldauError | None) -> MoldauError:
+    """What the senders of a batch are told that was refused for good."""
+    if error is None:
+        return InvariantViolation(f"{batch} was refused for no reason")
+    if isinstance(error, BatchTooLargeError) and len(batch) == 1:
+        return BatchTooLargeError(
+            f"a record of about {batch.size_bytes} bytes for {batch.partition} is more than the "
+            f"broker takes; see max.message.bytes of the topic ({error})"
+        )
+    return error
+
+
+def explain_too_late(batch: ProducerBatch[Any], seconds: float) -> DeliveryTimeoutError:
+    """What they are told when the time for delivery is over."""
+    records = "1 record" if len(batch) == 1 else f"{len(batch)} records"
+    in_doubt = batch.is_in_doubt or batch.is_abandoned
+    doubt = "; it is not known whether they were written" if in_doubt else ""
+    reason = f" (last failure: {batch.last_error})" if batch.last_error is not None else ""
+    error = DeliveryTimeoutError(
+        f"{records} for {batch.partition} were not confirmed within {seconds:g} seconds"
+        f"{doubt}{reason}"
+    )
+    error.__cause__ = batch.last_error
+    return error

@@ -1,6 +1,7 @@
 """What becomes of the configs of a topic or broker when some of them are changed. A rule.
 
-The four operations are those of IncrementalAlterConfigs. Appending to and subtracting from a list
+They are replaced as a whole, or one by one: the four operations are those of
+IncrementalAlterConfigs. Appending to and subtracting from a list
 that was not set begins with its default, as Kafka does, which is why the caller hands in a function
 that knows the lists and their defaults.
 """
@@ -11,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from moldau.config.changes import append_to_list, subtract_from_list
-from moldau.config.operations import ConfigChange, ConfigOperation
+from moldau.config.operations import ConfigAlteration, ConfigChange, ConfigOperation
 from moldau.errors import InvalidConfigError, InvalidRequestError
 
 FindListDefault = Callable[[str], str | None]
@@ -20,10 +21,12 @@ FindListDefault = Callable[[str], str | None]
 
 def apply_config_changes(
     configs: Mapping[str, str],
-    changes: Sequence[ConfigChange],
+    changes: ConfigAlteration,
     find_list_default: FindListDefault,
 ) -> dict[str, str]:
     """The configs after the changes. Whether the values are good is checked elsewhere."""
+    if isinstance(changes, Mapping):
+        return dict(changes)
     _check_named_once(changes)
     changed = dict(configs)
     for change in changes:

@@ -12,6 +12,9 @@ Written by the broker itself, with compare-and-set (docs/replication.md):
   is not eligible, and leads nothing (REP-6); but it is remembered as one of the last that had
   everything. A partition that has no other replica keeps this one: there is nothing else. Clients
   notice by the new epoch what is lost.
+- It is back, and the folder of a log is gone that had records: the same, but a partition that has
+  no other replica is led by nobody, until the folder is back or somebody asks for an unclean
+  election (LOG-14).
 
 The state of a replica with a hole is written even where it is not in the set: a leader that is
 about to add it, for what it knew of the log before, must lose the race.
@@ -33,7 +36,7 @@ from enum import Enum, auto
 from moldau.cluster.rules.eligible_leaders import MinInSync, led_by, with_in_sync
 from moldau.cluster.rules.leader_election import PlannedState, elect
 from moldau.cluster.rules.metadata_image import NO_NODE, PartitionState, TopicState
-from moldau.model import BrokerId, LeaderEpoch
+from moldau.model import BrokerId, LeaderEpoch, TopicPartition
 from moldau.model.protocol_numbers import NO_BROKER
 
 
@@ -42,6 +45,7 @@ class ReplicaCondition(Enum):
 
     WHOLE = auto()
     HOLE = auto()  # records at its end may be missing, or all of them
+    GONE = auto()  # it had records, and somebody has removed its folder
     OFFLINE = auto()  # on a disk that cannot be read
 
 
@@ -58,6 +62,7 @@ def decide_condition(
     *,
     has_log: bool,
     is_disk_missing: bool,
+    is_missed: bool,
     was_served: bool,
     was_spared: bool,
     has_lost_its_end: bool,
@@ -66,13 +71,16 @@ def decide_condition(
 
     - `has_log`: a log of this very topic is here.
     - `is_disk_missing`: no log of the name is, and a log directory cannot be read: it may be there.
+    - `is_missed`: no log of the name is, though there was one with records, and its directory is.
     - `was_served`: it was in use in this life of the broker, until its topic vanished.
     - `was_spared`: nothing that was written can be lost, since its directory or the log itself was
       closed cleanly, or the machine has run ever since.
     - `has_lost_its_end`: something is lost, as was seen when it was opened.
     """
     if not has_log:
-        return ReplicaCondition.OFFLINE if is_disk_missing else ReplicaCondition.HOLE
+        if is_disk_missing:
+            return ReplicaCondition.OFFLINE
+        return ReplicaCondition.GONE if is_missed else ReplicaCondition.HOLE
     if was_served:
         return ReplicaCondition.WHOLE
     return ReplicaCondition.WHOLE if was_spared and not has_lost_its_end else ReplicaCondition.HOLE
@@ -126,7 +134,7 @@ def plan_return(
                 return _led_anew(state, broker)
             case ReplicaCondition.HOLE if len(state.replicas) == 1:
                 return _led_anew(state, broker)
-            case ReplicaCondition.HOLE:
+            case ReplicaCondition.HOLE | ReplicaCondition.GONE:
                 return _confessed(state, broker, min_in_sync_of(topic))
             case ReplicaCondition.OFFLINE:
                 return _handed_over(state, broker, others, min_in_sync_of(topic), is_whole=False)
@@ -150,6 +158,35 @@ def plan_set_back(
                 state = _set_back(former, broker, seen_epoch)
                 plan.append(PlannedState(topic, number, former, state))
     return plan
+
+
+def find_only_copies(
+    topics: Iterable[TopicState], broker: BrokerId, is_lost: Concerns
+) -> list[TopicPartition]:
+    """The partitions of which nobody else is known to have all that a lost log of this broker had.
+
+    Where another replica is in sync or eligible, it has everything (ELR-1), and this one can be
+    made again. Where nobody is, the last known are, until the partition is recovered (ELR-4).
+    """
+    return [
+        TopicPartition(topic.name, number)
+        for topic in topics
+        for number, state in enumerate(topic.partitions)
+        if broker in state.replicas and has_only_copy(state, broker) and is_lost(topic, number)
+    ]
+
+
+def has_only_copy(state: PartitionState, broker: BrokerId) -> bool:
+    """Whether nobody else is known to have all that this replica of the partition had."""
+    if state.replicas == (broker,):
+        return True
+    if state.version == NO_NODE:  # it is new, and nobody had a record of it
+        return False
+    whole = {*state.isr, *state.elr}
+    if whole:
+        return whole == {broker}
+    last_known = {*state.last_known_elr, state.last_known_leader} - {NO_BROKER}
+    return not last_known or broker in last_known
 
 
 def _plan(

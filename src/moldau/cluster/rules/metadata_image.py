@@ -8,14 +8,19 @@ without locks. A rule: values in, values out. Where images come from: `metadata_
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
+from typing import TypeVar
 from uuid import UUID
 
+from moldau.light_classes import dataclass
 from moldau.model import BrokerId, LeaderEpoch, TopicId, TopicPartition
 from moldau.model.acls import NO_ACLS, AclEntry, Acls, ResourcePattern
 from moldau.model.protocol_numbers import NO_BROKER
 from moldau.quotas.rules.entities import NO_QUOTAS, QuotaEntity, Quotas
+
+K = TypeVar("K")
+S = TypeVar("S")
 
 NO_NODE = -1
 """The version of a partition state that was not written yet."""
@@ -75,6 +80,16 @@ class PartitionState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BranchOrigin:
+    """What a topic was branched from: its replicas begin with what theirs hold (BRA-2)."""
+
+    topic: str
+    topic_id: TopicId  # another topic may have the name by now
+    partitions: int  # so many of the first have an origin; both topics may have grown since
+    newest_epoch: LeaderEpoch  # batches of the branch up to this epoch are the origin's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicState:
     """A topic: its partitions in the order of their numbers, and the configs set on it."""
 
@@ -83,6 +98,7 @@ class TopicState:
     partitions: tuple[PartitionState, ...]
     configs: Mapping[str, str] = field(default_factory=dict)  # only what differs from the defaults
     version: int = NO_NODE  # of the topic's node, which holds the replicas
+    origin: BranchOrigin | None = None  # of a branch
 
     def find_partition(self, partition: int) -> PartitionState | None:
         return self.partitions[partition] if 0 <= partition < len(self.partitions) else None
@@ -107,8 +123,14 @@ def newest_states(known: TopicState | None, read: TopicState) -> TopicState:
 
 
 def _newest_partition(older: PartitionState | None, newer: PartitionState) -> PartitionState:
-    """By the version of the state's node; `newer` was read with the newer node of the topic."""
-    return newer if older is None or older.version <= newer.version else older
+    """`newer` was read with the newer node of the topic."""
+    return newer if older is None or _place_in_time(older) <= _place_in_time(newer) else older
+
+
+def _place_in_time(state: PartitionState) -> tuple[LeaderEpoch, int]:
+    """Leader epochs only grow. The version of the state's node does so within one: it begins anew
+    where somebody has removed the node and put it back, which a broker may not have seen."""
+    return state.leader_epoch, state.version
 
 
 def find_later_epoch(
@@ -140,7 +162,11 @@ def find_set_back(known: TopicState | None, read: TopicState) -> dict[TopicParti
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataImage:
-    """The cluster at one moment. `topics` and `topics_by_id` hold the same topics."""
+    """The cluster at one moment. `topics` and `topics_by_id` hold the same topics.
+
+    Where nothing changes by it, a `with_` gives the same image: a change may be read before its
+    writer applies it. That of topics is the exception; who calls it knows what has changed.
+    """
 
     cluster_id: str
     controller_id: BrokerId = NO_BROKER
@@ -222,39 +248,77 @@ class MetadataImage:
     def with_brokers(self, brokers: Iterable[BrokerState]) -> MetadataImage:
         """These brokers are alive, and no others."""
         alive = {broker.id: broker for broker in brokers}
+        if alive == self.brokers:
+            return self
         return replace(self, brokers=alive, version=self.version + 1)
 
     def with_controller(self, controller_id: BrokerId) -> MetadataImage:
+        if controller_id == self.controller_id:
+            return self
         return replace(self, controller_id=controller_id, version=self.version + 1)
 
     def with_broker_config(
         self, broker_id: BrokerId | None, config: Mapping[str, str]
     ) -> MetadataImage:
         """Replace what is set for one broker, or for all of them (None)."""
+        if config == self.broker_config(broker_id):
+            return self
         if broker_id is None:
             return replace(self, default_broker_config=dict(config), version=self.version + 1)
-        configs = {**self.broker_configs, broker_id: dict(config)}
-        if not config:
-            del configs[broker_id]
+        configs = _with_rows(self.broker_configs, {broker_id: dict(config)})
         return replace(self, broker_configs=configs, version=self.version + 1)
 
-    def with_group_configs(self, changed: Mapping[str, Mapping[str, str]]) -> MetadataImage:
+    def with_group_configs(self, rows: Mapping[str, Mapping[str, str]]) -> MetadataImage:
         """Replace what is set for some groups."""
-        configs = {**self.group_configs, **changed}
-        configs = {group_id: dict(config) for group_id, config in configs.items() if config}
+        configs = _with_rows(self.group_configs, rows)
+        if configs == self.group_configs:
+            return self
         return replace(self, group_configs=configs, version=self.version + 1)
 
-    def with_acls(self, changed: Mapping[ResourcePattern, frozenset[AclEntry]]) -> MetadataImage:
+    def with_acls(self, rows: Mapping[ResourcePattern, frozenset[AclEntry]]) -> MetadataImage:
         """Replace the entries of some patterns; one without entries is gone."""
-        acls = {**self.acls, **changed}
-        kept = {pattern: entries for pattern, entries in acls.items() if entries}
-        return replace(self, acls=kept, version=self.version + 1)
+        acls = _with_rows(self.acls, rows)
+        return self if acls == self.acls else replace(self, acls=acls, version=self.version + 1)
 
-    def with_quotas(self, changed: Mapping[QuotaEntity, Mapping[str, float]]) -> MetadataImage:
+    def with_quotas(self, rows: Mapping[QuotaEntity, Mapping[str, float]]) -> MetadataImage:
         """Replace the quotas of some entities."""
-        quotas = {**self.quotas, **changed}
-        quotas = {entity: dict(limits) for entity, limits in quotas.items() if limits}
+        quotas = _with_rows(self.quotas, rows)
+        if quotas == self.quotas:
+            return self
         return replace(self, quotas=quotas, version=self.version + 1)
+
+
+def find_missing_ids(
+    image: MetadataImage, names: Iterable[str], found: Iterable[TopicState]
+) -> list[TopicId]:
+    """The ids that the image has for these names, and that no topic found has any more."""
+    ids = {topic.topic_id for topic in found} | {NO_TOPIC_ID}
+    gone = []
+    for name in sorted(names):
+        known = image.topics.get(name)
+        topic_id = image.deleting.get(name) if known is None else known.topic_id
+        if topic_id is not None and topic_id not in ids:
+            gone.append(topic_id)
+    return gone
+
+
+def split_changes(
+    changed: Iterable[TopicPartition], image: MetadataImage
+) -> tuple[set[str], dict[str, set[int]]]:
+    """Topics to be read as a whole, and partitions of others whose states are enough."""
+    whole: set[str] = set()
+    some: dict[str, set[int]] = {}
+    for name, number in changed:
+        if image.find_partition(name, number) is None:
+            whole.add(name)
+        else:
+            some.setdefault(name, set()).add(number)
+    return whole, {name: numbers for name, numbers in some.items() if name not in whole}
+
+
+def _with_rows(known: Mapping[K, S], rows: Mapping[K, S]) -> dict[K, S]:
+    """An empty row takes out the one before it."""
+    return {key: row for key, row in {**known, **rows}.items() if row}
 
 
 def _latest(deleted: Mapping[TopicId, None]) -> Mapping[TopicId, None]:

@@ -69,22 +69,17 @@ def check_target(
     return tuple(BrokerId(broker) for broker in target)
 
 
-def begin_reassignment(state: PartitionState, target: Sequence[BrokerId]) -> PartitionState:
-    """The partition on its way; in the place of a way that it may be on already.
-
-    Replicas of a former way that are in sync or eligible stay until the end: they may be the only
-    ones that have everything.
-    """
-    return _with_epoch(state, _begin(state, target))
-
-
 def plan_redirection(
     state: PartitionState,
     target: Sequence[BrokerId],
     alive: Collection[BrokerId],
     controller_epoch: int,
 ) -> PartitionState | None:
-    """The partition on its way, or at its end at once; None when that is what it is already."""
+    """The partition on its way, or at its end at once; None when that is what it is already.
+
+    Another way that it is on ends. Replicas of that one that are in sync or eligible stay until the
+    end: they may be the only ones that have everything.
+    """
     begun = _begin(state, target)
     arrived = _finish(begun, alive, controller_epoch)
     changed = begun if arrived is None else arrived
@@ -106,8 +101,8 @@ def plan_cancellation(
     if not is_moving(state):
         raise NoReassignmentInProgressError("the partition is not being reassigned")
     original = original_replicas(state)
-    settled = _settle(state, original, alive, controller_epoch)
-    return _with_epoch(state, _begin(state, original) if settled is None else settled)
+    arrived = _arrive(state, original, alive, controller_epoch)
+    return _with_epoch(state, _begin(state, original) if arrived is None else arrived)
 
 
 def _begin(state: PartitionState, target: Sequence[BrokerId]) -> PartitionState:
@@ -131,10 +126,10 @@ def _finish(
     target = target_replicas(state)
     if not is_moving(state) or not set(target) <= set(state.isr):
         return None
-    return _settle(state, target, alive, controller_epoch)
+    return _arrive(state, target, alive, controller_epoch)
 
 
-def _settle(
+def _arrive(
     state: PartitionState,
     replicas: tuple[BrokerId, ...],
     alive: Collection[BrokerId],
@@ -142,7 +137,7 @@ def _settle(
 ) -> PartitionState | None:
     """These replicas and no others; None when none of them could lead."""
     in_sync = _within(state.isr, replicas)
-    settled = replace(
+    arrived = replace(
         state,
         replicas=replicas,
         isr=in_sync,
@@ -153,15 +148,15 @@ def _settle(
         controller_epoch=controller_epoch,
     )
     if state.leader in in_sync:
-        return settled
-    election = elect(replicas, in_sync, alive, eligible=settled.elr)
+        return arrived
+    election = elect(replicas, in_sync, alive, eligible=arrived.elr)
     if election is None:
         return None
     return replace(
-        settled,
+        arrived,
         leader=election.leader,
         isr=election.isr,
-        elr=_without(settled.elr, election.isr),
+        elr=_without(arrived.elr, election.isr),
         last_known_leader=NO_BROKER,
     )
 

@@ -8,7 +8,7 @@ placement begins. Two requests for one name are told apart later, by the write i
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from moldau.cluster.rules.metadata_image import TopicState
 from moldau.cluster.rules.reassignment import target_replicas
@@ -23,8 +23,9 @@ from moldau.errors import (
     PolicyViolationError,
     TopicExistsError,
 )
+from moldau.light_classes import NamedTuple, dataclass
 from moldau.model import BrokerId
-from moldau.model.topic_names import find_colliding_name, find_name_fault
+from moldau.model.topic_names import INTERNAL_TOPICS, find_colliding_name, find_name_fault
 
 USE_DEFAULT = -1
 MAX_PARTITIONS_PER_CHANGE = 10_000
@@ -43,10 +44,10 @@ class TopicSpec:
     replication_factor: int = USE_DEFAULT
     assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)  # partition: brokers
     configs: Mapping[str, str | None] = field(default_factory=dict)
+    branch_of: str | None = None  # a topic whose records it begins with
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicDefaults:
+class TopicDefaults(NamedTuple):
     """`num.partitions` and `default.replication.factor`."""
 
     partition_count: int
@@ -61,8 +62,7 @@ class PlacementStart:
     shift: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TopicPlan:
+class TopicPlan(NamedTuple):
     """A topic that may be made."""
 
     name: str
@@ -80,7 +80,7 @@ def plan_topic(
     start: PlacementStart,
 ) -> TopicPlan:
     check_name(spec.name, existing)
-    configs = _require_values(spec.configs)
+    configs = require_values(spec.configs)
     if spec.assignments:
         if spec.partition_count != USE_DEFAULT or spec.replication_factor != USE_DEFAULT:
             raise InvalidRequestError(
@@ -117,6 +117,11 @@ def plan_partitions(
 ) -> Assignment:
     """The replicas of the partitions to be added so that the topic has `total` of them."""
     current = len(topic.partitions)
+    if topic.name in INTERNAL_TOPICS:
+        raise InvalidPartitionsError(
+            f"{topic.name} keeps its {current} partitions: which one has a group or a transaction "
+            "depends on their number, and with another one nobody would find what is there"
+        )
     if total < current:
         raise InvalidPartitionsError(
             f"topic {topic.name!r} has {current} partitions, and {total} were asked for: "
@@ -152,7 +157,7 @@ def _index_of_first_leader(topic: TopicState, brokers: Sequence[BrokerRack]) -> 
     return next((index for index, broker in enumerate(ids) if broker >= first), 0)
 
 
-def _require_values(configs: Mapping[str, str | None]) -> dict[str, str]:
+def require_values(configs: Mapping[str, str | None]) -> dict[str, str]:
     missing = sorted(name for name, value in configs.items() if value is None)
     if missing:
         raise InvalidConfigError(f"a config of a new topic needs a value: {', '.join(missing)}")

@@ -43,9 +43,9 @@ class GroupOptions(OptionSet, ignored=ignored.GROUPS):
     group_coordinator_rebalance_protocols = option(
         "group.coordinator.rebalance.protocols",
         LIST,
-        ("classic", "consumer", "share"),
-        "The group protocols that are served. Without `consumer` (KIP-848) or `share` (KIP-932), "
-        "clients that ask for it are refused.",
+        ("classic", "consumer", "share", "streams"),
+        "The group protocols that are served. Without `consumer` (KIP-848), `share` (KIP-932) or "
+        "`streams` (KIP-1071), clients that ask for it are refused.",
         any_of("classic", "consumer", "share", "streams"),
     )
     group_consumer_session_timeout_ms = option(

@@ -12,8 +12,6 @@ from moldau.config.kinds import (
     INT,
     LIST,
     LONG,
-    MAX_INT,
-    MAX_LONG,
     STRING,
     Kind,
     Rule,
@@ -74,8 +72,6 @@ NETWORK: Final = (
     _row("socket.listen.backlog.size", INT, 50, at_least(1),
          "How many connections may wait to be accepted. The operating system has a limit of its "
          "own (somaxconn on Linux)."),
-    _row("max.connection.creation.rate", INT, MAX_INT, at_least(0),
-         "How many connections may be opened per second.", MEDIUM, CLUSTER_WIDE),
     _row("queued.max.requests", INT, 500, at_least(1),
          "How many requests may wait for a thread. A Moldau connection has one request under way "
          "and is not read from before that is answered.", HIGH),
@@ -113,8 +109,6 @@ REPLICATION: Final = (
     _row("num.replica.fetchers", INT, 1, at_least(1),
          "Threads that fetch from each other broker. Moldau fetches in one "
          "task per broker.", HIGH, CLUSTER_WIDE),
-    _row("num.replica.alter.log.dirs.threads", INT, None, at_least(1),
-         "Threads that move replicas between data directories.", HIGH),
     _row("fetch.purgatory.purge.interval.requests", INT, 1_000, None,
          "How often waiting fetches are tidied up."),
     _row("producer.purgatory.purge.interval.requests", INT, 1_000, None,
@@ -125,9 +119,6 @@ REPLICATION: Final = (
          "How long to wait before the hand-over is tried again."),
     _row("controller.socket.timeout.ms", INT, 30_000, at_least(1),
          "How long the controller waits for a broker's answer."),
-    _row("replica.alter.log.dirs.io.max.bytes.per.second", LONG, MAX_LONG, at_least(0),
-         "Bytes per second with which replicas move between data directories. Only a dynamic "
-         "config has an effect.", MEDIUM, PER_BROKER),
 )
 
 GROUPS: Final = (

@@ -45,6 +45,19 @@ class LogOptions(OptionSet, ignored=ignored.LOGS):
         importance=Importance.HIGH,
         falls_back_to=(Fallback("log.dir"),),
     )
+    log_dirs_lost = option(
+        "log.dirs.lost",
+        LIST,
+        (),
+        "Ids of log directories of this broker that are lost for good (directory.id in their "
+        "meta.properties; the broker names them when it misses them). A broker whose directory is "
+        "missing, because its disk is not mounted or log.dirs does not name it any more, does not "
+        "start while that may be the only complete copy of a partition. With the id in here it "
+        "does: a partition without other replicas begins again without its records, any other is "
+        "recovered from what its other replicas have. `unknown` stands for a directory that was "
+        "last used before Moldau noted their ids.",
+        importance=Importance.LOW,
+    )
     log_segment_bytes = option(
         "log.segment.bytes",
         INT,

@@ -33,10 +33,10 @@ class MetricOptions(OptionSet, ignored=ignored.METRICS):
     metrics_listener = optional(
         "metrics.listener",
         _ADDRESS,
-        "Where /metrics (Prometheus), /healthz, /readyz and /history are served: host:port, or a "
-        "port alone for this machine only; port 0 is any free one. Without it nothing is served. "
-        "There is no authentication: whoever reaches the port can read it, and nothing else. Not "
-        "an option of Kafka.",
+        "Where /metrics (Prometheus), /healthz, /readyz, /history and /shares are served: "
+        "host:port, or a port alone for this machine only; port 0 is any free one. Without it "
+        "nothing is served. There is no authentication: whoever reaches the port can read it, and "
+        "nothing else. Not an option of Kafka.",
         importance=Importance.HIGH,
     )
     telemetry_max_bytes = option(

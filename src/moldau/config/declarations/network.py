@@ -103,7 +103,20 @@ class NetworkOptions(OptionSet, ignored=ignored.NETWORK):
         "max.connections",
         INT,
         MAX_INT,
-        "How many connections the broker holds at a time.",
+        "How many connections the broker holds at a time, and with the prefix "
+        "listener.name.NAME. one listener. Beyond it no connection is accepted before another "
+        "ends. The inter-broker listener has room always, where there are others: of those, the "
+        "connection that was not used for longest is closed for it.",
+        at_least(0),
+        reload=Reload.CLUSTER_WIDE,
+    )
+    max_connection_creation_rate = option(
+        "max.connection.creation.rate",
+        INT,
+        MAX_INT,
+        "How many connections are accepted per second, by the broker, and with the prefix "
+        "listener.name.NAME. by one listener; others wait. The inter-broker listener has only its "
+        "own limit, where there are others.",
         at_least(0),
         reload=Reload.CLUSTER_WIDE,
     )

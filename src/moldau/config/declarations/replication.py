@@ -125,6 +125,23 @@ class ReplicationOptions(OptionSet, ignored=ignored.REPLICATION):
         at_least(0),
         reload=Reload.PER_BROKER,
     )
+    replica_alter_log_dirs_io_max_bytes_per_second = option(
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        LONG,
+        MAX_LONG,
+        "Bytes per second with which replicas move between log directories of this broker. Only a "
+        "dynamic config has an effect.",
+        at_least(0),
+        reload=Reload.PER_BROKER,
+    )
+    num_replica_alter_log_dirs_threads = optional(
+        "num.replica.alter.log.dirs.threads",
+        INT,
+        "How many replicas move between log directories at the same time. Not set: as many as "
+        "there are log directories.",
+        at_least(1),
+        importance=Importance.HIGH,
+    )
     follower_replication_throttled_rate = option(
         "follower.replication.throttled.rate",
         LONG,

@@ -18,8 +18,10 @@ from moldau.client.consumer import AsyncConsumer
 from moldau.client.producer import AsyncProducer
 from moldau.client.rules.addresses import Address
 from moldau.client.simple_consumer import AsyncSimpleConsumer
+from moldau.clock import SystemClock
 from moldau.config.client_consumer_options import ConsumerOptions
 from moldau.config.client_options import AdminOptions, ClientOptions, ProducerOptions
+from moldau.console.data.decoding import RecordDecoder
 from moldau.console.settings import ConsoleSettings
 from moldau.errors import ConfigurationError
 
@@ -37,9 +39,12 @@ class Cluster:
         self._admin: AsyncAdmin | None = None
         self._producer: AsyncProducer | None = None
         self._producer_lock = asyncio.Lock()
+        self._is_closed = False
+        self.decoder = RecordDecoder(settings.registry, SystemClock())
 
     @property
     def admin(self) -> AsyncAdmin:
+        self._require_open()
         if self._admin is None:
             options = self._options(AdminOptions, {"default_api_timeout_ms": TIMEOUT_MS})
             self._admin = AsyncAdmin(self.settings.bootstrap, **options)
@@ -47,6 +52,7 @@ class Cluster:
 
     def tailing_consumer(self, *, read_committed: bool) -> AsyncConsumer:
         """Without a group: nobody's committed offsets change because somebody looks."""
+        self._require_open()
         own: dict[str, object] = {
             "auto_offset_reset": "latest",
             "enable_auto_commit": False,
@@ -56,12 +62,14 @@ class Cluster:
         return AsyncConsumer(self.settings.bootstrap, **self._options(ConsumerOptions, own))
 
     def simple_consumer(self, address: Address, *, read_committed: bool) -> AsyncSimpleConsumer:
+        self._require_open()
         own: dict[str, object] = {"isolation_level": _isolation(read_committed)}
         return AsyncSimpleConsumer(str(address), **self._options(ConsumerOptions, own))
 
     async def producer(self) -> AsyncProducer:
         """One for all sessions, made when the first record is sent."""
         async with self._producer_lock:
+            self._require_open()
             if self._producer is None:
                 own: dict[str, object] = {
                     "linger_ms": 0,
@@ -72,12 +80,29 @@ class Cluster:
                 self._producer = AsyncProducer(self.settings.bootstrap, **options)
             return self._producer
 
+    def transactional_producer(self, transactional_id: str) -> AsyncProducer:
+        """Fences whoever else has this id."""
+        self._require_open()
+        own: dict[str, object] = {
+            "transactional_id": transactional_id,
+            "linger_ms": 0,
+            "delivery_timeout_ms": TIMEOUT_MS,
+            "max_block_ms": TIMEOUT_MS,
+        }
+        return AsyncProducer(self.settings.bootstrap, **self._options(ProducerOptions, own))
+
     def require_writable(self) -> None:
         """Everything that changes something asks here first, whatever a page shows."""
         if self.settings.is_read_only:
             raise ConfigurationError("this console is read-only; nothing was changed")
 
+    def _require_open(self) -> None:
+        """A tab of a session that has ended may still ask for something."""
+        if self._is_closed:
+            raise ConfigurationError("the session has ended; log in again")
+
     async def close(self) -> None:
+        self._is_closed = True
         if self._producer is not None:
             await self._producer.close()
         if self._admin is not None:

@@ -9,15 +9,27 @@ from dataclasses import dataclass, replace
 
 from moldau.client.admin_values import ListedOffset, OffsetSpec
 from moldau.client.group_reset import make_plan
-from moldau.client.group_values import GroupDescription, GroupListing, GroupOffset, PartitionLag
+from moldau.client.group_values import GroupDescription, GroupListing, GroupState, PartitionLag
+from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.client.rules.offset_targets import PlannedReset, Target, TopicChoice
 from moldau.clock import Clock
 from moldau.console.data.cluster import Cluster
-from moldau.console.rules.group_rows import GroupRow, LagRow, lag_rows, total_lag
+from moldau.console.rules.group_rows import (
+    SHARE,
+    GroupRow,
+    LagRow,
+    Positions,
+    group_kind,
+    lag_rows,
+    total_lag,
+)
 from moldau.console.rules.throughput import TimeSeries
-from moldau.errors import GroupNotFoundError, KafkaError
+from moldau.errors import GroupNotFoundError, KafkaError, UnsupportedByBrokerError
 from moldau.model import TopicPartition
 
+_READERS = 200
+_READERS_OFFSETS = 100_000
+_READERS_AT_ONCE = 10
 _HISTORIES = 50
 _HISTORY_POINTS = 600
 _GAP_SECONDS = 15.0
@@ -31,6 +43,14 @@ class SeenGroup:
     description: GroupDescription | None
     listing: GroupListing | None = None
     rows: Sequence[LagRow]
+
+    @property
+    def is_shared(self) -> bool:
+        return self.description is not None and self.description.type == SHARE
+
+    @property
+    def member_count(self) -> int:
+        return 0 if self.description is None else len(self.description.members)
 
     @property
     def lag(self) -> int | None:
@@ -47,7 +67,9 @@ async def complete_rows(cluster: Cluster, rows: Collection[GroupRow]) -> list[Gr
     if not names:
         return []
     described = await cluster.admin.describe_groups(names)
-    offsets = await asyncio.gather(*[_committed(cluster, name) for name in names])
+    offsets = await asyncio.gather(
+        *[_find_offsets(cluster, row.name, is_shared=row.kind == SHARE) for row in rows]
+    )
     ends = await _find_ends(cluster, {one for some in offsets for one in some})
     completed = []
     for row, committed in zip(rows, offsets, strict=True):
@@ -64,17 +86,49 @@ async def read_group(cluster: Cluster, group_id: str) -> SeenGroup:
     if isinstance(found, KafkaError) and not isinstance(found, GroupNotFoundError):
         raise found
     description = None if isinstance(found, KafkaError) else found
-    committed = await _committed(cluster, group_id)
     listing = None
     if description is None:
         listing = (await cluster.admin.list_groups()).get(group_id)
-        if listing is None and not committed:
-            raise GroupNotFoundError(f"there is no group {group_id!r}")
+    is_shared = description is not None and description.type == SHARE
+    committed = await _find_offsets(cluster, group_id, is_shared=is_shared)
+    if description is None and listing is None and not committed:
+        raise GroupNotFoundError(f"there is no group {group_id!r}")
     members = description.members if description is not None else ()
     assigned = {one for member in members for one in member.assignment}
     ends = await _find_ends(cluster, {*committed, *assigned})
     rows = lag_rows(description, committed, ends)
     return SeenGroup(description=description, listing=listing, rows=rows)
+
+
+async def find_readers(cluster: Cluster, topic: TopicMetadata) -> TopicReaders:
+    """Groups with a position in a topic. Of many groups, or many partitions, not all are asked."""
+    listings = list(await list_groups(cluster))
+    most = max(1, min(_READERS, _READERS_OFFSETS // max(1, len(topic.partitions))))
+    asked = sorted(listings, key=lambda one: (one.state is GroupState.EMPTY, one.group_id))[:most]
+    partitions = [TopicPartition(topic.name, one.index) for one in topic.partitions]
+    ends = await _find_ends(cluster, partitions)
+    few_at_once = asyncio.Semaphore(_READERS_AT_ONCE)
+
+    async def ask(listing: GroupListing) -> GroupRow | None:
+        kind = group_kind(listing)
+        async with few_at_once:
+            found = await _find_offsets(cluster, listing.group_id, is_shared=kind == SHARE)
+        mine = {one: offset for one, offset in found.items() if one.topic == topic.name}
+        if not mine:
+            return None
+        lag = total_lag(lag_rows(None, mine, ends))
+        return GroupRow(name=listing.group_id, kind=kind, state=listing.state.value, lag=lag)
+
+    rows = await asyncio.gather(*map(ask, asked))
+    return TopicReaders([row for row in rows if row is not None], len(listings) - len(asked))
+
+
+@dataclass(frozen=True, slots=True)
+class TopicReaders:
+    """Groups that read a topic, and how many groups were not asked."""
+
+    rows: Sequence[GroupRow]
+    not_asked: int
 
 
 async def find_ages(
@@ -87,20 +141,23 @@ async def find_ages(
 
 
 async def plan_group_reset(
-    cluster: Cluster, group_id: str, topic: str | None, target: Target
+    cluster: Cluster, group_id: str, topic: str | None, target: Target, *, is_shared: bool
 ) -> Sequence[PlannedReset]:
     """What a reset would do, for one topic or for all that the group has read."""
     choices = None if topic is None else (TopicChoice(topic),)
-    return await make_plan(cluster.admin, group_id, choices, target)
+    return await make_plan(cluster.admin, group_id, choices, target, is_shared=is_shared)
 
 
 async def perform_reset(
-    cluster: Cluster, group_id: str, planned: Collection[PlannedReset]
+    cluster: Cluster, group_id: str, planned: Collection[PlannedReset], *, is_shared: bool
 ) -> Mapping[TopicPartition, KafkaError]:
     """Commit what was planned; gives back what was refused."""
     cluster.require_writable()
     offsets = {row.partition: row.after for row in planned}
-    answers = await cluster.admin.alter_group_offsets(group_id, offsets)
+    if is_shared:
+        answers = await cluster.admin.alter_share_group_offsets(group_id, offsets)
+    else:
+        answers = await cluster.admin.alter_group_offsets(group_id, offsets)
     return {one: error for one, error in answers.items() if error is not None}
 
 
@@ -111,12 +168,13 @@ async def delete_group(cluster: Cluster, group_id: str) -> None:
         raise error
 
 
-async def _committed(
-    cluster: Cluster, group_id: str
-) -> Mapping[TopicPartition, GroupOffset | KafkaError]:
+async def _find_offsets(cluster: Cluster, group_id: str, *, is_shared: bool) -> Positions:
+    """Where a group is; what nobody may know, or is gone meanwhile, is nothing."""
     try:
+        if is_shared:
+            return await cluster.admin.list_share_group_offsets(group_id)
         return await cluster.admin.list_group_offsets(group_id)
-    except GroupNotFoundError:
+    except (GroupNotFoundError, UnsupportedByBrokerError):
         return {}
 
 

@@ -7,8 +7,10 @@ answer; a tail is a consumer without a group. Nothing is committed anywhere.
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
+import sys
+from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -18,7 +20,8 @@ from moldau.client.rules.read_bounds import OffsetRange
 from moldau.client.simple_consumer import AsyncSimpleConsumer, FetchedRecords
 from moldau.console.data.cluster import Cluster
 from moldau.console.data.topics import find_offsets, require_topic
-from moldau.console.rules.record_view import KeptRecord, Search, keep
+from moldau.console.rules.record_search import RecordSearch, Search
+from moldau.console.rules.record_view import KeptRecord
 from moldau.console.rules.windows import (
     Cursor,
     Ranges,
@@ -27,6 +30,7 @@ from moldau.console.rules.windows import (
     merge,
     next_cursor,
     plan_page,
+    plan_search,
 )
 from moldau.errors import KafkaError
 from moldau.model import TopicPartition
@@ -101,52 +105,124 @@ async def read_page(
             if shown or not planned:
                 break
         more = has_more(cursor, bounds)
-        return RecordPage(records=[keep(one) for one in shown], cursor=cursor, has_more=more)
+    return RecordPage(records=await cluster.decoder.keep_all(shown), cursor=cursor, has_more=more)
 
 
 async def search(
-    cluster: Cluster, wanted: Search, ranges: Ranges, *, read_committed: bool
+    cluster: Cluster, wanted: Search, ranges: Ranges, *, read_committed: bool, newest_first: bool
 ) -> AsyncGenerator[SearchProgress, None]:
-    """Partition after partition; the progress is the same object each time. It ends when all is
-    read, when there are enough hits, or after so many records."""
+    """The progress is the same object each time. It ends when all is read, when there are enough
+    hits, or after so many records."""
+    wants = wanted.compile()
     progress = SearchProgress(total=count_offsets(ranges), left=dict(ranges))
     async with _Fetcher(cluster, read_committed) as fetcher:
-        for partition, (position, end_offset) in ranges.items():
-            while position < end_offset:
-                found = await fetcher.fetch({partition: position}, _SEARCH_FETCH_BYTES)
-                answer = _require(found[partition])
-                if answer.next_offset <= position:
-                    break  # nothing follows: compaction has removed the rest
-                for record in answer.records:
-                    if record.offset < end_offset and wanted.finds(record.key, record.value):
-                        progress.hits.append(keep(record))
-                        if len(progress.hits) >= SEARCH_HITS:
-                            answer = answer._replace(next_offset=record.offset + 1)
-                            break
-                reached = min(answer.next_offset, end_offset)
-                progress.scanned += reached - position
-                position = reached
-                progress.left = {**progress.left, partition: OffsetRange(position, end_offset)}
+        while (planned := plan_search(progress.left, newest_first=newest_first)) is not None:
+            partition, window = planned
+            walk = _backward if newest_first else _forward
+            most = SEARCH_HITS - len(progress.hits)
+            async for step in walk(fetcher, wants, partition, window, most):
+                progress.hits += await cluster.decoder.keep_all(step.hits)
+                before, left = progress.left[partition], step.left
+                if newest_first:  # what is left begins where it did
+                    left = OffsetRange(before.start_offset, left.end_offset)
+                progress.scanned += count_offsets({partition: before})
+                progress.scanned -= count_offsets({partition: left})
+                progress.left = {**progress.left, partition: left}
                 if len(progress.hits) >= SEARCH_HITS or progress.scanned >= SEARCH_RECORDS:
                     yield progress
                     return
                 yield progress
-            progress.left = {one: left for one, left in progress.left.items() if one != partition}
     progress.is_done = True
     yield progress
 
 
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """Hits of a part of a window, and what of the window is not searched yet."""
+
+    hits: Sequence[ConsumerRecord]
+    left: OffsetRange
+
+
+async def _forward(
+    fetcher: _Fetcher,
+    wants: RecordSearch,
+    partition: TopicPartition,
+    window: OffsetRange,
+    most: int,
+) -> AsyncGenerator[_Step, None]:
+    position, end_offset = window
+    while position < end_offset:
+        answer = _require(
+            (await fetcher.fetch({partition: position}, _SEARCH_FETCH_BYTES))[partition]
+        )
+        if answer.next_offset <= position:
+            position = end_offset  # nothing follows: compaction has removed the rest
+        else:
+            position = min(answer.next_offset, end_offset)
+        hits: list[ConsumerRecord] = []
+        for record in answer.records:
+            if record.offset < end_offset and wants.finds(record.key, record.value, record.headers):
+                hits.append(record)
+                if len(hits) >= most:
+                    position = record.offset + 1
+                    break
+        most -= len(hits)
+        yield _Step(hits, OffsetRange(position, end_offset))
+        if most <= 0:
+            return
+
+
+async def _backward(
+    fetcher: _Fetcher,
+    wants: RecordSearch,
+    partition: TopicPartition,
+    window: OffsetRange,
+    most: int,
+) -> AsyncGenerator[_Step, None]:
+    """The whole window, read forward; of more hits than are wanted the last."""
+    hits: deque[ConsumerRecord] = deque(maxlen=most + 1)
+    async with aclosing(_forward(fetcher, wants, partition, window, sys.maxsize)) as steps:
+        async for step in steps:
+            hits.extend(step.hits)
+    start = window.start_offset
+    if len(hits) > most:
+        hits.popleft()
+        yield _Step(list(reversed(hits)), OffsetRange(start, hits[0].offset))
+    else:
+        yield _Step(list(reversed(hits)), OffsetRange(start, start))
+
+
+@dataclass(frozen=True, slots=True)
+class TailTurn:
+    """What came since the last turn: how many, and those that are shown."""
+
+    seen: int
+    records: Sequence[KeptRecord]
+
+
 async def tail(
-    cluster: Cluster, partitions: Collection[TopicPartition], *, read_committed: bool
-) -> AsyncGenerator[Sequence[KeptRecord], None]:
+    cluster: Cluster,
+    partitions: Collection[TopicPartition],
+    wanted: Search | None,
+    *,
+    read_committed: bool,
+) -> AsyncGenerator[TailTurn, None]:
     """What comes from now on, until nobody asks for more; nothing, every second, when none comes.
     Of a flood the last so many records of each turn."""
+    wants = None if wanted is None else wanted.compile()
     async with cluster.tailing_consumer(read_committed=read_committed) as consumer:
         consumer.assign(partitions)
         consumer.seek_to_end()
         while True:
             found = await consumer.poll(_TAIL_SECONDS)
-            yield [keep(one) for one in found[-TAIL_RECORDS:]]
+            chosen = [
+                one
+                for one in found
+                if wants is None or wants.finds(one.key, one.value, one.headers)
+            ]
+            shown = await cluster.decoder.keep_all(chosen[-TAIL_RECORDS:])
+            yield TailTurn(len(found), shown)
 
 
 class _Fetcher:

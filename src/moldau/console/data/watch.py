@@ -4,7 +4,7 @@ Asked for once, however many sessions there are, and only while somebody looks: 
 `look` every few seconds. Each question takes a tenth of the time at most, so that a cluster with
 thousands of partitions is asked less often and not more.
 
-A shell; three tasks, made by `start`, own everything in it.
+A shell; four tasks, made by `start`, own everything in it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from moldau.client.admin_values import (
@@ -25,20 +25,26 @@ from moldau.client.rules.cluster_metadata import TopicMetadata
 from moldau.clock import Clock
 from moldau.console.data.cluster import Cluster
 from moldau.console.data.failures import EXPECTED, failure_text
-from moldau.console.rules.throughput import Sample, TimeSeries, pause_after, topic_rates
+from moldau.console.data.traffic_watch import TrafficWatch
+from moldau.console.rules.broker_rows import Disks
+from moldau.console.rules.histories import TrafficHistories
+from moldau.console.rules.throughput import Sample, pause_after, topic_rates
 from moldau.console.rules.topic_rows import is_offline, leader_sizes
-from moldau.errors import KafkaError
+from moldau.console.rules.traffic import Traffic
+from moldau.errors import ClusterAuthorizationError
 from moldau.model import TopicPartition
 
 LOOK_SECONDS = 15.0
 """So long after the last look nothing is asked any more."""
 
-HISTORY_POINTS = 600
 _GAP_SECONDS = 10.0
 _CLUSTER_SECONDS = 2.0
 _OFFSETS_SECONDS = 1.0
-_SIZES_SECONDS = 10.0
-_QUESTION_SECONDS = 5.0
+_SIZES_SECONDS = 5.0
+_METRICS_SECONDS = 2.0
+_SILENT_SECONDS = 5.0
+"""A cluster that has not answered for so long is said to be away. It is still waited for, as long
+as the clients do: a large one, or a busy one, takes longer, and would never be seen otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +70,7 @@ class Sizes:
 
     by_partition: Mapping[TopicPartition, int] = field(default_factory=dict)
     by_topic: Mapping[str, int] = field(default_factory=dict)
-    disks: Mapping[int, Sequence[LogDirDescription | KafkaError]] = field(default_factory=dict)
+    disks: Disks = field(default_factory=dict)
 
 
 class ConsoleWatch:
@@ -77,7 +83,8 @@ class ConsoleWatch:
         self.trouble: Trouble | None = None
         self.sizes: Sizes | None = None
         self.rates: Mapping[str, float] = {}
-        self.throughput = TimeSeries(HISTORY_POINTS, _GAP_SECONDS)
+        self.histories = TrafficHistories()
+        self._traffic = TrafficWatch(cluster, clock, self.histories)
         self._sample: Sample | None = None
         self._looked_until = 0.0
         self._looked = asyncio.Event()
@@ -90,6 +97,7 @@ class ConsoleWatch:
             (self._ask_cluster, _CLUSTER_SECONDS),
             (self._ask_offsets, _OFFSETS_SECONDS),
             (self._ask_sizes, _SIZES_SECONDS),
+            (self._ask_metrics, _METRICS_SECONDS),
         )
         for ask, seconds in questions:
             name = f"console {ask.__name__}"
@@ -100,10 +108,19 @@ class ConsoleWatch:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
+    @property
+    def traffic(self) -> Traffic | None:
+        """Bytes a second; None until two looks at the cluster can be compared."""
+        return self._traffic.traffic
+
     def look(self) -> None:
         """Somebody looks, now and for a while."""
         self._looked_until = self._clock.monotonic() + LOOK_SECONDS
         self._looked.set()
+
+    @property
+    def is_looked_at(self) -> bool:
+        return self._clock.monotonic() <= self._looked_until
 
     async def wait_until_answered(self, seconds: float) -> None:
         """For the first page: it is drawn once something is known, or after so long."""
@@ -118,7 +135,7 @@ class ConsoleWatch:
 
     async def _repeat(self, ask: Callable[[], Awaitable[None]], least_seconds: float) -> None:
         while True:
-            if self._clock.monotonic() > self._looked_until:
+            if not self.is_looked_at:
                 self._looked.clear()
             await self._looked.wait()
             begun = self._clock.monotonic()
@@ -128,19 +145,23 @@ class ConsoleWatch:
             await self._clock.sleep(pause_after(took, least_seconds))
 
     async def _ask_cluster(self) -> None:
+        silence = self._clock.call_later(_SILENT_SECONDS, lambda: self._tell(TimeoutError()))
         try:
-            async with asyncio.timeout(_QUESTION_SECONDS):
-                cluster = await self._cluster.admin.describe_cluster()
-                topics = await self._cluster.admin.list_topics()
+            cluster = await self._cluster.admin.describe_cluster()
+            topics = await self._cluster.admin.list_topics()
         except EXPECTED as error:
-            since_ms = self._clock.now_ms() if self.trouble is None else self.trouble.since_ms
-            self.trouble = Trouble(message=failure_text(error), since_ms=since_ms)
+            self._tell(error)
             raise
         finally:
+            silence.cancel()
             self._answered.set()
         self.trouble = None
         self.view = SeenCluster(cluster=cluster, topics=topics, at_ms=self._clock.now_ms())
         self._seen.set()
+
+    def _tell(self, error: Exception) -> None:
+        since_ms = self._clock.now_ms() if self.trouble is None else self.trouble.since_ms
+        self.trouble = Trouble(message=failure_text(error), since_ms=since_ms)
 
     async def _wait_for_view(self) -> SeenCluster:
         """Which partitions and brokers there are: without it there is nothing to ask about."""
@@ -159,20 +180,20 @@ class ConsoleWatch:
             for one in topic.partitions
             if not is_offline(one) and one.leader_id in alive
         }
-        async with asyncio.timeout(_QUESTION_SECONDS):
-            found = await self._cluster.admin.list_offsets(wanted)
+        found = await self._cluster.admin.list_offsets(wanted)
         ends = {one: row.offset for one, row in found.items() if isinstance(row, ListedOffset)}
         sample = Sample(self._clock.now_ms() / 1000, ends)
         before, self._sample = self._sample, sample
         if before is not None and sample.seconds - before.seconds < _GAP_SECONDS:
             self.rates = topic_rates(before, sample)
-            self.throughput.add(sample.seconds, sum(self.rates.values()))
+            self.histories.add_records(sample.seconds, self.rates)
 
     async def _ask_sizes(self) -> None:
         view = await self._wait_for_view()
         if self.trouble is not None:
             return
-        async with asyncio.timeout(_QUESTION_SECONDS):
+        disks: Disks = {}
+        with contextlib.suppress(ClusterAuthorizationError):  # not everybody may know
             disks = await self._cluster.admin.describe_log_dirs(
                 [broker.id for broker in view.cluster.brokers]
             )
@@ -188,4 +209,11 @@ class ConsoleWatch:
         by_topic: defaultdict[str, int] = defaultdict(int)
         for partition, size in by_partition.items():
             by_topic[partition.topic] += size
+        ends = {} if self._sample is None else self._sample.ends
+        self._traffic.note_sizes(by_partition, ends)
         self.sizes = Sizes(by_partition=by_partition, by_topic=by_topic, disks=disks)
+
+    async def _ask_metrics(self) -> None:
+        view = await self._wait_for_view()
+        if self.trouble is None:
+            await self._traffic.ask_metrics(view.topics)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from moldau.console.pages import (
+    access,
     brokers,
     group,
     groups,
     overview,
     pipelines,
+    topic_activity,
     topic_messages,
     topic_partitions,
     topic_produce,
@@ -22,10 +24,12 @@ ALL_PAGES = (
     topics,
     topic_messages,
     topic_partitions,
+    topic_activity,
     topic_settings,
     topic_produce,
     groups,
     group,
     transactions,
     pipelines,
+    access,
 )

@@ -9,9 +9,9 @@ from moldau.console.console import Console
 from moldau.console.pages.configs import ConfigPanel
 from moldau.console.pages.frame import heading, page_frame
 from moldau.console.pages.tables import LoadedPage, PagedTable, TableColumn
-from moldau.console.rules.broker_rows import BrokerRow, broker_rows
+from moldau.console.rules.broker_rows import BrokerRow, LogDirRow, broker_rows, log_dir_rows
 from moldau.console.rules.paging import PageRequest, cut_page
-from moldau.console.rules.wording import UNKNOWN, count_text, size_text
+from moldau.console.rules.wording import UNKNOWN, count_text, free_text, size_text
 
 _COLUMNS = (
     TableColumn(name="name", label="Broker", kind="link"),
@@ -25,11 +25,20 @@ _COLUMNS = (
     TableColumn(name="rack", label="Rack", wide=True),
 )
 
+_FOLDER_COLUMNS = (
+    TableColumn(name="path", label="Folder", kind="mono"),
+    TableColumn(name="state", label="State", kind="state"),
+    TableColumn(name="replicas", label="Replicas", kind="number"),
+    TableColumn(name="size", label="Size", kind="number"),
+    TableColumn(name="free", label="Disk free", kind="number", wide=True),
+)
 
-def register(console: Console) -> None:
+
+def register() -> None:
     @ui.page("/brokers", response_timeout=15)
     async def show_brokers() -> None:
-        async with page_frame(console, "Brokers", "/brokers") as frame:
+        async with page_frame("Brokers", "/brokers") as frame:
+            console = frame.console
             heading("Brokers", "What each one leads and holds")
 
             async def load(request: PageRequest) -> LoadedPage:
@@ -47,10 +56,47 @@ def register(console: Console) -> None:
 
     @ui.page("/brokers/{broker_id}", response_timeout=15)
     async def show_broker(broker_id: int) -> None:
-        async with page_frame(console, f"Broker {broker_id}", "/brokers") as frame:
-            heading(f"Broker {broker_id}", "Its settings, and where each comes from")
+        async with page_frame(f"Broker {broker_id}", "/brokers") as frame:
+            heading(f"Broker {broker_id}", _describe(frame.console, broker_id))
+            with ui.element("section").classes("m-card"):
+                ui.label("Log directories").classes("m-title")
+                folders = PagedTable(
+                    frame,
+                    _FOLDER_COLUMNS,
+                    lambda request: _load_folders(frame.console, broker_id, request),
+                    empty="Nothing is known of its disks yet",
+                )
+            frame.every(5.0, folders.refresh)
             panel = ConfigPanel(frame, ConfigResource.broker(broker_id))
             frame.every(15.0, panel.refresh)
+
+
+async def _load_folders(console: Console, broker_id: int, request: PageRequest) -> LoadedPage:
+    sizes = console.watch.sizes
+    page = cut_page(log_dir_rows(() if sizes is None else sizes.disks.get(broker_id, ())), request)
+    return LoadedPage([_to_folder(row) for row in page.rows], page.total, page.number)
+
+
+def _describe(console: Console, broker_id: int) -> str:
+    view = console.watch.view
+    for broker in () if view is None else view.cluster.brokers:
+        if broker.id == broker_id:
+            rack = "" if broker.rack is None else f" · rack {broker.rack}"
+            is_controller = view is not None and view.cluster.controller_id == broker_id
+            return f"{broker.address}{rack}" + (" · controller" if is_controller else "")
+    return "not there at the moment"
+
+
+def _to_folder(row: LogDirRow) -> dict[str, object]:
+    return {
+        "id": row.path,
+        "path": row.path,
+        "state": row.failure or (f"{row.moving:,} moving in" if row.moving else "serves"),
+        "severity": 2 if row.failure else 1 if row.moving else 0,
+        "replicas": count_text(row.replicas),
+        "size": size_text(row.size_bytes),
+        "free": free_text(row.free_bytes, row.total_bytes),
+    }
 
 
 def _to_row(row: BrokerRow) -> dict[str, object]:
@@ -67,12 +113,6 @@ def _to_row(row: BrokerRow) -> dict[str, object]:
         "replicas": count_text(row.replicas),
         "in_sync": count_text(row.in_sync),
         "size": size_text(row.size_bytes),
-        "free": _free(row),
+        "free": free_text(row.free_bytes, row.total_bytes),
         "rack": row.rack or UNKNOWN,
     }
-
-
-def _free(row: BrokerRow) -> str:
-    if row.free_bytes is None or not row.total_bytes:
-        return UNKNOWN
-    return f"{size_text(row.free_bytes)} ({row.free_bytes / row.total_bytes:.0%})"

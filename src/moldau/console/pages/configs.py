@@ -6,7 +6,7 @@ from nicegui import ui
 
 from moldau.client.admin_values import ConfigResource
 from moldau.console.data.topics import change_config, read_configs
-from moldau.console.pages.dialogs import confirm
+from moldau.console.pages.dialogs import confirm, opened_dialog
 from moldau.console.pages.frame import Frame
 from moldau.console.pages.tables import LoadedPage, PagedTable, TableColumn
 from moldau.console.rules.config_rows import (
@@ -35,6 +35,7 @@ class ConfigPanel:
         self._rows: list[ConfigRow] = []
         self._only_set = False
         with ui.element("section").classes("m-card"):
+            ui.label("Settings").classes("m-title")
             self._table = PagedTable(
                 frame,
                 _COLUMNS,
@@ -73,9 +74,7 @@ class ConfigPanel:
         row = next((one for one in self._rows if one.name == name), None)
         if row is None:
             return
-        with ui.dialog(value=True) as dialog, ui.card().classes("m-dialog"):
-            dialog.on("hide", dialog.delete)
-            ui.label(row.name).classes("m-title m-break")
+        with opened_dialog(row.name) as dialog:
             if row.documentation:
                 ui.label(row.documentation).classes("m-prose")
             ui.label(f"From: {row.source}").classes("m-faint")

@@ -16,6 +16,7 @@ from nicegui.events import KeyEventArguments
 from moldau import __version__
 from moldau.console.console import Console
 from moldau.console.data.failures import EXPECTED, failure_text
+from moldau.console.guards import LOGOUT_PATH, SESSION_PATH
 from moldau.console.rules.wording import duration_text
 
 NAVIGATION = (
@@ -25,6 +26,7 @@ NAVIGATION = (
     ("g", "Groups", "/groups", "groups"),
     ("x", "Transactions", "/transactions", "swap_horiz"),
     ("p", "Pipelines", "/pipelines", "account_tree"),
+    ("a", "Access", "/access", "lock"),
 )
 _KEYS = (
     *((key, label) for key, label, _, _ in NAVIGATION),
@@ -36,6 +38,20 @@ _FIRST_ANSWER_SECONDS = 1.0
 _THEME_COOKIE = "moldau-theme"
 _SEARCH = ".m-search input"
 _TOGGLE_NAVIGATION = "() => document.body.classList.toggle('m-nav-open')"
+_LOGGING_OUT = "moldauIsLoggingOut"
+_TO_LOGIN = f"if (!window.{_LOGGING_OUT}) location.reload()"
+"""Leads to the login, as the session is over. Not where a person has just logged out: the tab is on
+its way there, and to load it again would end that on the way."""
+
+_LOG_OUT = f"""() => {{
+    window.{_LOGGING_OUT} = true;
+    setTimeout(() => {{ window.{_LOGGING_OUT} = false }}, 60000);  // still here: it has failed
+}}"""
+_WATCH_SESSION = f"""setInterval(async () => {{
+    const answer = await fetch("{SESSION_PATH}").catch(() => null);
+    if (answer?.status === 401) {_TO_LOGIN};
+}}, 4000)"""
+"""A session may end while a tab has no socket, which it gets only with a session."""
 
 Work = Callable[[], Awaitable[None]]
 
@@ -59,6 +75,8 @@ class Frame:
             info="#0369a1",
         )
         ui.add_head_html('<link rel="stylesheet" href="/style/console.css">')
+        if console.user is not None:
+            ui.add_head_html(f"<script>{_WATCH_SESSION}</script>")
         self._build_header()
         self._build_navigation()
         self._keys = self._build_help()
@@ -112,6 +130,8 @@ class Frame:
             ui.space()
             if not self.console.may_change:
                 ui.label("read-only").classes("m-tag")
+            if self.console.user is not None:
+                self._build_user(self.console.user)
             self._state = ui.label().classes("m-state")
             ui.button(icon="contrast", on_click=self._switch_theme).props(
                 'flat round dense aria-label="Light or dark"'
@@ -119,6 +139,15 @@ class Frame:
             ui.button(icon="keyboard", on_click=lambda: self._keys.open()).props(
                 'flat round dense aria-label="Keys"'
             ).classes("m-wide")
+
+    def _build_user(self, user: str) -> None:
+        """A form of its own: it works, and ends the session, whatever became of the socket."""
+        form = ui.element("form").props(f'method=post action="{LOGOUT_PATH}"').classes("m-user")
+        with form.on("submit", js_handler=_LOG_OUT):
+            ui.label(user).classes("m-tag m-wide").props("title=logged-in")
+            ui.button(icon="logout").props(
+                'flat round dense type=submit aria-label="Log out" title="Log out"'
+            )
 
     def _build_navigation(self) -> None:
         with ui.element("nav").classes("m-nav"):
@@ -169,6 +198,9 @@ class Frame:
         )
 
     def _tick(self) -> None:
+        if self.console.is_over:
+            ui.run_javascript(_TO_LOGIN)
+            return
         watch = self.console.watch
         watch.look()
         trouble, view = watch.trouble, watch.view
@@ -196,8 +228,9 @@ class Frame:
 
 
 @asynccontextmanager
-async def page_frame(console: Console, title: str, active: str) -> AsyncIterator[Frame]:
+async def page_frame(title: str, active: str) -> AsyncIterator[Frame]:
     """A page, with the first answer of the cluster there if it comes soon."""
+    console: Console = ui.context.client.request.state.console  # handed in by a guard
     ui.page_title(f"{title} · Moldau")
     await console.watch.wait_until_answered(_FIRST_ANSWER_SECONDS)
     frame = Frame(console, active)

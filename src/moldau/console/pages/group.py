@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from nicegui import ui
 
-from moldau.console.console import Console
 from moldau.console.data.failures import EXPECTED
 from moldau.console.data.groups import SeenGroup, delete_group, find_ages, read_group
 from moldau.console.pages.charts import LineChart
 from moldau.console.pages.dialogs import confirm
-from moldau.console.pages.frame import Frame, heading, page_frame, topic_path
+from moldau.console.pages.frame import Frame, heading, page_frame
 from moldau.console.pages.group_reset import open_reset
 from moldau.console.pages.tables import LoadedPage, PagedTable, TableColumn
-from moldau.console.rules.group_rows import assignment_text, choose_lag_rows, group_kind
+from moldau.console.rules.browse_links import Browsing
+from moldau.console.rules.group_rows import (
+    assignment_text,
+    choose_lag_rows,
+    group_kind,
+    members_text,
+)
 from moldau.console.rules.paging import PageRequest, cut_page
 from moldau.console.rules.wording import UNKNOWN, count_text, duration_text, plural
 
 _LAG_COLUMNS = (
     TableColumn(name="partition", label="Partition", kind="link", sortable=True),
-    TableColumn(name="committed", label="Committed", kind="number", sortable=True, wide=True),
+    TableColumn(name="committed", label="Offset", kind="number", sortable=True, wide=True),
     TableColumn(name="end", label="End", kind="number", sortable=True, wide=True),
     TableColumn(name="lag", label="Lag", kind="number", sortable=True),
     TableColumn(name="age", label="Oldest unread", kind="number"),
@@ -32,10 +37,10 @@ _MEMBER_COLUMNS = (
 )
 
 
-def register(console: Console) -> None:
+def register() -> None:
     @ui.page("/group", response_timeout=15)
     async def show_group(id: str) -> None:  # as it is called in the address
-        async with page_frame(console, id, "/groups") as frame:
+        async with page_frame(id, "/groups") as frame:
             page = GroupPage(frame, id)
             frame.every(2.0, page.refresh)
 
@@ -117,20 +122,22 @@ class GroupPage:
             {
                 "id": str(one.partition),
                 "partition": str(one.partition),
-                "href": topic_path(one.partition.topic),
+                "href": Browsing(partition=one.partition.partition, offset=one.committed).path(
+                    one.partition.topic
+                ),
                 "committed": count_text(one.committed),
                 "end": count_text(one.end_offset),
                 "lag": count_text(one.lag),
                 "age": duration_text(ages.get(one.partition)) if one.lag else "",
-                "member": UNKNOWN if one.member is None else one.member.client_id,
+                "member": members_text(one.members) or UNKNOWN,
             }
             for one in page.rows
         ]
         return LoadedPage(rows, page.total, page.number)
 
     async def _reset(self) -> None:
-        topics = sorted({row.partition.topic for row in self._view.rows}) if self._view else []
-        open_reset(self._frame, self._group_id, topics, self.refresh)
+        if self._view is not None:
+            open_reset(self._frame, self._group_id, self._view, self.refresh)
 
     async def _delete(self) -> None:
         details = "What it has committed is forgotten; it must have no members."
@@ -147,7 +154,7 @@ def _describe(view: SeenGroup) -> str:
     group = view.description
     if group is None and view.listing is not None:
         kind = group_kind(view.listing)
-        return f"{kind} · {view.listing.state.value} · members of such a group are not shown yet"
+        return f"{kind} · {view.listing.state.value} · members of such a group are not shown"
     if group is None:
         return "only its offsets are left"
     parts = [group.type, group.state.value, plural(len(group.members), "member")]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from nicegui import ui
 
-from moldau.console.console import Console
 from moldau.console.data.groups import complete_rows, list_groups
 from moldau.console.pages.frame import group_path, heading, page_frame
 from moldau.console.pages.tables import LoadedPage, PagedTable, TableColumn
-from moldau.console.rules.group_rows import GroupRow, choose_groups
+from moldau.console.rules.group_rows import GroupRow, choose_groups, group_severity
 from moldau.console.rules.paging import PageRequest, cut_page
 from moldau.console.rules.wording import count_text
 
@@ -21,10 +20,11 @@ _COLUMNS = (
 )
 
 
-def register(console: Console) -> None:
+def register() -> None:
     @ui.page("/groups", response_timeout=15)
     async def show_groups() -> None:
-        async with page_frame(console, "Groups", "/groups") as frame:
+        async with page_frame("Groups", "/groups") as frame:
+            console = frame.console
             heading("Groups", "Who reads, and how far behind they are")
 
             async def load(request: PageRequest) -> LoadedPage:
@@ -35,7 +35,7 @@ def register(console: Console) -> None:
 
             with ui.element("section").classes("m-card"):
                 table = PagedTable(
-                    frame, _COLUMNS, load, empty="There is no such group", search="Find a group"
+                    frame, _COLUMNS, load, empty="No groups found", search="Find a group"
                 )
             frame.every(3.0, table.refresh)
 
@@ -51,8 +51,3 @@ def _to_row(row: GroupRow) -> dict[str, object]:
         "members": count_text(row.members),
         "lag": count_text(row.lag),
     }
-
-
-def group_severity(state: str) -> int:
-    """Empty is nothing bad; what is between two states is worth a look."""
-    return {"Stable": 0, "Empty": 3, "Dead": 2}.get(state, 1)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from nicegui import ui
 
 from moldau.client.admin_values import ConfigResource
-from moldau.console.console import Console
 from moldau.console.data.failures import EXPECTED
 from moldau.console.data.groups import list_groups
 from moldau.console.data.topics import read_settings
 from moldau.console.data.watch import SeenCluster
-from moldau.console.pages.charts import LineChart
+from moldau.console.pages.charts import TrafficCharts
 from moldau.console.pages.frame import Frame, heading, page_frame, topic_path
 from moldau.console.pages.tables import LoadedPage, PagedTable, Row, TableColumn
 from moldau.console.rules.broker_rows import coordination_text
@@ -18,12 +17,15 @@ from moldau.console.rules.group_rows import state_counts
 from moldau.console.rules.paging import PageRequest
 from moldau.console.rules.throughput import busiest
 from moldau.console.rules.topic_rows import cluster_health
-from moldau.console.rules.wording import UNKNOWN, count_text, rate_text, size_text
+from moldau.console.rules.traffic import Traffic
+from moldau.console.rules.wording import UNKNOWN, bytes_text, count_text, rate_text, size_text
 
 _BUSIEST = 10
 _COLUMNS = (
     TableColumn(name="name", label="Topic", kind="link"),
-    TableColumn(name="rate", label="Records a second", kind="number"),
+    TableColumn(name="rate", label="Records/s", kind="number"),
+    TableColumn(name="bytes_in", label="Written/s", kind="number"),
+    TableColumn(name="bytes_out", label="Read/s", kind="number", wide=True),
 )
 
 
@@ -46,10 +48,10 @@ class Figure:
         )
 
 
-def register(console: Console) -> None:
+def register() -> None:
     @ui.page("/", response_timeout=15)
     async def show_overview() -> None:
-        async with page_frame(console, "Overview", "/") as frame:
+        async with page_frame("Overview", "/") as frame:
             page = Overview(frame)
             frame.every(1.0, page.refresh)
             frame.every(5.0, page.refresh_slowly)
@@ -67,10 +69,9 @@ class Overview:
             self._partitions = Figure("Partitions", "/topics")
             self._groups = Figure("Groups", "/groups")
             self._size = Figure("On disk", "/brokers")
-            self._rate = Figure("Records a second", "/topics")
-        with ui.element("section").classes("m-card"):
-            ui.label("Records written a second").classes("m-title")
-            self._chart = LineChart("records a second")
+            self._rate = Figure("Records/s", "/topics")
+            self._bytes = Figure("Bytes/s", "/topics")
+        self._charts = TrafficCharts()
         with ui.element("section").classes("m-card"):
             ui.label("Busiest topics").classes("m-title")
             self._table = PagedTable(
@@ -79,8 +80,11 @@ class Overview:
 
     async def refresh(self) -> None:
         watch = self._console.watch
-        self._chart.show(watch.throughput)
-        self._rate.show(rate_text(watch.throughput.last))
+        total, traffic = watch.histories.total, watch.traffic
+        self._charts.show(total, traffic)
+        self._rate.show(rate_text(total.records.last), "written")
+        written, read = bytes_text(total.bytes_in.last), bytes_text(total.bytes_out.last)
+        self._bytes.show(written, "written" if total.bytes_out.last is None else f"{read} read")
         await self._table.refresh()
         if watch.sizes is not None:
             self._size.show(size_text(sum(watch.sizes.by_topic.values())), "without copies")
@@ -115,8 +119,16 @@ class Overview:
         )
 
     async def _load(self, _: PageRequest) -> LoadedPage:
+        traffic = self._console.watch.traffic or Traffic()
         rows: list[Row] = [
-            {"id": name, "name": name, "href": topic_path(name), "rate": rate_text(rate)}
+            {
+                "id": name,
+                "name": name,
+                "href": topic_path(name),
+                "rate": rate_text(rate),
+                "bytes_in": bytes_text(traffic.bytes_in.get(name)),
+                "bytes_out": bytes_text((traffic.bytes_out or {}).get(name)),
+            }
             for name, rate in busiest(self._console.watch.rates, _BUSIEST)
         ]
         return LoadedPage(rows, len(rows))

@@ -6,7 +6,6 @@ import asyncio
 
 from nicegui import ui
 
-from moldau.console.console import Console
 from moldau.console.pages.frame import heading, page_frame
 from moldau.console.rules.pipeline_rows import PipelineView
 from moldau.console.rules.wording import count_text
@@ -17,10 +16,11 @@ _NONE = (
 )
 
 
-def register(console: Console) -> None:
+def register() -> None:
     @ui.page("/pipelines", response_timeout=15)
     async def show_pipelines() -> None:
-        async with page_frame(console, "Pipelines", "/pipelines") as frame:
+        async with page_frame("Pipelines", "/pipelines") as frame:
+            console = frame.console
             heading("Pipelines", "Whether they run, and how far behind they are")
             statuses = console.settings.pipelines
             if statuses is None:

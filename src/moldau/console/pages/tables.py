@@ -25,7 +25,7 @@ _SLOTS: dict[str, str] = {
     "mono": '<span class="m-mono" :title="props.value">{{ props.value }}</span>',
     "open": (
         '<button type="button" class="m-link m-mono" '
-        "@click=\"$parent.$emit('open', props.row.id)\">{{ props.value }}</button>"
+        "@click.stop=\"$parent.$emit('open', props.row.id)\">{{ props.value }}</button>"
     ),
 }
 
@@ -100,7 +100,8 @@ class PagedTable:
             },
         ).classes("m-table")
         self.element.props("flat dense binary-state-sort :rows-per-page-options='[10,25,50,100]'")
-        self.element.props(f'no-data-label="{empty}" rows-per-page-label="Rows per page"')
+        self.element.props('rows-per-page-label="Rows per page"')
+        self.element.add_slot("no-data", f'<span class="m-faint">{empty}</span>')  # our own words
         self.element.on("request", self._on_request)
         for column in columns:
             slot = _SLOTS.get(column.kind)
@@ -110,7 +111,10 @@ class PagedTable:
                 )
 
     def on_open(self, work: Callable[[str], Awaitable[None]]) -> None:
+        """A button in the row for the keyboard, and the row itself for everybody else."""
         self.element.on("open", lambda event: work(str(event.args)))
+        self.element.on("rowClick", lambda event: work(str(event.args[1]["id"])), [[], ["id"], []])
+        self.element.classes("m-table-open")
 
     async def refresh(self) -> None:
         """Ask again, and send what has changed."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections import deque
 from collections.abc import Awaitable
 from contextlib import aclosing
-from enum import StrEnum
 
 from nicegui import Client, ui
 
-from moldau.console.console import Console
 from moldau.console.data.failures import EXPECTED, failure_text
 from moldau.console.data.records import (
     SEARCH_HITS,
@@ -24,11 +23,15 @@ from moldau.console.data.records import (
     tail,
 )
 from moldau.console.pages.frame import Frame, page_frame
+from moldau.console.pages.message_controls import MessageControls, Mode
 from moldau.console.pages.record_dialog import open_record
 from moldau.console.pages.tables import LoadedPage, PagedTable, TableColumn
 from moldau.console.pages.topic_tabs import topic_head
+from moldau.console.rules.browse_links import Browsing, read_number
 from moldau.console.rules.paging import PageRequest
-from moldau.console.rules.record_view import KeptRecord, Search, record_rows
+from moldau.console.rules.record_export import to_csv, to_json_lines
+from moldau.console.rules.record_search import Search
+from moldau.console.rules.record_view import KeptRecord, record_id, record_rows
 from moldau.console.rules.start_points import parse_time
 from moldau.console.rules.windows import (
     MAX_PARTITIONS,
@@ -52,40 +55,38 @@ _COLUMNS = (
 )
 
 
-class Mode(StrEnum):
-    NEWEST = "Newest"
-    OFFSET = "From offset"
-    TIME = "From time"
-    LIVE = "Live"
-
-
-def register(console: Console) -> None:
+def register() -> None:
     @ui.page("/topics/{name}", response_timeout=15)
     async def show_messages(name: str) -> None:
-        async with page_frame(console, name, "/topics") as frame:
+        first = Browsing.read(ui.context.client.request.query_params)
+        async with page_frame(name, "/topics") as frame:
             topic_head(frame, name, "")
             with ui.element("section").classes("m-card"):
-                browser = MessageBrowser(frame, name)
+                browser = MessageBrowser(frame, name, first)
             await browser.read()
 
 
 class MessageBrowser:
     """One session's view of a topic. Keeps the records that it shows, cut, and no others."""
 
-    def __init__(self, frame: Frame, topic: str) -> None:
+    def __init__(self, frame: Frame, topic: str, first: Browsing) -> None:
         self._frame = frame
+        self._cluster = frame.console.cluster
         self._topic = topic
+        self._opens_first = first.opens
         self._client = ui.context.client
         self._records: deque[KeptRecord] = deque(maxlen=max(TAIL_RECORDS, SEARCH_HITS))
         self._bounds: Ranges = {}
         self._cursor: Cursor | None = None
         self._left: Ranges = {}  # of a search that stopped before the end
         self._work: asyncio.Task[None] | None = None
-        self._build_controls()
+        self._controls = MessageControls(first, on_read=self.read, on_stop=self.stop)
         with ui.element("div").classes("m-status"):
             self._spinner = ui.spinner(size="sm")
-            self._status = ui.label().classes("m-faint")
+            self._status = ui.label().classes("m-faint").props('aria-live="polite"')
             self._progress = ui.linear_progress(0, show_value=False).classes("m-grow")
+            ui.space()
+            self._build_download()
         self._progress.set_visibility(False)
         self._table = PagedTable(
             frame, _COLUMNS, self._load, empty="No records here", rows_per_page=TAIL_RECORDS
@@ -96,39 +97,11 @@ class MessageBrowser:
             self._more = ui.button("More", on_click=self._read_more).props("flat")
         self._more.set_visibility(False)
 
-    # Controls
-
-    def _build_controls(self) -> None:
-        with ui.element("div").classes("m-toolbar"):
-            self._mode = ui.select(
-                [one.value for one in Mode], value=Mode.NEWEST.value, on_change=self._on_mode
-            ).props('outlined dense aria-label="Where to begin"')
-            self._from = ui.input(placeholder="0").props("outlined dense").classes("m-from")
-            self._from.on("keydown.enter", self.read)
-            self._partition = ui.number(placeholder="all partitions", min=0, precision=0)
-            self._partition.props('outlined dense clearable aria-label="Partition"')
-            self._partition.on("keydown.enter", self.read)
-            self._search = ui.input(placeholder="Search keys and values").classes("m-search")
-            self._search.props('outlined dense clearable type=search aria-label="Search"')
-            self._search.on("keydown.enter", self.read)
-            self._committed = ui.checkbox("committed only")
-            self._button = ui.button("Read", icon="play_arrow", on_click=self.read)
-            self._stop_button = ui.button("Stop", icon="stop", on_click=self.stop)
-            self._button.props("unelevated")
-            self._stop_button.props("unelevated color=secondary")
-        self._from.set_visibility(False)
-        self._stop_button.set_visibility(False)
-
-    async def _on_mode(self) -> None:
-        mode = Mode(self._mode.value)
-        self._from.set_visibility(mode in (Mode.OFFSET, Mode.TIME))
-        self._from.props(
-            'placeholder="an offset"'
-            if mode is Mode.OFFSET
-            else 'placeholder="10m, 2h, or 2030-01-31T12:00"'
-        )
-        if mode in (Mode.NEWEST, Mode.LIVE):
-            await self.read()
+    def _build_download(self) -> None:
+        button = ui.button(icon="download").props('flat round dense aria-label="Download"')
+        with button, ui.menu():
+            ui.menu_item("What is shown, as JSON lines", lambda: self._download("jsonl"))
+            ui.menu_item("What is shown, as CSV", lambda: self._download("csv"))
 
     # What is read
 
@@ -138,10 +111,16 @@ class MessageBrowser:
         self._records.clear()
         self._cursor = None
         self._left = {}
-        if Mode(self._mode.value) is Mode.LIVE:
-            await self._begin(self._follow())
-        elif self._search.value:
-            await self._begin(self._search_from_start())
+        try:
+            wanted = self._controls.search
+        except ConfigurationError as error:
+            self._say(str(error))
+            return
+        self._remember_address()
+        if self._controls.mode is Mode.LIVE:
+            await self._begin(self._follow(wanted))
+        elif wanted is not None:
+            await self._begin(self._search_from_start(wanted))
         else:
             await self._begin(self._read_first())
 
@@ -152,8 +131,9 @@ class MessageBrowser:
 
     async def _read_more(self) -> None:
         await self.stop()
-        if self._left:
-            await self._begin(self._search_in(self._left))
+        wanted = self._controls.search
+        if self._left and wanted is not None:
+            await self._begin(self._search_in(wanted, self._left))
         elif self._cursor is not None:
             await self._begin(self._read_page(self._cursor))
 
@@ -173,35 +153,38 @@ class MessageBrowser:
         self._more.set_visibility(False)
         self._work = asyncio.create_task(guarded(), name=f"browse {self._topic}")
 
+    async def _find_bounds(self) -> None:
+        self._bounds = await find_bounds(self._cluster, self._topic, self._controls.partition)
+
     async def _find_start(self) -> Cursor:
-        partition = self._partition.value
-        self._bounds = await find_bounds(
-            self._frame.console.cluster, self._topic, None if partition is None else int(partition)
-        )
+        await self._find_bounds()
         chosen = choose_partitions(self._bounds)
         bounds = {one: self._bounds[one] for one in chosen}
-        mode = Mode(self._mode.value)
+        mode, begin = self._controls.mode, self._controls.begin
         if mode is Mode.NEWEST:
             return newest(bounds)
-        text = (self._from.value or "").strip()
         if mode is Mode.OFFSET:
-            if not (text.isascii() and text.isdecimal()):
-                raise ConfigurationError("an offset is a number")
-            return forward_from(dict.fromkeys(chosen, int(text)), bounds)
-        timestamp_ms = parse_time(text, self._frame.console.clock.now_ms())
-        times = await find_times(self._frame.console.cluster, chosen, timestamp_ms, bounds)
+            offset = read_number(begin)
+            if offset is None:
+                raise ConfigurationError("an offset is a number of 19 digits at most")
+            return forward_from(dict.fromkeys(chosen, offset), bounds)
+        timestamp_ms = parse_time(begin, self._frame.console.clock.now_ms())
+        times = await find_times(self._cluster, chosen, timestamp_ms, bounds)
         return forward_from(times, bounds)
 
     async def _read_first(self) -> None:
         await self._read_page(await self._find_start())
+        if self._opens_first and self._records:
+            self._opens_first = False
+            await self._open(record_id(self._records[0]))
 
     async def _read_page(self, cursor: Cursor) -> None:
         page: RecordPage = await read_page(
-            self._frame.console.cluster,
+            self._cluster,
             cursor,
             self._bounds,
             _PAGE_RECORDS,
-            read_committed=bool(self._committed.value),
+            read_committed=self._controls.committed_only,
         )
         self._records.clear()
         self._records.extend(page.records)
@@ -214,7 +197,7 @@ class MessageBrowser:
     def _describe(self, count: int) -> str:
         filled = sum(not one.is_empty for one in self._bounds.values())
         if not filled:
-            return "The topic is empty" if self._partition.value is None else "Nothing is there"
+            return "The topic is empty" if self._controls.partition is None else "Nothing is there"
         text = f"{count:,} record{'' if count == 1 else 's'}"
         if filled > MAX_PARTITIONS:
             text += (
@@ -222,20 +205,21 @@ class MessageBrowser:
             )
         return text
 
-    async def _search_from_start(self) -> None:
+    async def _search_from_start(self, wanted: Search) -> None:
         cursor = await self._find_start()
-        is_newest = Mode(self._mode.value) is Mode.NEWEST
-        await self._search_in(self._bounds if is_newest else rest_of(cursor, self._bounds))
+        is_newest = self._controls.mode is Mode.NEWEST
+        ranges = self._bounds if is_newest else rest_of(cursor, self._bounds)
+        await self._search_in(wanted, ranges)
 
-    async def _search_in(self, ranges: Ranges) -> None:
-        wanted = Search(text=self._search.value or "")
+    async def _search_in(self, wanted: Search, ranges: Ranges) -> None:
         self._records.clear()
         self._progress.set_visibility(True)
         found = search(
-            self._frame.console.cluster,
+            self._cluster,
             wanted,
             ranges,
-            read_committed=bool(self._committed.value),
+            read_committed=self._controls.committed_only,
+            newest_first=self._controls.mode is Mode.NEWEST,
         )
         shown = -1
         async with aclosing(found) as steps:
@@ -259,52 +243,60 @@ class MessageBrowser:
             + (", which is all" if step.is_done else "")
         )
 
-    async def _follow(self) -> None:
+    async def _follow(self, wanted: Search | None) -> None:
         """Until somebody stops it, or nobody looks any more."""
-        await self._find_start_of_tail()
+        await self._find_bounds()
         self._say("Waiting for records")
         records = tail(
-            self._frame.console.cluster,
+            self._cluster,
             tuple(self._bounds),
-            read_committed=bool(self._committed.value),
+            wanted,
+            read_committed=self._controls.committed_only,
         )
         seen = 0
         async with aclosing(records) as turns:
             async for turn in turns:
                 if not self._is_watched():
                     return
-                seen += len(turn)
-                self._records.extendleft(turn)
-                if turn:
+                seen += turn.seen
+                self._records.extendleft(turn.records)
+                if turn.seen:
                     await self._table.refresh()
                     self._say(f"{seen:,} came while you looked; the last {len(self._records)} here")
-
-    async def _find_start_of_tail(self) -> None:
-        partition = self._partition.value
-        self._bounds = await find_bounds(
-            self._frame.console.cluster, self._topic, None if partition is None else int(partition)
-        )
 
     # What is shown
 
     def _is_watched(self) -> bool:
-        return self._client.id in Client.instances
+        return self._client.id in Client.instances and not self._frame.console.is_over
 
     async def _load(self, _: PageRequest) -> LoadedPage:
         return LoadedPage(record_rows(tuple(self._records)), len(self._records))
 
     async def _open(self, row_id: str) -> None:
         for record in self._records:
-            if f"{record.partition}-{record.offset}" == row_id:
+            if record_id(record) == row_id:
                 open_record(self._topic, record)
                 return
 
+    def _download(self, kind: str) -> None:
+        records = tuple(self._records)
+        if not records:
+            ui.notify("Nothing is shown that could be downloaded")
+            return
+        write = to_csv if kind == "csv" else to_json_lines
+        ui.download.content(write(self._topic, records), f"{self._topic}.{kind}")
+
+    def _remember_address(self) -> None:
+        """The browser's address shows the same again, to whoever gets it."""
+        path = json.dumps(self._controls.browsing.path(self._topic))
+        ui.run_javascript(f"history.replaceState(history.state, '', {path})")
+
     def _say(self, text: str) -> None:
-        self._status.set_text(text)
+        problem = self._cluster.decoder.problem
+        self._status.set_text(f"{text}; not decoded: {problem}" if problem else text)
 
     def _show_running(self, is_running: bool) -> None:
         self._spinner.set_visibility(is_running)
-        self._stop_button.set_visibility(is_running)
-        self._button.set_visibility(not is_running)
+        self._controls.show_running(is_running)
         if not is_running:
             self._progress.set_visibility(False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from nicegui import ui
 
-from moldau.console.console import Console
 from moldau.console.data.topics import read_partitions
 from moldau.console.pages.frame import page_frame
 from moldau.console.pages.tables import LoadedPage, PagedTable, TableColumn
@@ -26,10 +25,11 @@ _COLUMNS = (
 )
 
 
-def register(console: Console) -> None:
+def register() -> None:
     @ui.page("/topics/{name}/partitions", response_timeout=15)
     async def show_partitions(name: str) -> None:
-        async with page_frame(console, name, "/topics") as frame:
+        async with page_frame(name, "/topics") as frame:
+            console = frame.console
             topic_head(frame, name, "partitions")
             only_troubled = False
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from nicegui import ui
 
-from moldau.console.console import Console
 from moldau.console.data.sending import OutgoingText, send_record
 from moldau.console.pages.frame import Frame, page_frame
 from moldau.console.pages.topic_tabs import topic_head
@@ -12,10 +11,10 @@ from moldau.console.rules.new_topic import parse_headers
 from moldau.errors import ConfigurationError
 
 
-def register(console: Console) -> None:
+def register() -> None:
     @ui.page("/topics/{name}/produce", response_timeout=15)
     async def show_produce(name: str) -> None:
-        async with page_frame(console, name, "/topics") as frame:
+        async with page_frame(name, "/topics") as frame:
             topic_head(frame, name, "produce")
             with ui.element("section").classes("m-card m-form"):
                 _form(frame, name)

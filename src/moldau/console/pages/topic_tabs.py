@@ -8,10 +8,12 @@ from moldau.console.data.topics import delete_topic
 from moldau.console.pages.dialogs import confirm
 from moldau.console.pages.frame import Frame, heading, topic_path
 from moldau.console.rules.wording import plural, size_text
+from moldau.model.uuid_text import format_uuid
 
 _TABS = (
     ("", "Messages"),
     ("partitions", "Partitions"),
+    ("activity", "Activity"),
     ("settings", "Settings"),
     ("produce", "Produce"),
 )
@@ -44,7 +46,7 @@ def _describe(frame: Frame, name: str) -> str:
     if watch.sizes is not None:
         parts.append(size_text(watch.sizes.by_topic.get(name, 0)))
     if topic.topic_id is not None:
-        parts.append(f"id {topic.topic_id}")
+        parts.append(f"id {format_uuid(topic.topic_id)}")
     return " · ".join(parts)
 
 

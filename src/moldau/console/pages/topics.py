@@ -5,8 +5,8 @@ from __future__ import annotations
 from nicegui import ui
 
 from moldau.client.admin_values import BROKER_DEFAULT, NewTopic
-from moldau.console.console import Console
 from moldau.console.data.topics import create_topic
+from moldau.console.pages.dialogs import opened_dialog
 from moldau.console.pages.frame import Frame, heading, page_frame, topic_path
 from moldau.console.pages.tables import LoadedPage, PagedTable, TableColumn
 from moldau.console.rules.new_topic import parse_configs
@@ -25,10 +25,11 @@ _COLUMNS = (
 )
 
 
-def register(console: Console) -> None:
+def register() -> None:
     @ui.page("/topics", response_timeout=15)
     async def show_topics() -> None:
-        async with page_frame(console, "Topics", "/topics") as frame:
+        async with page_frame("Topics", "/topics") as frame:
+            console = frame.console
             heading("Topics")
             with_internal = False
 
@@ -48,7 +49,7 @@ def register(console: Console) -> None:
 
             with ui.element("section").classes("m-card"):
                 table = PagedTable(
-                    frame, _COLUMNS, load, empty="There is no such topic", search="Find a topic"
+                    frame, _COLUMNS, load, empty="No topics found", search="Find a topic"
                 )
                 with table.toolbar:
                     ui.checkbox("internal ones", on_change=lambda e: choose_internal(bool(e.value)))
@@ -75,9 +76,7 @@ def _to_row(row: TopicRow) -> dict[str, object]:
 
 
 def _open_creation(frame: Frame) -> None:
-    with ui.dialog(value=True) as dialog, ui.card().classes("m-dialog"):
-        dialog.on("hide", dialog.delete)
-        ui.label("Create a topic").classes("m-title")
+    with opened_dialog("Create a topic") as dialog:
         name = ui.input("Name").props("outlined dense autofocus").classes("m-full")
         with ui.element("div").classes("m-row"):
             partitions = ui.number("Partitions", min=1, precision=0, placeholder="the default")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from nicegui import ui
 
-from moldau.console.console import Console
 from moldau.console.data.transactions import complete_rows, list_transactions
 from moldau.console.pages.frame import heading, page_frame
 from moldau.console.pages.tables import LoadedPage, PagedTable, TableColumn
+from moldau.console.pages.transaction_dialog import open_transaction
 from moldau.console.rules.paging import PageRequest, cut_page
 from moldau.console.rules.transaction_rows import TransactionRow, choose_transactions
 from moldau.console.rules.wording import count_text, duration_text
 
 _COLUMNS = (
-    TableColumn(name="name", label="Transactional id", kind="mono"),
+    TableColumn(name="name", label="Transactional id", kind="open"),
     TableColumn(name="state", label="State", kind="state"),
     TableColumn(name="age", label="Open for", kind="number"),
     TableColumn(name="timeout", label="Time-out", kind="number", wide=True),
@@ -23,10 +23,11 @@ _COLUMNS = (
 )
 
 
-def register(console: Console) -> None:
+def register() -> None:
     @ui.page("/transactions", response_timeout=15)
     async def show_transactions() -> None:
-        async with page_frame(console, "Transactions", "/transactions") as frame:
+        async with page_frame("Transactions", "/transactions") as frame:
+            console = frame.console
             heading("Transactions", "An open one holds up who reads committed records")
             only_open = False
 
@@ -47,9 +48,10 @@ def register(console: Console) -> None:
                     frame,
                     _COLUMNS,
                     load,
-                    empty="Nobody has used a transaction",
+                    empty="No transactional ids found",
                     search="Find a transactional id",
                 )
+                table.on_open(lambda name: open_transaction(frame, name, table.refresh))
                 with table.toolbar:
                     ui.checkbox("only open ones", on_change=lambda e: choose(bool(e.value)))
             frame.every(3.0, table.refresh)

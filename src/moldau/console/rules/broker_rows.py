@@ -71,6 +71,39 @@ def broker_rows(
     return rows
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogDirRow:
+    """A folder of a broker with what is in it; `failure` stands where it is offline."""
+
+    path: str
+    replicas: int | None = None
+    size_bytes: int | None = None
+    free_bytes: int | None = None
+    total_bytes: int | None = None
+    moving: int = 0  # copies that will take the place of a replica in another folder
+    failure: str = ""
+
+
+def log_dir_rows(folders: Collection[LogDirDescription | KafkaError]) -> list[LogDirRow]:
+    rows = []
+    for one in folders:
+        if isinstance(one, KafkaError):
+            rows.append(LogDirRow(path="a folder that is offline", failure=str(one)))
+            continue
+        is_measured = one.total_bytes > 0  # older brokers do not say
+        rows.append(
+            LogDirRow(
+                path=one.path,
+                replicas=len(one.replicas),
+                size_bytes=_sum_sizes([one]),
+                free_bytes=one.usable_bytes if is_measured else None,
+                total_bytes=one.total_bytes if is_measured else None,
+                moving=sum(replica.is_future for replica in one.replicas),
+            )
+        )
+    return sorted(rows, key=lambda row: row.path)
+
+
 def _sum_sizes(folders: Collection[LogDirDescription]) -> int:
     return sum(replica.size_bytes for folder in folders for replica in folder.replicas)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,6 +12,7 @@ from moldau.client.group_values import (
     GroupListing,
     GroupMember,
     GroupOffset,
+    ShareGroupOffset,
 )
 from moldau.console.rules.paging import PageRequest, matches, natural_key, sort_rows
 from moldau.errors import KafkaError
@@ -20,13 +21,17 @@ from moldau.model import TopicPartition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LagRow:
-    """A partition that a group has read or is to read. What is not known is None."""
+    """A partition that a group has read or is to read. What is not known is None.
+
+    `committed` is, of a share group, its start offset: what is before it is done with. Several of
+    its members may have the same partition.
+    """
 
     partition: TopicPartition
     committed: int | None
     end_offset: int | None
     lag: int | None
-    member: GroupMember | None
+    members: tuple[GroupMember, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +50,9 @@ _SORT_KEYS = {
     "kind": lambda row: row.kind,
     "state": lambda row: row.state,
 }
+
+
+SHARE = "share"
 
 
 def group_kind(listing: GroupListing) -> str:
@@ -67,33 +75,53 @@ def choose_groups(listings: Collection[GroupListing], request: PageRequest) -> S
 Ends = Mapping[TopicPartition, ListedOffset | KafkaError]
 
 
-def lag_rows(
-    description: GroupDescription | None,
-    committed: Mapping[TopicPartition, GroupOffset | KafkaError],
-    ends: Ends,
-) -> list[LagRow]:
-    """Partitions with a committed offset, and those that a member has without one yet."""
-    members = {
-        partition: member
-        for member in (description.members if description is not None else ())
-        for partition in member.assignment
-    }
+Positions = Mapping[TopicPartition, GroupOffset | ShareGroupOffset | KafkaError]
+
+
+def lag_rows(description: GroupDescription | None, offsets: Positions, ends: Ends) -> list[LagRow]:
+    """Partitions in which the group has a position, and those that a member has without one yet."""
+    members: defaultdict[TopicPartition, list[GroupMember]] = defaultdict(list)
+    for member in description.members if description is not None else ():
+        for partition in member.assignment:
+            members[partition].append(member)
     rows = []
-    for partition in sorted({*committed, *members}):
-        offset = committed.get(partition)
-        at = offset.offset if isinstance(offset, GroupOffset) else None
+    for partition in sorted({*offsets, *members}):
         end = ends.get(partition)
         end_offset = end.offset if isinstance(end, ListedOffset) else None
+        at, lag = _position(offsets.get(partition), end_offset)
         rows.append(
             LagRow(
                 partition=partition,
                 committed=at,
                 end_offset=end_offset,
-                lag=None if at is None or end_offset is None else max(0, end_offset - at),
-                member=members.get(partition),
+                lag=lag,
+                members=tuple(members[partition]),
             )
         )
     return rows
+
+
+def _position(
+    offset: GroupOffset | ShareGroupOffset | KafkaError | None, end_offset: int | None
+) -> tuple[int | None, int | None]:
+    """Where a group is, and what is left; a share group's coordinator counts what is not done with,
+    which may be less than what is after the start offset."""
+    if isinstance(offset, ShareGroupOffset):
+        at, told = offset.start_offset, offset.lag
+    elif isinstance(offset, GroupOffset):
+        at, told = offset.offset, None
+    else:
+        return None, None
+    if told is None and at is not None and end_offset is not None:
+        told = max(0, end_offset - at)
+    return at, told
+
+
+def members_text(members: Sequence[GroupMember], longest: int = 3) -> str:
+    """The clients' names, few of them."""
+    names = ", ".join(one.client_id for one in members[:longest])
+    more = len(members) - longest
+    return f"{names} and {more:,} more" if more > 0 else names
 
 
 def total_lag(rows: Collection[LagRow]) -> int | None:
@@ -128,3 +156,8 @@ def assignment_text(partitions: Collection[TopicPartition], longest: int = 6) ->
 
 def state_counts(listings: Collection[GroupListing]) -> Sequence[tuple[str, int]]:
     return sorted(Counter(one.state.value for one in listings).items())
+
+
+def group_severity(state: str) -> int:
+    """Empty is nothing bad; what is between two states is worth a look."""
+    return {"Stable": 0, "Empty": 3, "Dead": 2}.get(state, 1)

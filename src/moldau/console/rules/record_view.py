@@ -1,4 +1,4 @@
-"""Keys and values as people read them: JSON, text or hex. Rules.
+"""Keys and values as people read them: by their schema, as JSON, text or hex. Rules.
 
 A value may be anything, and megabytes of it. What is kept of a record for a session is cut, and
 says so; what a row shows is a line of it.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from moldau.client.rules.consumer_record import ConsumerRecord
@@ -27,9 +27,19 @@ class Format(StrEnum):
     """How a key or value is shown; AUTO takes the first of the others that fits."""
 
     AUTO = "auto"
+    SCHEMA = "schema"
     JSON = "JSON"
     TEXT = "text"
     HEX = "hex"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchemaReading:
+    """What a schema says that bytes mean; or why they could not be read by it."""
+
+    text: str = ""
+    schema: str = ""
+    failure: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +48,7 @@ class Kept:
 
     data: bytes | None
     size_bytes: int
+    decoding: SchemaReading | None = None  # where it names a schema, and there is a registry
 
     @property
     def is_cut(self) -> bool:
@@ -65,19 +76,36 @@ class Shown:
     remark: str = ""
 
 
-def keep(record: ConsumerRecord) -> KeptRecord:
+def keep(
+    record: ConsumerRecord, key: SchemaReading | None = None, value: SchemaReading | None = None
+) -> KeptRecord:
     return KeptRecord(
         partition=record.partition,
         offset=record.offset,
         timestamp_ms=record.timestamp_ms,
-        key=_keep(record.key),
-        value=_keep(record.value),
+        key=_keep(record.key, key),
+        value=_keep(record.value, value),
         headers=tuple((name, _keep(value)) for name, value in record.headers[:_MAX_HEADERS]),
     )
 
 
-def _keep(data: bytes | None) -> Kept:
-    return Kept(None, 0) if data is None else Kept(bytes(data[:KEPT_BYTES]), len(data))
+def _keep(data: bytes | None, decoding: SchemaReading | None = None) -> Kept:
+    if data is None:
+        return Kept(None, 0)
+    if decoding is not None:
+        text = decoding.text
+        decoding = replace(
+            decoding,
+            text=as_unicode(text if len(text) <= KEPT_BYTES else text[:KEPT_BYTES] + "…"),
+            failure=as_unicode(decoding.failure),
+        )
+    return Kept(bytes(data[:KEPT_BYTES]), len(data), decoding)
+
+
+def as_unicode(text: str) -> str:
+    """JSON can have halves of characters in it, which no browser can be sent: as they are escaped
+    there."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def show(kept: Kept, wanted: Format = Format.AUTO) -> Shown:
@@ -86,9 +114,14 @@ def show(kept: Kept, wanted: Format = Format.AUTO) -> Shown:
         return Shown("null", Format.TEXT, "null")
     remark = f"the first {size_text(len(kept.data))} of {size_text(kept.size_bytes)}"
     remark = remark if kept.is_cut else size_text(kept.size_bytes)
+    decoding = kept.decoding
+    if decoding is not None and wanted in (Format.AUTO, Format.SCHEMA):
+        if decoding.text:
+            return Shown(decoding.text, Format.SCHEMA, f"{decoding.schema}, {remark}")
+        remark = f"{remark}, {decoding.failure}"
     if wanted is Format.HEX:
         return Shown(hex_dump(kept.data), Format.HEX, remark)
-    text = _find_text(kept.data, is_cut=kept.is_cut)
+    text = find_text(kept.data, is_cut=kept.is_cut)
     if wanted is Format.TEXT:
         return Shown(kept.data.decode(errors="replace"), Format.TEXT, remark)
     if text is not None and (wanted is Format.JSON or text[:1] in ("{", "[")):
@@ -108,15 +141,22 @@ def preview(kept: Kept) -> str:
     """One line for a table."""
     if kept.data is None:
         return "null"
+    if kept.decoding is not None and kept.decoding.text:
+        return _one_line(kept.decoding.text)
     head = kept.data[: PREVIEW_CHARACTERS * 4]
-    text = _find_text(head, is_cut=len(head) < kept.size_bytes)
+    text = find_text(head, is_cut=len(head) < kept.size_bytes)
     if text is None:
         return "0x" + head[: PREVIEW_CHARACTERS // 4].hex() + ("…" if len(head) > 40 else "")
-    line = " ".join(text.split()) if text.strip() else text
+    return _one_line(text)
+
+
+def _one_line(text: str) -> str:
+    text = text[: PREVIEW_CHARACTERS * 4]
+    line = " ".join(text.split()) if text.strip() else " " * len(text)
     return line if len(line) <= PREVIEW_CHARACTERS else line[: PREVIEW_CHARACTERS - 1] + "…"
 
 
-def _find_text(data: bytes, *, is_cut: bool) -> str | None:
+def find_text(data: bytes, *, is_cut: bool) -> str | None:
     """UTF-8 that can be printed; where something was cut off, the last character may be broken."""
     try:
         text = data.decode()
@@ -130,7 +170,7 @@ def _find_text(data: bytes, *, is_cut: bool) -> str | None:
 
 def _find_json(text: str) -> str | None:
     try:
-        return json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+        return as_unicode(json.dumps(json.loads(text), indent=2, ensure_ascii=False))
     except (ValueError, RecursionError):
         return None
 
@@ -147,30 +187,16 @@ def hex_dump(data: bytes) -> str:
     return "\n".join(lines)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
-    """A text to look for in keys and values. Upper and lower case of ASCII are the same."""
-
-    text: str
-    in_key: bool = True
-    in_value: bool = True
-
-    @property
-    def needle(self) -> bytes:
-        return self.text.encode().lower()
-
-    def finds(self, key: bytes | None, value: bytes | None) -> bool:
-        needle = self.needle
-        return (self.in_key and key is not None and needle in key.lower()) or (
-            self.in_value and value is not None and needle in value.lower()
-        )
+def record_id(record: KeptRecord) -> str:
+    """Finds a record of a topic again."""
+    return f"{record.partition}-{record.offset}"
 
 
 def record_rows(records: Sequence[KeptRecord]) -> list[dict[str, object]]:
-    """As a table takes them; `id` finds the record again."""
+    """As a table takes them."""
     return [
         {
-            "id": f"{one.partition}-{one.offset}",
+            "id": record_id(one),
             "partition": one.partition,
             "offset": one.offset,
             "time": time_text(one.timestamp_ms),

@@ -21,6 +21,8 @@ BEGINNING, END, OFFSET, TIME, SHIFT = PLACES = (
     "forward or back by",
 )
 
+_END_OF_NUMBERS = 1 << 63  # of those that the protocol has room for
+
 
 def parse_target(place: str, text: str, now_ms: int) -> Target:
     """The text means something for the last three places only."""
@@ -34,7 +36,9 @@ def parse_target(place: str, text: str, now_ms: int) -> Target:
     try:
         number = int(text.replace(",", ""))
     except ValueError:
-        raise ConfigurationError(f"{text!r} is no number") from None
+        raise ConfigurationError(f"{text!r:.60} is no number") from None
+    if abs(number) >= _END_OF_NUMBERS:
+        raise ConfigurationError(f"{text:.60} is beyond all offsets")
     if place == SHIFT:
         return ShiftBy(number)
     if number < 0:

@@ -11,6 +11,7 @@ from moldau.client.transaction_values import (
     TransactionListing,
 )
 from moldau.console.rules.paging import PageRequest, matches, natural_key
+from moldau.console.rules.wording import duration_text, time_text
 from moldau.errors import KafkaError
 
 
@@ -34,7 +35,8 @@ class TransactionRow:
     def is_late(self) -> bool:
         """Open for longer than its producer has asked for: its coordinator should have ended it."""
         return (
-            self.age_seconds is not None
+            self.is_open
+            and self.age_seconds is not None
             and self.timeout_seconds is not None
             and self.age_seconds > self.timeout_seconds
         )
@@ -80,4 +82,18 @@ def _with_details(
         age_seconds=None if started is None else max(0, now_ms - started) / 1000,
         timeout_seconds=found.timeout_ms / 1000,
         partitions=len(found.partitions),
+    )
+
+
+def transaction_facts(found: TransactionDescription, now_ms: int) -> Sequence[tuple[str, str]]:
+    """What a page says of one transactional id, name by name."""
+    started = found.started_ms if found.state in UNDECIDED_OR_COMPLETING else None
+    age = None if started is None else max(0, now_ms - started) / 1000
+    since = "nothing is open" if started is None else f"{time_text(started)} UTC"
+    return (
+        ("State", found.state),
+        ("Open since", since if age is None else f"{since}, for {duration_text(age)}"),
+        ("Time-out", duration_text(found.timeout_ms / 1000)),
+        ("Producer", f"id {found.producer_id}, epoch {found.producer_epoch}"),
+        ("Coordinator", f"broker {found.coordinator_id}"),
     )

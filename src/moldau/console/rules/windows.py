@@ -113,6 +113,24 @@ def count_offsets(ranges: Ranges) -> int:
     return sum(max(0, end - start) for start, end in ranges.values())
 
 
+SEARCH_WINDOW = 20_000
+"""Offsets that a search for the newest reads at a time: forward, as logs are read, from window to
+window backward."""
+
+
+def plan_search(left: Ranges, *, newest_first: bool) -> tuple[TopicPartition, OffsetRange] | None:
+    """What a search reads next. Forward: partition after partition. For the newest: the partition
+    of which most is left, so that all come back from their ends about together."""
+    open_ones = {one: log for one, log in left.items() if not log.is_empty}
+    if not open_ones:
+        return None
+    if not newest_first:
+        return next(iter(open_ones.items()))
+    partition = max(open_ones, key=lambda one: (count_offsets({one: open_ones[one]}), one))
+    start, end = open_ones[partition]
+    return partition, OffsetRange(max(start, end - SEARCH_WINDOW), end)
+
+
 def rest_of(cursor: Cursor, bounds: Ranges) -> Ranges:
     """From a cursor that goes forward to the ends: what a search reads."""
     return {one: OffsetRange(at, bounds[one].end_offset) for one, at in cursor.positions.items()}

@@ -31,6 +31,13 @@ def size_text(size_bytes: int | None) -> str:
     return f"{size_bytes} B" if unit == 0 else f"{_three_digits(size)} {_UNITS[unit]}"
 
 
+def free_text(free_bytes: int | None, total_bytes: int | None) -> str:
+    """`12.5 GB (40%)`: what is left of a disk."""
+    if free_bytes is None or not total_bytes:
+        return UNKNOWN
+    return f"{size_text(free_bytes)} ({free_bytes / total_bytes:.0%})"
+
+
 def rate_text(per_second: float | None) -> str:
     """0 only where nothing happens: what is slow has a rate all the same."""
     if per_second is None:
@@ -38,6 +45,19 @@ def rate_text(per_second: float | None) -> str:
     if per_second == 0 or per_second >= 10:
         return f"{per_second:,.0f}"
     return f"{per_second:.1f}" if per_second >= 0.1 else "<0.1"
+
+
+def bytes_text(per_second: float | None) -> str:
+    return UNKNOWN if per_second is None else size_text(round(per_second))
+
+
+def axis_step(most_bytes: float) -> int:
+    """So many bytes between the lines of a chart: a power of two, such that four of them reach the
+    top. Steps of a thousand would stand beside odd numbers of kilobytes."""
+    step = 1
+    while step * 4 < most_bytes:
+        step *= 2
+    return step
 
 
 def duration_text(seconds: float | None) -> str:

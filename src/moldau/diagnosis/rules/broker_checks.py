@@ -17,6 +17,7 @@ _MOST_FILES = 0.8
 _SLOW_STORE_SECONDS = 0.1
 _SLOW_LOOP_SECONDS = 0.131072
 _LATE_SHARE = 0.01
+_CERTIFICATE_DAYS = 30
 _LOOPBACK = ("127.", "localhost", "::1", "0.0.0.0")  # noqa: S104 compared with, not bound to
 
 
@@ -37,6 +38,7 @@ def check_brokers(survey: ClusterSurvey) -> Iterator[Finding]:
         yield from _check_clock(broker)
         if broker.metrics is not None:
             yield from _check_process(broker, broker.metrics)
+            yield from _check_certificates(broker, broker.metrics, survey.now_ms)
 
 
 def _name(broker: BrokerSurvey) -> str:
@@ -53,8 +55,8 @@ def _check_advertised(survey: ClusterSurvey) -> Iterator[Finding]:
                 message=f"it advertises {broker.broker.address}, which cannot be reached from "
                 f"here: {broker.unreachable}. Clients here get NOT_LEADER or time-outs for what it "
                 "leads",
-                advice="set advertised.listeners to an address that clients can reach, or open the "
-                "way to it",
+                advice="see whether it still runs; if so, set advertised.listeners to an address "
+                "that clients can reach, or open the way to it",
             )
     hosts = {broker.broker.address.host for broker in survey.brokers.values()}
     loopback = {host for host in hosts if host.startswith(_LOOPBACK)}
@@ -162,6 +164,29 @@ def _check_process(broker: BrokerSurvey, metrics: Mapping[str, float]) -> Iterat
             advice="ZooKeeper needs a fast disk of its own for its transaction log, and memory",
         )
     yield from _check_loop(broker, metrics)
+
+
+def _check_certificates(
+    broker: BrokerSurvey, metrics: Mapping[str, float], now_ms: int
+) -> Iterator[Finding]:
+    ends_at = metrics.get("moldau_certificate_expiry_timestamp_seconds")
+    if ends_at is None:
+        return
+    days = (ends_at - now_ms / 1000) / 86_400
+    if days > _CERTIFICATE_DAYS:
+        return
+    has_ended = days <= 0
+    yield Finding(
+        severity=Severity.CRITICAL if has_ended else Severity.WARNING,
+        check="certificate",
+        subject=_name(broker),
+        message="one of its certificates has ended: nobody who checks it can connect"
+        if has_ended
+        else f"one of its certificates ends in {days:.0f} days; then nobody who checks it can "
+        "connect",
+        advice="put a new one in place (`moldau secure renew`, for those of `secure init`): the "
+        "broker uses it within seconds, without a restart; its log names the certificate",
+    )
 
 
 def _check_loop(broker: BrokerSurvey, metrics: Mapping[str, float]) -> Iterator[Finding]:

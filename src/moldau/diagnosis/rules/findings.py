@@ -46,6 +46,11 @@ def in_order(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda one: (-one.severity, one.check, one.subject))
 
 
+def name_brokers(ids: Sequence[int]) -> str:
+    """`broker 3`, `brokers 1, 3`."""
+    return f"broker{'' if len(ids) == 1 else 's'} {', '.join(map(str, ids))}"
+
+
 def name_some(names: Sequence[str]) -> str:
     """Some of many, and how many more there are."""
     rest = len(names) - _NAMED

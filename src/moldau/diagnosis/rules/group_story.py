@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from moldau.client.group_values import GroupDescription, GroupState
+from moldau.client.group_values import SHARE_TYPE, GroupDescription, GroupState
 from moldau.diagnosis.rules.explanation import Explanation
 from moldau.diagnosis.rules.survey import GroupLook
 from moldau.model import TopicPartition
@@ -25,6 +25,9 @@ class GroupFacts:
     held_back: Mapping[TopicPartition, int] = field(default_factory=dict)
     """Last stable offsets that are before the ends."""
     history: Sequence[Mapping[str, object]] | None = None
+    deliveries: Sequence[Mapping[str, object]] | None = None
+    """Of a share group: what members hold, by partition; None where no broker could be asked."""
+    is_foreign: bool = False  # the brokers are not Moldau's, and tell no history
 
 
 def explain_group(facts: GroupFacts) -> Explanation:
@@ -32,6 +35,8 @@ def explain_group(facts: GroupFacts) -> Explanation:
     lines = [f"{group.state}, {len(group.members)} members, {group.type}, {_coordinator(facts)}"]
     lines += ["", "members:", *(f"  {line}" for line in _explain_members(facts))]
     lines += ["", "lag:", *(f"  {line}" for line in _explain_lag(facts))]
+    if group.type == SHARE_TYPE:
+        lines += ["", "deliveries:", *(f"  {line}" for line in _explain_deliveries(facts))]
     lines += ["", "rebalances:", *(f"  {line}" for line in _explain_rebalances(facts))]
     return Explanation(
         verdict=str(group.state),
@@ -51,6 +56,7 @@ def explain_group(facts: GroupFacts) -> Explanation:
                 }
                 for member in group.members
             ],
+            "deliveries": None if facts.deliveries is None else list(facts.deliveries),
             "rebalances": None if facts.history is None else list(facts.history),
         },
     )
@@ -128,7 +134,42 @@ def _explain_causes(facts: GroupFacts, came: int, done: int) -> Iterator[str]:
         yield f"{idle} members have no partition: more of them do not help"
 
 
+def _explain_deliveries(facts: GroupFacts) -> Iterator[str]:
+    if facts.deliveries is None:
+        only = "only brokers of Moldau tell them"
+        port = "leaders tell them on their metrics port (`moldau start --metrics`)"
+        yield f"not known: {only if facts.is_foreign else port}"
+        return
+    if not facts.deliveries:
+        yield "nothing is in flight"
+    for row in sorted(facts.deliveries, key=_place_of):
+        numbers = {name: value for name, value in row.items() if isinstance(value, int)}
+        held, again = numbers.get("acquired", 0), numbers.get("waiting", 0)
+        name = f"{row.get('topic')}-{row.get('partition')}"
+        line = f"{name}: {held} in flight, {again} to be given again"
+        if numbers.get("redelivered"):
+            most = numbers.get("most_deliveries", 0)
+            line += f", {numbers['redelivered']} delivered more than once (at most {most} times)"
+        if row.get("oldest_offset") is not None:
+            line += f"; offset {row['oldest_offset']} is the oldest that nobody has acknowledged"
+        yield line
+        members = row.get("members")
+        for member, count in sorted(members.items()) if isinstance(members, dict) else ():
+            yield f"  {member} holds {count}"
+        seconds = row.get("lock_seconds")
+        if isinstance(seconds, float | int) and held:
+            yield f"  the next lock is over in {seconds:.1f} s"
+
+
+def _place_of(row: Mapping[str, object]) -> tuple[str, int]:
+    partition = row.get("partition")
+    return str(row.get("topic")), partition if isinstance(partition, int) else -1
+
+
 def _explain_rebalances(facts: GroupFacts) -> Iterator[str]:
+    if facts.history is None and facts.is_foreign:
+        yield "not known: only brokers of Moldau remember them; Kafka's write them to their logs"
+        return
     if facts.history is None:
         yield (
             "not known: brokers remember them when they serve metrics (`moldau start --metrics`); "

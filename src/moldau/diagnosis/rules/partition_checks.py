@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from moldau.client.rules.cluster_metadata import PartitionMetadata, TopicMetadata
-from moldau.diagnosis.rules.findings import Finding, Severity, name_some
+from moldau.diagnosis.rules.findings import Finding, Severity, name_brokers, name_some
 from moldau.diagnosis.rules.survey import ClusterSurvey
 from moldau.model.protocol_numbers import NO_BROKER
 
@@ -19,7 +19,7 @@ _FUTURE_MS = 5 * 60_000
 
 
 def check_partitions(survey: ClusterSurvey) -> Iterator[Finding]:
-    yield from _check_availability(survey)
+    yield from check_availability(survey)
     yield from _check_leaders(survey)
     for topic in survey.topics.values():
         yield from _check_durability(topic, survey)
@@ -33,7 +33,8 @@ def _each(survey: ClusterSurvey) -> Iterator[tuple[str, TopicMetadata, Partition
             yield f"{name}-{partition.index}", topic, partition
 
 
-def _check_availability(survey: ClusterSurvey) -> Iterator[Finding]:
+def check_availability(survey: ClusterSurvey) -> Iterator[Finding]:
+    """Partitions that cannot be read, cannot be written, or have fewer copies than they should."""
     offline, short, behind = [], [], []
     for label, topic, partition in _each(survey):
         in_sync = len(partition.in_sync_replicas)
@@ -48,31 +49,35 @@ def _check_availability(survey: ClusterSurvey) -> Iterator[Finding]:
             severity=Severity.CRITICAL,
             check="offline-partitions",
             subject=name_some(offline),
-            message=f"{len(offline)} partition(s) have no leader: nobody can read or write them",
+            message=f"{_partitions_have(offline)} no leader: nobody can read or write them",
             advice="start the brokers that hold their replicas (`moldau topics describe`); if all "
-            "in sync are lost for good, `moldau elect --unclean`, which loses records",
+            "in sync are lost for good, `moldau elect unclean`, which loses records",
         )
     if short:
         yield Finding(
             severity=Severity.CRITICAL,
             check="under-min-isr",
             subject=name_some(short),
-            message=f"{len(short)} partition(s) have fewer replicas in sync than "
+            message=f"{_partitions_have(short)} fewer replicas in sync than "
             "min.insync.replicas: producers with acks=all are refused",
             advice="bring the missing brokers back, or see why they do not catch up (disk, "
             "network, replication throttles)",
         )
     if behind:
         away = _missing_brokers(survey)
-        where = f"; brokers {', '.join(map(str, away))} miss in them" if away else ""
+        where = f", on {name_brokers(away)}" if away else ""
         yield Finding(
             severity=Severity.WARNING,
             check="under-replicated",
             subject=name_some(behind),
-            message=f"{len(behind)} partition(s) have replicas that are not in sync{where}",
+            message=f"{_partitions_have(behind)} replicas that are not in sync{where}",
             advice="look at those brokers: are they up, are their disks slow or full, is a "
             "replication throttle set",
         )
+
+
+def _partitions_have(labels: Sequence[str]) -> str:
+    return "1 partition has" if len(labels) == 1 else f"{len(labels)} partitions have"
 
 
 def _missing_brokers(survey: ClusterSurvey) -> list[int]:
@@ -103,7 +108,7 @@ def _check_leaders(survey: ClusterSurvey) -> Iterator[Finding]:
             subject=f"{displaced} of {total} partitions",
             message="they are not led by their preferred replica, so brokers carry other shares "
             "than planned",
-            advice="`moldau elect --all-topics`, or wait for auto.leader.rebalance.enable",
+            advice="`moldau elect preferred --all`, or wait for auto.leader.rebalance.enable",
         )
     if len(leaders) > 1 and total >= _FEW_LEADERS * len(leaders):
         mean = total / len(leaders)
@@ -115,7 +120,7 @@ def _check_leaders(survey: ClusterSurvey) -> Iterator[Finding]:
                 subject=f"broker {broker}",
                 message=f"it leads {most} partitions, where the mean is {mean:.0f}: it answers "
                 "most of the requests",
-                advice="`moldau elect --all-topics`; if it is the preferred leader of all of "
+                advice="`moldau elect preferred --all`; if it is the preferred leader of all of "
                 "these, move replicas with `moldau reassign`",
             )
 

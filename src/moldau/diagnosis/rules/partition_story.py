@@ -146,7 +146,10 @@ def _explain_last_stable(facts: PartitionFacts) -> Iterator[str]:
     )
     if facts.last_stable >= facts.high_watermark:
         if open_ones:
-            yield f"{len(open_ones)} transaction(s) are open, and none of them is committed data"
+            counted = (
+                "1 transaction is" if len(open_ones) == 1 else f"{len(open_ones)} transactions are"
+            )
+            yield f"{counted} open, and nothing of that is committed data"
         return
     waiting = facts.high_watermark - facts.last_stable
     yield (

@@ -53,6 +53,7 @@ class RecordFacts:
     later_with_key: int | None = None  # the first later record with the same key
     searched_to: int | None = None  # how far that was looked for
     deletions: Sequence[Mapping[str, object]] = ()  # of the history, about this partition
+    is_foreign: bool = False  # the brokers are not Moldau's, and tell no history
 
 
 def explain_record(facts: RecordFacts) -> Explanation:
@@ -129,6 +130,8 @@ def _explain_deletion(facts: RecordFacts) -> Iterator[str]:
         reasons.append(f"retention.bytes={retention_bytes}")
     if not reasons:
         yield "retention keeps everything now: somebody asked for it (DeleteRecords)"
+    elif facts.is_foreign:
+        yield f"by retention ({', '.join(reasons)}), or DeleteRecords: Kafka forgets which"
     else:
         yield f"by retention ({', '.join(reasons)}), or DeleteRecords; brokers that remember more "
         yield "tell it on their metrics port (`moldau start --metrics`)"

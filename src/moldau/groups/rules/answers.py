@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
 from moldau.errors import ErrorCode
 from moldau.groups.rules.assigned_partitions import AssignedPartitions
-from moldau.groups.rules.consumer_group_states import ConsumerGroupState
-from moldau.groups.rules.group_states import ClassicGroupState
-from moldau.groups.rules.share_group_states import ShareGroupState
+from moldau.groups.rules.group_states import (
+    ClassicGroupState,
+    ConsumerGroupState,
+    ShareGroupState,
+    StreamsGroupState,
+)
+from moldau.groups.rules.streams_group_records import (
+    StreamsAssignment,
+    StreamsEndpoint,
+    StreamsMember,
+)
+from moldau.groups.rules.streams_tasks import Tasks
+from moldau.groups.rules.streams_topics import InternalTopic, StatusNote
+from moldau.groups.rules.streams_topology import Topology
 from moldau.model.protocol_numbers import NO_GENERATION
 
 
@@ -89,6 +101,30 @@ class ConsumerHeartbeatAnswer:
     assigned: AssignedPartitions | None = None  # None: what it was last told
 
 
+class EndpointTasks(NamedTuple):
+    """What an instance of a streams application can be asked for: partitions by topic."""
+
+    endpoint: StreamsEndpoint
+    active: Mapping[str, frozenset[int]]
+    standby: Mapping[str, frozenset[int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamsHeartbeatAnswer:
+    """Where a member of a streams group stands now."""
+
+    error: ErrorCode = ErrorCode.none
+    message: str | None = None
+    member_id: str = ""
+    epoch: int = 0
+    heartbeat_interval_ms: int = 0
+    statuses: tuple[StatusNote, ...] = ()
+    tasks: Tasks | None = None  # None: what it was last told
+    endpoint_epoch: int = 0
+    endpoints: tuple[EndpointTasks, ...] | None = None  # None: what it was last told
+    missing: tuple[InternalTopic, ...] = ()  # topics that are to be made
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateTopicsAnswer:
     """What is to be asked of share coordinators, in the name of the group."""
@@ -105,6 +141,7 @@ GroupAnswer: TypeAlias = (
     | LeaveAnswer
     | PartitionsAnswer
     | ConsumerHeartbeatAnswer
+    | StreamsHeartbeatAnswer
     | StateTopicsAnswer
 )
 
@@ -124,6 +161,8 @@ def refusal_like(answer: GroupAnswer, error: ErrorCode) -> GroupAnswer:
             return PartitionsAnswer(error=error)
         case ConsumerHeartbeatAnswer():
             return ConsumerHeartbeatAnswer(error=error)
+        case StreamsHeartbeatAnswer():
+            return StreamsHeartbeatAnswer(error=error)
         case StateTopicsAnswer():
             return StateTopicsAnswer(error=error)
 
@@ -160,6 +199,7 @@ class GroupType(Enum):
     CLASSIC = "classic"
     CONSUMER = "consumer"
     SHARE = "share"
+    STREAMS = "streams"
 
 
 class ListedGroup(NamedTuple):
@@ -167,7 +207,7 @@ class ListedGroup(NamedTuple):
 
     group_id: str
     protocol_type: str
-    state: ClassicGroupState | ConsumerGroupState | ShareGroupState
+    state: ClassicGroupState | ConsumerGroupState | ShareGroupState | StreamsGroupState
     type: GroupType = GroupType.CLASSIC
 
 
@@ -198,3 +238,24 @@ class DescribedConsumerGroup:
     target_epoch: int
     assignor: str
     members: tuple[DescribedConsumer, ...] = ()
+
+
+class DescribedStreamsMember(NamedTuple):
+    """A member of a streams group as StreamsGroupDescribe shows it."""
+
+    member: StreamsMember
+    current: StreamsAssignment
+    target: Tasks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescribedStreamsGroup:
+    """A group as StreamsGroupDescribe shows it."""
+
+    group_id: str
+    state: StreamsGroupState
+    epoch: int
+    target_epoch: int
+    topology: Topology | None
+    partition_counts: Mapping[str, int]  # of internal topics, where they are decided
+    members: tuple[DescribedStreamsMember, ...] = ()

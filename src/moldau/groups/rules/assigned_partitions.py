@@ -1,4 +1,6 @@
-"""Partitions of topics by the topics' ids, as members of consumer groups are given them. A rule.
+"""Partitions of topics by the topics' ids, as members of consumer groups are given them, and the
+algebra of such values. It serves whatever has numbers under keys: the tasks of streams groups are
+the partitions of subtopologies. A rule.
 
 Values: nothing here changes what it was given. A topic without partitions is not in a value.
 """
@@ -7,23 +9,27 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 from uuid import UUID
+
+K = TypeVar("K")
 
 AssignedPartitions: TypeAlias = Mapping[UUID, frozenset[int]]
 
 NO_PARTITIONS: Final[AssignedPartitions] = MappingProxyType({})
 
 
-def partitions_of(pairs: Iterable[tuple[UUID, int]]) -> AssignedPartitions:
+def partitions_of(pairs: Iterable[tuple[K, int]]) -> Mapping[K, frozenset[int]]:
     """From single partitions."""
-    found: dict[UUID, set[int]] = {}
+    found: dict[K, set[int]] = {}
     for topic_id, partition in pairs:
         found.setdefault(topic_id, set()).add(partition)
     return {topic_id: frozenset(some) for topic_id, some in found.items()}
 
 
-def common(some: AssignedPartitions, others: AssignedPartitions) -> AssignedPartitions:
+def common(
+    some: Mapping[K, frozenset[int]], others: Mapping[K, frozenset[int]]
+) -> Mapping[K, frozenset[int]]:
     """What is in both."""
     return {
         topic_id: both
@@ -32,7 +38,9 @@ def common(some: AssignedPartitions, others: AssignedPartitions) -> AssignedPart
     }
 
 
-def without(some: AssignedPartitions, others: AssignedPartitions) -> AssignedPartitions:
+def without(
+    some: Mapping[K, frozenset[int]], others: Mapping[K, frozenset[int]]
+) -> Mapping[K, frozenset[int]]:
     """What is in the first alone."""
     return {
         topic_id: rest
@@ -41,7 +49,9 @@ def without(some: AssignedPartitions, others: AssignedPartitions) -> AssignedPar
     }
 
 
-def together(some: AssignedPartitions, others: AssignedPartitions) -> AssignedPartitions:
+def together(
+    some: Mapping[K, frozenset[int]], others: Mapping[K, frozenset[int]]
+) -> Mapping[K, frozenset[int]]:
     """What is in either."""
     joined = dict(some)
     for topic_id, partitions in others.items():
@@ -49,13 +59,13 @@ def together(some: AssignedPartitions, others: AssignedPartitions) -> AssignedPa
     return joined
 
 
-def overlap(some: AssignedPartitions, others: AssignedPartitions) -> bool:
+def overlap(some: Mapping[K, frozenset[int]], others: Mapping[K, frozenset[int]]) -> bool:
     return any(
         not partitions.isdisjoint(others.get(topic_id, ())) for topic_id, partitions in some.items()
     )
 
 
-def is_within(some: AssignedPartitions, others: AssignedPartitions) -> bool:
+def is_within(some: Mapping[K, frozenset[int]], others: Mapping[K, frozenset[int]]) -> bool:
     """Whether everything of the first is in the second, too."""
     return all(
         partitions <= others.get(topic_id, frozenset()) for topic_id, partitions in some.items()

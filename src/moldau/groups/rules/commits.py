@@ -1,4 +1,4 @@
-"""OffsetCommit, TxnOffsetCommit and OffsetDelete: who may change the offsets of a group. A rule.
+"""The committed offsets of a group: who may change them, and when they are forgotten. A rule.
 
 A member commits in its own generation. Somebody who is no member (a consumer with assigned
 partitions, an administrator who resets offsets) commits without a generation, and only while
@@ -8,37 +8,59 @@ ones do not say for whom, and may always.
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
+
 from moldau.errors import ErrorCode, StaleMemberEpochError, UnknownMemberError
 from moldau.groups.rules.answers import PartitionsAnswer
 from moldau.groups.rules.consumer_group import ConsumerGroup
 from moldau.groups.rules.events import CommitOffsets, CommitTransactionOffsets, DeleteOffsets
+from moldau.groups.rules.expiry import find_expired
 from moldau.groups.rules.group import Group
 from moldau.groups.rules.group_states import ClassicGroupState
 from moldau.groups.rules.membership import find_member_fault
+from moldau.groups.rules.offset_group import OffsetGroup
 from moldau.groups.rules.outcome import GroupTurn, OffsetsTransaction, Outcome
 from moldau.groups.rules.records import CommittedOffset, OffsetRecord, PendingOffsetRecord
+from moldau.groups.rules.streams_commits import find_streams_commit_fault
+from moldau.groups.rules.streams_group import StreamsGroup
 from moldau.groups.rules.subscription import CONSUMER_PROTOCOL_TYPE
 
 _NONE = ErrorCode.none
 
 
-def commit(group: Group | ConsumerGroup | None, event: CommitOffsets, turn: GroupTurn) -> None:
+def handle(
+    group: OffsetGroup | None,
+    event: CommitOffsets | CommitTransactionOffsets | DeleteOffsets,
+    turn: GroupTurn,
+) -> None:
+    match event:
+        case CommitOffsets():
+            commit(group, event, turn)
+        case CommitTransactionOffsets():
+            commit_in_transaction(group, event, turn)
+        case DeleteOffsets():
+            delete_offsets(group, event, turn)
+
+
+def commit(group: OffsetGroup | None, event: CommitOffsets, turn: GroupTurn) -> None:
     error = _find_commit_fault(group, event)
     if error is not None:
         turn.answer(PartitionsAnswer(error=error))
         return
     if isinstance(group, Group):
         _note_sign_of_life(group, event, turn.outcome)
+    group_id, records = event.group_id, turn.outcome.records
     errors = []
     for topic, partition, committed in event.offsets:
-        errors.append(_find_offset_fault(committed, turn))
-        if errors[-1] is _NONE:
-            turn.outcome.records.append(OffsetRecord(event.group_id, topic, partition, committed))
+        error = _find_offset_fault(committed, turn) if committed.metadata else _NONE
+        errors.append(error)
+        if error is _NONE:
+            records.append(OffsetRecord(group_id, topic, partition, committed))
     turn.answer(PartitionsAnswer(errors=tuple(errors)))
 
 
 def commit_in_transaction(
-    group: Group | ConsumerGroup | None, event: CommitTransactionOffsets, turn: GroupTurn
+    group: OffsetGroup | None, event: CommitTransactionOffsets, turn: GroupTurn
 ) -> None:
     error = _find_transaction_fault(group, event)
     if error is not None:
@@ -48,8 +70,9 @@ def commit_in_transaction(
     outcome = turn.outcome
     errors = []
     for topic, partition, committed in event.offsets:
-        errors.append(_find_offset_fault(committed, turn))
-        if errors[-1] is _NONE:
+        error = _find_offset_fault(committed, turn) if committed.metadata else _NONE
+        errors.append(error)
+        if error is _NONE:
             pending = PendingOffsetRecord(producer_id, group_id, topic, partition, committed)
             outcome.records.append(pending)
     outcome.transaction = OffsetsTransaction(producer_id, event.producer_epoch, event.verification)
@@ -57,15 +80,15 @@ def commit_in_transaction(
 
 
 def _find_transaction_fault(
-    group: Group | ConsumerGroup | None, event: CommitTransactionOffsets
+    group: OffsetGroup | None, event: CommitTransactionOffsets
 ) -> ErrorCode | None:
     """As Kafka: a member that is about to be told what it reads may still commit what it has."""
     if group is None:
         return None if event.generation < 0 else ErrorCode.illegal_generation
     if event.generation < 0 and not event.member_id and event.instance_id is None:
         return None
-    if isinstance(group, ConsumerGroup):
-        fault = find_epoch_fault(group, event.member_id, event.generation)
+    if isinstance(group, ConsumerGroup | StreamsGroup):
+        fault = _find_fault_of_epoch(group, event)
         is_stale = fault is ErrorCode.stale_member_epoch  # which these clients do not know
         return ErrorCode.illegal_generation if is_stale else fault
     if event.generation < 0 and group.state is ClassicGroupState.EMPTY:
@@ -82,15 +105,13 @@ def _find_offset_fault(committed: CommittedOffset, turn: GroupTurn) -> ErrorCode
     return _NONE
 
 
-def _find_commit_fault(
-    group: Group | ConsumerGroup | None, event: CommitOffsets
-) -> ErrorCode | None:
-    if isinstance(group, ConsumerGroup):
-        return find_epoch_fault(group, event.member_id, event.generation)
+def _find_commit_fault(group: OffsetGroup | None, event: CommitOffsets) -> ErrorCode | None:
+    if isinstance(group, ConsumerGroup | StreamsGroup):
+        return _find_fault_of_epoch(group, event)
     if group is None:
         if event.generation < 0:
             return None  # a group of offsets only; the first commit makes it
-        if event.unknown_group_is_known:
+        if event.knows_epochs:
             return ErrorCode.group_id_not_found
         return ErrorCode.illegal_generation
     if event.generation < 0 and group.state is ClassicGroupState.EMPTY:
@@ -108,6 +129,20 @@ def _find_commit_fault(
     return None
 
 
+def _find_fault_of_epoch(
+    group: ConsumerGroup | StreamsGroup, event: CommitOffsets | CommitTransactionOffsets
+) -> ErrorCode | None:
+    is_old = isinstance(event, CommitOffsets) and not event.knows_epochs
+    if isinstance(group, ConsumerGroup):
+        if is_old and _has_an_epoch(group, event.member_id):
+            return ErrorCode.unsupported_version  # it would take its epoch for a generation
+        return find_epoch_fault(group, event.member_id, event.generation)
+    if is_old and event.member_id in group.members:
+        return ErrorCode.unsupported_version  # its members speak OffsetCommit 9, with epochs
+    partitions = ((topic, partition) for topic, partition, _ in event.offsets)
+    return find_streams_commit_fault(group, event.member_id, event.generation, partitions)
+
+
 def find_epoch_fault(group: ConsumerGroup, member_id: str, epoch: int) -> ErrorCode | None:
     """Why somebody may not commit or look up offsets of a consumer group."""
     if epoch < 0 and not group.subscriptions:
@@ -118,6 +153,12 @@ def find_epoch_fault(group: ConsumerGroup, member_id: str, epoch: int) -> ErrorC
         is_classic = group.subscriptions[member_id].classic is not None
         return ErrorCode.illegal_generation if is_classic else ErrorCode.stale_member_epoch
     return None
+
+
+def _has_an_epoch(group: ConsumerGroup, member_id: str) -> bool:
+    """Whether it is a member that speaks KIP-848's protocol."""
+    member = group.subscriptions.get(member_id)
+    return member is not None and member.classic is None
 
 
 def check_epoch(group: ConsumerGroup, member_id: str, epoch: int) -> None:
@@ -142,9 +183,7 @@ def _utf16_length(text: str) -> int:
     return len(text) if text.isascii() else len(text.encode("utf-16-be", "surrogatepass")) // 2
 
 
-def delete_offsets(
-    group: Group | ConsumerGroup | None, event: DeleteOffsets, turn: GroupTurn
-) -> None:
+def delete_offsets(group: OffsetGroup | None, event: DeleteOffsets, turn: GroupTurn) -> None:
     if group is None:
         turn.answer(PartitionsAnswer(error=ErrorCode.group_id_not_found))
         return
@@ -163,3 +202,32 @@ def delete_offsets(
         if is_pending or group.offsets.find(topic, partition) is not None:
             turn.outcome.records.append(OffsetRecord(event.group_id, topic, partition, None))
     turn.answer(PartitionsAnswer(errors=tuple(errors)))
+
+
+# Forgetting
+
+
+def expire(group: OffsetGroup, turn: GroupTurn) -> bool:
+    """Forget what is too old; whether nothing is left then."""
+    expired = find_expired(group, turn.limits.offsets_retention_ms, turn.now_ms)
+    _forget(group, expired, turn.outcome)
+    return not group.pending_offsets and len(expired) == sum(1 for _ in group.offsets)
+
+
+def forget_topics(group: OffsetGroup, topics: Collection[str], outcome: Outcome) -> None:
+    _forget(group, [one for one in _committed(group) if one[0] in topics], outcome)
+
+
+def forget_all(group: OffsetGroup, outcome: Outcome) -> None:
+    _forget(group, _committed(group), outcome)
+
+
+def _committed(group: OffsetGroup) -> list[tuple[str, int]]:
+    """The partitions in which something is committed, or may be by a transaction."""
+    decided = [(topic, partition) for topic, partition, _ in group.offsets]
+    return list(dict.fromkeys((*decided, *group.pending_offsets)))
+
+
+def _forget(group: OffsetGroup, partitions: Iterable[tuple[str, int]], outcome: Outcome) -> None:
+    for topic, partition in partitions:
+        outcome.records.append(OffsetRecord(group.group_id, topic, partition, None))

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from uuid import UUID
 
+from moldau.groups.rules.answers import DescribedConsumerGroup, GroupType, ListedGroup
 from moldau.groups.rules.consumer_group_records import (
     ConsumerGroupRecord,
     ConsumerSubscription,
@@ -21,11 +22,14 @@ from moldau.groups.rules.consumer_group_records import (
     ResolvedRegexRecord,
     TargetEpochRecord,
 )
-from moldau.groups.rules.consumer_group_states import ConsumerGroupState
 from moldau.groups.rules.epoch_group import EpochGroup, put
 from moldau.groups.rules.events import GroupTimer, GroupTimerKind
+from moldau.groups.rules.group_states import ConsumerGroupState
+from moldau.groups.rules.limits import GroupLimits
 from moldau.groups.rules.offsets import OffsetTable, WithOffsets
 from moldau.groups.rules.pending_offsets import PendingOffsets
+from moldau.groups.rules.subscription import CONSUMER_PROTOCOL_TYPE
+from moldau.groups.rules.wanted_topics import preferred_assignor
 
 
 class ConsumerGroup(EpochGroup, WithOffsets):
@@ -115,6 +119,12 @@ class ConsumerGroup(EpochGroup, WithOffsets):
             if regex is not None and regex in regexes:
                 wanted |= regexes[regex].topics
         return frozenset(wanted)
+
+    def describe(self, limits: GroupLimits) -> DescribedConsumerGroup:
+        return self.describe_as(self.state, preferred_assignor(self.subscriptions, limits))
+
+    def listed(self) -> ListedGroup:
+        return ListedGroup(self.group_id, CONSUMER_PROTOCOL_TYPE, self.state, GroupType.CONSUMER)
 
     # Timers
 

@@ -118,7 +118,7 @@ def _find_request_fault(event: ConsumerHeartbeat) -> str | None:
             return "RebalanceTimeoutMs must be given when joining"
         if event.owned is None or event.owned:
             return "TopicPartitions must be empty when joining"
-        if event.topics is None and not event.regex:
+        if event.topics is None and event.regex is None:  # empty: it wants nothing by now
             return "SubscribedTopicNames or SubscribedTopicRegex must be given when joining"
     return None
 

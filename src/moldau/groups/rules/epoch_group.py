@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from typing import TypeVar
 
 from moldau.cluster.rules.metadata_image import MetadataImage
+from moldau.groups.rules.answers import DescribedConsumer, DescribedConsumerGroup
 from moldau.groups.rules.assigned_partitions import NO_PARTITIONS, AssignedPartitions
 from moldau.groups.rules.consumer_group_records import (
     ConsumerSubscription,
@@ -25,6 +26,7 @@ from moldau.groups.rules.consumer_group_records import (
     TargetEpochRecord,
 )
 from moldau.groups.rules.events import GroupTimer, GroupTimerKind
+from moldau.groups.rules.group_states import ConsumerGroupState, ShareGroupState
 from moldau.groups.rules.wanted_topics import WantedTopics
 
 EpochRecord = (
@@ -92,6 +94,37 @@ class EpochGroup:
 
     def assignment_of(self, member_id: str) -> MemberAssignment:
         return self.assignments.get(member_id) or MemberAssignment()
+
+    def describe_as(
+        self, state: ConsumerGroupState | ShareGroupState, assignor: str
+    ) -> DescribedConsumerGroup:
+        """As tools see it."""
+        members = []
+        for member_id, wanted in self.subscriptions.items():
+            current = self.assignment_of(member_id)
+            members.append(
+                DescribedConsumer(
+                    member_id=member_id,
+                    instance_id=wanted.instance_id,
+                    rack_id=wanted.rack_id,
+                    epoch=current.epoch,
+                    client_id=wanted.client_id,
+                    client_host=wanted.client_host,
+                    topics=wanted.topics,
+                    regex=wanted.regex,
+                    assigned=current.assigned,
+                    target=self.target_of(member_id),
+                    is_classic=wanted.classic is not None,
+                )
+            )
+        return DescribedConsumerGroup(
+            group_id=self.group_id,
+            state=state,
+            epoch=self.epoch,
+            target_epoch=self.target_epoch,
+            assignor=assignor,
+            members=tuple(members),
+        )
 
     def target_of(self, member_id: str) -> AssignedPartitions:
         return self.targets.get(member_id, NO_PARTITIONS)

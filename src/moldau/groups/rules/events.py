@@ -15,6 +15,9 @@ from uuid import UUID
 from moldau.groups.rules.assigned_partitions import AssignedPartitions
 from moldau.groups.rules.members import GroupProtocol
 from moldau.groups.rules.records import CommittedOffset
+from moldau.groups.rules.streams_group_records import StreamsEndpoint
+from moldau.groups.rules.streams_tasks import Tasks, TaskSet
+from moldau.groups.rules.streams_topology import Topology
 
 UNKNOWN_MEMBER = ""
 """The member id of somebody who has none yet."""
@@ -87,7 +90,7 @@ class CommitOffsets:
     member_id: str
     instance_id: str | None
     offsets: tuple[tuple[str, int, CommittedOffset], ...]  # topic, partition, commit
-    unknown_group_is_known: bool  # OffsetCommit 9: may be told GROUP_ID_NOT_FOUND
+    knows_epochs: bool  # OffsetCommit 9, which members of KIP-848's protocol have to speak
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,6 +182,40 @@ class ShareHeartbeat:
     topics: frozenset[str] | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamsHeartbeat:
+    """A member of a streams group comes, lives, changes, or goes (KIP-1071).
+
+    None is what it has said before.
+    """
+
+    group_id: str
+    member_id: str
+    epoch: int
+    endpoint_epoch: int = -1  # of the endpoints that it was last told
+    instance_id: str | None = None
+    rack_id: str | None = None
+    client_id: str = ""
+    client_host: str = ""
+    rebalance_timeout_ms: int = -1  # -1: as before
+    topology: Topology | None = None
+    active: TaskSet | None = None
+    standby: TaskSet | None = None
+    warmup: TaskSet | None = None
+    process_id: str | None = None
+    endpoint: StreamsEndpoint | None = None
+    tags: tuple[tuple[str, str], ...] | None = None
+    tells_offsets: bool = False  # of its copies of tasks, which nobody here knows what to do with
+    shuts_down: bool = False  # the whole application is to end
+
+    @property
+    def owned(self) -> Tasks | None:
+        """What it says that it has; None when it said nothing."""
+        if self.active is None or self.standby is None or self.warmup is None:
+            return None
+        return Tasks(self.active, self.standby, self.warmup)
+
+
 class NewState(NamedTuple):
     """The state of a partition that a share coordinator is to begin, or to begin anew."""
 
@@ -235,7 +272,10 @@ class GroupTimerKind(Enum):
     """A sign of life of one member."""
 
     REVOCATION = "revocation"
-    """One member of a consumer group to give partitions up."""
+    """One member of a consumer group to give partitions up, or of a streams group tasks."""
+
+    FIRST_ASSIGNMENT = "first assignment"
+    """More members of a streams group that has its first one."""
 
 
 class GroupTimer(NamedTuple):
@@ -295,6 +335,7 @@ GroupEvent: TypeAlias = (
     | DeleteTopics
     | ConsumerHeartbeat
     | ShareHeartbeat
+    | StreamsHeartbeat
     | StatesInitialized
     | AlterShareOffsets
     | DeleteStates

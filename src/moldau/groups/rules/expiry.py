@@ -6,7 +6,8 @@
   age from their commit.
 - Positions of somebody who never joined (a lone consumer, an administrator) age from their commit.
 - A commit by an old client may name its own time.
-- Those of a consumer group (KIP-848) age from their commit, except in topics that it reads.
+- Those of a consumer group (KIP-848) or a streams group (KIP-1071) age from their commit, except
+  in topics that it reads.
 - Anybody else's, and those of a group that is rebalancing, stay.
 - So does an offset that a transaction which is still open may replace.
 """
@@ -16,18 +17,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from moldau.groups.rules.consumer_group import ConsumerGroup
-from moldau.groups.rules.group import Group
 from moldau.groups.rules.group_states import ClassicGroupState
+from moldau.groups.rules.offset_group import OffsetGroup
 from moldau.groups.rules.records import CommittedOffset
+from moldau.groups.rules.streams_group import StreamsGroup
 from moldau.groups.rules.subscription import CONSUMER_PROTOCOL_TYPE
 from moldau.model.protocol_numbers import NO_TIMESTAMP
 
 AgeFrom = Callable[[CommittedOffset], int]
 
 
-def find_expired(
-    group: Group | ConsumerGroup, retention_ms: int, now_ms: int
-) -> list[tuple[str, int]]:
+def find_expired(group: OffsetGroup, retention_ms: int, now_ms: int) -> list[tuple[str, int]]:
     """Topic and partition of each committed offset that has expired."""
     age_from = _age_rule(group)
     if age_from is None:
@@ -41,9 +41,9 @@ def find_expired(
     ]
 
 
-def _age_rule(group: Group | ConsumerGroup) -> AgeFrom | None:
+def _age_rule(group: OffsetGroup) -> AgeFrom | None:
     """From when on offsets age; None where they do not."""
-    if isinstance(group, ConsumerGroup):
+    if isinstance(group, ConsumerGroup | StreamsGroup):
         return _since_commit
     if not group.protocol_type:
         return _since_commit

@@ -1,9 +1,9 @@
-"""The states of a group and the ways between them.
+"""The states of groups and the ways between them.
 
-Two kinds of moves, and they never mix. A *request* or a timer moves a group into a rebalance and
-through it: nothing of that is logged, and a coordinator that takes over knows nothing of it. A
-*record* moves it where a rebalance ends: to members with an assignment, or to none. Whoever loads
-the log arrives at the same state by the same records.
+A classic group has two kinds of moves, and they never mix. A *request* or a timer moves it into a
+rebalance and through it: nothing of that is logged, and a coordinator that takes over knows nothing
+of it. A *record* moves it where a rebalance ends: to members with an assignment, or to none.
+Whoever loads the log arrives at the same state by the same records.
 
         EMPTY <- - - - - - - +
           |                  :
@@ -91,3 +91,67 @@ the rebalance between two records is not seen."""
 def check_move(group_id: str, former: ClassicGroupState, new: ClassicGroupState) -> None:
     if new not in MOVES[former]:
         raise InvariantViolation(f"group {group_id!r} cannot move from {former} to {new}")
+
+
+class ConsumerGroupState(Enum):
+    """Of a consumer group (KIP-848). Follows from the epochs; nobody sets it. The values are
+    Kafka's names."""
+
+    EMPTY = "Empty"
+    """Nobody is in it. Moves: to ASSIGNING with the first member; to DEAD when it is deleted or its
+    last offset expires."""
+
+    ASSIGNING = "Assigning"
+    """The group's epoch is ahead of the target's. Moves: to RECONCILING with the next heartbeat of
+    a member, which is when targets are computed."""
+
+    RECONCILING = "Reconciling"
+    """Some members have not reached their targets yet. Moves: to STABLE with the last one."""
+
+    STABLE = "Stable"
+    """Every member has its target. Moves: to ASSIGNING when somebody comes, goes or wants something
+    else, or the topics change."""
+
+    DEAD = "Dead"
+    """Deleted: nothing of it is left."""
+
+
+class ShareGroupState(Enum):
+    """Of a share group (KIP-932). Follows from its members; nobody sets it. The values are Kafka's
+    names."""
+
+    EMPTY = "Empty"
+    """Nobody is in it. Moves: to STABLE with the first member; to DEAD when it is deleted."""
+
+    STABLE = "Stable"
+    """It has members. Moves: to EMPTY with the last one."""
+
+    DEAD = "Dead"
+    """Deleted: nothing of it is left."""
+
+
+class StreamsGroupState(Enum):
+    """Of a streams group (KIP-1071). Follows from the epochs; nobody sets it. The values are
+    Kafka's names."""
+
+    EMPTY = "Empty"
+    """Nobody is in it. Moves: to NOT_READY or ASSIGNING with the first member; to DEAD when it is
+    deleted or its last offset expires."""
+
+    NOT_READY = "NotReady"
+    """Topics of its topology are missing, or have other numbers of partitions than they must.
+    Moves: to ASSIGNING with the first heartbeat that finds them as they must be."""
+
+    ASSIGNING = "Assigning"
+    """The group's epoch is ahead of the target's. Moves: to RECONCILING when targets are
+    computed: with a heartbeat, or when no more members are waited for."""
+
+    RECONCILING = "Reconciling"
+    """Some members have not reached their targets yet. Moves: to STABLE with the last one."""
+
+    STABLE = "Stable"
+    """Every member has its target. Moves: to ASSIGNING when somebody comes or goes, or the topics
+    or the settings change."""
+
+    DEAD = "Dead"
+    """Deleted: nothing of it is left."""

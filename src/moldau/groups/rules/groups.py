@@ -4,71 +4,66 @@
 the only way to hard state. Loading a shard is `apply` in a loop, then `begin`. The shell around it
 owns the log, the timers and the connections.
 
-A group id leads to one group, classic, a consumer group (KIP-848) or a share group (KIP-932), and
-what kind it is decides who handles the event. A classic or consumer group without members becomes
-one of the other kind when somebody comes who speaks that; its committed offsets stay. A share group
-stays one until it is deleted. A rule.
+A group id leads to one group, classic, a consumer group (KIP-848), a streams group (KIP-1071) or a
+share group (KIP-932), and what kind it is decides who handles the event (`classic_group_events`,
+`consumer_group_events`, `streams_group_events`, `share_group_events`). A classic group without
+members becomes a consumer group or a streams group when somebody comes who speaks that, and either
+of them a classic one again; its committed offsets stay. A share group stays one until it is
+deleted. A rule.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import ErrorCode
 from moldau.groups.rules import (
     classic_consumers,
+    classic_group_events,
     commits,
+    consumer_group_events,
     consumer_membership,
     membership,
     share_group_events,
     share_membership,
+    streams_group_events,
+    streams_membership,
 )
 from moldau.groups.rules.answers import (
     CodeAnswer,
     ConsumerHeartbeatAnswer,
     DescribedConsumerGroup,
     DescribedGroup,
+    DescribedStreamsGroup,
     JoinAnswer,
-    LeaveAnswer,
-    LeftMember,
     ListedGroup,
-    SyncAnswer,
 )
 from moldau.groups.rules.consumer_group import ConsumerGroup
 from moldau.groups.rules.consumer_group_records import ConsumerGroupRecord, GroupEpochRecord
-from moldau.groups.rules.consumer_group_views import (
-    describe_consumer_group,
-    list_consumer_group,
-)
 from moldau.groups.rules.events import (
     JOINING_EPOCH,
     UNKNOWN_MEMBER,
-    Abandon,
-    AppendFailed,
+    AlterShareOffsets,
     CommitOffsets,
     CommitTransactionOffsets,
     ConsumerHeartbeat,
     DeleteGroup,
     DeleteOffsets,
-    DeleteTopics,
-    ExpireOffsets,
     GroupEvent,
-    GroupTimer,
-    GroupTimerKind,
     Heartbeat,
     Join,
     Leave,
     ShareHeartbeat,
+    StreamsHeartbeat,
     Sync,
-    TimerFired,
 )
-from moldau.groups.rules.expiry import find_expired
 from moldau.groups.rules.group import Group
 from moldau.groups.rules.group_states import ClassicGroupState
 from moldau.groups.rules.joining import Joining
 from moldau.groups.rules.limits import GroupLimits
+from moldau.groups.rules.offset_group import OffsetGroup
 from moldau.groups.rules.outcome import GroupTurn, Outcome
 from moldau.groups.rules.protocol_change import become_consumer_group, find_upgrade_fault
 from moldau.groups.rules.records import (
@@ -79,22 +74,28 @@ from moldau.groups.rules.records import (
     PendingOffsetRecord,
     TransactionEnd,
 )
-from moldau.groups.rules.share_group import ShareGroup
+from moldau.groups.rules.share_group import EndedShareGroups, ShareGroup
 from moldau.groups.rules.share_group_records import (
     SHARE_RECORDS,
     ShareEpochRecord,
     ShareGroupRecord,
     StateTopics,
 )
-from moldau.groups.rules.share_group_views import describe_share_group, list_share_group
+from moldau.groups.rules.streams_group import StreamsGroup
+from moldau.groups.rules.streams_group_records import (
+    STREAMS_RECORDS,
+    StreamsEpochRecord,
+    StreamsGroupRecord,
+)
 
 NO_REQUEST = -1
 """For events that nobody waits for."""
 
-OffsetGroup: TypeAlias = Group | ConsumerGroup
 AnyGroup: TypeAlias = OffsetGroup | ShareGroup
 
 _NO_TOPICS = MetadataImage(cluster_id="")
+
+_Made = TypeVar("_Made", ConsumerGroup, StreamsGroup)
 
 
 class Groups:
@@ -105,8 +106,10 @@ class Groups:
         self._groups: dict[str, AnyGroup] = {}
         # Whose offsets are pending in the transaction of each producer; some may have none left.
         self._in_transactions: dict[int, set[str]] = {}
-        # The share group that the last event has begun; it is there when its records are applied.
-        self._newcomer: ShareGroup | None = None
+        # The share or streams group that the last event has begun; it is there when its records are
+        # applied.
+        self._newcomer: ShareGroup | StreamsGroup | None = None
+        self._ended_takers = EndedShareGroups()
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -121,9 +124,12 @@ class Groups:
 
     def apply(self, record: CoordinatorRecord) -> None:
         """Take a record that is in the log; live and at loading."""
+        if isinstance(
+            record, OffsetRecord
+        ):  # nearly all are, and a commit may be thousands of them
+            self._apply_offset(*record)
+            return
         match record:
-            case OffsetRecord(group_id, topic, partition, committed):
-                self._apply_offset(group_id, topic, partition, committed)
             case PendingOffsetRecord(producer_id, group_id, topic, partition, committed):
                 group = self._find_with_offsets(group_id) or self._find_or_make_classic(group_id)
                 group.pending_offsets.add(producer_id, topic, partition, committed)
@@ -137,6 +143,10 @@ class Groups:
                     self._find_or_make_classic(group_id).apply(metadata)
             case _ if isinstance(record, SHARE_RECORDS):
                 self._apply_to_takers(record)
+            case StreamsEpochRecord(group_id, None):
+                self._apply_end(group_id, StreamsGroup)
+            case _ if isinstance(record, STREAMS_RECORDS):
+                self._apply_to_streams(record)
             case GroupEpochRecord(group_id, None):
                 self._apply_end(group_id, ConsumerGroup)
             case _:
@@ -147,13 +157,14 @@ class Groups:
         if isinstance(record, ShareEpochRecord) and record.value is None:
             if isinstance(group, ShareGroup):
                 del self._groups[record.group_id]
+                self._ended_takers.add(group)
                 group.end()
             return
         if not isinstance(group, ShareGroup):
             if record[-1] is None:
                 return  # compaction has kept it, and nothing that it is about
             newcomer, self._newcomer = self._newcomer, None
-            if newcomer is None or newcomer.group_id != record.group_id:
+            if not isinstance(newcomer, ShareGroup) or newcomer.group_id != record.group_id:
                 newcomer = ShareGroup(record.group_id)
             group = self._groups[record.group_id] = newcomer
         group.apply(record)
@@ -167,12 +178,27 @@ class Groups:
         if not isinstance(group, ConsumerGroup):
             if record[-1] is None:
                 return  # compaction has kept it, and nothing that it is about
-            made = ConsumerGroup(record.group_id)
-            if group is not None:
-                made.take_offsets(group)
-                group.state = ClassicGroupState.DEAD
-            group = self._groups[record.group_id] = made
+            group = self._take_place_of(group, ConsumerGroup(record.group_id))
         group.apply(record)
+
+    def _apply_to_streams(self, record: StreamsGroupRecord) -> None:
+        group = self._find_with_offsets(record.group_id)
+        if not isinstance(group, StreamsGroup):
+            if record[-1] is None:
+                return  # compaction has kept it, and nothing that it is about
+            newcomer, self._newcomer = self._newcomer, None
+            if not isinstance(newcomer, StreamsGroup) or newcomer.group_id != record.group_id:
+                newcomer = StreamsGroup(record.group_id)
+            group = self._take_place_of(group, newcomer)
+        group.apply(record)
+
+    def _take_place_of(self, former: OffsetGroup | None, made: _Made) -> _Made:
+        """The group of this id is of another kind from now on."""
+        if former is not None:
+            made.take_offsets(former)
+            former.end()
+        self._groups[made.group_id] = made
+        return made
 
     def _apply_offset(
         self, group_id: str, topic: str, partition: int, committed: CommittedOffset | None
@@ -183,12 +209,11 @@ class Groups:
                 return
             group = self._find_or_make_classic(group_id)
         group.offsets.apply(topic, partition, committed)
-        if group.pending_offsets:
-            if committed is None:
-                group.pending_offsets.discard(topic, partition)
-            else:
-                group.pending_offsets.supersede(topic, partition)
-        self._drop_if_vacant(group)
+        if committed is None:
+            group.pending_offsets.discard(topic, partition)
+            self._drop_if_vacant(group)
+        elif group.pending_offsets:
+            group.pending_offsets.supersede(topic, partition)
 
     def _end_transaction(self, producer_id: int, is_commit: bool) -> None:
         for group_id in sorted(self._in_transactions.pop(producer_id, ())):
@@ -238,6 +263,9 @@ class Groups:
             if isinstance(group, ShareGroup):
                 share_membership.await_signs_of_life(group, limits, outcome)
                 continue
+            if isinstance(group, StreamsGroup):
+                streams_membership.await_signs_of_life(group, limits, outcome)
+                continue
             for member in group.members:
                 group.await_sign_of_life(member, outcome)
         return outcome
@@ -257,8 +285,9 @@ class Groups:
         group = self._groups.get(event.group_id)
         if isinstance(group, ShareGroup):
             share_group_events.handle(group, event, turn)
-        elif isinstance(event, ShareHeartbeat) and group is None and event.epoch == JOINING_EPOCH:
-            self._newcomer = ShareGroup(event.group_id)
+        elif group is None and _begins_share_group(event):
+            former_epoch = self._ended_takers.last_epoch(event.group_id)
+            self._newcomer = ShareGroup(event.group_id, former_epoch)
             share_group_events.handle(self._newcomer, event, turn)
         else:
             self._handle(group, event, turn)
@@ -268,22 +297,20 @@ class Groups:
         match event:
             case ConsumerHeartbeat():
                 self._beat(group, event, turn)
+            case StreamsHeartbeat():
+                self._beat_streams(group, event, turn)
             case Join():
                 self._join(group, event, turn)
-            case CommitOffsets():
-                commits.commit(group, event, turn)
-            case CommitTransactionOffsets():
-                commits.commit_in_transaction(group, event, turn)
-            case DeleteOffsets():
-                commits.delete_offsets(group, event, turn)
+            case CommitOffsets() | CommitTransactionOffsets() | DeleteOffsets():
+                commits.handle(group, event, turn)
             case _ if group is None:
                 _answer_without_group(event, turn)
             case _ if isinstance(group, ConsumerGroup):
-                _handle_of_consumers(group, event, turn)
-            case Sync() | Heartbeat() | Leave() | Abandon():
-                _handle_of_member(group, event, turn)
+                consumer_group_events.handle(group, event, turn)
+            case _ if isinstance(group, StreamsGroup):
+                streams_group_events.handle(group, event, turn)
             case _:
-                self._handle_of_group(group, event, turn)
+                classic_group_events.handle(group, event, turn)
         if group is not None and not turn.outcome.records:
             self._drop_if_vacant(group)
 
@@ -297,9 +324,15 @@ class Groups:
                     message=f"there is no consumer group {event.group_id!r}",
                 )
             )
+        elif isinstance(group, StreamsGroup):
+            turn.answer(
+                ConsumerHeartbeatAnswer(
+                    error=ErrorCode.group_id_not_found,
+                    message=f"group {event.group_id!r} is a streams group, and no consumer group",
+                )
+            )
         elif group is None or _is_unused(group):
-            if group is not None and group.stored is not None:
-                turn.outcome.records.append(GroupRecord(group.group_id, None))
+            turn.outcome.records += _end_of(group)
             consumer_membership.heartbeat(ConsumerGroup(event.group_id), event, turn)
         elif (fault := find_upgrade_fault(group, turn.limits)) is not None:
             turn.answer(
@@ -311,6 +344,23 @@ class Groups:
             )
         elif not consumer_membership.refuse_if_invalid(event, turn):
             consumer_membership.heartbeat(become_consumer_group(group, turn), event, turn)
+
+    def _beat_streams(
+        self, group: OffsetGroup | None, event: StreamsHeartbeat, turn: GroupTurn
+    ) -> None:
+        if isinstance(group, StreamsGroup):
+            streams_group_events.handle(group, event, turn)
+        elif isinstance(group, ConsumerGroup):
+            streams_group_events.refuse_streams_member(event, "is a consumer group", turn)
+        elif group is not None and not _is_unused(group):
+            streams_group_events.refuse_streams_member(event, "is a classic group", turn)
+        elif event.epoch != JOINING_EPOCH:
+            streams_group_events.refuse_streams_member(event, "is not there", turn)
+        elif not streams_membership.refuse_if_invalid(event, turn):
+            self._newcomer = StreamsGroup(event.group_id)
+            streams_membership.heartbeat(self._newcomer, event, turn)
+            if turn.outcome.records:
+                turn.outcome.records[:0] = _end_of(group)
 
     def _join(self, group: OffsetGroup | None, event: Join, turn: GroupTurn) -> None:
         limits = self.limits
@@ -328,33 +378,19 @@ class Groups:
         elif isinstance(group, ConsumerGroup) and group.subscriptions:
             classic_consumers.join(group, event, turn)
             return
+        elif isinstance(group, StreamsGroup) and group.members:
+            error = ErrorCode.inconsistent_group_protocol
         elif group is None and event.member_id != UNKNOWN_MEMBER:
             error = ErrorCode.unknown_member_id
         if error is not None:
             turn.answer(JoinAnswer(error=error, member_id=event.member_id))
             return
-        if isinstance(group, ConsumerGroup):
+        if isinstance(group, ConsumerGroup | StreamsGroup):
             turn.outcome.records += group.end_records()
         joined = self._find_or_make_classic(event.group_id)
         Joining(joined, event, turn).run()
         if not turn.outcome.records:
             self._drop_if_vacant(joined)
-
-    def _handle_of_group(self, group: Group, event: GroupEvent, turn: GroupTurn) -> None:
-        match event:
-            case TimerFired():
-                _time_is_over(group, event.timer, turn)
-            case AppendFailed():
-                if group.state is not ClassicGroupState.EMPTY:
-                    group.start_over(turn)
-            case DeleteGroup():
-                _delete(group, turn)
-            case ExpireOffsets():
-                _expire(group, turn)
-            case DeleteTopics(topics=topics):
-                _forget(group, [one for one in _committed(group) if one[0] in topics], turn.outcome)
-            case _:
-                _refuse_shares(event, "is a classic group", turn)
 
     # Questions
 
@@ -364,15 +400,15 @@ class Groups:
 
     def describe_consumers(self, group_id: str) -> DescribedConsumerGroup | None:
         group = self._groups.get(group_id)
-        return (
-            describe_consumer_group(group, self.limits)
-            if isinstance(group, ConsumerGroup)
-            else None
-        )
+        return group.describe(self.limits) if isinstance(group, ConsumerGroup) else None
 
     def describe_takers(self, group_id: str) -> DescribedConsumerGroup | None:
         group = self._groups.get(group_id)
-        return describe_share_group(group, self.limits) if isinstance(group, ShareGroup) else None
+        return group.describe(self.limits) if isinstance(group, ShareGroup) else None
+
+    def describe_streams(self, group_id: str, image: MetadataImage) -> DescribedStreamsGroup | None:
+        group = self._groups.get(group_id)
+        return group.describe(image) if isinstance(group, StreamsGroup) else None
 
     def find_state_topics(self, group_id: str) -> StateTopics | None:
         """Where a share group has a state; None when there is no such group."""
@@ -384,134 +420,37 @@ class Groups:
         return isinstance(group, ShareGroup) and bool(group.initializing_now)
 
     def listed(self) -> list[ListedGroup]:
-        return [_list(group) for group in self._groups.values()]
-
-
-def _list(group: AnyGroup) -> ListedGroup:
-    match group:
-        case ConsumerGroup():
-            return list_consumer_group(group)
-        case ShareGroup():
-            return list_share_group(group)
-        case Group():
-            return group.listed()
-
-
-def _refuse_shares(event: GroupEvent, what: str, turn: GroupTurn) -> None:
-    share_group_events.refuse_without(event, f"group {event.group_id!r} {what}", turn)
+        return [group.listed() for group in self._groups.values()]
 
 
 def _is_unused(group: Group) -> bool:
     return group.state is ClassicGroupState.EMPTY and not group.pending
 
 
-def _handle_of_consumers(group: ConsumerGroup, event: GroupEvent, turn: GroupTurn) -> None:
+def _end_of(group: Group | None) -> list[GroupRecord]:
+    """What ends an unused classic group, when somebody comes who speaks another protocol."""
+    if group is None or group.stored is None:
+        return []
+    return [GroupRecord(group.group_id, None)]
+
+
+def _begins_share_group(event: GroupEvent) -> bool:
+    """A member that joins does, and an administrator who says where a group is to begin."""
     match event:
-        case TimerFired(timer=timer):
-            _time_of_consumer_is_over(group, timer, turn)
-        case Sync() | Heartbeat() | Leave():
-            classic_consumers.handle(group, event, turn)
-        case AppendFailed():
-            # Who was about to go, or to come, is as before: nobody is waited for without an end.
-            consumer_membership.await_signs_of_life(group, turn.limits, turn.outcome)
-        case DeleteGroup() if group.subscriptions:
-            turn.answer(CodeAnswer(error=ErrorCode.non_empty_group))
-        case DeleteGroup():
-            _forget(group, _committed(group), turn.outcome)
-            turn.outcome.records += group.end_records()
-            turn.answer(CodeAnswer())
-        case ExpireOffsets():
-            expired = find_expired(group, turn.limits.offsets_retention_ms, turn.now_ms)
-            _forget(group, expired, turn.outcome)
-            is_unused = not group.subscriptions and not group.pending_offsets
-            if is_unused and len(expired) == sum(1 for _ in group.offsets):
-                turn.outcome.records += group.end_records()
-        case DeleteTopics(topics=topics):
-            _forget(group, [one for one in _committed(group) if one[0] in topics], turn.outcome)
-        case _:  # nobody waits here for others
-            _refuse_shares(event, "is a consumer group", turn)
-
-
-def _time_of_consumer_is_over(group: ConsumerGroup, timer: GroupTimer, turn: GroupTurn) -> None:
-    match timer.kind:
-        case GroupTimerKind.SESSION:
-            consumer_membership.session_is_over(group, timer.member_id, turn)
-        case GroupTimerKind.REVOCATION:
-            consumer_membership.revocation_time_is_over(group, timer.member_id, turn)
-        case GroupTimerKind.JOIN:
-            classic_consumers.join_time_is_over(group, timer.member_id, turn)
-        case GroupTimerKind.SYNC:
-            classic_consumers.sync_time_is_over(group, timer.member_id, turn)
-
-
-def _handle_of_member(
-    group: Group, event: Sync | Heartbeat | Leave | Abandon, turn: GroupTurn
-) -> None:
-    match event:
-        case Sync():
-            membership.sync(group, event, turn)
-        case Heartbeat():
-            membership.heartbeat(group, event, turn)
-        case Leave():
-            membership.leave(group, event, turn)
-        case Abandon():
-            membership.abandon(group, event, turn.outcome)
+        case ShareHeartbeat():
+            return event.epoch == JOINING_EPOCH
+        case AlterShareOffsets():
+            return bool(event.states)
+        case _:
+            return False
 
 
 def _answer_without_group(event: GroupEvent, turn: GroupTurn) -> None:
     """Nobody is a member of a group that is not there."""
-    unknown = ErrorCode.unknown_member_id
     match event:
-        case Sync():
-            turn.answer(SyncAnswer(error=unknown))
-        case Heartbeat():
-            turn.answer(CodeAnswer(error=unknown))
-        case Leave(members=members):
-            left = tuple(LeftMember(one.member_id, one.instance_id, unknown) for one in members)
-            turn.answer(LeaveAnswer(members=left))
+        case Sync() | Heartbeat() | Leave():
+            membership.refuse_stranger(event, turn)
         case DeleteGroup():
             turn.answer(CodeAnswer(error=ErrorCode.group_id_not_found))
         case _:  # also what came too late for a group that has gone
-            _refuse_shares(event, "is not there", turn)
-
-
-def _time_is_over(group: Group, timer: GroupTimer, turn: GroupTurn) -> None:
-    match timer.kind:
-        case GroupTimerKind.JOIN:
-            group.join_time_is_over(turn)
-        case GroupTimerKind.SYNC:
-            membership.sync_time_is_over(group, turn)
-        case GroupTimerKind.SESSION:
-            membership.session_is_over(group, timer.member_id, turn)
-
-
-def _delete(group: Group, turn: GroupTurn) -> None:
-    if group.state is not ClassicGroupState.EMPTY:
-        turn.answer(CodeAnswer(error=ErrorCode.non_empty_group))
-        return
-    for member_id in sorted(group.pending):
-        turn.outcome.disarm(group.session_timer(member_id))
-    _forget(group, _committed(group), turn.outcome)
-    turn.outcome.records.append(GroupRecord(group.group_id, None))
-    turn.answer(CodeAnswer())
-
-
-def _expire(group: Group, turn: GroupTurn) -> None:
-    expired = find_expired(group, turn.limits.offsets_retention_ms, turn.now_ms)
-    _forget(group, expired, turn.outcome)
-    is_unused = (
-        group.state is ClassicGroupState.EMPTY and not group.pending and not group.pending_offsets
-    )
-    if is_unused and len(expired) == sum(1 for _ in group.offsets):
-        turn.outcome.records.append(GroupRecord(group.group_id, None))
-
-
-def _committed(group: OffsetGroup) -> list[tuple[str, int]]:
-    """The partitions in which something is committed, or may be by a transaction."""
-    decided = [(topic, partition) for topic, partition, _ in group.offsets]
-    return list(dict.fromkeys((*decided, *group.pending_offsets)))
-
-
-def _forget(group: OffsetGroup, partitions: list[tuple[str, int]], outcome: Outcome) -> None:
-    for topic, partition in partitions:
-        outcome.records.append(OffsetRecord(group.group_id, topic, partition, None))
+            share_group_events.refuse_without(event, "is not there", turn)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Final
 
+from moldau.config.broker_options import BrokerOptions
 from moldau.config.group_options import GroupConfigOptions, value_in_group
+from moldau.config.option import Option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,34 +36,23 @@ class GroupLimits:
     share_heartbeat_interval_ms: int = 5_000
     share_max_size: int = 200
     share_assignors: tuple[str, ...] = ("simple",)
+    # Of streams groups
+    streams_session_timeout_ms: int = 45_000
+    streams_heartbeat_interval_ms: int = 5_000
+    streams_max_size: int = (1 << 31) - 1
+    streams_num_standby_replicas: int = 0
+    streams_initial_rebalance_delay_ms: int = 3_000
+    streams_assignment_interval_ms: int = 1_000
 
     def of_group(self, settings: Mapping[str, str]) -> GroupLimits:
         """Those of a group that has set something itself; asked with every event."""
         if not settings:
             return self
-        return replace(
-            self,
-            consumer_session_timeout_ms=value_in_group(
-                GroupConfigOptions.consumer_session_timeout_ms,
-                settings,
-                self.consumer_session_timeout_ms,
-            ),
-            consumer_heartbeat_interval_ms=value_in_group(
-                GroupConfigOptions.consumer_heartbeat_interval_ms,
-                settings,
-                self.consumer_heartbeat_interval_ms,
-            ),
-            share_session_timeout_ms=value_in_group(
-                GroupConfigOptions.share_session_timeout_ms,
-                settings,
-                self.share_session_timeout_ms,
-            ),
-            share_heartbeat_interval_ms=value_in_group(
-                GroupConfigOptions.share_heartbeat_interval_ms,
-                settings,
-                self.share_heartbeat_interval_ms,
-            ),
-        )
+        own: dict[str, int] = {
+            name: value_in_group(declared, settings, getattr(self, name))
+            for name, declared in _OF_GROUPS.items()
+        }
+        return replace(self, **own)  # type: ignore[arg-type]
 
     @property
     def allows_upgrade(self) -> bool:
@@ -71,3 +63,47 @@ class GroupLimits:
     def allows_downgrade(self) -> bool:
         """Whether a group that only classic members are left in is theirs again."""
         return self.consumer_migration_policy in ("bidirectional", "downgrade")
+
+
+_OF_GROUPS: Final[Mapping[str, Option[int]]] = {
+    name: getattr(GroupConfigOptions, name)
+    for name in (
+        "consumer_session_timeout_ms",
+        "consumer_heartbeat_interval_ms",
+        "share_session_timeout_ms",
+        "share_heartbeat_interval_ms",
+        "streams_session_timeout_ms",
+        "streams_heartbeat_interval_ms",
+        "streams_num_standby_replicas",
+        "streams_initial_rebalance_delay_ms",
+        "streams_assignment_interval_ms",
+    )
+}
+"""What a group may have of its own, by the names that it has here."""
+
+
+def group_limits_of(options: BrokerOptions) -> GroupLimits:
+    return GroupLimits(
+        min_session_timeout_ms=options.group_min_session_timeout_ms,
+        max_session_timeout_ms=options.group_max_session_timeout_ms,
+        max_size=options.group_max_size,
+        initial_rebalance_delay_ms=options.group_initial_rebalance_delay_ms,
+        member_metadata_max_bytes=options.message_max_bytes,
+        offset_metadata_max_bytes=options.offset_metadata_max_bytes,
+        offsets_retention_ms=options.offsets_retention_minutes * 60_000,
+        consumer_session_timeout_ms=options.group_consumer_session_timeout_ms,
+        consumer_heartbeat_interval_ms=options.group_consumer_heartbeat_interval_ms,
+        consumer_max_size=options.group_consumer_max_size,
+        consumer_assignors=tuple(options.group_consumer_assignors),
+        consumer_migration_policy=options.group_consumer_migration_policy,
+        share_session_timeout_ms=options.group_share_session_timeout_ms,
+        share_heartbeat_interval_ms=options.group_share_heartbeat_interval_ms,
+        share_max_size=options.group_share_max_size,
+        share_assignors=tuple(options.group_share_assignors),
+        streams_session_timeout_ms=options.group_streams_session_timeout_ms,
+        streams_heartbeat_interval_ms=options.group_streams_heartbeat_interval_ms,
+        streams_max_size=options.group_streams_max_size,
+        streams_num_standby_replicas=options.group_streams_num_standby_replicas,
+        streams_initial_rebalance_delay_ms=options.group_streams_initial_rebalance_delay_ms,
+        streams_assignment_interval_ms=options.group_streams_assignment_interval_ms,
+    )

@@ -31,6 +31,19 @@ def find_member_fault(group: Group, member_id: str, instance_id: str | None) -> 
     return None if member_id in group.members else ErrorCode.unknown_member_id
 
 
+def refuse_stranger(event: Sync | Heartbeat | Leave, turn: GroupTurn) -> None:
+    """Somebody takes itself for a member of a group that has no such members."""
+    unknown = ErrorCode.unknown_member_id
+    match event:
+        case Sync():
+            turn.answer(SyncAnswer(error=unknown))
+        case Heartbeat():
+            turn.answer(CodeAnswer(error=unknown))
+        case Leave(members=members):
+            left = tuple(LeftMember(one.member_id, one.instance_id, unknown) for one in members)
+            turn.answer(LeaveAnswer(members=left))
+
+
 # Assignments
 
 

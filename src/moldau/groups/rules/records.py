@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 from moldau.groups.rules.consumer_group_records import ConsumerGroupRecord
 from moldau.groups.rules.share_group_records import ShareGroupRecord
+from moldau.groups.rules.streams_group_records import StreamsGroupRecord
 from moldau.model.protocol_numbers import NO_TIMESTAMP
 
 
@@ -84,7 +85,12 @@ class TransactionEnd(NamedTuple):
 
 
 StoredRecord: TypeAlias = (
-    OffsetRecord | GroupRecord | ConsumerGroupRecord | ShareGroupRecord | PendingOffsetRecord
+    OffsetRecord
+    | GroupRecord
+    | ConsumerGroupRecord
+    | ShareGroupRecord
+    | StreamsGroupRecord
+    | PendingOffsetRecord
 )
 """What has a key and a value; the end of a transaction is a control batch."""
 

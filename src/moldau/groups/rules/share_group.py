@@ -10,9 +10,13 @@ The model is Kafka's `ShareGroup`. A rule.
 
 from __future__ import annotations
 
+from typing import Final
 from uuid import UUID
 
+from moldau.groups.rules.answers import DescribedConsumerGroup, GroupType, ListedGroup
 from moldau.groups.rules.epoch_group import EpochGroup
+from moldau.groups.rules.group_states import ShareGroupState
+from moldau.groups.rules.limits import GroupLimits
 from moldau.groups.rules.share_group_records import (
     ShareEpochRecord,
     ShareGroupRecord,
@@ -20,15 +24,20 @@ from moldau.groups.rules.share_group_records import (
     StateTopics,
     StateTopicsRecord,
 )
-from moldau.groups.rules.share_group_states import ShareGroupState
+
+_PROTOCOL_TYPE: Final = "share"
+_MOST_ENDED: Final = 10_000
+"""Groups that have ended and whose epochs are remembered."""
 
 
 class ShareGroup(EpochGroup):
     """A group. Invariants SHG-1 to SHG-3 hold between two events."""
 
-    def __init__(self, group_id: str) -> None:
+    def __init__(self, group_id: str, former_epoch: int = 0) -> None:
+        """One that is not there yet; its first epoch will be that after the former one."""
         super().__init__(group_id)
         # Hard
+        self.epoch = former_epoch
         self.state_topics = StateTopics()
         # Soft: what share coordinators are being asked for by this coordinator
         self.initializing_now: set[tuple[UUID, int]] = set()
@@ -52,6 +61,12 @@ class ShareGroup(EpochGroup):
             return ShareGroupState.DEAD
         return ShareGroupState.STABLE if self.subscriptions else ShareGroupState.EMPTY
 
+    def describe(self, limits: GroupLimits) -> DescribedConsumerGroup:
+        return self.describe_as(self.state, limits.share_assignors[0])
+
+    def listed(self) -> ListedGroup:
+        return ListedGroup(self.group_id, _PROTOCOL_TYPE, self.state, GroupType.SHARE)
+
     def end_records(self) -> list[ShareGroupRecord]:
         """What is logged when the group, in which nobody is any more, ends."""
         return [
@@ -59,3 +74,24 @@ class ShareGroup(EpochGroup):
             ShareTargetEpochRecord(self.group_id, None),
             ShareEpochRecord(self.group_id, None),
         ]
+
+
+class EndedShareGroups:
+    """The last epochs of groups that have ended, as far as the log tells them; the latest ones.
+
+    The epoch of a group is that of the states that are begun for it. One of the same name goes on
+    with the next epoch (SHG-6), so that what a leader still had to write for the former one is
+    fenced (SHS-2) and does not pass for its own. Kafka begins with the first epoch again.
+    """
+
+    def __init__(self) -> None:
+        self._epochs: dict[str, int] = {}  # the oldest end first
+
+    def add(self, group: ShareGroup) -> None:
+        self._epochs.pop(group.group_id, None)
+        self._epochs[group.group_id] = group.epoch
+        if len(self._epochs) > _MOST_ENDED:
+            del self._epochs[next(iter(self._epochs))]
+
+    def last_epoch(self, group_id: str) -> int:
+        return self._epochs.get(group_id, 0)

@@ -4,16 +4,14 @@ answered to those who take one for a group of another kind. A rule."""
 from __future__ import annotations
 
 from moldau.errors import ErrorCode
-from moldau.groups.rules import share_membership, share_states
+from moldau.groups.rules import membership, share_membership, share_states
 from moldau.groups.rules.answers import (
     CodeAnswer,
     ConsumerHeartbeatAnswer,
     JoinAnswer,
-    LeaveAnswer,
-    LeftMember,
     PartitionsAnswer,
     StateTopicsAnswer,
-    SyncAnswer,
+    StreamsHeartbeatAnswer,
 )
 from moldau.groups.rules.events import (
     AlterShareOffsets,
@@ -32,6 +30,7 @@ from moldau.groups.rules.events import (
     ShareHeartbeat,
     StatesDeleted,
     StatesInitialized,
+    StreamsHeartbeat,
     Sync,
     TimerFired,
 )
@@ -78,22 +77,19 @@ def _delete(group: ShareGroup, turn: GroupTurn) -> None:
 def _refuse_others(event: GroupEvent, turn: GroupTurn) -> None:
     """Kafka's codes for a group of another kind."""
     not_found = ErrorCode.group_id_not_found
-    unknown = ErrorCode.unknown_member_id
     match event:
         case ConsumerHeartbeat():
             message = f"group {event.group_id!r} is a share group, and no consumer group"
             turn.answer(ConsumerHeartbeatAnswer(error=not_found, message=message))
+        case StreamsHeartbeat():
+            message = f"group {event.group_id!r} is a share group, and no streams group"
+            turn.answer(StreamsHeartbeatAnswer(error=not_found, message=message))
         case Join():
             turn.answer(
                 JoinAnswer(error=ErrorCode.inconsistent_group_protocol, member_id=event.member_id)
             )
-        case Sync():
-            turn.answer(SyncAnswer(error=unknown))
-        case Heartbeat():
-            turn.answer(CodeAnswer(error=unknown))
-        case Leave(members=members):
-            left = tuple(LeftMember(one.member_id, one.instance_id, unknown) for one in members)
-            turn.answer(LeaveAnswer(members=left))
+        case Sync() | Heartbeat() | Leave():
+            membership.refuse_stranger(event, turn)
         case CommitOffsets() | CommitTransactionOffsets() | DeleteOffsets():
             turn.answer(PartitionsAnswer(error=not_found))
         case _:
@@ -101,11 +97,12 @@ def _refuse_others(event: GroupEvent, turn: GroupTurn) -> None:
 
 
 def refuse_without(event: GroupEvent, what: str, turn: GroupTurn) -> None:
-    """There is no share group of this id. `what` is there instead."""
+    """There is no share group of this id; `what` says what the group is instead."""
     not_found = ErrorCode.group_id_not_found
     match event:
         case ShareHeartbeat() if not share_membership.refuse_if_invalid(event, turn):
-            turn.answer(ConsumerHeartbeatAnswer(error=not_found, message=what))
+            message = f"group {event.group_id!r} {what}"
+            turn.answer(ConsumerHeartbeatAnswer(error=not_found, message=message))
         case AlterShareOffsets() | DeleteStates():
             turn.answer(StateTopicsAnswer(error=not_found))
         case StatesInitialized() | StatesDeleted():

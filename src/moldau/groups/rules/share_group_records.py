@@ -52,11 +52,17 @@ class ShareAssignmentRecord(MemberAssignmentRecord):
     __slots__ = ()
 
 
+_NO_STARTS: Final[Mapping[int, int]] = MappingProxyType({})
+
+
 class KeptTopic(NamedTuple):
     """Partitions of a topic, for which a state is kept or about to be."""
 
     name: str
     partitions: frozenset[int]
+    # Of partitions that are initializing: the offsets at which they begin, however often share
+    # coordinators have to be asked. The others begin by `share.auto.offset.reset`.
+    starts: Mapping[int, int] = _NO_STARTS
 
 
 _NO_TOPICS: Final[Mapping[UUID, KeptTopic]] = MappingProxyType({})
@@ -66,7 +72,8 @@ _NO_NAMES: Final[Mapping[UUID, str]] = MappingProxyType({})
 class StateTopics(NamedTuple):
     """Where share coordinators keep a state for the group, by the ids of topics.
 
-    Invariant (SHG-2): no partition is both initializing and initialized.
+    Invariants: no partition is both initializing and initialized (SHG-2); only one that is
+    initializing has an offset at which it begins.
     """
 
     initializing: Mapping[UUID, KeptTopic] = _NO_TOPICS

@@ -3,7 +3,8 @@
 Before members get a partition, its state is initialized: that it is about to be is logged, then the
 share coordinator is asked (an effect), and its word is logged (SHG-1). With the group, or when
 somebody asks for it, states are deleted in the same three steps. What was under way when a
-coordinator went is asked for again with the next heartbeat.
+coordinator went, or could not be done, is asked for again with the next heartbeat, and begins where
+it was to begin at first (SHG-5).
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def initialize_missing(
         return
     topics, states = wanted.partition_counts, group.state_topics
     missing = [
-        NewState(topic_id, partition, _start_of(topic_id, states))
+        NewState(topic_id, partition, _start_of(topic_id, partition, states))
         for topic_id, (_, count) in topics.items()
         if topic_id not in group.deleting_now
         for partition in range(count)
@@ -64,8 +65,13 @@ def initialize_missing(
     turn.outcome.initialize_states(group.group_id, epoch, tuple(missing))
 
 
-def _start_of(topic_id: UUID, states: StateTopics) -> int:
-    return FIRST_START if topic_id in states.initialized else UNKNOWN_START
+def _start_of(topic_id: UUID, partition: int, states: StateTopics) -> int:
+    begun = states.initializing.get(topic_id)
+    if begun is not None and partition in begun.partitions:
+        return begun.starts.get(partition, UNKNOWN_START)
+    # A topic grows at its end: what is behind all that the group knows of it came later.
+    known = states.everything.get(topic_id)
+    return FIRST_START if known and partition > max(known) else UNKNOWN_START
 
 
 def _begin(
@@ -75,16 +81,28 @@ def _begin(
     turn: GroupTurn,
 ) -> None:
     states = group.state_topics
-    begun = partitions_of((one.topic_id, one.partition) for one in wanted)
-    initializing, initialized = dict(states.initializing), dict(states.initialized)
-    for topic_id, partitions in begun.items():
-        _add(initializing, topic_id, names[topic_id], partitions)
-        _take(initialized, topic_id, partitions)
+    initializing = dict(states.initializing)
+    for topic_id, new in _by_topic(wanted).items():
+        known = initializing.get(topic_id, KeptTopic(names[topic_id], frozenset()))
+        starts = {**known.starts, **{one.partition: one.start_offset for one in new}}
+        initializing[topic_id] = KeptTopic(
+            known.name,
+            known.partitions.union(one.partition for one in new),
+            {one: start for one, start in starts.items() if start != UNKNOWN_START},
+        )
+    begun = {one.topic_id for one in wanted}
     deleting = {one: name for one, name in states.deleting.items() if one not in begun}
-    value = StateTopics(initializing, initialized, deleting)
+    value = StateTopics(initializing, states.initialized, deleting)
     if value != states:
         turn.outcome.records.append(StateTopicsRecord(group.group_id, value))
     group.initializing_now.update((one.topic_id, one.partition) for one in wanted)
+
+
+def _by_topic(wanted: list[NewState]) -> dict[UUID, list[NewState]]:
+    found: dict[UUID, list[NewState]] = {}
+    for one in wanted:
+        found.setdefault(one.topic_id, []).append(one)
+    return found
 
 
 def states_initialized(group: ShareGroup, event: StatesInitialized, turn: GroupTurn) -> None:
@@ -119,12 +137,19 @@ def next_epoch(group: ShareGroup) -> ShareEpochRecord:
 
 def alter_offsets(group: ShareGroup, event: AlterShareOffsets, turn: GroupTurn) -> None:
     """Begin partitions anew, at the offsets that are given, under a new epoch: whatever their
-    leaders have in hand for the group is fenced."""
+    leaders have in hand for the group is fenced.
+
+    Where there is a state it stays the group's: if share coordinators cannot be asked, the group
+    goes on as before (SHG-5).
+    """
     if group.subscriptions:
         turn.answer(StateTopicsAnswer(error=ErrorCode.non_empty_group))
         return
     turn.outcome.records.append(next_epoch(group))
-    _begin(group, list(event.states), event.names, turn)
+    states = group.state_topics
+    new = [one for one in event.states if not states.has_initialized(one.topic_id, one.partition)]
+    _begin(group, new, event.names, turn)
+    group.initializing_now.update((one.topic_id, one.partition) for one in event.states)
     turn.answer(StateTopicsAnswer(epoch=group.epoch + 1))
 
 
@@ -206,7 +231,8 @@ def _take(topics: dict[UUID, KeptTopic], topic_id: UUID, partitions: frozenset[i
         return
     rest = known.partitions - partitions
     if rest:
-        topics[topic_id] = known._replace(partitions=rest)
+        starts = {one: start for one, start in known.starts.items() if one in rest}
+        topics[topic_id] = KeptTopic(known.name, rest, starts)
     else:
         del topics[topic_id]
 

@@ -1,6 +1,6 @@
 """Regular expressions over topic names, as members of consumer groups subscribe with them. A rule.
 
-Internal topics match no expression: whoever wants them names them.
+Internal topics match as others do, as in Kafka: what a member does with them is its affair.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from collections.abc import Collection
 from functools import lru_cache
 from typing import Any
 
-from moldau.model.topic_names import INTERNAL_TOPICS
 from moldau.shards.regular_expressions import compile_regular_expression
 
 _REMEMBERED = 64
@@ -39,9 +38,7 @@ class _Pattern:
         new = [one for one in names if one not in asked]
         if new or len(names) != len(asked):
             kept = self._matching.intersection(names)
-            self._matching = kept.union(
-                one for one in new if one not in INTERNAL_TOPICS and matches(one)
-            )
+            self._matching = kept.union(one for one in new if matches(one))
             self._asked = frozenset(names)
         return self._matching
 

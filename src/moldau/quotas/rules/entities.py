@@ -10,9 +10,10 @@ import ipaddress
 import math
 from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, TypeAlias
 
 from moldau.errors import InvalidRequestError, UnsupportedVersionError
+from moldau.light_classes import NamedTuple
 
 USER: Final = "user"
 CLIENT_ID: Final = "client-id"
@@ -123,7 +124,7 @@ def require_limit(entity: QuotaEntity, name: str, value: float) -> float:
     largest = _LARGEST_WHOLE.get(kind)
     if largest is None:
         return value
-    if abs(value - round(value)) > _WHOLE_WITHIN:
+    if abs(value - round(value)) > _WHOLE_WITHIN or round(value) < 1:
         raise InvalidRequestError(f"{name} is a whole number, not {value}")
     if value > largest:
         raise InvalidRequestError(f"{name} is at most {largest}, not {value}")

@@ -9,8 +9,7 @@ Times are monotonic seconds. A rule: values in, values out.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
+from moldau.light_classes import NamedTuple
 from moldau.model import Offset
 
 UNKNOWN_OFFSET = Offset(-1)
@@ -43,6 +42,11 @@ class FollowerFetch(NamedTuple):
 def begin_progress(*, in_sync: bool, now: float) -> FollowerProgress:
     """What is known when an epoch begins; members of the in-sync set get time to show up."""
     return FollowerProgress(caught_up_at=now if in_sync else float("-inf"))
+
+
+def come_in(progress: FollowerProgress, now: float) -> FollowerProgress:
+    """A follower is in the in-sync set from now on, whoever has put it there."""
+    return progress._replace(caught_up_at=max(progress.caught_up_at, now))
 
 
 def note_fetch(progress: FollowerProgress, fetch: FollowerFetch) -> FollowerProgress:

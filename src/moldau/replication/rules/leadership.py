@@ -20,6 +20,7 @@ from moldau.replication.rules.follower_progress import (
     FollowerFetch,
     FollowerProgress,
     begin_progress,
+    come_in,
     forget_log,
     is_caught_up,
     is_one_fetch_behind,
@@ -77,11 +78,14 @@ class Leadership:
         """A newer state of the same epoch: whatever was proposed is decided (ISR-3).
 
         Who is not in the set has to fetch again before it may come in: it may have left by itself,
-        or it was no replica for a while, and so has thrown its log away.
+        or it was no replica for a while, and so has thrown its log away. Who comes in has time to
+        show up, as at the beginning of an epoch.
         """
-        for broker in tuple(self.progress):
+        for broker, known in tuple(self.progress.items()):
             if broker not in state.isr:
                 self.forget(broker)
+            elif broker not in self.state.isr:
+                self.progress[broker] = come_in(known, now)
         self.state = state
         self.isr = Committed(isr=state.isr)
         self._joining = None

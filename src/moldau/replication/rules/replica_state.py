@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum, auto
-from typing import NamedTuple
 
 from moldau.cluster.rules.eligible_leaders import effective_min_in_sync
 from moldau.cluster.rules.metadata_image import NO_NODE, PartitionState
@@ -29,6 +28,7 @@ from moldau.errors import (
     NotLeaderError,
     UnknownLeaderEpochError,
 )
+from moldau.light_classes import NamedTuple
 from moldau.model import BrokerId, LeaderEpoch, Offset, TopicPartition
 from moldau.model.protocol_numbers import NO_BROKER, NO_LEADER_EPOCH
 from moldau.replication.rules.acknowledgement import Acknowledgement, decide_acknowledgement
@@ -191,9 +191,10 @@ class ReplicaState:
 
         The one in force may come with other replicas, where a tool has written them without a new
         epoch. After a suspension none is in force: what was read in the new session is taken up,
-        whatever it is.
+        whatever it is. So is a later epoch: versions begin anew where somebody has removed the
+        state's node and put it back.
         """
-        if not self.is_suspended:
+        if not self.is_suspended and state.leader_epoch <= self.leader_epoch:
             if state.version < self._version:
                 return Part.OLDER
             if state.version == self._version:
@@ -202,6 +203,13 @@ class ReplicaState:
             return Part.FOLLOW
         leads = self.is_leader and self.leader_epoch == state.leader_epoch
         return Part.LEAD_ON if leads else Part.LEAD
+
+    def is_in_force(self, state: PartitionState) -> bool:
+        """Whether to apply a state would change nothing."""
+        if self.part_in(state) is not Part.SAME or state.replicas != self.replicas:
+            return False
+        leadership = self.leadership
+        return leadership is None or leadership.state.replicas == state.replicas
 
     def apply(self, state: PartitionState, part: Part, *, epoch_start: Offset, now: float) -> None:
         """Take the part; `advance` is next. `epoch_start`: where an epoch that it leads begins."""

@@ -8,8 +8,9 @@ batch is never cut. A rule: values in, values out.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from moldau.light_classes import dataclass
 from moldau.model import BrokerId
 
 _BURST_SECONDS = 1.0

@@ -5,6 +5,11 @@ epoch, as far as is known; the next fetch asks again with what is left, and so t
 (REP-2). Going back further than that, to the high watermark for one, would throw away records that
 may be the last copies of what is committed.
 
+A compacted log is another matter. Where it is to be cut below what compaction has compared, records
+are missing before the cut, since others have replaced them that go now: after an unclean election,
+for only then is something cut off that was committed. The leader still has them, so all of the log
+is copied again (REP-8).
+
 A rule: values in, values out.
 """
 
@@ -27,6 +32,20 @@ def find_divergence(
     return found
 
 
+def find_missed_deletions(
+    log_start_offset: int, dropped_offset: int, fetch_offset: int, last_fetched_epoch: int
+) -> EpochEnd | None:
+    """Where a follower has to go back to that was away for longer than tombstones are kept.
+
+    What it has from before may have been deleted since, and the leader cannot tell it any more: the
+    tombstone, or the end marker of a transaction, is gone. So it copies everything again (REP-9).
+    Nobody in sync ever ends before: only what is committed is compacted.
+    """
+    if last_fetched_epoch < 0 or not log_start_offset < fetch_offset < dropped_offset:
+        return None
+    return EpochEnd(last_fetched_epoch, log_start_offset)
+
+
 def decide_truncation(
     epochs: EpochCache, log_end_offset: int, diverging_epoch: int, diverging_end_offset: int
 ) -> Offset:
@@ -38,6 +57,15 @@ def decide_truncation(
     if own_end_offset == UNDEFINED_OFFSET:  # all of our epochs are older
         own_end_offset = log_end_offset
     return Offset(min(diverging_end_offset, own_end_offset, log_end_offset))
+
+
+def find_cut(
+    offset: int, log_start_offset: int, cleaned_offset: int, compared_offset: int
+) -> Offset:
+    """Where a log that has to end at an offset is cut: at its start, if compaction has been past
+    the offset, or is about to be."""
+    is_compacted = offset < max(cleaned_offset, compared_offset)
+    return Offset(min(offset, log_start_offset) if is_compacted else offset)
 
 
 def find_last_epoch(epochs: EpochCache, log_start_offset: int, log_end_offset: int) -> int:

@@ -11,6 +11,7 @@ told to let everybody in then. A super user may do everything, whatever the entr
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Final, NamedTuple
 
 from moldau.model import Principal
@@ -159,7 +160,24 @@ def _is_overridden(pattern: ResourcePattern, denied: Iterable[ResourcePattern]) 
 
 
 def _is_about(entry: AclEntry, principal: str, host: str) -> bool:
-    return entry.principal in (principal, ANYBODY) and entry.host in (host, ANYTHING)
+    return entry.principal in (principal, ANYBODY) and _is_host(entry.host, host)
+
+
+def _is_host(wanted: str, host: str) -> bool:
+    """An address of IPv6 has many forms: Java writes all of its zeros."""
+    if wanted in (host, ANYTHING):
+        return True
+    if ":" not in wanted:
+        return False
+    try:
+        return _address(wanted) == _address(host)
+    except ValueError:
+        return False
+
+
+def _address(host: str) -> IPv4Address | IPv6Address:
+    address = ip_address(host)
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 def _has(

@@ -94,8 +94,15 @@ def _attribute(name: str, value: str) -> str:
     if name in _BY_NUMBER:
         number, tag = _BY_NUMBER[name]
         data = value.encode()
-        return f"{number}=#{bytes((tag, len(data) & 0x7F)).hex()}{data.hex()}"
+        return f"{number}=#{tag:02x}{_der_length(len(data)).hex()}{data.hex()}"
     return f"{_SHORT.get(name, name)}={_escape(value)}"
+
+
+def _der_length(size: int) -> bytes:
+    if size < 0x80:
+        return bytes((size,))
+    data = size.to_bytes((size.bit_length() + 7) // 8)
+    return bytes((0x80 | len(data),)) + data
 
 
 def _escape(value: str) -> str:

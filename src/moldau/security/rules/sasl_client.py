@@ -51,9 +51,11 @@ class BearerLogin:
 
 
 class ScramLogin:
-    def __init__(self, mechanism: str, user: str, password: str, nonce: str) -> None:
+    def __init__(
+        self, mechanism: str, user: str, password: str, nonce: str, *, is_token: bool = False
+    ) -> None:
         self.mechanism = mechanism
-        self._client = ScramClient(mechanism, user, password, nonce)
+        self._client = ScramClient(mechanism, user, password, nonce, is_token=is_token)
         self._is_proven = False
 
     def first(self) -> bytes:

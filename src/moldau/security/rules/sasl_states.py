@@ -45,6 +45,9 @@ class FrameVerdict(Enum):
     CLOSE = "close"
 
 
+_LONGEST_SESSION_MS: Final = 10 * 365 * 24 * 3_600_000
+"""A token may name an end that no clock reaches."""
+
 _SASL_APIS: Final = frozenset({SASL_HANDSHAKE, SASL_AUTHENTICATE})
 
 
@@ -75,4 +78,4 @@ def session_lifetime_ms(now_ms: int, max_reauth_ms: int, credential_expires_ms: 
         ends.append(max_reauth_ms)
     if credential_expires_ms is not None:
         ends.append(max(1, credential_expires_ms - now_ms))
-    return min(ends, default=0)
+    return min((*ends, _LONGEST_SESSION_MS)) if ends else 0

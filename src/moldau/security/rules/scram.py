@@ -119,6 +119,7 @@ class ScramServer:
     """The server's side of one exchange: `read_first`, then `answer_first`, then `finish`."""
 
     def __init__(self, mechanism: str, nonce: str) -> None:
+        self.is_token = False  # the user's name is the id of a delegation token
         self._hash = HASHES[mechanism]
         self._own_nonce = nonce
         self._nonce = ""
@@ -134,8 +135,7 @@ class ScramServer:
         user = _unescape(match["user"])
         if match["authzid"] and _unescape(match["authzid"]) != user:
             raise ScramError("nobody may act for another user")
-        if "tokenauth=true" in match["more"]:
-            raise ScramError("delegation tokens are not served")
+        self.is_token = "tokenauth=true" in match["more"].split(",")
         self._client_first_bare = match["bare"]
         self._nonce = match["nonce"] + self._own_nonce
         return user
@@ -169,11 +169,14 @@ class ScramServer:
 class ScramClient:
     """The client's side: `first`, then `final` (slow), then `check`."""
 
-    def __init__(self, mechanism: str, user: str, password: str, nonce: str) -> None:
+    def __init__(
+        self, mechanism: str, user: str, password: str, nonce: str, *, is_token: bool = False
+    ) -> None:
+        """With `is_token` user and password are the id and the secret of a delegation token."""
         self._mechanism = mechanism
         self._password = password
         self._nonce = nonce
-        self._first_bare = f"n={_escape(user)},r={nonce}"
+        self._first_bare = f"n={_escape(user)},r={nonce}{',tokenauth=true' if is_token else ''}"
         self._expected = b""
 
     def first(self) -> bytes:

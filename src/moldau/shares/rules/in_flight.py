@@ -189,8 +189,7 @@ class InFlight:
         )
 
     def _is_taken(self, offset: int) -> bool:
-        found = self._runs.between(offset, offset + 1)
-        return bool(found) and not found[0].lot.is_available
+        return any(not run.lot.is_available for run in self._runs.between(offset, offset + 1))
 
     def _hide(self, first: int, end: int, limits: Limits) -> bool:
         """There is nothing to deliver in a range; False when it is out of reach for now."""
@@ -208,20 +207,26 @@ class InFlight:
                 self._runs.append(self._end_of_new(first, end, taken, limits), _NEW)
             elif first >= self.end_offset:
                 return True
+        locked: list[OffsetRun] = []
+        is_complete = False
         for run in self._runs.between(first, end):
             if not run.lot.is_available:
                 continue
             most = _most_together(run, limits)
             if most is not None and taken.record_count:
-                return True  # what has failed often goes alone
+                is_complete = True  # what has failed often goes alone
+                break
             count = run.size if most is None else min(most, run.size)
             if taken.wanted.is_exact:
                 count = min(count, taken.wanted.max_records - taken.record_count)
             if count > 0:
-                self._lock(OffsetRun(run.first, run.first + count, run.lot), lock, taken)
+                locked.append(lock.take(run.first, run.first + count, run.lot))
+                taken.add(locked[-1])
             if most is not None or count < run.size:
-                return True
-        return False
+                is_complete = True
+                break
+        self._runs.replace(locked)
+        return is_complete
 
     def _end_of_new(self, first: int, end: int, taken: _Taken, limits: Limits) -> int:
         """Where the records end that may come in with a batch: a whole one, unless exactly so
@@ -231,11 +236,6 @@ class InFlight:
         room = limits.max_record_locks - (self.end_offset - self.start_offset)
         left = taken.wanted.max_records - taken.record_count
         return max(self.end_offset + 1, min(end, max(first, self.end_offset) + min(room, left)))
-
-    def _lock(self, run: OffsetRun, lock: _Locking, taken: _Taken) -> None:
-        locked = Lot(DeliveryState.ACQUIRED, run.lot.delivery_count + 1, lock.member, lock.deadline)
-        self._runs.change(run.first, run.end, lambda lot: locked)
-        taken.add(run.first, run.end, locked.delivery_count)
 
     # What becomes of them
 
@@ -247,29 +247,21 @@ class InFlight:
         What is before the start offset is done already, whoever did it. A renewal counts at once
         and is not stored.
         """
-        for first, end, _ in ranges:
-            self._require_acquired(member, first, end)
-        change_id = self._next_change_id()
-        changed: list[tuple[int, int]] = []
-        dead: list[DeadRange] = []
+        change = _Change(self._next_change_id())
         deadline = now + limits.lock_seconds
         for first, end, kind in ranges:
-            if kind is AcknowledgeType.RENEW:
-                self._runs.change(first, end, lambda lot: lot._replace(deadline=deadline))
-                continue
-            for run in self._runs.between(max(first, self.start_offset), end):
+            for run in self._require_acquired(member, first, end):
+                if kind is AcknowledgeType.RENEW:
+                    change.runs.append(OffsetRun(run.first, run.end, run.lot.until(deadline)))
+                    continue
                 target = _target_of(kind, run.lot, limits)
-                changed.append((run.first, run.end))
                 if target.state is DeliveryState.ARCHIVED and kind is not AcknowledgeType.GAP:
-                    is_rejected = kind is AcknowledgeType.REJECT
-                    dead.append(DeadRange(run.first, run.end, target.delivery_count, is_rejected))
-                self._begin(run.first, run.end, change_id, target)
-        return DeliveryChange(change_id, _joined(changed), tuple(dead))
+                    change.bury(run, target, is_rejected=kind is AcknowledgeType.REJECT)
+                change.begin(run, target)
+        return self._make(change)
 
-    def _require_acquired(self, member: str, first: int, end: int) -> None:
-        if end <= self.start_offset:
-            return
-        if end > self.end_offset:
+    def _require_acquired(self, member: str, first: int, end: int) -> Iterator[OffsetRun]:
+        if end > self.end_offset and end > self.start_offset:
             if self.start_offset == self.end_offset:
                 raise InvalidRecordStateError(f"offsets {first} to {end - 1} are not acquired")
             raise InvalidRequestError(
@@ -281,6 +273,7 @@ class InFlight:
                 raise InvalidRecordStateError(
                     f"offsets {run.first} to {run.end - 1} are not acquired by the member"
                 )
+            yield run
 
     def release(self, member: str, limits: Limits, *, counts: bool) -> DeliveryChange:
         """The member has gone: what it had is for others.
@@ -314,51 +307,56 @@ class InFlight:
     ) -> DeliveryChange:
         """What is Available is so at once: it was not stored otherwise. What comes to its end
         does so when that is stored."""
-        change_id = self._next_change_id()
-        changed: list[tuple[int, int]] = []
-        dead: list[DeadRange] = []
-        for run in tuple(self._runs):
+        change = _Change(self._next_change_id())
+        for run in self._runs:
             if not is_concerned(run.lot):
                 continue
             target = become(run.lot)
-            changed.append((run.first, run.end))
             if target.is_available:
-                self._set(run.first, run.end, target)
+                change.ranges.append((run.first, run.end))
+                change.runs.append(OffsetRun(run.first, run.end, target))
             else:
-                dead.append(DeadRange(run.first, run.end, target.delivery_count, False))
-                self._begin(run.first, run.end, change_id, target)
-        return DeliveryChange(change_id, _joined(changed), tuple(dead))
+                change.bury(run, target, is_rejected=False)
+                change.begin(run, target)
+        return self._make(change)
 
-    def _begin(self, first: int, end: int, change_id: int, target: Lot) -> None:
-        pending = Pending(change_id, target.state, target.delivery_count)
-        self._runs.change(first, end, lambda lot: lot._replace(pending=pending))
+    def _make(self, change: _Change) -> DeliveryChange:
+        """Let it begin, all of it at once."""
+        self._replace(change.runs)
+        return DeliveryChange(change.id, _joined(change.ranges), tuple(change.dead))
 
     def complete(self, change: DeliveryChange) -> None:
-        """It is stored."""
-        for first, end in change.ranges:
-            for run in self._runs.between(first, end):
-                pending = run.lot.pending
-                if pending is not None and pending.change_id == change.id:
-                    self._set(run.first, run.end, Lot(pending.state, pending.delivery_count))
+        """It is stored: what is final is given to nobody again (SHR-8)."""
+        self._replace(
+            [
+                OffsetRun(run.first, run.end, Lot(pending.state, pending.delivery_count))
+                for run, pending in self._pending_in(change)
+            ]
+        )
         self._advance_start()
 
     def take_back(self, change: DeliveryChange) -> None:
         """It is not stored, as far as we know: the records are acquired as before."""
-        for first, end in change.ranges:
-            self._runs.change(
-                first,
-                end,
-                lambda lot: (
-                    lot._replace(pending=None)
-                    if lot.pending is not None and lot.pending.change_id == change.id
-                    else lot
-                ),
-            )
+        self._replace(
+            [
+                OffsetRun(run.first, run.end, run.lot.about_to(None))
+                for run, _ in self._pending_in(change)
+            ]
+        )
 
-    def _set(self, first: int, end: int, lot: Lot) -> None:
-        self._runs.change(first, end, lambda _: lot)
-        if lot.is_available:
-            self._available_from = min(self._available_from, first)
+    def _pending_in(self, change: DeliveryChange) -> Iterator[tuple[OffsetRun, Pending]]:
+        for first, end in change.ranges:
+            for run in self._runs.between(first, end):
+                pending = run.lot.pending
+                if pending is not None and pending.change_id == change.id:
+                    yield run, pending
+
+    def _replace(self, runs: Sequence[OffsetRun]) -> None:
+        self._runs.replace(runs)
+        for run in runs:
+            if run.lot.is_available:
+                self._available_from = min(self._available_from, run.first)
+                break  # the others are behind it
 
     def _next_change_id(self) -> int:
         self._last_change_id += 1
@@ -393,15 +391,15 @@ class InFlight:
         """
         ids = frozenset(change.id for change in changes)
         start = self.start_offset
-        complete_count = 0
-        is_at_start = True
+        complete_count = self._runs.final_count
+        for change in changes:
+            for run, pending in self._pending_in(change):
+                complete_count += run.size if pending.state.is_final else 0
         for run in self._runs:
-            is_final = _stored(run.lot, ids).is_final
-            is_at_start = is_at_start and is_final
-            if is_at_start:
-                start = run.end
-            elif is_final:
-                complete_count += run.size
+            if not _stored(run.lot, ids).is_final:
+                break
+            start = run.end
+            complete_count -= run.size
         batches: list[StateBatch] = []
         for first, end in _joined(part for change in changes for part in change.ranges):
             for run in self._runs.between(max(first, start), end):
@@ -414,6 +412,30 @@ class _Locking(NamedTuple):
 
     member: str
     deadline: float
+
+    def take(self, first: int, end: int, lot: Lot) -> OffsetRun:
+        """One more delivery (SHR-10)."""
+        count = lot.delivery_count + 1
+        return OffsetRun(first, end, Lot(DeliveryState.ACQUIRED, count, self.member, self.deadline))
+
+
+class _Change:
+    """A change that is about to begin: what it makes of runs, in order."""
+
+    def __init__(self, change_id: int) -> None:
+        self.id = change_id
+        self.runs: list[OffsetRun] = []
+        self.ranges: list[tuple[int, int]] = []  # of them, those to be stored
+        self.dead: list[DeadRange] = []
+
+    def begin(self, run: OffsetRun, target: Lot) -> None:
+        """It becomes that when the change is stored."""
+        pending = Pending(self.id, target.state, target.delivery_count)
+        self.runs.append(OffsetRun(run.first, run.end, run.lot.about_to(pending)))
+        self.ranges.append((run.first, run.end))
+
+    def bury(self, run: OffsetRun, target: Lot, *, is_rejected: bool) -> None:
+        self.dead.append(DeadRange(run.first, run.end, target.delivery_count, is_rejected))
 
 
 class _Taken:
@@ -428,7 +450,8 @@ class _Taken:
     def is_enough(self) -> bool:
         return self.record_count >= self.wanted.max_records
 
-    def add(self, first: int, end: int, delivery_count: int) -> None:
+    def add(self, locked: OffsetRun) -> None:
+        first, end, delivery_count = locked.first, locked.end, locked.lot.delivery_count
         self.record_count += end - first
         if self.ranges:
             before, last, count = self.ranges[-1]

@@ -1,15 +1,15 @@
 """Offsets in order, as runs that are alike: one entry for a thousand records of the same lot.
 
 A run is split when something happens to a part of it, and joined with its neighbour when both have
-become alike. So an operation costs what differs, not how many records there are. A rule.
+become alike. So an operation costs what differs, not how many records there are; and however many
+runs a change touches, the list is put together once. A rule.
 """
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
-from operator import attrgetter
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from moldau.errors import InvariantViolation
@@ -43,7 +43,13 @@ class Lot(NamedTuple):
 
     @property
     def is_final(self) -> bool:
-        return self.state.is_final
+        return self.state >= DeliveryState.ACKNOWLEDGED
+
+    def until(self, deadline: float) -> Lot:
+        return Lot(self.state, self.delivery_count, self.member, deadline, self.pending)
+
+    def about_to(self, pending: Pending | None) -> Lot:
+        return Lot(self.state, self.delivery_count, self.member, self.deadline, pending)
 
 
 class OffsetRun(NamedTuple):
@@ -58,17 +64,15 @@ class OffsetRun(NamedTuple):
         return self.end - self.first
 
 
-_first_of = attrgetter("first")
-
-
 class OffsetRuns:
     """Every offset from `start` to `end` is in exactly one run, and neighbours differ (SHR-1)."""
 
-    __slots__ = ("_runs", "end", "start")
+    __slots__ = ("_runs", "end", "final_count", "start")
 
     def __init__(self, start: int) -> None:
         self.start = start
         self.end = start
+        self.final_count = 0  # offsets in runs whose lot is final
         self._runs: list[OffsetRun] = []
 
     def __len__(self) -> int:
@@ -78,42 +82,75 @@ class OffsetRuns:
     def __iter__(self) -> Iterator[OffsetRun]:
         return iter(self._runs)
 
-    def between(self, first: int, end: int) -> list[OffsetRun]:
-        """The runs of a range, cut to it; a range that reaches out is cut, too."""
-        found = []
-        for run in self._runs[self._index_of(first) :]:
+    def between(self, first: int, end: int) -> Iterator[OffsetRun]:
+        """The runs of a range, cut to it; a range that reaches out is cut, too. Nothing may be
+        changed before the last one."""
+        runs = self._runs
+        for index in range(self._index_of(first), len(runs)):
+            run = runs[index]
             if run.first >= end:
                 break
-            found.append(OffsetRun(max(run.first, first), min(run.end, end), run.lot))
-        return found
+            if run.first < first or run.end > end:
+                run = OffsetRun(max(run.first, first), min(run.end, end), run.lot)
+            yield run
 
     def append(self, end: int, lot: Lot) -> None:
         """Go on up to an offset, with records of one lot."""
         if end <= self.end:
             raise InvariantViolation(f"SHR-1: runs up to {self.end} cannot go on to {end}")
-        self._runs.append(OffsetRun(self.end, end, lot))
+        _push(self._runs, OffsetRun(self.end, end, lot))
+        if lot.is_final:
+            self.final_count += end - self.end
         self.end = end
-        self._join(len(self._runs) - 2, len(self._runs))
 
     def change(self, first: int, end: int, become: Callable[[Lot], Lot]) -> None:
         """Give the records of a range another lot; outside of the runs nothing happens."""
-        first, end = max(first, self.start), min(end, self.end)
-        if first >= end:
+        self.replace(
+            [OffsetRun(run.first, run.end, become(run.lot)) for run in self.between(first, end)]
+        )
+
+    def replace(self, changed: Sequence[OffsetRun]) -> None:
+        """Put runs in the place of what was there: in order, without overlap, within the runs.
+        What lies between them is copied as it is, however much it is."""
+        if not changed:
             return
-        self._split(first)
-        self._split(end)
-        from_index, to_index = self._index_of(first), self._index_of(end)
-        for index in range(from_index, to_index):
-            run = self._runs[index]
-            self._runs[index] = OffsetRun(run.first, run.end, become(run.lot))
-        self._join(from_index - 1, to_index + 1)
+        runs = self._runs
+        index = begin = max(0, self._index_of(changed[0].first) - 1)  # which may become alike
+        position = runs[index].first  # all before it is in `rebuilt`
+        rebuilt: list[OffsetRun] = []
+        for new in changed:
+            found = self._index_from(index, new.first)
+            if found > index:
+                run = runs[index]
+                _push(rebuilt, OffsetRun(position, run.end, run.lot))
+                rebuilt += runs[index + 1 : found]
+                index, position = found, runs[found].first
+            if position < new.first:
+                _push(rebuilt, OffsetRun(position, new.first, runs[index].lot))
+            following = self._index_from(index, new.end)
+            for first, end, lot in runs[index : following + 1]:
+                if lot.is_final:
+                    self.final_count -= max(0, min(end, new.end) - max(first, new.first))
+            if new.lot.is_final:
+                self.final_count += new.end - new.first
+            _push(rebuilt, new)
+            index, position = following, new.end
+        if index < len(runs):
+            _push(rebuilt, OffsetRun(position, runs[index].end, runs[index].lot))
+        runs[begin : index + 1] = rebuilt
 
     def drop_before(self, offset: int) -> None:
         """Forget what is before an offset, which may be behind the end: then all."""
         if offset <= self.start:
             return
-        self._split(min(offset, self.end))
-        del self._runs[: self._index_of(min(offset, self.end))]
+        runs = self._runs
+        index = self._index_of(offset)
+        for first, end, lot in runs[: index + 1]:
+            if lot.is_final:
+                self.final_count -= min(end, offset) - first
+        if index < len(runs):
+            runs[index] = OffsetRun(offset, runs[index].end, runs[index].lot)
+        del runs[:index]
         self.start = offset
         self.end = max(self.end, offset)
 
@@ -121,25 +158,19 @@ class OffsetRuns:
         """The run that holds an offset; how many there are when it is at the end or behind."""
         if offset >= self.end:
             return len(self._runs)
-        return max(0, bisect_right(self._runs, offset, key=_first_of) - 1)
+        return max(0, bisect_right(self._runs, (offset, math.inf)) - 1)
 
-    def _split(self, offset: int) -> None:
-        """Have a run begin at an offset."""
-        index = self._index_of(offset)
-        if index < len(self._runs) and self._runs[index].first < offset:
-            first, end, lot = self._runs[index]
-            self._runs[index : index + 1] = (
-                OffsetRun(first, offset, lot),
-                OffsetRun(offset, end, lot),
-            )
+    def _index_from(self, index: int, offset: int) -> int:
+        """As `_index_of`, of an offset that is in a certain run or, most likely soon, after it."""
+        runs = self._runs
+        for near in range(index, min(index + 2, len(runs))):
+            if offset < runs[near].end:
+                return near
+        return self._index_of(offset)
 
-    def _join(self, from_index: int, to_index: int) -> None:
-        """Make one of neighbours that are alike, within these indexes."""
-        from_index = max(0, from_index)
-        joined: list[OffsetRun] = []
-        for run in self._runs[from_index:to_index]:
-            if joined and joined[-1].lot == run.lot:
-                joined[-1] = OffsetRun(joined[-1].first, run.end, run.lot)
-            else:
-                joined.append(run)
-        self._runs[from_index:to_index] = joined
+
+def _push(runs: list[OffsetRun], new: OffsetRun) -> None:
+    """Neighbours that are alike become one."""
+    if runs and runs[-1].lot == new.lot:
+        new = OffsetRun(runs.pop().first, new.end, new.lot)
+    runs.append(new)

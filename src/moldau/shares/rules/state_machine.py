@@ -17,6 +17,7 @@ from typing import Final
 
 from moldau.errors import ErrorCode
 from moldau.shares.port import NO_COUNT, NO_START_OFFSET, SharePartitionKey
+from moldau.shares.rules.delivery_state import StateBatch
 from moldau.shares.rules.state_batches import combine
 from moldau.shares.rules.state_events import (
     DeleteState,
@@ -37,6 +38,8 @@ from moldau.shares.rules.state_records import (
     UpdateRecord,
 )
 
+NO_LEADER_EPOCH: Final = -1
+
 HasPartition = Callable[[SharePartitionKey], bool]
 """Whether the topic is there and has the partition."""
 
@@ -50,12 +53,13 @@ _UNINITIALIZED: Final = StateOutcome(
 class _Kept:
     """One share partition."""
 
-    __slots__ = ("snapshot_offset", "state", "update_count")
+    __slots__ = ("snapshot_offset", "state", "update_count", "writer_epoch")
 
-    def __init__(self, state: ShareState, snapshot_offset: int) -> None:
+    def __init__(self, state: ShareState, snapshot_offset: int, writer_epoch: int) -> None:
         self.state = state
         self.snapshot_offset = snapshot_offset
         self.update_count = 0  # since the snapshot
+        self.writer_epoch = writer_epoch  # of the leader that has written last
 
 
 class ShareStates:
@@ -83,12 +87,23 @@ class ShareStates:
             if record.value is None:
                 self._kept.pop(key, None)
             else:
-                self._kept[key] = _Kept(record.value, record.offset)
+                self._kept[key] = _Kept(record.value, record.offset, self._writer_epoch(record))
             return
         kept = self._kept.get(key)
         if kept is not None and record.value is not None:
             kept.state = _with_update(kept.state, record.value)
             kept.update_count += 1
+            if record.value.start_offset != NO_START_OFFSET:
+                kept.writer_epoch = kept.state.leader_epoch
+
+    def _writer_epoch(self, snapshot: SnapshotRecord) -> int:
+        """Of a snapshot that says nothing new, the one before it; of others, their leader's."""
+        kept, value = self._kept.get(snapshot.key), snapshot.value
+        if value is None or (kept is not None and kept.state.state_epoch != value.state_epoch):
+            return NO_LEADER_EPOCH  # begun anew
+        if kept is not None and _said_by(kept.state) == _said_by(value):
+            return kept.writer_epoch
+        return value.leader_epoch if value.start_offset != NO_START_OFFSET else NO_LEADER_EPOCH
 
     # Events
 
@@ -214,9 +229,17 @@ def _read(event: ReadState, kept: _Kept | None) -> StateOutcome:
     return StateOutcome(answer, (UpdateRecord(event.key, update),))
 
 
+def _said_by(state: ShareState) -> tuple[int, tuple[StateBatch, ...]]:
+    return state.start_offset, state.batches
+
+
 def _write(
     event: WriteState, kept: _Kept | None, now_ms: int, updates_per_snapshot: int
 ) -> StateOutcome:
+    """A write may come late or twice, and one may count whose answer was lost: then its leader
+    thinks that the start offset is where it was before. It never goes back for that (SHS-6): what
+    is known of the records before it was forgotten. The first write of a leader may lead back: its
+    log may have lost its end."""
     change = event.change
     if kept is None:
         return _UNINITIALIZED
@@ -225,12 +248,16 @@ def _write(
         return _fenced_leader_epoch(change.leader_epoch, state)
     if change.state_epoch != state.state_epoch:
         return _fenced_state_epoch(change.state_epoch, state)
+    start_offset = _newer(change.start_offset, state.start_offset)
+    complete_count = change.delivery_complete_count
+    if start_offset < state.start_offset and change.leader_epoch == kept.writer_epoch:
+        start_offset, complete_count = state.start_offset, NO_COUNT
     update = ShareUpdate(
         state.snapshot_epoch,
         change.leader_epoch,
-        change.start_offset,
-        change.delivery_complete_count,
-        combine((), change.state_batches, _newer(change.start_offset, state.start_offset)),
+        start_offset,
+        complete_count,
+        combine((), change.state_batches, start_offset),
     )
     if kept.update_count < updates_per_snapshot:
         return StateOutcome(StateAnswer(), (UpdateRecord(event.key, update),))

@@ -15,8 +15,10 @@ from collections.abc import Iterator
 from moldau.client.blocking import Admin
 from moldau.client.cluster_client import ClientSettings
 from moldau.client.connections import ConnectionSettings
+from moldau.client.option_settings import client_security
 from moldau.client.outages import NO_LEADER, PartitionOutages
 from moldau.client.rules.cluster_metadata import PartitionMetadata
+from moldau.config.client_options import AdminOptions
 from moldau.errors import MoldauError, StorageError
 from moldau.model import TopicPartition
 from moldau.spark.pipeline.model import Pipeline, TopicSink
@@ -33,6 +35,7 @@ class ClusterWatch:
 
     def __init__(self, pipeline: Pipeline, bootstrap: str) -> None:
         self._bootstrap = bootstrap
+        self._security = client_security(AdminOptions.read(dict(pipeline.security)))
         self._topics = _topics_of(pipeline)
         self._patterns = [one.topic_pattern for one in pipeline.sources if one.topic_pattern]
         self._outages = PartitionOutages()
@@ -59,6 +62,7 @@ class ClusterWatch:
 
     def _run(self) -> None:
         connection = ConnectionSettings(
+            security=self._security,
             client_id="moldau-pipeline",
             connect_seconds=_ANSWER_SECONDS,
             request_seconds=_ANSWER_SECONDS,

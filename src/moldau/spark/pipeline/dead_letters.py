@@ -33,11 +33,11 @@ def to_dead_letters(records: DataFrame, pipeline_name: str, sink: str | None = N
     return records.select("key", "value", F.concat(kept, added).alias("headers"))
 
 
-def write_dead_letters(letters: DataFrame, bootstrap: str, topic: str) -> int:
-    """Append to a topic; how many they were."""
+def write_dead_letters(letters: DataFrame, options: Mapping[str, str], topic: str) -> int:
+    """Append to a topic; how many they were. The options say where the brokers are."""
     observation = Observation()
     counted = letters.observe(observation, F.count(F.lit(1)).alias("letters"))
-    append_to_topic(counted, {"kafka.bootstrap.servers": bootstrap, "topic": topic})
+    append_to_topic(counted, {**options, "topic": topic})
     return int(observation.get["letters"])
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -84,13 +84,13 @@ class DropCounter:
         *,
         query: str,
         output_mode: OutputMode,
-        bootstrap: str,
+        kafka: Mapping[str, str],
         tally: QueryTally,
     ) -> None:
         self._pipeline = pipeline
         self._query = query
         self._output_mode = output_mode
-        self._bootstrap = bootstrap
+        self._kafka = kafka  # the options that lead to the brokers
         self._tally = tally
         self._dead = [one for one in pipeline.sources if one.late == "dead_letter"]
         self._started = threading.Event()
@@ -199,7 +199,7 @@ class DropCounter:
         for source in self._dead:
             own = records.filter(_is_of(source)).withColumn(REASON, F.lit(reason))
             frame = to_dead_letters(own, self._pipeline.name, sink=self._query)
-            letters += write_dead_letters(frame, self._bootstrap, source.dead_letter or "")
+            letters += write_dead_letters(frame, self._kafka, source.dead_letter or "")
         if len(self._dead) == len(self._pipeline.sources):
             return letters, letters
         rest = reduce(lambda one, source: one & ~_is_of(source), self._dead, F.lit(True))

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 
 def build_frames(
-    spark: SparkSession, pipeline: Pipeline, bootstrap: str
+    spark: SparkSession, pipeline: Pipeline, kafka: Mapping[str, str]
 ) -> Mapping[str, DataFrame]:
     """Plan sources and transforms; nothing runs yet. Raises ConfigurationError, and what Spark
-    has to say."""
+    has to say. `kafka` are the options that lead to the brokers."""
     named: dict[str, DataFrame] = {}
     for source in pipeline.sources:
-        rows = parse_values(_read_records(spark, source, bootstrap), source).rows
+        rows = parse_values(_read_records(spark, source, kafka), source).rows
         named[source.name] = _finish(rows, source)
         named[source.name].createOrReplaceTempView(source.name)
     for transform in pipeline.transforms:
@@ -46,18 +46,18 @@ def build_frames(
 
 
 def build_dead_letters(
-    spark: SparkSession, source: Source, pipeline: Pipeline, bootstrap: str
+    spark: SparkSession, source: Source, pipeline: Pipeline, kafka: Mapping[str, str]
 ) -> DataFrame | None:
     """The records of a source that do not parse, as they are to be written to its dead-letter
     topic; None where it has none."""
-    faulty = parse_values(_read_records(spark, source, bootstrap), source).faulty
+    faulty = parse_values(_read_records(spark, source, kafka), source).faulty
     return None if faulty is None else to_dead_letters(faulty, pipeline.name)
 
 
-def _read_records(spark: SparkSession, source: Source, bootstrap: str) -> DataFrame:
+def _read_records(spark: SparkSession, source: Source, kafka: Mapping[str, str]) -> DataFrame:
     reader = (
         spark.readStream.format("moldau")
-        .option("kafka.bootstrap.servers", bootstrap)
+        .options(**kafka)
         .option("startingOffsets", source.starting_offsets)
         .option("includeHeaders", str(source.include_headers or bool(source.dead_letter)).lower())
     )

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-ValueFormat = Literal["binary", "text", "json", "avro"]
+ValueFormat = Literal["binary", "text", "json", "avro", "registry"]
 OutputMode = Literal["append", "update", "complete"]
 PartitionBy = Literal["hour", "day", "none"]
 Mode = Literal["continuous", "once"]
@@ -25,6 +26,16 @@ class Watermark:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RegistrySource:
+    """Where the schema of a source's values is kept, and which of them its columns are of."""
+
+    subject: str
+    version: int | None  # None: the latest, when the pipeline starts
+    message: str | None  # of Protobuf; None: the first
+    settings: Pairs  # with Confluent's names; they may hold secrets, or name where these are
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
     """Topics that are read. Exactly one of `topics` and `topic_pattern` is given."""
 
@@ -34,6 +45,8 @@ class Source:
     format: ValueFormat
     schema: str | None
     """The columns of a value: Spark's DDL for JSON, the schema's JSON for Avro."""
+    registry: RegistrySource | None
+    """In place of a schema, for Avro and for what a registry says that it is."""
     dead_letter: str | None
     """Where records go that do not parse; without it, the first of them stops the pipeline."""
     late: LateRecords
@@ -87,6 +100,8 @@ class TopicSink:
     trigger: str | None
     output_mode: OutputMode
     options: Pairs
+    prefers_exactly_once: bool = False
+    """The file leaves it open, and the brokers can do it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +138,14 @@ class Pipeline:
     transforms: tuple[Transform, ...]
     sinks: tuple[Sink, ...]
     spark: Pairs
+    security: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """How clients reach the brokers, by Kafka's names (`security.protocol`, …); no part of the
+    file."""
+
+    def kafka_options(self, bootstrap: str) -> dict[str, str]:
+        """Of a source or a sink in Spark."""
+        secured = {f"kafka.{name}": value for name, value in self.security.items()}
+        return {"kafka.bootstrap.servers": bootstrap, **secured}
 
     @property
     def lake_sinks(self) -> tuple[LakeSink, ...]:

@@ -53,14 +53,14 @@ class _Planner:
     ) -> None:
         self._pipeline = pipeline
         self._new_session = new_session
-        self._bootstrap = bootstrap
+        self._kafka = pipeline.kafka_options(bootstrap)
         self._once = once
         self._checkpoint = Checkpoint(Path(pipeline.checkpoint))
 
     def plan_sinks(self) -> Iterator[PlannedQuery]:
         for sink in self._pipeline.sinks:
             pipeline = with_groups_of(self._pipeline, sink.name)
-            frames = build_frames(self._new_session(), pipeline, self._bootstrap)
+            frames = build_frames(self._new_session(), pipeline, self._kafka)
             if isinstance(sink, TopicSink):
                 yield self._plan_topic(sink, frames[sink.input])
             else:
@@ -72,7 +72,7 @@ class _Planner:
                 continue
             name = self._checkpoint.dead_letter_query(source.name)
             own = with_groups_of(self._pipeline, name).sources[place]
-            frame = build_dead_letters(self._new_session(), own, self._pipeline, self._bootstrap)
+            frame = build_dead_letters(self._new_session(), own, self._pipeline, self._kafka)
             if frame is not None:
                 yield self._plan_letters(name, frame, source.dead_letter)
 
@@ -81,7 +81,7 @@ class _Planner:
 
         def write(letters: DataFrame, batch_id: int) -> None:
             if not tally.counts(batch_id):
-                count = write_dead_letters(letters, self._bootstrap, topic)
+                count = write_dead_letters(letters, self._kafka, topic)
                 tally.add(batch_id, SetAside(dead_letters=count))
 
         writer = self._configured(frame.writeStream.foreachBatch(write), name, None)
@@ -144,19 +144,21 @@ class _Planner:
             self._pipeline,
             query=query,
             output_mode=output_mode,
-            bootstrap=self._bootstrap,
+            kafka=self._kafka,
             tally=tally,
         )
         counter.require_traceable(frame.sparkSession, plan)
         return counter
 
     def _to_topic(self, records: DataFrame, sink: TopicSink) -> DataStreamWriter:
-        writer = records.writeStream.format("moldau").options(**self._topic_options(sink))
+        options = self._topic_options(sink)
+        if sink.prefers_exactly_once:
+            options["exactlyOnce"] = "true"
+        writer = records.writeStream.format("moldau").options(**options)
         return self._configured(writer, sink.name, sink.trigger)
 
     def _topic_options(self, sink: TopicSink) -> dict[str, str]:
-        own = {"kafka.bootstrap.servers": self._bootstrap, "topic": sink.topic}
-        return {**dict(sink.options), **own}
+        return {**self._kafka, **dict(sink.options), "topic": sink.topic}
 
     def _configured(
         self, writer: DataStreamWriter, name: str, trigger: str | None

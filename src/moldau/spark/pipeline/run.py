@@ -19,8 +19,9 @@ from typing import TYPE_CHECKING, Protocol
 from moldau.errors import MoldauError
 from moldau.spark.pipeline.checkpoint import Checkpoint
 from moldau.spark.pipeline.cluster_watch import ClusterWatch
+from moldau.spark.pipeline.delivery import choose_delivery
 from moldau.spark.pipeline.model import Pipeline
-from moldau.spark.pipeline.progress_files import RunReport, RunState, write_report
+from moldau.spark.pipeline.progress_files import RunReport, RunState, find_report, write_report
 from moldau.spark.pipeline.queries import PlannedQuery, plan_queries
 from moldau.spark.pipeline.rules.failures import Loss, explain_failure, is_outage
 from moldau.spark.pipeline.rules.progress import (
@@ -143,15 +144,42 @@ def run_pipeline(
     With a session it runs beside whatever else that session does, and leaves it running.
     """
     checkpoint = Checkpoint(Path(pipeline.checkpoint))
-    with (
-        checkpoint.locked(),
-        ClusterWatch(pipeline, options.bootstrap) as cluster,
-        _session(pipeline, options, spark) as own,
-    ):
-        cluster.wait_until_answered(stop, CLUSTER_SECONDS)
-        run = _Run(pipeline, options, watcher, cluster)
-        begun = fix_starts(pipeline, options.bootstrap)
-        return run.run(plan(own, begun, options), stop)
+    started_ms = _now_ms()
+    with checkpoint.locked(), ClusterWatch(pipeline, options.bootstrap) as cluster:
+        if stop.is_set():
+            return _report_nothing(pipeline, options, started_ms)
+        with _session(pipeline, options, spark) as own:
+            cluster.wait_until_answered(stop, CLUSTER_SECONDS)
+            if stop.is_set():
+                return _report_nothing(pipeline, options, started_ms)
+            run = _Run(pipeline, options, watcher, cluster)
+            begun = fix_starts(pipeline, options.bootstrap)
+            begun = choose_delivery(begun, options.bootstrap, watcher.say)
+            if stop.is_set():
+                return _report_nothing(pipeline, options, started_ms)
+            return run.run(plan(own, begun, options), stop)
+
+
+def report_given_up(pipeline: Pipeline, options: RunOptions, started_ms: int) -> RunReport:
+    """The report of a run that was not waited for: what it had told until then."""
+    last = find_report(Path(pipeline.checkpoint))
+    if last is None or last.started_ms < started_ms:
+        return _report_nothing(pipeline, options, started_ms)
+    report = replace(last, state="stopped")
+    write_report(Path(pipeline.checkpoint), report)
+    return report
+
+
+def _report_nothing(pipeline: Pipeline, options: RunOptions, started_ms: int) -> RunReport:
+    """Of a run that was stopped before it began: the figures of the one before it are kept."""
+    return RunReport(
+        pipeline=pipeline.name,
+        state="stopped",
+        master=options.master,
+        started_ms=started_ms,
+        updated_ms=_now_ms(),
+        queries=(),
+    )
 
 
 @contextlib.contextmanager
@@ -187,7 +215,7 @@ class _Run:
     def run(self, planned: Sequence[PlannedQuery], stop: Event) -> RunReport:
         self._planned = planned
         try:
-            self._start()
+            self._start(stop)
             self._watch(stop)
             self._finish(stop)
         except OSError as fault:
@@ -199,10 +227,12 @@ class _Run:
             raise
         return self._report("stopped" if stop.is_set() else "finished")
 
-    def _start(self) -> None:
+    def _start(self, stop: Event) -> None:
         for one in self._planned:
             self._progress[one.name] = QueryProgress(name=one.name)
-            self._start_one(one)
+        for one in self._planned:
+            if not stop.is_set():
+                self._start_one(one)
 
     def _start_one(self, one: PlannedQuery) -> None:
         from pyspark.errors import PySparkException

@@ -5,9 +5,17 @@ from __future__ import annotations
 import re
 
 from moldau.client.blocking import Admin
+from moldau.client.option_settings import client_settings
 from moldau.client.rules.cluster_metadata import TopicMetadata
+from moldau.config.client_options import AdminOptions
 from moldau.model import TopicPartition
-from moldau.spark.pipeline.model import Source
+from moldau.spark.pipeline.model import Pipeline, Source
+
+
+def open_admin(pipeline: Pipeline, bootstrap: str) -> Admin:
+    """As the clients of the pipeline connect."""
+    options = AdminOptions.read(dict(pipeline.security))
+    return Admin(bootstrap, client_settings(options, timeout_ms=options.default_api_timeout_ms))
 
 
 def find_partitions(admin: Admin, source: Source) -> list[TopicPartition]:

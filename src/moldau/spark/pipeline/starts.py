@@ -19,7 +19,7 @@ from moldau.errors import KafkaError
 from moldau.model import TopicPartition
 from moldau.spark.pipeline.durable_files import create_whole, find_text
 from moldau.spark.pipeline.model import Pipeline, Source
-from moldau.spark.pipeline.source_topics import find_partitions
+from moldau.spark.pipeline.source_topics import find_partitions, open_admin
 from moldau.spark.rules.offset_maps import EARLIEST_OFFSET, Offsets, from_json, to_json
 
 _MOVING = ("latest", "group")
@@ -29,7 +29,7 @@ def fix_starts(pipeline: Pipeline, bootstrap: str) -> Pipeline:
     """The pipeline with offsets in the place of what would move."""
     if not any(source.starting_offsets in _MOVING for source in pipeline.sources):
         return pipeline
-    with Admin(bootstrap) as admin:
+    with open_admin(pipeline, bootstrap) as admin:
         fixed = tuple(_fix(source, Path(pipeline.checkpoint), admin) for source in pipeline.sources)
     return replace(pipeline, sources=fixed)
 

@@ -17,7 +17,7 @@ from moldau.spark.pipeline.checkpoint import Checkpoint
 from moldau.spark.pipeline.model import Pipeline, Source
 from moldau.spark.pipeline.progress_files import RunReport, find_report
 from moldau.spark.pipeline.rules.progress import QueryLag, SetAside, partition_lags, total_lag
-from moldau.spark.pipeline.source_topics import find_partitions
+from moldau.spark.pipeline.source_topics import find_partitions, open_admin
 
 Bounds = Mapping[TopicPartition, tuple[int, int]]
 
@@ -67,7 +67,7 @@ class PipelineStatus:
 def read_status(pipeline: Pipeline, bootstrap: str) -> PipelineStatus:
     """Look at the checkpoint, and ask the brokers where topics begin and end."""
     checkpoint = Checkpoint(Path(pipeline.checkpoint))
-    with Admin(bootstrap) as admin:
+    with open_admin(pipeline, bootstrap) as admin:
         by_source = {one.name: _read_bounds(admin, one) for one in pipeline.sources}
     queries = [_read_sink(checkpoint, sink.name, by_source) for sink in pipeline.sinks]
     for source in pipeline.sources:

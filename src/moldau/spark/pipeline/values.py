@@ -12,10 +12,11 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from pyspark.sql.types import StringType, StructType
 
-from moldau.errors import ConfigurationError
+from moldau.config.secrets import expand_secret
+from moldau.errors import ConfigurationError, RegistryError
 from moldau.spark.decode import decode_avro, decode_json
 from moldau.spark.pipeline.dead_letters import REASON
-from moldau.spark.pipeline.model import Source
+from moldau.spark.pipeline.model import RegistrySource, Source
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -61,7 +62,9 @@ def _read(records: DataFrame, source: Source) -> _Reading:
             return _read_text(records)
         case "json":
             return _read_json(records, source)
-        case "avro":
+        case "avro" | "registry":
+            if source.registry is not None:
+                return _read_by_registry(records, source, source.registry)
             return _read_avro(records, source)
 
 
@@ -85,6 +88,25 @@ def _read_avro(records: DataFrame, source: Source) -> _Reading:
     except (ConfigurationError, KeyError) as fault:
         raise _wrong_schema(source, fault, "it is that of a record") from fault
     return _fields(frame, "the value is not Avro of the source's schema")
+
+
+def _read_by_registry(records: DataFrame, source: Source, registry: RegistrySource) -> _Reading:
+    from moldau.spark.registry_column import from_registry
+
+    try:
+        decoded = from_registry(
+            "value",
+            {name: expand_secret(name, text) for name, text in registry.settings},
+            subject=registry.subject,
+            version=registry.version or "latest",
+            message=registry.message,
+            expected_type="AVRO" if source.format == "avro" else None,
+        )
+    except (ConfigurationError, RegistryError) as fault:
+        raise ConfigurationError(f"sources.{source.name}.registry: {fault}") from fault
+    return _fields(
+        records.withColumn(_PARSED, decoded), "the value is not of the registry's schema"
+    )
 
 
 def _fields(frame: DataFrame, reason: str) -> _Reading:

@@ -8,9 +8,9 @@ whoever writes its rows once more. `docs/spark.md` says why that is enough.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Final
 from zlib import crc32
 
 from moldau.client.transaction_values import PreparedTransaction
@@ -99,9 +99,8 @@ def task_transactional_id(query_id: str, owner: str) -> str:
     return f"{_PREFIX}-{query_id}-{owner}"
 
 
-def pattern_of_tasks(query_id: str) -> str:
-    """What the ids of a query's tasks look like, to a broker."""
-    return f"{_PREFIX}-{re.escape(query_id)}-.*"
+def is_of_task(transactional_id: str, query_id: str) -> bool:
+    return transactional_id.startswith(task_transactional_id(query_id, ""))
 
 
 def driver_transactional_id(query_id: str) -> str:
@@ -109,6 +108,14 @@ def driver_transactional_id(query_id: str) -> str:
     return f"{_PREFIX}-driver-{query_id}"
 
 
-def partition_of(query_id: str, partition_count: int) -> int:
+MAX_DECISION_BYTES: Final = 16 * 1024 * 1024
+"""A task has about a hundred bytes in it."""
+
+STATE_PARTITIONS: Final = 16
+"""Partitions of the state topic that are used: the decisions of a query must be found again where
+they were written, also when somebody has added partitions."""
+
+
+def partition_of(query_id: str) -> int:
     """Where in the state topic the decisions of a query are."""
-    return crc32(query_id.encode()) % partition_count
+    return crc32(query_id.encode()) % STATE_PARTITIONS

@@ -1,16 +1,20 @@
 """Into how many tasks a batch is cut. A rule.
 
 By default each partition of a topic is one task. `maxRecordsPerPartition` cuts ranges that are
-longer; `minPartitions` then cuts the longest until there are so many.
+longer; `minPartitions` then cuts the longest until there are so many. A task costs Spark and its
+worker some 20 ms, whatever it reads: with `minRecordsPerPartition` several short ranges are one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heapify, heapreplace
 from itertools import pairwise
 
 from moldau.spark.rules.ranges import PartitionRange
+
+Task = tuple[PartitionRange, ...]
+"""What one task reads, range by range."""
 
 
 def plan_tasks(
@@ -19,7 +23,7 @@ def plan_tasks(
     min_partitions: int | None = None,
     max_records_per_partition: int | None = None,
 ) -> list[PartitionRange]:
-    """Ranges that together are the ones given, in order; each is read by one task."""
+    """Ranges that together are the ones given, in order; none is read by more than one task."""
     found = [one for one in ranges if not one.is_empty]
     if max_records_per_partition is not None:
         found = [
@@ -31,6 +35,31 @@ def plan_tasks(
             part for one, count in zip(found, counts, strict=True) for part in _cut(one, count)
         ]
     return sorted(found)
+
+
+def pack_tasks(
+    ranges: Sequence[PartitionRange],
+    *,
+    min_records_per_partition: int | None = None,
+    min_partitions: int | None = None,
+    max_records_per_partition: int | None = None,
+) -> list[Task]:
+    """The same ranges in the same order, neighbours together until a task has so many offsets; as
+    far as the other two limits, which they keep to, allow it."""
+    least = min_records_per_partition or 0
+    most = max_records_per_partition or sum(one.size for one in ranges)
+    spare = len(ranges) - (min_partitions or 1)  # tasks that there need not be
+    packed: list[list[PartitionRange]] = []
+    size = 0  # of the last task
+    for one in ranges:
+        if packed and spare > 0 and size < least and size + one.size <= most:
+            packed[-1].append(one)
+            size += one.size
+            spare -= 1
+        else:
+            packed.append([one])
+            size = one.size
+    return [tuple(some) for some in packed]
 
 
 def _cut(whole: PartitionRange, count: int) -> Iterator[PartitionRange]:

@@ -21,6 +21,8 @@ _TYPES: Mapping[str, tuple[str, ...]] = {
     "partition": ("int",),
 }
 
+_WRITTEN = ("key", "value", "headers", "partition")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteColumns:
@@ -28,9 +30,9 @@ class WriteColumns:
 
     topic: str | None
     """Where all rows go, whatever their column says."""
-    has_key: bool
-    has_headers: bool
-    has_partition: bool
+    written: tuple[str, ...]
+    """The names of those that are part of a record, or say where it goes in its topic. A column of
+    timestamps is none of them, as in Spark's own sink."""
 
 
 def check_columns(types: Mapping[str, str], topic: str | None) -> WriteColumns:
@@ -54,9 +56,7 @@ def check_columns(types: Mapping[str, str], topic: str | None) -> WriteColumns:
         )
     return WriteColumns(
         topic=topic,
-        has_key="key" in types,
-        has_headers="headers" in types,
-        has_partition="partition" in types,
+        written=tuple(name for name in _WRITTEN if name in types),
     )
 
 

@@ -2,9 +2,9 @@
 
 `check_usual_batch` is on the path of every produce request and finds most batches to be sound, as a
 whole. The others have it told in detail: `check_batch` reads the 61-byte header and the CRC, and
-`check_records` looks at the records inside; `check_records_if_quick` does so where that cannot hold
-up the event loop. `wanted_codec` and `rewrite_batch` serve topics whose `compression.type` differs
-from what was sent. Producer sequences are checked elsewhere (`producer_sequences`).
+`inspect_batch` looks at the records inside; `check_records_if_quick` does so where that cannot hold
+up the event loop. `wanted_codec` serves topics whose `compression.type` differs from what was sent.
+Producer sequences are checked elsewhere (`producer_sequences`).
 
 The rules are those of Kafka's `ProduceRequest`, `UnifiedLog` and `LogValidator`. Differences:
 
@@ -21,8 +21,6 @@ A rule: bytes and `now_ms` in, a header or an error out.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
-from typing import NamedTuple
 
 from moldau.errors import (
     BatchTooLargeError,
@@ -33,6 +31,7 @@ from moldau.errors import (
     RecordListTooLargeError,
     UnsupportedCompressionError,
 )
+from moldau.light_classes import NamedTuple, dataclass
 from moldau.model.protocol_numbers import NO_TIMESTAMP
 from moldau.records.batch_header import (
     ATTRIBUTES_AT,
@@ -145,13 +144,6 @@ def check_size(size_bytes: int, limits: AppendLimits) -> None:
         )
 
 
-def check_records(buffer: Buffer, header: BatchHeader, limits: AppendLimits) -> None:
-    """Check the records inside: whole, in order, as many as announced, with keys where needed."""
-    if limits.inspect_records:
-        payload = _unpack(buffer, header, limits.decompressed_max_bytes)
-        _check_payload(payload, header, limits)
-
-
 class InspectedBatch(NamedTuple):
     """A batch as it is to be appended."""
 
@@ -178,7 +170,7 @@ def inspect_batch(
     payload = _unpack(buffer, header, unpacked_bytes, expected_bytes=unpacked_bytes)
     if limits.inspect_records:
         _check_payload(payload, header, limits)
-    batch = buffer if codec is None else _pack(buffer, header, payload, codec, level, None)
+    batch = buffer if codec is None else _pack(buffer, header, payload, codec, level)
     return InspectedBatch(batch, len(payload))
 
 
@@ -189,7 +181,7 @@ def can_stream(buffer: Buffer, header: BatchHeader) -> bool:
 
 
 def stream_records(buffer: Buffer, header: BatchHeader, limits: AppendLimits) -> int:
-    """Do as `check_records`, of a batch that `can_stream`, holding one piece of it at a time; what
+    """Do as `inspect_batch`, of a batch that `can_stream`, holding one piece of it at a time; what
     it unfolded to.
 
     Of several bad records the first one is named. Slow: run it in a worker.
@@ -231,7 +223,7 @@ def expect_unpacked(buffer: Buffer, header: BatchHeader, usual_ratio: float = 0.
 def check_records_if_quick(
     buffer: memoryview, header: BatchHeader, limits: AppendLimits, usual_ratio: float = 0.0
 ) -> InspectedBatch | None:
-    """Do as `check_records`, or return None when that is work for a worker.
+    """Do as `inspect_batch`, or return None when that is work for a worker.
 
     Size alone does not tell: a kilobyte may unpack to megabytes. So the batch is unpacked up to a
     bound that costs about a millisecond.
@@ -274,36 +266,18 @@ def wanted_codec(compression_type: str, header: BatchHeader) -> Codec | None:
     return None if header.attributes & CODEC_MASK == wanted else wanted
 
 
-def rewrite_batch(
-    buffer: Buffer,
-    header: BatchHeader,
-    *,
-    codec: Codec,
-    level: int | None,
-    log_append_time_ms: int | None,
-    decompressed_max_bytes: int = DECOMPRESSED_MAX_BYTES,
-) -> bytearray:
-    """The same records under another codec. Slow: run it in a worker."""
-    records = _unpack(buffer, header, decompressed_max_bytes)
-    return _pack(buffer, header, records, codec, level, log_append_time_ms)
-
-
 def _pack(
     buffer: Buffer,
     header: BatchHeader,
     records: Buffer,
     codec: Codec,
     level: int | None,
-    log_append_time_ms: int | None,
 ) -> bytearray:
     batch = bytearray(memoryview(buffer)[:HEADER_BYTES])
     batch += records if codec is Codec.NONE else compress(codec, records, level)
     batch[LENGTH_AT : LENGTH_AT + 4] = (len(batch) - LOG_OVERHEAD_BYTES).to_bytes(4, "big")
     _write_attributes(batch, header.attributes & ~CODEC_MASK | codec)
-    if log_append_time_ms is None:
-        seal(batch)
-    else:
-        set_log_append_time(batch, log_append_time_ms)
+    seal(batch)
     return batch
 
 

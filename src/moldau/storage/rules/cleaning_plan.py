@@ -19,8 +19,8 @@ from moldau.storage.rules.roll import MAX_RELATIVE_OFFSET
 
 Name = TypeVar("Name")
 
-BYTES_PER_KEY = 150
-"""What an entry of a dictionary from a short key to an offset costs."""
+_FULLEST = 0.9
+"""The part of a table for keys that may be in use: a fuller one is searched for long."""
 
 
 class DirtySegment(NamedTuple):
@@ -120,9 +120,9 @@ def find_dirtiest(due: Mapping[Name, Cleanable]) -> Name | None:
     return max(due, key=lambda name: due[name].dirty_ratio, default=None)
 
 
-def max_keys(dedupe_buffer_bytes: int, load_factor: float) -> int:
-    """How many keys one round may compare."""
-    return max(1, int(dedupe_buffer_bytes * load_factor) // BYTES_PER_KEY)
+def max_keys(dedupe_buffer_bytes: int, load_factor: float, key_bytes: int) -> int:
+    """How many keys one round may compare that take so many bytes each."""
+    return max(1, int(dedupe_buffer_bytes * min(load_factor, _FULLEST)) // key_bytes)
 
 
 def group_segments(

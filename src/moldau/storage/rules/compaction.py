@@ -21,9 +21,8 @@ bytes in, bytes out.
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from hashlib import blake2b
-from typing import NamedTuple, TypeAlias
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
 
 from moldau.errors import CorruptBatchError
 from moldau.model.protocol_numbers import NO_TIMESTAMP
@@ -38,23 +37,17 @@ from moldau.records.batch_header import (
     Buffer,
 )
 from moldau.records.batch_reader import DEFAULT_LIMIT_BYTES, payload_of
-from moldau.records.codec import decode_records
+from moldau.records.codec import LatestOffsets
 from moldau.records.compression import Codec, compress
 from moldau.records.crc import crc_matches, seal
-from moldau.records.record import Record
+from moldau.records.shifted_timestamps import shift_timestamps
 from moldau.storage.rules.producer_sequences import ProducerEntry
 
-MAX_PLAIN_KEY_BYTES = 32
-_DIGEST_BYTES = 16
 _MAX_TIMESTAMP_MS = (1 << 63) - 1
-_UINT64_MASK = (1 << 64) - 1
 
 _LENGTH = struct.Struct(">i")
 _AFTER_CRC = struct.Struct(">hiqqqhii")
 _NO_PRODUCER_STATE: Mapping[int, Collection[int]] = {}
-
-_Key: TypeAlias = bytes | int
-"""A key, or the digest of a long one: an integer, so that it never equals a key."""
 
 
 class KeyMap:
@@ -64,31 +57,24 @@ class KeyMap:
     in it.
     """
 
-    __slots__ = ("_max_keys", "_offsets", "end_offset")
+    __slots__ = ("_max_keys", "end_offset", "latest")
 
-    def __init__(self, max_keys: int, first_dirty_offset: int) -> None:
+    def __init__(
+        self, max_keys: int, first_dirty_offset: int, most_records: int, secret: bytes
+    ) -> None:
+        """`most_records` is how many the range may have. The secret keeps who writes keys from
+        choosing some that are taken for the same; it has 16 bytes, and nobody else has it."""
         self._max_keys = max_keys
-        self._offsets: dict[_Key, int] = {}
+        self.latest = LatestOffsets(min(max_keys, most_records), secret)
         self.end_offset = first_dirty_offset
 
     def __len__(self) -> int:
-        return len(self._offsets)
+        return len(self.latest)
 
     def has_room_for(self, record_count: int) -> bool:
         """Whether a batch of so many records fits; the first one always does."""
-        return not self._offsets or len(self._offsets) + record_count <= self._max_keys
-
-    def add(self, records: Iterable[Record], first_dirty_offset: int) -> None:
-        offsets = self._offsets
-        for record in records:
-            if record.key is not None and record.offset >= first_dirty_offset:
-                offsets[_shorten(record.key)] = record.offset
-
-    def is_latest(self, record: Record) -> bool:
-        """Whether a record is the last with its key, as far as is known."""
-        if record.key is None:
-            return False
-        return self._offsets.get(_shorten(record.key), -1) <= record.offset
+        count = len(self.latest)
+        return not count or count + record_count <= self._max_keys
 
 
 class AbortedRanges:
@@ -194,7 +180,7 @@ def map_batch(
         if not keys.has_room_for(header.record_count):
             return False
         payload = _require_payload(batch, header, limit_bytes)
-        keys.add(_decode(payload, header), first_dirty_offset)
+        keys.latest.add(payload, header.record_count, header.base_offset, first_dirty_offset)
     keys.end_offset = max(keys.end_offset, header.next_offset)
     return True
 
@@ -226,14 +212,40 @@ def compact_batch(
     if not header.record_count or aborted.holds(header):
         return _bare(batch, header) if must_stay else None
     payload = _require_payload(batch, header, terms.limit_bytes)
-    records = _decode(payload, header)
-    kept = [_stays(record, header, keys, terms.now_ms) for record in records]
-    if not any(kept):
+    is_marked = bool(header.attributes & DELETE_HORIZON_FLAG)
+    horizon_ms = None if is_marked else _horizon_of(terms)
+    count, max_timestamp, sets_horizon, content = keys.latest.select(
+        payload,
+        header.record_count,
+        header.base_offset,
+        header.base_timestamp,
+        keys.end_offset,
+        is_past_horizon(header, terms),
+        horizon_ms,
+    )
+    if not count:
         return _bare(batch, header) if must_stay else None
-    horizon_ms = _new_horizon(records, kept, header, terms)
-    if horizon_ms is None and all(kept):
+    if content is None:
         return batch
-    return _rebuild(batch, header, payload, records, kept, horizon_ms)
+    return _rebuild(
+        batch,
+        header,
+        content,
+        record_count=count,
+        max_timestamp=max_timestamp,
+        horizon_ms=horizon_ms if sets_horizon else None,
+    )
+
+
+def is_past_horizon(header: BatchHeader, terms: CompactionTerms) -> bool:
+    """Whether tombstones and markers of a batch have been kept for as long as they had to."""
+    is_marked = bool(header.attributes & DELETE_HORIZON_FLAG)
+    return is_marked and terms.now_ms >= header.base_timestamp
+
+
+def _horizon_of(terms: CompactionTerms) -> int:
+    """Until when tombstones and markers stay that are kept for the first time."""
+    return min(terms.now_ms + terms.delete_retention_ms, _MAX_TIMESTAMP_MS)
 
 
 def _compact_marker(batch: Buffer, header: BatchHeader, terms: CompactionTerms) -> Buffer | None:
@@ -241,32 +253,15 @@ def _compact_marker(batch: Buffer, header: BatchHeader, terms: CompactionTerms) 
     if header.attributes & DELETE_HORIZON_FLAG:
         return batch if terms.now_ms < header.base_timestamp else None
     payload = _require_payload(batch, header, terms.limit_bytes)
-    records = _decode(payload, header)
-    horizon_ms = min(terms.now_ms + terms.delete_retention_ms, _MAX_TIMESTAMP_MS)
-    return _rebuild(batch, header, payload, records, [True] * len(records), horizon_ms)
-
-
-def _stays(record: Record, header: BatchHeader, keys: KeyMap, now_ms: int) -> bool:
-    if record.offset >= keys.end_offset:
-        return True
-    if not keys.is_latest(record):
-        return False
-    is_marked = bool(header.attributes & DELETE_HORIZON_FLAG)
-    return record.value is not None or not is_marked or now_ms < header.base_timestamp
-
-
-def _new_horizon(
-    records: Sequence[Record], kept: Sequence[bool], header: BatchHeader, terms: CompactionTerms
-) -> int | None:
-    """When the tombstones of a batch may go; None when it has none or is marked already."""
-    if header.attributes & DELETE_HORIZON_FLAG:
-        return None
-    has_tombstone = any(
-        stays and record.value is None for record, stays in zip(records, kept, strict=True)
+    horizon_ms = _horizon_of(terms)
+    return _rebuild(
+        batch,
+        header,
+        shift_timestamps(payload, header.record_count, header.base_timestamp - horizon_ms),
+        record_count=header.record_count,
+        max_timestamp=header.max_timestamp,
+        horizon_ms=horizon_ms,
     )
-    if not has_tombstone:
-        return None
-    return min(terms.now_ms + terms.delete_retention_ms, _MAX_TIMESTAMP_MS)
 
 
 def _bare(batch: Buffer, header: BatchHeader) -> Buffer:
@@ -287,33 +282,22 @@ def _bare(batch: Buffer, header: BatchHeader) -> Buffer:
 def _rebuild(
     batch: Buffer,
     header: BatchHeader,
-    payload: Buffer,
-    records: Sequence[Record],
-    kept: Sequence[bool],
+    content: bytes,
+    *,
+    record_count: int,
+    max_timestamp: int,
     horizon_ms: int | None,
 ) -> bytearray:
     """The batch with the records that stay, at their offsets, and a new horizon if there is one."""
-    shift_ms = 0 if horizon_ms is None else header.base_timestamp - horizon_ms
-    parts = [
-        _shift_timestamp(part, shift_ms) if shift_ms else part
-        for part, stays in zip(_split_records(payload, len(records)), kept, strict=True)
-        if stays
-    ]
     codec = Codec.require(header.codec)
-    content = b"".join(parts)
-    max_timestamp = header.max_timestamp
-    if not header.is_log_append_time:
-        max_timestamp = max(
-            record.timestamp_ms for record, stays in zip(records, kept, strict=True) if stays
-        )
     return _assemble(
         batch,
         header,
         content if codec is Codec.NONE else compress(codec, content),
         attributes=header.attributes | (0 if horizon_ms is None else DELETE_HORIZON_FLAG),
         base_timestamp=header.base_timestamp if horizon_ms is None else horizon_ms,
-        max_timestamp=max_timestamp,
-        record_count=len(parts),
+        max_timestamp=header.max_timestamp if header.is_log_append_time else max_timestamp,
+        record_count=record_count,
     )
 
 
@@ -353,64 +337,3 @@ def _require_payload(batch: Buffer, header: BatchHeader, limit_bytes: int) -> Bu
     if not crc_matches(batch, header):
         raise CorruptBatchError(f"the batch at offset {header.base_offset} fails its CRC")
     return payload_of(batch, header, limit_bytes)
-
-
-def _decode(payload: Buffer, header: BatchHeader) -> list[Record]:
-    return decode_records(
-        payload,
-        header.record_count,
-        header.base_offset,
-        header.base_timestamp,
-        header.max_timestamp if header.is_log_append_time else None,
-    )
-
-
-def _shorten(key: bytes) -> _Key:
-    if len(key) <= MAX_PLAIN_KEY_BYTES:
-        return key
-    return int.from_bytes(blake2b(key, digest_size=_DIGEST_BYTES).digest(), "big")
-
-
-# Records as bytes. They were decoded before, so their lengths are sound.
-
-
-def _split_records(payload: Buffer, count: int) -> Iterator[bytes]:
-    """The bytes of each record, with its length before it."""
-    data = bytes(payload)
-    position = 0
-    for _ in range(count):
-        length, body_at = _read_varint(data, position)
-        yield data[position : body_at + length]
-        position = body_at + length
-
-
-def _shift_timestamp(record: bytes, shift_ms: int) -> bytes:
-    """The record relative to a base timestamp that is so much earlier."""
-    _, body_at = _read_varint(record, 0)
-    delta, rest_at = _read_varint(record, body_at + 1)
-    body = record[body_at : body_at + 1] + _varint(delta + shift_ms) + record[rest_at:]
-    return _varint(len(body)) + body
-
-
-def _read_varint(data: bytes, position: int) -> tuple[int, int]:
-    raw = shift = 0
-    while True:
-        byte = data[position]
-        position += 1
-        raw |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            raw &= _UINT64_MASK
-            return (raw >> 1) ^ -(raw & 1), position
-        shift += 7
-
-
-def _varint(value: int) -> bytes:
-    """Zigzag; what does not fit into 64 bits wraps, as everywhere with hostile timestamps."""
-    value = ((value + (1 << 63)) & _UINT64_MASK) - (1 << 63)
-    raw = ((value << 1) ^ (value >> 63)) & _UINT64_MASK
-    encoded = bytearray()
-    while raw >= 0x80:
-        encoded.append(raw & 0x7F | 0x80)
-        raw >>= 7
-    encoded.append(raw)
-    return bytes(encoded)

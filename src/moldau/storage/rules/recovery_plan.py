@@ -18,12 +18,11 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
+from moldau.light_classes import NamedTuple
 from moldau.storage.rules.file_names import (
     CLEANED_SUFFIX,
     LOG_SUFFIX,
-    OFFSET_INDEX_SUFFIX,
     PRODUCER_SNAPSHOT_SUFFIX,
     SWAP_SUFFIX,
     SegmentFile,
@@ -31,8 +30,7 @@ from moldau.storage.rules.file_names import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FolderPlan:
+class FolderPlan(NamedTuple):
     """What to do with a folder's files, in this order, and what is there afterwards.
 
     A crash in the middle does no harm: the same plan is made again for what is left to do.
@@ -43,7 +41,6 @@ class FolderPlan:
     """From and to; a file that is there is replaced."""
     segments: tuple[int, ...]
     """Base offsets, ascending."""
-    segments_without_index: tuple[int, ...]
     snapshots: tuple[int, ...]
     """Offsets of producer snapshots, ascending."""
 
@@ -73,14 +70,12 @@ def plan_folder(names: Collection[str], swap_end_offset: int | None = None) -> F
     kept |= {target: swaps[name]._replace(stage="") for name, target in renames.items()}
     segments = {file.base_offset for file in kept.values() if file.suffix == LOG_SUFFIX}
     orphans = _orphaned_indexes(kept, segments)
-    indexed = {f.base_offset for f in kept.values() if f.suffix == OFFSET_INDEX_SUFFIX}
     snapshots = {f.base_offset for f in kept.values() if f.suffix == PRODUCER_SNAPSHOT_SUFFIX}
     gone = parsed.keys() - kept.keys() - swaps.keys()
     return FolderPlan(
         removals=tuple(sorted(gone | (orphans & parsed.keys()))),
         renames=tuple(sorted(renames.items())),
         segments=tuple(sorted(segments)),
-        segments_without_index=tuple(sorted(segments - indexed)),
         snapshots=tuple(sorted(snapshots)),
     )
 

@@ -11,9 +11,10 @@ the broker's log, with the values that decided. A rule: values in, a plan out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
+
+from moldau.light_classes import NamedTuple, dataclass
 
 UNLIMITED = -1
 """`retention.ms` and `retention.bytes`: keep everything."""
@@ -67,8 +68,7 @@ class Deletion:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class StartOffsetRetention:
+class StartOffsetRetention(NamedTuple):
     """What lies before the log's start offset is of no use, whatever the cleanup policy."""
 
     def deletable(self, segments: Sequence[SegmentFacts], log: LogFacts, now_ms: int) -> int:
@@ -79,8 +79,7 @@ class StartOffsetRetention:
         return f"the log starts at offset {log.log_start_offset} (DeleteRecords, or its leader's)"
 
 
-@dataclass(frozen=True, slots=True)
-class TimeRetention:
+class TimeRetention(NamedTuple):
     """`retention.ms`: a segment goes when its newest record is older."""
 
     retention_ms: int
@@ -102,8 +101,7 @@ class TimeRetention:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class SizeRetention:
+class SizeRetention(NamedTuple):
     """`retention.bytes`: segments go as long as what remains is not less than that."""
 
     retention_bytes: int
@@ -132,20 +130,6 @@ def policies_for(
     return StartOffsetRetention(), SizeRetention(retention_bytes), TimeRetention(retention_ms)
 
 
-def plan_retention(
-    segments: Sequence[SegmentFacts],
-    log: LogFacts,
-    policies: Iterable[RetentionPolicy],
-    now_ms: int,
-) -> int:
-    """How many segments to delete from the front; all of them means that a new one is due.
-
-    Each policy looks at what those before it have left, as in Kafka: timestamps need not grow from
-    segment to segment, so the longest of the prefixes may not be all.
-    """
-    return sum(deletion.count for deletion in plan_deletions(segments, log, policies, now_ms))
-
-
 def plan_deletions(
     segments: Sequence[SegmentFacts],
     log: LogFacts,
@@ -153,7 +137,11 @@ def plan_deletions(
     now_ms: int,
     most: int | None = None,
 ) -> tuple[Deletion, ...]:
-    """As `plan_retention`, with the reasons, and not more than so many in all."""
+    """How many segments to delete from the front, and why; all of them means that a new one is due.
+
+    Not more than so many in all. Each policy looks at what those before it have left, as in Kafka:
+    timestamps need not grow from segment to segment, so the longest of the prefixes may not be all.
+    """
     allowed = _count_allowed(segments, log)
     if most is not None:
         allowed = min(allowed, most)

@@ -8,7 +8,9 @@ clock decide. A rule: values in, a decision out; it is on the path of every appe
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+from moldau.light_classes import NamedTuple
 
 MAX_RELATIVE_OFFSET = 0x7FFFFFFF
 """Index entries keep offsets relative to the segment's first in 31 bits."""

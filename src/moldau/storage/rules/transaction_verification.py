@@ -4,17 +4,19 @@ A produce that comes late could otherwise begin a transaction behind the end mar
 join the next one of the same producer; nobody would ever end it. So the leader of a partition asks
 the transaction coordinator before the first batch of a transaction, and remembers that it asks: a
 `Verification` under a number of its own. The batch is accepted while the same one is still
-remembered. An end marker takes it away, and so does the first batch of the transaction; whoever
-asks afterwards gets another number (TXP-2). What Kafka calls a verification guard.
+remembered. An end marker takes it away, unless it is of the transaction before, and so does the
+first batch of the transaction; whoever asks afterwards gets another number (TXP-2). What Kafka
+calls a verification guard.
 
 Soft state of a leader: it is in no log and no snapshot. A rule: values in, values out.
 """
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from moldau.errors import InvalidTxnStateError, OutOfOrderSequenceError
+from moldau.light_classes import NamedTuple
 from moldau.records.batch_header import BatchHeader
 from moldau.storage.rules.producer_sequences import ProducerEntry
 
@@ -51,6 +53,15 @@ def ask_again(known: Verification | None, wanted: Verification) -> Verification:
     if known is None or known.producer_epoch != wanted.producer_epoch:
         return wanted
     return known._replace(lowest_sequence=min(known.lowest_sequence, wanted.lowest_sequence))
+
+
+def ends_question(known: Verification, marker_epoch: int) -> bool:
+    """Whether an end marker is about the transaction that was asked about.
+
+    Under transaction version 2 it carries the epoch after that of its transaction: with the epoch
+    of the question it ends the transaction before, which the coordinator waits for.
+    """
+    return not (known.bumps_epochs and known.producer_epoch >= marker_epoch)
 
 
 def check_verified(

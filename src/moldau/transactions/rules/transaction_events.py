@@ -51,9 +51,11 @@ class EndTransaction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AbortTimedOut:
-    """Look whether the time of a transaction is over."""
+    """The time of a transaction is over; one that has ended meanwhile is not meant."""
 
     transactional_id: str
+    producer_epoch: int
+    started_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

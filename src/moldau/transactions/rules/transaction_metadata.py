@@ -92,13 +92,10 @@ class TransactionMetadata:
         """The epoch is the last one, and not because of an EndTxn: see `fence`."""
         return self.producer_epoch == MAX_EPOCH and self.next_producer_id == NO_PRODUCER_ID
 
-    def has_timed_out(self, now_ms: int) -> bool:
+    @property
+    def may_time_out(self) -> bool:
         """A transaction of two phases never does."""
-        return (
-            self.state is TransactionState.ONGOING
-            and not self.has_two_phases
-            and self.started_ms + self.timeout_ms < now_ms
-        )
+        return self.state is TransactionState.ONGOING and not self.has_two_phases
 
     def has_expired(self, expiration_ms: int, now_ms: int) -> bool:
         return self.state.is_idle and self.updated_ms + expiration_ms <= now_ms

@@ -64,6 +64,8 @@ class Transactions:
         self._by_id: dict[str, TransactionMetadata] = {}
         self._unmarked: dict[str, frozenset[TopicPartition]] = {}
         """Of what is prepared: the partitions without a marker, as far as is known here. Soft."""
+        self._open_since: dict[AbortTimedOut, float] = {}
+        """When what is open was first seen here, in monotonic seconds. Soft."""
 
     def __len__(self) -> int:
         return len(self._by_id)
@@ -109,7 +111,7 @@ class Transactions:
             case EndTransaction():
                 return _end(found, event, now_ms)
             case AbortTimedOut():
-                return _abort_timed_out(found, now_ms)
+                return _abort_timed_out(found, event, now_ms)
             case ExpireId():
                 return _expire(found, event, now_ms)
             case MarkersWritten():
@@ -158,8 +160,27 @@ class Transactions:
         found = self._by_id.get(transactional_id)
         return found is not None and found.state.is_prepared
 
-    def timed_out(self, now_ms: int) -> list[str]:
-        return [one.transactional_id for one in self if one.has_timed_out(now_ms)]
+    def find_timed_out(self, now_ms: int, now: float) -> list[AbortTimedOut]:
+        """What has been open for too long by the wall clock, or since it was first seen here.
+
+        The one alone would not do: clocks are set back, and another coordinator's was ahead, so a
+        transaction may have begun in the future. Nor would the other (`now`, in monotonic seconds):
+        it begins anew with each coordinator.
+        """
+        former, self._open_since = self._open_since, {}
+        timed_out: list[AbortTimedOut] = []
+        for one in self:
+            if one.may_time_out:
+                abort = AbortTimedOut(
+                    transactional_id=one.transactional_id,
+                    producer_epoch=one.producer_epoch,
+                    started_ms=one.started_ms,
+                )
+                since = self._open_since[abort] = former.get(abort, now)
+                timeout_ms = one.timeout_ms
+                if one.started_ms + timeout_ms < now_ms or since + timeout_ms / 1000 < now:
+                    timed_out.append(abort)
+        return timed_out
 
     def expired(self, expiration_ms: int, now_ms: int) -> list[str]:
         return [one.transactional_id for one in self if one.has_expired(expiration_ms, now_ms)]
@@ -323,8 +344,11 @@ def _decide(found: TransactionMetadata, event: EndTransaction, now_ms: int) -> T
 # Time
 
 
-def _abort_timed_out(found: TransactionMetadata | None, now_ms: int) -> TransactionOutcome:
-    if found is None or not found.has_timed_out(now_ms):
+def _abort_timed_out(
+    found: TransactionMetadata | None, event: AbortTimedOut, now_ms: int
+) -> TransactionOutcome:
+    meant = (event.producer_epoch, event.started_ms)
+    if found is None or not found.may_time_out or (found.producer_epoch, found.started_ms) != meant:
         return _NOTHING
     note = f"its transaction is open for more than {found.timeout_ms} ms and is aborted"
     return TransactionOutcome(

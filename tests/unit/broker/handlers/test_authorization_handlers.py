@@ -20,6 +20,7 @@ from moldau.broker.handlers import (
     describe_groups,
     describe_topic_partitions,
     find_coordinator,
+    incremental_alter_configs,
     init_producer_id,
     join_group,
     list_groups,
@@ -267,6 +268,36 @@ def test_topics_are_created_and_deleted_by_who_may() -> None:
         await grant(bench, O.DELETE, name="views")
         assert (await delete(name=None, topic_id=topic_id)).name == "views"
         assert "views" not in bench.services.image.topics
+
+    with_broker(story, **WITH_AUTHORIZER)
+
+
+def test_a_topic_is_branched_by_who_may_read_it() -> None:
+    async def story(bench: HandlerBench) -> None:
+        alice = bench.as_user("alice")
+        await grant(bench, O.CREATE, name="trial")
+
+        async def branch(source: str) -> Any:
+            row = {
+                "name": "trial",
+                "num_partitions": -1,
+                "replication_factor": -1,
+                "assignments": [],
+                "configs": [{"name": "moldau.branch.of", "value": source}],
+            }
+            answer = await alice.call(
+                create_topics, topics=[row], timeout=1_000, validate_only=False
+            )
+            return answer.topics[0]
+
+        bench.append("clicks", b"secret")
+        refused = await branch("clicks")
+        assert refused.error_code is DENIED
+        assert refused.error_message == "User:alice lacks Read on Topic:clicks"
+        assert (await branch("nowhere")).error_code is DENIED  # nor is it told what there is
+        await grant(bench, O.READ, name="clicks")
+        assert (await branch("clicks")).error_code is ErrorCode.none
+        assert bench.services.partitions.require_leader("trial", 0).high_watermark == 1
 
     with_broker(story, **WITH_AUTHORIZER)
 
@@ -535,6 +566,34 @@ def test_denials_and_changes_are_in_the_audit_log(caplog: pytest.LogCaptureFixtu
         "changed: User:ANONYMOUS from 10.0.0.1, CreateAcls Allow User:alice from * to Read "
         "Topic:clicks",
     ]
+
+
+def test_the_audit_log_names_the_options_that_were_changed_and_no_value(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story(bench: HandlerBench) -> None:
+        caplog.clear()
+
+        async def alter(validate_only: bool, *pairs: tuple[str, str]) -> None:
+            configs = [{"name": n, "value": v, "config_operation": 0} for n, v in pairs]
+            row = {"resource_type": 4, "resource_name": "1", "configs": configs}
+            await bench.call(
+                incremental_alter_configs, resources=[row], validate_only=validate_only
+            )
+
+        await alter(True, ("ssl.key.password", "hunter2"))
+        await alter(False, ("ssl.key.password", "hunter2"), ("max.connections", "5000"))
+        await alter(True, ("max.connections", "many hunters"))
+
+    with caplog.at_level(logging.INFO, "moldau.audit"):
+        with_broker(story, **WITH_AUTHORIZER)
+    told = [record.getMessage() for record in caplog.records if record.name == "moldau.audit"]
+    changed = "IncrementalAlterConfigs Broker:1 "
+    assert told == [
+        f"changed: User:ANONYMOUS from 10.0.0.1, {changed}(ssl.key.password, max.connections)",
+        f"failed: User:ANONYMOUS from 10.0.0.1, {changed}(max.connections): INVALID_CONFIG",
+    ]
+    assert "hunter" not in "".join(told)
 
 
 def test_everybody_is_let_in_where_there_is_no_list_if_the_broker_says_so() -> None:

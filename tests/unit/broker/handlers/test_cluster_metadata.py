@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
@@ -9,6 +10,7 @@ from uuid import UUID
 from kio.index import load_request_schema
 
 from broker.cluster_stage import Cluster, Machine, play
+from moldau.cluster.rules.metadata_image import BrokerState
 from moldau.errors import ErrorCode
 from moldau.testing.manual_clock import wait_until_idle
 from moldau.wire.layout import layout_of
@@ -34,6 +36,44 @@ async def coordinator(cluster: Cluster, machine: Machine) -> Any:
         machine, FIND_COORDINATOR, 4, key_type=0, coordinator_keys=("readers",)
     )
     return answer.coordinators[0]
+
+
+def test_a_broker_tells_of_itself_also_while_nobody_is_registered() -> None:
+    """Clients that are told of no broker at all have nobody left to ask."""
+
+    async def story(cluster: Cluster) -> None:
+        (one,) = await cluster.start(1)
+        assert await cluster.create(one, "clicks", [1]) == 0
+        assert one.broker is not None
+        assert one.session is not None
+        assert one.broker._membership is not None
+        registration = one.broker._membership._registration
+        may_register = asyncio.Event()
+        register = registration.register
+
+        async def register_late(broker: BrokerState) -> BrokerState:
+            await may_register.wait()
+            return await register(broker)
+
+        registration.register = register_late  # type: ignore[method-assign]
+        one.session.expire()
+        await cluster.until(lambda: not one.image.brokers)
+        answer = await metadata(cluster, one, "clicks")
+        assert [(broker.node_id, broker.host) for broker in answer.brokers] == [(1, "b1")]
+        assert answer.topics[0].partitions[0].error_code is ErrorCode.leader_not_available
+        described = await cluster.ask(
+            one,
+            DESCRIBE_CLUSTER,
+            1,
+            include_cluster_authorized_operations=False,
+            endpoint_type=1,
+        )
+        assert [broker.broker_id for broker in described.brokers] == [1]
+        assert (await coordinator(cluster, one)).node_id == -1  # but nobody coordinates
+        may_register.set()
+        await cluster.until(lambda: bool(one.image.brokers))
+
+    play(story)
 
 
 def test_every_broker_knows_all_of_them_and_the_controller() -> None:

@@ -180,7 +180,7 @@ def test_a_group_is_described_and_altered_before_it_exists() -> None:
 
 def test_what_has_configs_is_listed() -> None:
     async def story(bench: HandlerBench) -> None:
-        await bench.services.admin.replace_group_configs(
+        await bench.services.admin.alter_group_configs(
             "readers", {"consumer.heartbeat.interval.ms": "6000"}
         )
 

@@ -14,7 +14,7 @@ from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, NotLeaderError, OffsetOutOfRangeError
 from moldau.metrics.topic_traffic import TopicTraffic
 from moldau.model.protocol_numbers import CONSUMER
-from moldau.replication.partition import PartitionRead
+from moldau.replication.partition_reads import PartitionRead
 from moldau.testing import ManualClock
 from moldau.wire.apis import FETCH
 from moldau.wire.fetch_exchange import FetchAnswer, encode_fetch_request, parse_fetch_answer

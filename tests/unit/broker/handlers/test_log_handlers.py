@@ -91,6 +91,27 @@ def test_records_are_deleted_up_to_an_offset(
     with_broker(story)
 
 
+@pytest.mark.parametrize(
+    ("cleanup_policy", "code"),
+    [
+        ("compact", ErrorCode.policy_violation),
+        ("compact,delete", ErrorCode.none),
+        ("", ErrorCode.none),
+    ],
+)
+def test_records_of_a_topic_that_is_compacted_alone_are_not_deleted(
+    cleanup_policy: str, code: ErrorCode
+) -> None:
+    async def story(bench: HandlerBench) -> None:
+        rows = [{"partition_index": 0, "offset": 0}]
+        answer = await bench.call(
+            delete_records, topics=[{"name": "clicks", "partitions": rows}], timeout=1_000
+        )
+        assert answer.topics[0].partitions[0].error_code is code
+
+    with_broker(story, **{"log.cleanup.policy": cleanup_policy})
+
+
 def test_producers_of_a_partition_are_described() -> None:
     async def story(bench: HandlerBench) -> None:
         batch = build_batch([(1, None, b"a", ())], producer_id=5, producer_epoch=2, base_sequence=0)

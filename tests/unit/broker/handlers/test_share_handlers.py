@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import inspect
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
 from kio.index import load_request_schema
 
 from broker.handlers.handler_bench import HandlerBench, with_broker
-from moldau.broker.handlers import share_acknowledge, share_fetch, share_group_heartbeat
+from moldau.broker.handlers import (
+    alter_client_quotas,
+    share_acknowledge,
+    share_fetch,
+    share_group_heartbeat,
+)
+from moldau.broker.request_charge import open_charge
 from moldau.broker.request_context import RequestContext
 from moldau.client.admin_values import ConfigChange
 from moldau.errors import ErrorCode, InvalidConfigError
@@ -44,6 +50,7 @@ class Member:
         self.name = name
         self.epoch = 0
         self.connection = Connection()
+        self.is_charged = False
 
     async def join(self) -> None:
         """Until it has the partitions: then their state is there."""
@@ -131,7 +138,9 @@ class Member:
     async def _send(self, handler: ModuleType, version: int, values: dict[str, Any]) -> Any:
         api = handler.API
         header = RequestHeader(api.key, version, 9, "test")
-        context = RequestContext(header, self.connection, self.bench.services)  # type: ignore[arg-type]
+        services, connection = self.bench.services, cast("Any", self.connection)
+        charge = open_charge(header, 0, connection, services) if self.is_charged else None
+        context = RequestContext(header, connection, services, charge=charge)
         request = fit(load_request_schema(api.key, version), values)
         if not api.by_hand:
             return await self.bench.call_as(handler, version, request, context)
@@ -193,6 +202,34 @@ def test_a_member_gets_records_and_says_what_became_of_them(version: int) -> Non
         again = await member.fetch(acks={0: [(2, 2, [RELEASE])]}, version=version)
         assert found(again).acknowledge_error_code == 0
         assert ranges(again) == [(2, 2, 2)]
+
+    with_broker(story)
+
+
+def test_records_count_towards_the_quota_of_consumers() -> None:
+    """Who has to wait gets nothing that would be locked meanwhile; its word counts at once."""
+
+    async def story(bench: HandlerBench) -> None:
+        member = await taker(bench)
+        entity = [{"entity_type": "client-id", "entity_name": "test"}]
+        ops = [{"key": "consumer_byte_rate", "value": 1000.0, "remove": False}]
+        entries = [{"entity": entity, "ops": ops}]
+        await bench.call(alter_client_quotas, entries=entries, validate_only=False)
+        member.is_charged = True
+        for _ in range(3):
+            bench.append("clicks", b"a" * 20_000)
+        first = await member.fetch()
+        assert ranges(first) == [(0, 0, 1)]  # no more than the quota allows at once, but one batch
+        wait_seconds = first.throttle_time.total_seconds()
+        assert wait_seconds > 1
+        early = await member.fetch(acks={0: [(0, 0, [ACCEPT])]})
+        assert ranges(early) == []
+        assert found(early).acknowledge_error_code == 0
+        assert early.throttle_time.total_seconds() > 1
+        other = Member(bench, "bob")
+        assert ranges(await other.fetch(0)) == [(1, 2, 1)]  # nothing was locked for the first one
+        await bench.cluster.clock.advance(60)
+        assert ranges(await member.fetch()) == [(1, 1, 2)]
 
     with_broker(story)
 

@@ -11,15 +11,16 @@ import pytest
 from moldau.broker.monitoring.client_telemetry import (
     MOST_CLIENTS,
     MOST_SERIES,
+    MOST_SHOWN,
     NO_ID,
     ClientTelemetry,
     TelemetryClient,
 )
 from moldau.errors import ErrorCode
 from moldau.metrics.client_subscriptions import ClientSubscription
-from moldau.metrics.exposition import Exposition
 from moldau.records.compression import Codec, compress
 from moldau.testing import ManualClock
+from moldau.workers import InlineWorkers
 
 CLIENT = TelemetryClient(client_id="c", connection_id="h:1-p:2-3", address="p")
 INTERVAL_MS = 10_000
@@ -46,6 +47,7 @@ class Stage:
             self.configs,
             clock=self.clock,
             make_uuid=lambda: next(self.ids),
+            workers=InlineWorkers(),
             max_bytes=lambda: MAX_BYTES,
         )
 
@@ -62,15 +64,14 @@ class Stage:
         *,
         over: bool = False,
     ) -> ErrorCode:
-        return self.telemetry.push(instance, subscription, codec, data, is_terminating=over)
+        pushing = self.telemetry.push(instance, subscription, codec, data, is_terminating=over)
+        return asyncio.run(pushing)
 
     def advance(self, seconds: float) -> None:
         asyncio.run(self.clock.advance(seconds))
 
     def text(self) -> str:
-        out = Exposition()
-        self.telemetry.collect(out)
-        return "".join(out.pieces(openmetrics=False))
+        return "".join(self.telemetry.collecting()().pieces(openmetrics=False))
 
 
 def test_what_a_client_pushes_is_shown_until_it_goes() -> None:
@@ -156,3 +157,13 @@ def test_series_and_clients_are_bounded() -> None:
         last, last_subscription, error = stage.subscribe()
         assert error is ErrorCode.none
     assert stage.push(last, last_subscription) is ErrorCode.unknown_subscription_id
+
+
+def test_all_that_clients_push_together_is_bounded() -> None:
+    stage = Stage()
+    clients = MOST_SHOWN // MOST_SERIES + 2
+    for _ in range(clients):
+        instance, subscription, _ = stage.subscribe()
+        stage.push(instance, subscription, one_gauge(count=MOST_SERIES))
+    unseen = clients * MOST_SERIES - MOST_SHOWN
+    assert f"moldau_client_series_unseen {unseen}\n" in stage.text()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from moldau.cli.cluster.status import _print
-from moldau.cli.cluster.view import ClusterView
+from moldau.cli.cluster.view import BrokerView, ClusterView
 from moldau.client.admin_values import EligibleLeaders
 from moldau.client.rules.cluster_metadata import PartitionMetadata, TopicMetadata
 from moldau.model import TopicPartition
@@ -46,3 +46,15 @@ def test_the_document_always_has_them() -> None:
         for row in topic["partitions"]
     ]
     assert rows == [([], []), ([2], [3])]
+
+
+def test_nothing_is_said_of_partitions_where_no_broker_answers(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    stopped = BrokerView(
+        id=1, address="127.0.0.1:9092", pid=None, is_registered=False, is_controller=False
+    )
+    _print(ClusterView(nodes=(), brokers=[stopped], topics=()), ())
+    said = capsys.readouterr().out
+    assert "nothing is known of topics" in said
+    assert "under-replicated" not in said

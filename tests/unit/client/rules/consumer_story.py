@@ -81,7 +81,7 @@ class Story:
         self.cluster = describe_cluster()
         self.wanted: list[ConsumerInstruction] = []
         self.had_news = False  # of the last turn
-        chosen = require_assignor(assignor) if isinstance(assignor, str) else assignor
+        chosen = require_assignor(assignor)
         self.machine = ConsumerMachine(
             ConsumerOptions.read({"auto_offset_reset": "earliest", **options}),
             group_id=group_id,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from moldau.client.rules.addresses import Address
+from moldau.client.rules.batch_states import BATCH_MOVES, BatchState
 from moldau.client.rules.cluster_metadata import (
     Broker,
     ClusterMetadata,
@@ -31,8 +32,6 @@ from moldau.client.rules.producer_instructions import (
     Send,
 )
 from moldau.client.rules.producer_machine import (
-    BATCH_MOVES,
-    BatchState,
     ProducerMachine,
     ProducerSettings,
 )

@@ -16,6 +16,7 @@ from moldau.client.rules.cluster_metadata import (
     TopicMetadata,
 )
 from moldau.client.rules.consumer_instructions import Refresh
+from moldau.client.rules.consumer_membership import HeartbeatAnswer
 from moldau.client.rules.queue_instructions import (
     ArmQueueTimer,
     QueueInstruction,
@@ -25,7 +26,6 @@ from moldau.client.rules.queue_instructions import (
     SendShareFetch,
     SendShareHeartbeat,
     ShareAnswer,
-    ShareHeartbeatAnswer,
     SharePartitionAnswer,
 )
 from moldau.client.rules.queue_machine import QueueMachine, QueueSettings
@@ -116,7 +116,7 @@ class QueueStory:
         self.take_one(Refresh)
         self.happen(lambda machine: machine.refreshed())
         beat = self.take_one(SendShareHeartbeat)
-        answer = ShareHeartbeatAnswer(1, 5000, {TOPIC: frozenset(indexes or (0,))})
+        answer = HeartbeatAnswer(1, 5000, {TOPIC: frozenset(indexes or (0,))})
         self.happen(lambda machine: machine.membership.heartbeat_answered(beat.beat, answer))
 
     def answer(

@@ -86,17 +86,17 @@ def test_behind_the_last_batch_the_position_is_behind_all_that_was_left_out() ->
 def test_a_chunk_of_nothing_but_what_is_left_out_moves_the_position() -> None:
     made = delivery(chunk(end=4))
     assert made.take(9) == []
-    assert made.settle() == {ZERO: (4, 5)}
+    assert made.mark_processed() == {ZERO: (4, 5)}
 
 
 def test_settling_tells_what_moved_once() -> None:
     made = delivery(chunk(batch(0, 5)), chunk(batch(0, 2), partition=ONE))
     made.take(6)
     assert made.has_given
-    assert made.settle() == {ZERO: (5, 5), ONE: (1, 5)}
+    assert made.mark_processed() == {ZERO: (5, 5), ONE: (1, 5)}
     assert not made.has_given
     made.take(1)
-    assert made.settle() == {ONE: (2, 5)}
+    assert made.mark_processed() == {ONE: (2, 5)}
 
 
 def test_what_was_given_last_can_be_told_from_what_was_given_before() -> None:
@@ -116,7 +116,7 @@ def test_an_iterator_counts_what_it_has_given() -> None:
     assert (next(run).offset, next(run).offset) == (0, 1)
     assert made.position(ZERO) == (2, 5)
     assert made.find_failed() == {ZERO: (1, 5)}
-    assert made.settle() == {ZERO: (2, 5)}
+    assert made.mark_processed() == {ZERO: (2, 5)}
 
 
 def test_iterating_goes_on_where_it_was_left() -> None:
@@ -160,7 +160,7 @@ def test_batches_come_whole_with_what_is_to_be_seen_of_them() -> None:
     found = made.take_batches(1 << 20)
     assert [(one.from_offset, one.next_offset) for one in found] == [(2, 4), (4, 9)]
     assert read_header(found[1].data) == found[1].header
-    assert made.settle() == {ZERO: (9, 5)}
+    assert made.mark_processed() == {ZERO: (9, 5)}
 
 
 def test_batches_are_limited_by_bytes_but_one_comes_in_any_case() -> None:
@@ -190,7 +190,7 @@ def test_a_damaged_batch_is_raised_after_what_precedes_it_and_again() -> None:
     for _ in range(2):
         with pytest.raises(CorruptBatchError, match="t-0: the batch at offset 2"):
             made.take(9)
-    assert made.settle() == {ZERO: (2, 5)}
+    assert made.mark_processed() == {ZERO: (2, 5)}
 
 
 def test_checksums_are_not_checked_when_nobody_wants_it() -> None:
@@ -217,7 +217,7 @@ def test_a_record_that_cannot_be_read_is_raised_after_those_before_it_and_again(
         with pytest.raises(RecordDeserializationError, match="seek to 4") as raised:
             made.take(9)
         assert (raised.value.partition, raised.value.offset) == (ZERO, 3)
-    assert made.settle() == {ZERO: (3, -1)}
+    assert made.mark_processed() == {ZERO: (3, -1)}
 
 
 def test_an_iteration_comes_to_a_record_that_cannot_be_read() -> None:
@@ -243,7 +243,7 @@ def test_what_is_dropped_does_not_come_and_did_not_move() -> None:
     made = delivery(chunk(batch(0, 4)), chunk(batch(0, 2), partition=ONE), chunk(batch(4, 2)))
     made.take(1)
     made.drop([ZERO])
-    assert made.settle() == {}
+    assert made.mark_processed() == {}
     assert [(one.partition, one.offset) for one in made.take(9)] == [(1, 0), (1, 1)]
 
 
@@ -253,7 +253,7 @@ def test_what_is_paused_waits_where_it_was() -> None:
     made.pause(frozenset([ZERO]))
     assert [one.partition for one in made.take(9)] == [1, 1]
     assert not made.has_more
-    assert made.settle() == {ZERO: (1, 5), ONE: (2, 5)}
+    assert made.mark_processed() == {ZERO: (1, 5), ONE: (2, 5)}
     made.pause(frozenset())
     assert made.has_more
     assert offsets(made.take(9)) == [1, 2, 3]
@@ -270,7 +270,7 @@ def test_whatever_is_done_every_record_is_given_once_and_positions_are_exact(
     made = delivery(*[chunk(*some) for some in (batches[:cut], batches[cut:]) if some])
     seen: list[int] = []
     for _ in range(40):
-        match data.draw(st.sampled_from(["take", "iterate", "pause", "settle"])):
+        match data.draw(st.sampled_from(["take", "iterate", "pause", "process"])):
             case "take":
                 seen += offsets(made.take(data.draw(st.integers(1, 5))))
             case "iterate":
@@ -283,7 +283,7 @@ def test_whatever_is_done_every_record_is_given_once_and_positions_are_exact(
                 assert made.take(3) == []
                 made.pause(frozenset())
             case _:
-                made.settle()
+                made.mark_processed()
         position = made.position(ZERO)
         if position is not None:
             assert position.offset == len(seen)
@@ -330,5 +330,5 @@ def test_a_record_of_an_iteration_that_failed_after_a_pause_has_failed() -> None
     assert [next(run).offset, next(run).offset] == [0, 1]
     made.pause(frozenset({ZERO}))
     assert made.find_failed() == {ZERO: (1, 5)}
-    assert made.settle() == {ZERO: (2, 5)}
+    assert made.mark_processed() == {ZERO: (2, 5)}
     assert made.find_failed() == {}

@@ -169,6 +169,43 @@ class TestNewLeader:
             story.come_in()
 
 
+class TestOlderLeader:
+    """A committed offset may know of a newer leader than the metadata at hand."""
+
+    def seek_behind_a_newer_leader(self) -> Story:
+        story = assigned(1)
+        story.answer_fetch(story.take_one(Fetch))
+        story.take(Fetch)
+        story.happen(lambda machine: machine.seek(ZERO, Position(7, leader_epoch=3)))
+        story.happen(lambda machine: machine.plan.on_broker_free(1))
+        return story
+
+    def refresh(self, story: Story) -> None:
+        story.fire(TimerKind.METADATA_PAUSE)
+        story.refresh()
+
+    def test_is_not_asked_for_the_offset(self) -> None:
+        story = self.seek_behind_a_newer_leader()
+        assert not story.take(Fetch)
+        self.refresh(story)  # by a broker that has not heard of it either
+        assert not story.take(Fetch)
+        story.cluster = describe_cluster([2], leader_epoch=3)
+        self.refresh(story)
+        fetch = story.take_one(Fetch)
+        assert (fetch.broker_id, offsets_of(fetch)) == (2, {0: 7})
+
+    def test_is_asked_when_no_newer_one_comes_for_a_while(self) -> None:
+        story = self.seek_behind_a_newer_leader()
+        story.now += 60.0
+        self.refresh(story)
+        assert offsets_of(story.take_one(Fetch)) == {0: 7}
+
+    def test_is_forgotten_with_the_position(self) -> None:
+        story = self.seek_behind_a_newer_leader()
+        story.happen(lambda machine: machine.seek(ZERO, Position(7, leader_epoch=0)))
+        assert offsets_of(story.take_one(Fetch)) == {0: 7}
+
+
 def test_after_an_offset_was_gone_what_was_read_before_it_says_nothing_of_the_position() -> None:
     story = assigned(1)
     story.answer_fetch(story.take_one(Fetch), p0=batch(0, 3))
@@ -179,7 +216,7 @@ def test_after_an_offset_was_gone_what_was_read_before_it_says_nothing_of_the_po
         story.answer_look_ups(offset)
         assert story.poll() == []
         assert story.machine.readers.position(ZERO) == Position(offset)
-        assert story.machine.table.settled_positions == {ZERO: Position(offset)}
+        assert story.machine.table.processed_positions == {ZERO: Position(offset)}
 
 
 def test_a_failure_behind_records_does_not_call_the_program_away_from_them() -> None:

@@ -16,7 +16,8 @@ from moldau.client.rules.consumer_instructions import (
     SendSync,
     TimerKind,
 )
-from moldau.client.rules.membership import ENDS, MOVES, Joined, State
+from moldau.client.rules.membership import Joined
+from moldau.client.rules.membership_states import ENDS, MOVES, State
 from moldau.errors import ErrorCode, InvariantViolation, KafkaError
 from moldau.wire.consumer_protocol import (
     Subscription,

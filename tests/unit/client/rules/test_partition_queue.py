@@ -34,7 +34,7 @@ def take(queue: Queue, count: int = 1) -> list[Batch]:
 def make_known(queue: Queue) -> None:
     """Have the first batch confirmed, so that several may be under way."""
     (first,) = take(queue)
-    queue.settle(first, is_confirmed=True)
+    queue.finish(first, is_confirmed=True)
 
 
 def test_batches_leave_from_the_front() -> None:
@@ -64,7 +64,7 @@ def test_after_one_came_back_nothing_leaves_until_all_have() -> None:
     assert queue.may_send_to(1, MOST)
     queue.put_back(a, not_before=0.0)
     assert not queue.may_send_to(1, MOST)
-    queue.settle(b, is_confirmed=True)
+    queue.finish(b, is_confirmed=True)
     assert queue.may_send_to(1, MOST)
 
 
@@ -75,11 +75,11 @@ def test_a_batch_that_was_overtaken_counts_with_those_that_overtook_it() -> None
     for batch in (a, c):
         queue.put_back(batch, not_before=0.0)
     for batch in (b, d, e):
-        queue.settle(batch, is_confirmed=True)
+        queue.finish(batch, is_confirmed=True)
     assert (a.overtaken_by, c.overtaken_by) == (3, 2)
     assert take(queue, 2) == [a, c]
     assert not queue.may_send_to(1, MOST)  # with a, b, c, d and e the broker's memory is full
-    queue.settle(a, is_confirmed=True)
+    queue.finish(a, is_confirmed=True)
     assert take(queue, 2)[-1].promise == "g"  # c to g
     assert not queue.may_send_to(1, MOST)
 
@@ -89,7 +89,7 @@ def test_a_new_epoch_forgets_who_was_overtaken() -> None:
     make_known(queue)
     a, b = take(queue, 2)
     queue.put_back(a, not_before=0.0)
-    queue.settle(b, is_confirmed=False)
+    queue.finish(b, is_confirmed=False)
     queue.demand_restart()
     assert take(queue) == [a]
     assert (a.identity, a.overtaken_by) == ((7, 1), 0)
@@ -107,7 +107,7 @@ def test_only_one_is_under_way_until_the_broker_knows_the_producer() -> None:
     queue = queue_of("a", "b", "c")
     (first,) = take(queue)
     assert not queue.may_send_to(1, MOST)
-    queue.settle(first, is_confirmed=True)
+    queue.finish(first, is_confirmed=True)
     take(queue)
     assert queue.may_send_to(1, MOST)
 
@@ -140,10 +140,10 @@ def test_a_restart_waits_for_what_is_under_way_even_if_its_cause_is_gone() -> No
     queue = queue_of("x", "a", "b", "c")
     make_known(queue)
     a, b = take(queue, 2)
-    queue.settle(a, is_confirmed=False)
+    queue.finish(a, is_confirmed=False)
     queue.demand_restart()
     assert not queue.may_send_to(1, MOST)
-    queue.settle(b, is_confirmed=False)
+    queue.finish(b, is_confirmed=False)
     assert queue.may_send_to(1, MOST)
 
 
@@ -177,8 +177,8 @@ def test_what_expires_while_it_waits_is_gone_and_what_is_under_way_keeps_its_pla
     assert [one.promise for one in expired] == ["a", "b", "c"]
     assert (a.is_abandoned, b.is_abandoned, len(queue.under_way)) == (True, True, 2)
     assert queue.take_expired(created_before=0.0) == []
-    queue.settle(a, is_confirmed=True)
-    queue.settle(b, is_confirmed=True)
+    queue.finish(a, is_confirmed=True)
+    queue.finish(b, is_confirmed=True)
     assert queue.is_idle
 
 

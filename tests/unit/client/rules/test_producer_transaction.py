@@ -60,7 +60,9 @@ Batch = ProducerBatch[object]
 class Story:
     """A producer with transactions, and what it was told to do since the last look."""
 
-    def __init__(self, *, is_version_2: bool = False, linger: float = 0.0) -> None:
+    def __init__(
+        self, *, is_version_2: bool = False, linger: float = 0.0, name: str | None = NAME
+    ) -> None:
         self.machine: ProducerMachine[object] = ProducerMachine(
             ProducerSettings(
                 batch_bytes=1,
@@ -72,7 +74,7 @@ class Story:
                 most_in_flight=5,
                 metadata_max_age_seconds=1e9,
                 is_idempotent=True,
-                transactional_id=NAME,
+                transactional_id=name,
             ),
             RetryPolicy(retries=100, is_idempotent=True, is_transactional=True),
             Backoff(first_seconds=1.0, max_seconds=8.0, jitter=0.0),
@@ -497,7 +499,6 @@ def test_a_broker_that_has_no_transactions_is_not_asked_for_ever() -> None:
 
 
 def test_a_producer_without_an_id_has_no_transactions() -> None:
-    story = Story()
-    story.machine.transactions = None
+    story = Story(name=None)
     with pytest.raises(TransactionStateError, match="give it a transactional_id"):
         story.machine.begin_call(TransactionCall.INITIALIZE)

@@ -10,6 +10,7 @@ from client.rules.queue_story import LOCK_MS, ONE, TOPIC, ZERO, QueueStory, came
 from moldau.client.broker_errors import error_for
 from moldau.client.rules.acquired_records import AcquiredRecord, RecordStage
 from moldau.client.rules.consumer_instructions import Refresh, WriteLog
+from moldau.client.rules.consumer_membership import HeartbeatAnswer
 from moldau.client.rules.queue_instructions import (
     AcquireMode,
     FinishAcknowledgement,
@@ -18,7 +19,6 @@ from moldau.client.rules.queue_instructions import (
     SendShareFetch,
     SendShareHeartbeat,
     SendShareLeave,
-    ShareHeartbeatAnswer,
     SharePartitionAnswer,
 )
 from moldau.client.rules.share_acknowledgements import AcknowledgedOffsets
@@ -52,7 +52,7 @@ def test_a_member_joins_with_its_topics_and_then_says_what_has_changed() -> None
     story.happen(lambda machine: machine.start())
     first = story.take_one(SendShareHeartbeat)
     assert (first.epoch, first.topics, first.rack) == (0, frozenset({"t"}), "r")
-    answer = ShareHeartbeatAnswer(3, 5000, {TOPIC: frozenset({0})})
+    answer = HeartbeatAnswer(3, 5000, {TOPIC: frozenset({0})})
     story.happen(lambda machine: machine.membership.heartbeat_answered(first.beat, answer))
     story.fire(QueueTimerKind.HEARTBEAT)
     second = story.take_one(SendShareHeartbeat)
@@ -250,6 +250,110 @@ def test_what_was_under_way_with_a_lost_connection_is_told_in_the_next_session()
     assert told.acknowledged == {ZERO: [AcknowledgedOffsets(10, 10, ACCEPT)]}
 
 
+@pytest.mark.parametrize("is_under_way", [False, True])
+def test_what_nobody_has_taken_is_lost_with_its_session(is_under_way: bool) -> None:
+    """The broker has released it, and others may have it."""
+    story = QueueStory()
+    story.begin()
+    story.receive(10, 3)
+    gone = ConnectionLostError("gone")
+    if is_under_way:
+        for _ in range(5):
+            story.machine.wait_for_records(story.now)
+        story.maybe_wake()
+        asked = story.take_one(SendShareFetch)
+        story.happen(lambda machine: machine.failed(asked, gone))
+    else:
+        story.happen(lambda machine: machine.disconnected(1, gone))
+    assert not story.machine.has_ready
+    assert story.take_records(3) == []
+    assert story.take(FinishAcknowledgement) == []
+
+
+def test_a_lost_connection_of_another_broker_takes_nothing() -> None:
+    story = QueueStory()
+    story.begin()
+    story.receive(10, 3)
+    story.happen(lambda machine: machine.disconnected(2, ConnectionLostError("gone")))
+    assert offsets(story.take_records(3)) == [10, 11, 12]
+
+
+def test_what_the_program_has_is_not_given_again_when_it_comes_in_the_next_session() -> None:
+    story = QueueStory()
+    story.begin()
+    story.receive(10, 2)
+    running, finished = story.machine.take(2, story.now)
+    story.happen(lambda machine: machine.disconnected(1, ConnectionLostError("gone")))
+    story.now += LOCK / 3
+    story.machine.finish(finished, ACCEPT)
+    story.machine.wait_for_records(story.now)
+    story.maybe_wake()
+    opened = story.take_one(SendShareFetch)
+    assert (opened.session_epoch, opened.acknowledged) == (0, {})
+    story.answer(opened, came(10, 3, deliveries=2))
+    assert offsets(story.take_records(3)) == [12]
+    assert running.deadline == story.now + LOCK
+    told = story.take_one(SendShareAcknowledge)
+    assert told.acknowledged == {ZERO: [AcknowledgedOffsets(11, 11, ACCEPT)]}
+    story.answer(told, SharePartitionAnswer(ZERO))
+    assert finished.stage is RecordStage.OVER
+    story.machine.finish(running, ACCEPT)  # its lock is known to hold
+
+
+def test_what_the_program_has_had_for_too_long_is_given_again() -> None:
+    story = QueueStory()
+    story.begin()
+    story.receive(10, 1)
+    story.take_records()
+    story.happen(lambda machine: machine.disconnected(1, ConnectionLostError("gone")))
+    story.now += LOCK
+    story.machine.wait_for_records(story.now)
+    story.maybe_wake()
+    for asked in story.take(SendShareFetch):
+        story.answer(asked, came(10, 1, deliveries=2))
+    assert offsets(story.take_records()) == [10]
+
+
+def test_what_nobody_has_taken_is_given_back_when_the_member_has_lost_its_place() -> None:
+    story = QueueStory()
+    story.begin()
+    story.receive(10, 3)
+    story.fire(QueueTimerKind.HEARTBEAT)
+    beat = story.take_one(SendShareHeartbeat)
+    lost = error_for(ErrorCode.unknown_member_id, None)
+    story.happen(lambda machine: machine.membership.heartbeat_failed(beat.beat, lost))
+    assert story.take_records(3) == []
+    told = story.take_one(SendShareAcknowledge)
+    assert told.acknowledged == {ZERO: [AcknowledgedOffsets(10, 12, RELEASE)]}
+
+
+def test_what_nobody_has_taken_is_given_back_when_the_partition_is_not_assigned_any_more() -> None:
+    story = QueueStory()
+    story.begin(0, 1)
+    story.receive(10, 3)
+    story.fire(QueueTimerKind.HEARTBEAT)
+    beat = story.take_one(SendShareHeartbeat)
+    answer = HeartbeatAnswer(2, 5000, {TOPIC: frozenset({1})})
+    story.happen(lambda machine: machine.membership.heartbeat_answered(beat.beat, answer))
+    assert story.take_records(3) == []
+    told = story.take_one(SendShareAcknowledge)
+    assert told.acknowledged == {ZERO: [AcknowledgedOffsets(10, 12, RELEASE)]}
+
+
+def test_what_nobody_has_taken_is_lost_when_its_broker_does_not_lead_any_more() -> None:
+    story = QueueStory()
+    story.begin(0, 1)
+    story.machine.wait_no_longer()
+    asked = story.take_one(SendShareFetch)
+    story.answer(asked, came(10, 1), came(20, 1, partition=ONE))
+    for _ in range(3):
+        story.machine.wait_for_records(story.now)
+    story.maybe_wake()
+    moved = SharePartitionAnswer(ZERO, failure=error_for(ErrorCode.not_leader_or_follower, None))
+    story.answer(story.take_one(SendShareFetch), moved)
+    assert offsets(story.take_records(3)) == [20]
+
+
 def test_when_the_lock_is_over_it_is_not_told_again() -> None:
     story = QueueStory(max_poll_records=1)
     story.begin()
@@ -356,6 +460,23 @@ def test_what_waits_is_renewed_for_quick_takers_and_given_back_when_nobody_comes
     assert story.take(SendShareFetch) == []
 
 
+def test_what_was_lost_while_it_waited_is_not_given_back() -> None:
+    """Its renewal was refused; then the partition went to another member."""
+    story = QueueStory()
+    story.begin(0, 1)
+    story.receive(10, 1)
+    while not (asked := story.take(SendShareAcknowledge)):
+        story.fire(QueueTimerKind.LOCKS)
+    assert asked[0].has_renewals
+    story.answer(asked[0], refuse(ErrorCode.invalid_record_state))
+    story.fire(QueueTimerKind.HEARTBEAT)
+    (*_, beat) = story.take(SendShareHeartbeat)
+    answer = HeartbeatAnswer(2, 5000, {TOPIC: frozenset({1})})
+    story.happen(lambda machine: machine.membership.heartbeat_answered(beat.beat, answer))
+    assert story.take_records(3) == []
+    assert story.take(SendShareAcknowledge) == []
+
+
 # How much is asked for
 
 
@@ -430,6 +551,21 @@ def test_leaving_tells_all_releases_what_runs_ends_sessions_and_then_the_members
     assert story.take_one(SendShareLeave).is_told
     assert running.kind is RELEASE
     assert accepted.stage is RecordStage.OVER
+
+
+def test_what_came_while_the_member_was_leaving_is_not_given_back_after_its_session() -> None:
+    """The end of the session has released it."""
+    story = QueueStory()
+    story.begin(0, 1)
+    story.machine.wait_for_records(story.now)
+    story.maybe_wake()
+    asked = story.take_one(SendShareFetch)
+    story.happen(lambda machine: machine.leave())
+    story.answer(asked, came(10, 1))
+    story.answer(story.take_one(SendShareAcknowledge))  # the end of the session
+    story.cluster = share_cluster((2, 2))
+    story.happen(lambda machine: machine.refreshed())
+    assert story.take(SendShareAcknowledge) == []
 
 
 def test_leaving_with_a_job_whose_lock_is_gone_releases_the_others() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pyarrow as pa
 import pytest
 
+from moldau.arrow.outgoing import to_encoder
 from moldau.client.rules.partition_queue import PartitionQueue
 from moldau.client.rules.topic_target import (
     Partitioner,
@@ -16,6 +18,7 @@ from moldau.client.rules.topic_target import (
 )
 from moldau.errors import UnknownTopicError
 from moldau.model import TopicPartition
+from moldau.records.codec import ColumnEncoding
 from moldau.records.record import NewRecord, RecordRow
 
 
@@ -96,3 +99,43 @@ def test_a_partition_that_is_given_is_taken() -> None:
 def test_a_partition_that_is_not_there_is_named(partition: int) -> None:
     with pytest.raises(UnknownTopicError, match=f"no partition {partition}; it has 4"):
         target_of(sticky()).require_queue(partition)
+
+
+def test_a_partitioner_may_count_with_numpy() -> None:
+    numpy = pytest.importorskip("numpy")
+    assert index_of(target_of(sticky()).require_queue(numpy.int64(3))) == 3
+
+
+def columns(*keys: bytes | None) -> ColumnEncoding:
+    batch = pa.record_batch({"key": pa.array(keys, pa.binary()), "value": ["x"] * len(keys)})
+    return to_encoder(batch, 0)
+
+
+def split_numbers(target: TopicTarget[None], *keys: bytes | None) -> dict[int | None, list[int]]:
+    parts = target.split_columns(None, columns(*keys))
+    return {
+        where: list(range(len(keys)) if part is None else memoryview(part).cast("i"))
+        for where, part in parts
+    }
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+@pytest.mark.parametrize("ignores_keys", [False, True])
+@pytest.mark.parametrize("in_turn", [False, True])
+def test_columns_are_split_as_rows_are(count: int, ignores_keys: bool, in_turn: bool) -> None:
+    keys = [None if number % 3 else b"%d" % number for number in range(40)]
+
+    def make() -> TopicTarget[None]:
+        partitioner = RoundRobinPartitioner() if in_turn else sticky(0)
+        return target_of(partitioner, count, ignores_keys=ignores_keys)
+
+    expected = {
+        where: [int(row[-2] or b"") for row in part]
+        for where, part in make().split(None, rows(*keys))
+    }
+    found = split_numbers(make(), *keys)
+    if count == 1:
+        assert [*found.values()] == [*expected.values()]  # the only partition is anywhere
+    else:
+        assert found == expected
+    assert make().split_columns(0, columns(*keys)) == [(0, None)]

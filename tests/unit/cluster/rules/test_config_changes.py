@@ -78,3 +78,7 @@ def test_a_config_named_twice_is_refused() -> None:
 
 def test_operations_are_numbered_as_on_the_wire() -> None:
     assert [operation.value for operation in ConfigOperation] == [0, 1, 2, 3]
+
+
+def test_a_mapping_is_all_that_is_set_then():
+    assert apply_config_changes({"a": "1", "b": "2"}, {"b": "3"}, list_default) == {"b": "3"}

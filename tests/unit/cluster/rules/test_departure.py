@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from moldau.cluster.rules.departure import (
     ReplicaCondition,
     decide_condition,
+    find_only_copies,
     plan_hand_over,
     plan_return,
 )
 from moldau.cluster.rules.metadata_image import NO_NODE, PartitionState, TopicState
-from moldau.model import BrokerId
+from moldau.model import BrokerId, TopicPartition
 
 from .partitions import NOBODY, ids, partition, topic
 
@@ -222,6 +223,7 @@ def condition(**changes: bool) -> ReplicaCondition:
     whole = {
         "has_log": True,
         "is_disk_missing": False,
+        "is_missed": False,
         "was_served": False,
         "was_spared": True,
         "has_lost_its_end": False,
@@ -246,3 +248,37 @@ def test_a_log_that_is_not_there_is_a_hole_or_on_a_disk_that_is_missing() -> Non
     assert condition(has_log=False) is ReplicaCondition.HOLE
     assert condition(has_log=False, was_served=True) is ReplicaCondition.HOLE
     assert condition(has_log=False, is_disk_missing=True) is ReplicaCondition.OFFLINE
+    assert condition(has_log=False, is_missed=True) is ReplicaCondition.GONE
+    assert (
+        condition(has_log=False, is_missed=True, is_disk_missing=True) is ReplicaCondition.OFFLINE
+    )
+
+
+# What would be lost with a log
+
+
+@pytest.mark.parametrize(
+    ("state", "is_only_copy"),
+    [
+        (partition(1, [1], [1]), True),
+        (partition(NOBODY, [], [1], version=NO_NODE), True),  # its state is gone, too
+        (partition(NOBODY, [], [1, 2], version=NO_NODE), False),  # it is new
+        (partition(1, [1], [1, 2]), True),
+        (partition(1, [1, 2], [1, 2]), False),
+        (partition(2, [2], [1, 2]), False),
+        (partition(NOBODY, [], [1, 2], elr=[1, 2]), False),
+        (partition(1, [1], [1, 2], elr=[2]), False),
+        (partition(NOBODY, [], [1, 2], elr=[1]), True),
+        (partition(NOBODY, [], [1, 2, 3], last_known=[2, 3]), False),
+        (partition(NOBODY, [], [1, 2, 3], last_known=[1, 2]), True),
+        (partition(NOBODY, [], [1, 2], last_leader=1), True),
+        (partition(NOBODY, [], [1, 2]), True),  # the store was set back: it may be anybody
+        (partition(2, [2], [2]), False),  # not even a replica
+    ],
+)
+def test_a_lost_log_is_the_only_copy_where_nobody_else_is_known_to_have_everything(
+    state: PartitionState, is_only_copy: bool
+) -> None:
+    found = find_only_copies([topic(state)], SELF, lambda *_: True)
+    assert found == ([TopicPartition("clicks", 0)] if is_only_copy else [])
+    assert find_only_copies([topic(state)], SELF, lambda *_: False) == []

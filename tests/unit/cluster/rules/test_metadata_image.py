@@ -77,10 +77,28 @@ def test_every_change_makes_a_higher_version() -> None:
         image.with_topics([], removed=["clicks"]),
         image.with_brokers([broker(1)]),
         image.with_controller(BrokerId(1)),
-        image.with_broker_config(None, {}),
+        image.with_broker_config(None, {"a": "b"}),
         image.with_broker_config(BrokerId(1), {"a": "b"}),
     ):
         assert changed.version == image.version + 1
+
+
+def test_what_changes_nothing_makes_no_image() -> None:
+    """A change may be read before its writer applies it: nobody is to hear of it twice."""
+    image = (
+        EMPTY.with_brokers([broker(1)])
+        .with_controller(BrokerId(1))
+        .with_broker_config(None, {"a": "b"})
+        .with_group_configs({"g": {"c": "d"}})
+    )
+    assert image.with_brokers([broker(1)]) is image
+    assert image.with_controller(BrokerId(1)) is image
+    assert image.with_broker_config(None, {"a": "b"}) is image
+    assert image.with_broker_config(BrokerId(7), {}) is image
+    assert image.with_group_configs({"g": {"c": "d"}, "others": {}}) is image
+    assert image.with_acls({}) is image
+    assert image.with_quotas({}) is image
+    assert image.with_group_configs({"g": {}}).group_configs == {}
 
 
 def test_what_did_not_change_is_shared() -> None:
@@ -149,6 +167,15 @@ def test_of_two_states_the_one_with_the_higher_version_counts() -> None:
     assert read_versions(versions(5, 1, 3), versions(4, 2, 3)) == [5, 2, 3]
     assert read_versions(versions(5), versions(-1, 0)) == [5, 0]
     assert read_versions(None, versions(0)) == [0]
+
+
+def test_a_later_leader_epoch_counts_also_where_versions_began_anew() -> None:
+    """Somebody has removed the nodes of a topic and put them back, unseen by who is cut off."""
+    (state,) = versions(4).partitions
+    later = replace(state, leader_epoch=LeaderEpoch(state.leader_epoch + 2), version=3)
+    known, read = versions(4), replace(versions(3), partitions=(later,))
+    assert newest_states(known, read).partitions == (later,)
+    assert newest_states(read, known).partitions == (later,)
 
 
 def test_states_of_another_topic_of_the_same_name_do_not_count() -> None:

@@ -29,6 +29,7 @@ from moldau.errors import (
     TopicExistsError,
 )
 from moldau.model import BrokerId, TopicId
+from moldau.model.topic_names import INTERNAL_TOPICS
 
 THREE = [BrokerRack(BrokerId(number)) for number in (1, 2, 3)]
 
@@ -190,6 +191,12 @@ def test_growth_that_is_none_or_does_not_fit_is_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         plan_partitions(topic_with((1, 2), (2, 3)), total, assignments, brokers=THREE)
+
+
+@pytest.mark.parametrize("name", sorted(INTERNAL_TOPICS))
+def test_what_coordinators_keep_is_not_moved_by_more_partitions(name: str) -> None:
+    with pytest.raises(InvalidPartitionsError, match=f"{name} keeps its 2 partitions"):
+        plan_partitions(replace(topic_with((1,), (2,)), name=name), 3, None, brokers=THREE)
 
 
 def test_growth_needs_as_many_brokers_as_there_are_replicas() -> None:

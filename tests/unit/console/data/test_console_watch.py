@@ -18,10 +18,12 @@ from moldau.client.rules.addresses import Address
 from moldau.client.rules.cluster_metadata import PartitionMetadata
 from moldau.console.data.cluster import Cluster
 from moldau.console.data.watch import LOOK_SECONDS, ConsoleWatch
+from moldau.console.settings import ConsoleSettings
 from moldau.errors import ClusterUnreachableError
 from moldau.model import TopicPartition
 from moldau.testing.manual_clock import ManualClock
 
+SETTINGS = ConsoleSettings(bootstrap="h:1")
 CLUSTER = ClusterDescription(
     cluster_id="c", controller_id=1, brokers=(Broker(id=1, address=Address("h", 1)),)
 )
@@ -41,6 +43,8 @@ class ScriptedAdmin:
     def __init__(self) -> None:
         self.questions = 0
         self.is_away = False
+        self.goes_on = asyncio.Event()
+        self.goes_on.set()
         self.end = 0
         self.asked_about: set[TopicPartition] = set()
 
@@ -51,6 +55,7 @@ class ScriptedAdmin:
         return CLUSTER
 
     async def list_topics(self) -> Mapping[str, TopicMetadata]:
+        await self.goes_on.wait()
         return {"clicks": TOPIC}
 
     async def list_offsets(
@@ -74,7 +79,9 @@ Story = Callable[[ConsoleWatch, ScriptedAdmin, ManualClock], Coroutine[Any, Any,
 def play(story: Story) -> None:
     async def run() -> None:
         clock, admin = ManualClock(), ScriptedAdmin()
-        watch = ConsoleWatch(cast("Cluster", SimpleNamespace(admin=admin)), clock)
+        watch = ConsoleWatch(
+            cast("Cluster", SimpleNamespace(admin=admin, settings=SETTINGS)), clock
+        )
         watch.start()
         try:
             await story(watch, admin, clock)
@@ -105,7 +112,7 @@ def test_the_rate_is_that_of_partitions_that_somebody_leads() -> None:
         await clock.advance(5)
         assert admin.asked_about == {TopicPartition("clicks", 0)}
         assert watch.rates == {"clicks": 10.0}
-        assert watch.throughput.last == 10.0
+        assert watch.histories.total.records.last == 10.0
 
     play(story)
 
@@ -127,5 +134,21 @@ def test_a_cluster_that_is_away_is_asked_until_it_is_back() -> None:
         watch.look()
         await clock.advance(3)
         assert watch.trouble is None
+
+    play(story)
+
+
+def test_a_cluster_that_takes_its_time_is_said_to_be_away_and_seen_all_the_same() -> None:
+    async def story(watch: ConsoleWatch, admin: ScriptedAdmin, clock: ManualClock) -> None:
+        admin.goes_on.clear()
+        watch.look()
+        await clock.advance(9)
+        assert watch.trouble is not None
+        assert watch.trouble.message == "the cluster did not answer in time"
+        assert watch.view is None
+        admin.goes_on.set()
+        await clock.advance(0.1)
+        assert watch.trouble is None
+        assert watch.view is not None
 
     play(story)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from moldau.client.admin_values import Broker, ClusterDescription, LogDirDescription, ReplicaOnDisk
 from moldau.client.rules.addresses import Address
 from moldau.client.rules.cluster_metadata import PartitionMetadata, TopicMetadata
-from moldau.console.rules.broker_rows import broker_rows, coordination_text
+from moldau.console.rules.broker_rows import broker_rows, coordination_text, log_dir_rows
 from moldau.errors import StorageError
 from moldau.model import TopicPartition
 
@@ -41,6 +41,15 @@ def test_of_several_disks_the_fullest_is_shown() -> None:
     row = broker_rows(CLUSTER, (), disks)[0]
     assert (row.size_bytes, row.free_bytes, row.total_bytes) == (12, 10, 1000)
     assert row.failed_dirs == ("/c is gone",)
+
+
+def test_folders_of_a_broker_say_what_is_in_them() -> None:
+    rows = log_dir_rows((folder("/b", 7, 1000, 10), StorageError("gone"), folder("/a", 5, -1, -1)))
+    assert [(row.path, row.size_bytes, row.free_bytes, row.failure) for row in rows] == [
+        ("/a", 5, None, ""),
+        ("/b", 7, 10, ""),
+        ("a folder that is offline", None, None, "gone"),
+    ]
 
 
 def test_where_the_state_is_kept_is_read_from_settings() -> None:

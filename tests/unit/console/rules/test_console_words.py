@@ -36,7 +36,9 @@ def test_times(text: str, expected: int) -> None:
     assert parse_time(text, NOW_MS) == expected
 
 
-@pytest.mark.parametrize("text", ["", "soon", "10 fortnights"])
+@pytest.mark.parametrize(
+    "text", ["", "soon", "10 fortnights", "9" * 19, "9" * 5000, "9" * 5000 + "d"]
+)
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="is no time"):
         parse_time(text, NOW_MS)

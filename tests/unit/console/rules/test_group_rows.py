@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from moldau.client.admin_values import Broker, ListedOffset
 from moldau.client.group_values import (
     GroupDescription,
@@ -9,6 +11,7 @@ from moldau.client.group_values import (
     GroupMember,
     GroupOffset,
     GroupState,
+    ShareGroupOffset,
 )
 from moldau.client.rules.addresses import Address
 from moldau.console.rules.group_rows import (
@@ -17,6 +20,7 @@ from moldau.console.rules.group_rows import (
     choose_lag_rows,
     group_kind,
     lag_rows,
+    members_text,
     state_counts,
     total_lag,
 )
@@ -51,8 +55,32 @@ def test_lag_is_of_what_was_committed_and_of_what_a_member_has() -> None:
         (UNREAD, None, 3, None),
         (GONE, 9, None, None),
     ]
-    assert [row.member for row in rows] == [MEMBER, MEMBER, None]
+    assert [row.members for row in rows] == [(MEMBER,), (MEMBER,), ()]
     assert total_lag(rows) == 7
+
+
+def test_a_share_group_has_a_start_offset_and_several_members_in_a_partition() -> None:
+    other = GroupMember(member_id="m-2", client_id="till", host="h", assignment=(READ,))
+    group = replace(GROUP, type="share", members=(MEMBER, other))
+    rows = lag_rows(
+        group,
+        {
+            READ: ShareGroupOffset(start_offset=5, lag=3),  # some after the start are done with
+            UNREAD: ShareGroupOffset(start_offset=None, lag=None),
+        },
+        {READ: ListedOffset(offset=12), UNREAD: ListedOffset(offset=3)},
+    )
+    assert [(row.committed, row.lag) for row in rows] == [(5, 3), (None, None)]
+    assert members_text(rows[0].members) == "shop, till"
+    old_broker = lag_rows(
+        group, {READ: ShareGroupOffset(start_offset=5, lag=None)}, {READ: ListedOffset(offset=12)}
+    )
+    assert old_broker[0].lag == 7
+
+
+def test_of_many_members_few_are_named() -> None:
+    assert members_text([MEMBER] * 5) == "shop, shop, shop and 2 more"
+    assert members_text(()) == ""
 
 
 def test_a_position_past_the_end_is_no_negative_lag() -> None:

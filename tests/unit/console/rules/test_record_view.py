@@ -12,7 +12,7 @@ from moldau.console.rules.record_view import (
     PREVIEW_CHARACTERS,
     Format,
     Kept,
-    Search,
+    SchemaReading,
     hex_dump,
     keep,
     preview,
@@ -60,6 +60,7 @@ def test_what_is_large_is_cut_and_says_so() -> None:
 
 def test_a_row_is_one_line() -> None:
     assert preview(kept(b"a\n  b")) == "a b"
+    assert preview(kept(b"\n ")) == "  "
     assert preview(kept(None)) == "null"
     assert len(preview(kept(b"x" * 1000))) == PREVIEW_CHARACTERS
     assert preview(kept(b"\x00" * 100)).startswith("0x0000")
@@ -76,15 +77,19 @@ def test_anything_can_be_shown(data: bytes) -> None:
     assert "\n" not in preview(kept(data))
 
 
-def test_a_search_looks_where_it_is_told() -> None:
-    assert Search(text="Ab").finds(b"xAB", None)
-    assert Search(text="ab").finds(None, b"xab")
-    assert not Search(text="ab", in_value=False).finds(None, b"ab")
-    assert not Search(text="ab").finds(None, None)
-
-
 def test_rows_have_an_id_that_finds_the_record() -> None:
     record = keep(ConsumerRecord("t", 3, 17, 1_700_000_000_123, b"k", b"v", [("h", b"1")]))
     assert record.headers[0][1].data == b"1"
     (row,) = record_rows([record])
     assert (row["id"], row["key"], row["value"], row["size"]) == ("3-17", "k", "v", "2 B")
+
+
+def test_halves_of_characters_are_shown_as_json_has_them() -> None:
+    """Browsers cannot be sent any: a page would stand still."""
+    assert show(kept(b'["\\ud800"]')).text == '[\n  "\\ud800"\n]'
+    reading = SchemaReading(text='"\ud800"', failure="\udfff")
+    read = keep(ConsumerRecord("t", 0, 0, 0, None, b"x"), value=reading).value
+    assert show(read).text == '"\\ud800"'
+    assert preview(read) == '"\\ud800"'
+    assert read.decoding is not None
+    assert read.decoding.failure == "\\udfff"

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from moldau.client.transaction_values import TransactionDescription, TransactionListing
 from moldau.console.rules.paging import PageRequest
-from moldau.console.rules.transaction_rows import choose_transactions, with_details
+from moldau.console.rules.transaction_rows import (
+    choose_transactions,
+    transaction_facts,
+    with_details,
+)
 from moldau.model import TopicPartition
 
 
@@ -39,3 +43,19 @@ def test_one_that_is_older_than_its_time_out_is_late() -> None:
     (row,) = with_details(rows, {"c": described}, 61_000)
     assert not row.is_late
     assert with_details(rows, {}, 0) == rows
+
+
+def test_the_facts_of_one_are_told_in_words() -> None:
+    described = TransactionDescription(
+        transactional_id="c",
+        coordinator_id=3,
+        state="Ongoing",
+        producer_id=7,
+        producer_epoch=2,
+        timeout_ms=60_000,
+        started_ms=1_700_000_000_000,
+        partitions=frozenset(),
+    )
+    facts = dict(transaction_facts(described, 1_700_000_061_000))
+    assert facts["Open since"] == "2023-11-14 22:13:20.000 UTC, for 1 min 1 s"
+    assert facts["Producer"] == "id 7, epoch 2"

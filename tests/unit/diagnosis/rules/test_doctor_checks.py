@@ -16,7 +16,7 @@ from moldau.client.transaction_values import (
     HangingTransaction,
     TransactionDescription,
 )
-from moldau.diagnosis.cluster_look import find_all
+from moldau.diagnosis.cluster_look import find_all, find_what_is_wrong
 from moldau.diagnosis.rules.findings import Severity, in_order
 from moldau.diagnosis.rules.metrics_text import read_metrics
 from moldau.diagnosis.rules.survey import (
@@ -86,6 +86,31 @@ def with_configs(**changes: str) -> ClusterSurvey:
 
 def test_a_cluster_that_is_well_has_no_findings() -> None:
     assert find_all(WELL) == []
+    assert find_what_is_wrong(WELL) == []
+
+
+@pytest.mark.parametrize(
+    ("survey", "check"),
+    [
+        (replace(WELL, controller_id=-1), "no-controller"),
+        (replace(WELL, topics=topic((-1, (1, 2, 3), (1,)))), "offline-partitions"),
+        (replace(WELL, topics=topic((1, (1, 2, 3), (1, 2)))), "under-replicated"),
+        (with_broker(unreachable="connection refused"), "advertised-listener"),
+    ],
+)
+def test_health_is_about_what_is_wrong_now(survey: ClusterSurvey, check: str) -> None:
+    assert [finding.check for finding in find_what_is_wrong(survey)] == [check]
+
+
+def test_health_names_the_brokers_that_are_behind() -> None:
+    (found,) = find_what_is_wrong(replace(WELL, topics=topic((1, (1, 2, 3), (1, 2)))))
+    assert found.message == "1 partition has replicas that are not in sync, on broker 3"
+
+
+def test_health_is_not_about_what_could_be_better() -> None:
+    could_be_better = with_configs(min_insync_replicas="1")
+    assert find_all(could_be_better)
+    assert find_what_is_wrong(could_be_better) == []
 
 
 @pytest.mark.parametrize(
@@ -121,8 +146,22 @@ def test_a_cluster_that_is_well_has_no_findings() -> None:
             ),
             "disk-space",
         ),
+        (
+            with_broker(
+                log_dirs=(
+                    LogDirDescription(path="/d", total_bytes=100, usable_bytes=14, replicas=()),
+                )
+            ),
+            "disk-space",
+        ),
         (with_broker(clock_ahead_seconds=-2.0), "clock-skew"),
         (with_broker(metrics={"process_open_fds": 90, "process_max_fds": 100}), "file-limit"),
+        (
+            with_broker(
+                metrics={"moldau_certificate_expiry_timestamp_seconds": NOW_MS / 1000 + 20 * 86_400}
+            ),
+            "certificate",
+        ),
         (
             with_broker(metrics={"moldau_coordination_latency_seconds": 0.3}),
             "slow-coordination",

@@ -273,3 +273,22 @@ def test_a_history_that_cannot_be_read_is_said_so() -> None:
 )
 def test_durations_are_said_as_people_do(milliseconds: int, text: str) -> None:
     assert show_duration(milliseconds) == text
+
+
+def test_what_members_of_a_share_group_hold_is_told_or_why_not() -> None:
+    shared = replace(GROUP, type="share")
+    facts = GroupFacts(group=shared, first=LOOK, second=LOOK, seconds=3.0)
+    assert "leaders tell them on their metrics port" in "\n".join(explain_group(facts).lines)
+    foreign = replace(facts, is_foreign=True)
+    assert "only brokers of Moldau tell them" in "\n".join(explain_group(foreign).lines)
+    none = replace(facts, deliveries=())
+    assert "nothing is in flight" in "\n".join(explain_group(none).lines)
+    strange = replace(facts, deliveries=({"topic": "t"}, {"partition": "x", "members": 3}))
+    assert "t-None: 0 in flight" in "\n".join(explain_group(strange).lines)
+
+
+def test_kafka_is_not_asked_to_start_with_an_option_that_it_does_not_have() -> None:
+    facts = GroupFacts(group=GROUP, first=LOOK, second=LOOK, seconds=3.0, is_foreign=True)
+    text = "\n".join(explain_group(facts).lines)
+    assert "--metrics" not in text
+    assert "only brokers of Moldau remember them" in text

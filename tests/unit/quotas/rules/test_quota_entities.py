@@ -54,6 +54,7 @@ def test_other_types_of_entities_are_not_known() -> None:
         (QuotaEntity(user="a"), PRODUCE, -1.0),
         (QuotaEntity(user="a"), PRODUCE, 1.5),
         (QuotaEntity(user="a"), PRODUCE, 1e30),
+        (QuotaEntity(user="a"), PRODUCE, 1e-9),
         (QuotaEntity(user="a"), "request_percentage", float("nan")),
         (QuotaEntity(ip="::1"), "connection_creation_rate", 2.0**31),
     ],

@@ -130,9 +130,21 @@ def test_a_leader_commits_what_the_slowest_in_sync_has_and_takes_nothing_back(
 def test_an_older_state_changes_nothing():
     replica = a_leader()
     apply(replica, a_state(version=3))
-    assert apply(replica, a_state(version=2, leader=SECOND, leader_epoch=6)) is Part.OLDER
+    for epoch in (4, 5):
+        assert apply(replica, a_state(version=2, leader=SECOND, leader_epoch=epoch)) is Part.OLDER
     assert replica.is_leader
     assert replica.leader_epoch == 5
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_a_later_epoch_counts_also_where_versions_began_anew(version: int):
+    """Somebody has removed the state's node and put it back, unseen by who was cut off."""
+    replica = a_leader()
+    apply(replica, a_state(version=3))
+    later = a_state(version=version, leader=SECOND, leader_epoch=7)
+    assert not replica.is_in_force(later)
+    assert apply(replica, later) is Part.FOLLOW
+    assert (replica.is_leader, replica.leader_epoch) == (False, 7)
 
 
 def test_the_state_in_force_may_come_with_other_replicas():
@@ -141,6 +153,21 @@ def test_the_state_in_force_may_come_with_other_replicas():
     assert replica.replicas == (US, SECOND, THIRD)
     assert replica.is_leader
     assert fetch(replica, THIRD, 0, end=0) is not None
+
+
+def test_a_state_is_in_force_when_to_apply_it_changes_nothing():
+    replica = a_replica()
+    assert not replica.is_in_force(a_state())
+    for state in (a_state(), a_state(version=1, leader=SECOND, leader_epoch=6)):
+        apply(replica, state)
+        assert replica.is_in_force(state)
+        assert not replica.is_in_force(replace(state, replicas=(US, THIRD)))
+        assert not replica.is_in_force(replace(state, version=state.version + 1))
+        former = {name: getattr(replica, name) for name in ReplicaState.__slots__}
+        assert apply(replica, state) is Part.SAME
+        assert {name: getattr(replica, name) for name in ReplicaState.__slots__} == former
+    replica.suspend()
+    assert not replica.is_in_force(a_state(version=1, leader=SECOND, leader_epoch=6))
 
 
 def test_another_set_under_the_same_epoch_is_led_on():

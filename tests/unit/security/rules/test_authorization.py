@@ -114,6 +114,26 @@ def test_an_entry_is_about_its_principal_and_its_host() -> None:
 
 
 @pytest.mark.parametrize(
+    ("written", "host", "is_meant"),
+    [
+        ("2001:db8:0:0:0:0:0:1", "2001:db8::1", True),
+        ("2001:DB8::1", "2001:db8::1", True),
+        ("::ffff:10.0.0.1", "10.0.0.1", True),
+        ("2001:db8::1", "2001:db8::2", False),
+        ("2001:db8::1", "10.0.0.1", False),
+        ("no:address", "10.0.0.1", False),
+    ],
+)
+def test_an_address_of_ipv6_is_the_same_in_all_its_forms(
+    written: str, host: str, is_meant: bool
+) -> None:
+    lists = acls(
+        ("orders.eu", LITERAL, entry()), ("orders.eu", LITERAL, entry(ALL, DENY, host=written))
+    )
+    assert may(lists, host=host) is not is_meant
+
+
+@pytest.mark.parametrize(
     ("granted", "implied"),
     [
         (READ, DESCRIBE),

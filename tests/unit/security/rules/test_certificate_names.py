@@ -50,3 +50,9 @@ def test_rules(rules, name, mapped):
 def test_rules_that_cannot_be_read(text):
     with pytest.raises(ValueError, match=r"^(is|has|names) "):
         parse_mapping_rules(text)
+
+
+def test_a_long_value_has_a_length_of_several_bytes() -> None:
+    """As Java encodes it (X.690, 8.1.3)."""
+    name = distinguished_name(((("emailAddress", "a" * 300),),))
+    assert name == f"1.2.840.113549.1.9.1=#1682012c{'61' * 300}"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import hmac
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -109,7 +112,6 @@ def test_any_name_comes_through(name):
         b"y,,n=user,r=abc",
         b"n,a=other,n=user,r=abc",
         b"n,,n=us=er,r=abc",
-        b"n,,n=user,r=abc,tokenauth=true",
         b"\xff\xfe",
     ],
 )
@@ -158,3 +160,47 @@ def test_a_text_that_is_no_credential_is_refused(text):
 
 def test_nothing_secret_is_in_the_representation():
     assert "stored" not in repr(credential_of("SCRAM-SHA-256", "x"))
+
+
+@pytest.mark.parametrize(
+    ("more", "is_token"),
+    [
+        (b"", False),
+        (b",tokenauth=true", True),
+        (b",a=b,tokenauth=true", True),
+        (b",tokenauth=false", False),
+        (b",xtokenauth=true", False),
+    ],
+)
+def test_a_client_may_say_that_its_name_is_a_tokens(more, is_token):
+    server = ScramServer("SCRAM-SHA-512", "nonce")
+    assert server.read_first(b"n,,n=id,r=abc" + more) == "id"
+    assert server.is_token is is_token
+
+
+def test_what_our_client_says_with_a_token_is_understood():
+    client = ScramClient("SCRAM-SHA-512", "id", "word", "abc", is_token=True)
+    server = ScramServer("SCRAM-SHA-512", "nonce")
+    assert server.read_first(client.first()) == "id"
+    assert server.is_token
+
+
+@pytest.mark.parametrize(("nonce", "is_right"), [("abcown", True), ("abcother", False)])
+def test_a_proof_counts_in_its_own_exchange_only(nonce, is_right):
+    """Everything is right but the nonce, for which the proof was made as well."""
+    salted = salt_password("SCRAM-SHA-256", "word", b"salt", 4096)
+    credential = make_credential("SCRAM-SHA-256", salted, b"salt", 4096)
+    server = ScramServer("SCRAM-SHA-256", "own")
+    server.read_first(b"n,,n=user,r=abc")
+    answer = server.answer_first(credential).decode()
+    unproven = f"c=biws,r={nonce}"
+    said = f"n=user,r=abc,{answer},{unproven}".encode()
+    client_key = hmac.digest(salted, b"Client Key", "sha256")
+    signature = hmac.digest(credential.stored_key, said, "sha256")
+    proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
+    final = f"{unproven},p={base64.b64encode(proof).decode()}".encode()
+    if is_right:
+        assert server.finish(final).startswith(b"v=")
+    else:
+        with pytest.raises(ScramError):
+            server.finish(final)

@@ -15,7 +15,7 @@ from moldau.shares.rules.acknowledgements import AcknowledgedRange, AcknowledgeT
 from moldau.shares.rules.delivery_state import DeliveryState
 from moldau.shares.rules.in_flight import DeliveryChange, InFlight, Limits, LogBatch, Wanted
 
-LIMITS = Limits(max_record_locks=24, delivery_count_limit=4, lock_seconds=10)
+LIMITS = Limits(max_record_locks=24, delivery_count_limit=2, lock_seconds=10)
 MEMBERS = st.sampled_from(("ann", "bob", "eve"))
 LOG_END = 120
 

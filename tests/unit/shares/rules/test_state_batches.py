@@ -41,7 +41,7 @@ def table(some: list[StateBatch], start_offset: int) -> dict[int, tuple[int, int
 def test_every_offset_has_the_furthest_of_what_was_written(
     stored: list[StateBatch], written: list[StateBatch], start_offset: int
 ) -> None:
-    combined = combine(stored, written, start_offset)
+    combined = combine(combine((), stored, -1), written, start_offset)
     assert table(list(combined), 0) == table([*stored, *written], start_offset)
     for one, other in pairwise(combined):
         assert one.last_offset < other.first_offset, "SHS-1"

@@ -130,6 +130,31 @@ def test_an_earlier_leader_is_fenced_as_soon_as_a_later_one_has_read() -> None:
     assert shard.write(leader_epoch=5, start_offset=1) is ErrorCode.none
 
 
+def test_a_leader_that_does_not_know_that_a_write_counts_takes_nothing_back() -> None:
+    shard = begun()
+    shard.write(StateBatch(15, 18, DONE, 1), start_offset=14)
+    shard.write(start_offset=19)  # its answer is lost
+    shard.write(StateBatch(19, 19, DeliveryState.AVAILABLE, 1), start_offset=14)
+    answer = shard.read()
+    assert answer.start_offset == 19, "SHS-6"
+    assert answer.batches == (StateBatch(19, 19, DeliveryState.AVAILABLE, 1),)
+    assert shard.reload().find(KEY) == shard.states.find(KEY)
+
+
+def test_the_next_leader_may_go_back_once_if_its_log_has_lost_its_end() -> None:
+    for is_cold in (False, True):
+        shard = begun()
+        shard.write(start_offset=19)
+        assert shard.read(leader_epoch=1).start_offset == 19
+        if is_cold:
+            shard.do(SnapshotState(KEY))  # says nothing new
+        shard.write(leader_epoch=1, start_offset=12)
+        assert shard.read(leader_epoch=1).start_offset == 12
+        shard.write(leader_epoch=1, start_offset=15)
+        shard.write(leader_epoch=1, start_offset=12)  # comes again, and late
+        assert shard.read(leader_epoch=1).start_offset == 15
+
+
 def test_a_state_that_was_begun_anew_fences_who_read_the_former_one() -> None:
     shard = begun()
     shard.write(StateBatch(0, 9, DONE, 1), start_offset=0)

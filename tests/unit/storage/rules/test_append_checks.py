@@ -21,7 +21,13 @@ from moldau.errors import (
 )
 from moldau.model.protocol_numbers import NO_TIMESTAMP
 from moldau.records.batch_builder import build_batch
-from moldau.records.batch_header import ATTRIBUTES_AT, HEADER_BYTES, MAGIC_AT, read_header
+from moldau.records.batch_header import (
+    ATTRIBUTES_AT,
+    HEADER_BYTES,
+    MAGIC_AT,
+    BatchHeader,
+    read_header,
+)
 from moldau.records.batch_reader import records_of
 from moldau.records.codec import IMPLEMENTATION
 from moldau.records.compression import Codec, compress
@@ -31,15 +37,15 @@ from moldau.storage.rules.append_checks import (
     QUICK_RECORDS,
     QUICK_UNPACKED_BYTES,
     AppendLimits,
+    InspectedBatch,
     can_stream,
     check_batch,
-    check_records,
     check_records_if_quick,
     check_size,
     check_usual_batch,
     expect_unpacked,
+    inspect_batch,
     needs_worker,
-    rewrite_batch,
     set_log_append_time,
     stream_records,
     wanted_codec,
@@ -69,6 +75,15 @@ def patched(batch: bytearray, position: int, layout: str, value: int) -> bytearr
     struct.pack_into(layout, batch, position, value)
     seal(batch)
     return batch
+
+
+def inspect(
+    buffer: memoryview, header: BatchHeader, limits: AppendLimits, codec: Codec | None = None
+) -> InspectedBatch:
+    unpacked_bytes = min(limits.decompressed_max_bytes, 2 << 20)
+    return inspect_batch(
+        buffer, header, limits, codec=codec, level=None, unpacked_bytes=unpacked_bytes
+    )
 
 
 def check(batch: bytes | bytearray, limits: AppendLimits = LIMITS):
@@ -274,7 +289,7 @@ def test_sound_records_pass_under_every_codec(codec):
     batch = a_batch(codec=codec)
     header = check(batch)
 
-    check_records(memoryview(batch), header, LIMITS)
+    inspect(memoryview(batch), header, LIMITS)
     assert check_records_if_quick(memoryview(batch), header, LIMITS)
 
 
@@ -290,7 +305,7 @@ def test_a_wrong_record_is_named_by_its_index(codec):
     batch = patched(batch, ATTRIBUTES_AT, ">h", codec)
 
     with pytest.raises(InvalidRecordError, match="record 1: ") as caught:
-        check_records(memoryview(batch), check(batch), LIMITS)
+        inspect(memoryview(batch), check(batch), LIMITS)
     assert [index for index, _ in caught.value.record_errors] == [1]
     with pytest.raises(InvalidRecordError, match="record 1: "):
         check_records_if_quick(memoryview(batch), check(batch), LIMITS)
@@ -301,7 +316,7 @@ def test_what_does_not_decompress_is_invalid(codec):
     batch = patched(a_batch(b"x" * 100), ATTRIBUTES_AT, ">h", codec)
 
     with pytest.raises(InvalidRecordError):
-        check_records(memoryview(batch), check(batch), LIMITS)
+        inspect(memoryview(batch), check(batch), LIMITS)
 
 
 @pytest.mark.parametrize("codec", list(Codec))
@@ -309,9 +324,9 @@ def test_a_compacted_topic_asks_for_keys(codec):
     batch = a_batch(key=None, codec=codec)
     header = check(batch)
 
-    check_records(memoryview(batch), header, LIMITS)
+    inspect(memoryview(batch), header, LIMITS)
     with pytest.raises(InvalidRecordError, match="key") as caught:
-        check_records(memoryview(batch), header, replace(LIMITS, compacted=True))
+        inspect(memoryview(batch), header, replace(LIMITS, compacted=True))
     assert [index for index, _ in caught.value.record_errors] == [0, 1, 2]
 
 
@@ -321,7 +336,7 @@ def test_header_validation_leaves_the_inside_alone():
     header = check(batch)
     limits = replace(LIMITS, inspect_records=False)
 
-    check_records(memoryview(batch), header, limits)
+    inspect(memoryview(batch), header, limits)
     assert check_records_if_quick(memoryview(batch), header, limits)
 
 
@@ -330,9 +345,9 @@ def test_a_batch_that_unpacks_to_more_than_the_bound_is_too_large(codec):
     batch = a_batch(b"\x00" * 4096, codec=codec)
     header = check(batch)
 
-    check_records(memoryview(batch), header, replace(LIMITS, decompressed_max_bytes=5000))
+    inspect(memoryview(batch), header, replace(LIMITS, decompressed_max_bytes=5000))
     with pytest.raises(BatchTooLargeError):
-        check_records(memoryview(batch), header, replace(LIMITS, decompressed_max_bytes=4096))
+        inspect(memoryview(batch), header, replace(LIMITS, decompressed_max_bytes=4096))
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
@@ -353,7 +368,7 @@ def test_a_small_batch_that_unpacks_to_much_is_left_to_a_worker():
 
     assert not needs_worker(header, len(batch))
     assert not check_records_if_quick(memoryview(batch), header, LIMITS)
-    check_records(memoryview(batch), header, LIMITS)
+    inspect(memoryview(batch), header, LIMITS)
 
 
 def test_large_compressed_batches_and_very_many_records_are_left_to_a_worker():
@@ -386,21 +401,14 @@ def test_a_batch_is_rewritten_only_when_the_topic_wants_another_codec(
 
 @pytest.mark.parametrize("sent", list(Codec))
 @pytest.mark.parametrize("wanted", list(Codec))
-@pytest.mark.parametrize("log_append_time_ms", [None, NOW_MS + 5])
-def test_rewriting_changes_the_codec_and_nothing_else(sent, wanted, log_append_time_ms):
+def test_rewriting_changes_the_codec_and_nothing_else(sent, wanted):
     rows = [(NOW_MS + i, b"k%d" % i, b"v" * i, (("h", b"x"),)) for i in range(20)]
     fields = {"producer_id": 9, "producer_epoch": 3, "base_sequence": 44, "transactional": True}
     batch = build_batch(rows, codec=sent, **fields)
 
-    rewritten = rewrite_batch(
-        memoryview(batch),
-        read_header(batch),
-        codec=wanted,
-        level=None,
-        log_append_time_ms=log_append_time_ms,
-    )
+    rewritten = inspect(memoryview(batch), read_header(batch), LIMITS, codec=wanted).data
 
-    expected = build_batch(rows, codec=wanted, log_append_time_ms=log_append_time_ms, **fields)
+    expected = build_batch(rows, codec=wanted, **fields)
     header = read_header(rewritten)
     assert header.size_bytes == len(rewritten)
     assert crc_matches(rewritten, header)
@@ -412,13 +420,11 @@ def test_rewriting_is_bounded_too():
     batch = a_batch(b"\x00" * 4096, codec=Codec.ZSTD)
 
     with pytest.raises(BatchTooLargeError):
-        rewrite_batch(
-            batch,
+        inspect(
+            memoryview(batch),
             read_header(batch),
+            replace(LIMITS, decompressed_max_bytes=4096),
             codec=Codec.GZIP,
-            level=1,
-            log_append_time_ms=None,
-            decompressed_max_bytes=4096,
         )
 
 
@@ -435,7 +441,7 @@ def test_log_append_time_is_set_in_place():
     assert {record.timestamp_ms for record in records_of(batch)} == {NOW_MS}
 
 
-@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
+@pytest.mark.parametrize("codec", COMPRESSED)
 def test_a_batch_that_unfolds_to_much_is_looked_at_piece_by_piece(codec):
     batch = a_batch(b"small", bytes(40 << 20), b"small", codec=codec)
     header = check(batch, replace(LIMITS, max_message_bytes=8 << 20))
@@ -446,12 +452,12 @@ def test_a_batch_that_unfolds_to_much_is_looked_at_piece_by_piece(codec):
         _, peak_bytes = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert peak_bytes < 4 << 20
+    assert peak_bytes < 6 << 20
     with pytest.raises(BatchTooLargeError):
         stream_records(batch, header, replace(LIMITS, decompressed_max_bytes=40 << 20))
 
 
-@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4])
+@pytest.mark.parametrize("codec", COMPRESSED)
 def test_a_stream_of_records_is_refused_for_what_the_whole_is_refused_for(codec):
     compacted = replace(LIMITS, compacted=True)
     batch = a_batch(key=None, codec=codec)
@@ -464,7 +470,6 @@ def test_a_stream_of_records_is_refused_for_what_the_whole_is_refused_for(codec)
         stream_records(short, check(short), LIMITS)
 
 
-def test_batches_that_cannot_be_streamed_say_so():
-    for codec in (Codec.NONE, Codec.ZSTD):
-        batch = a_batch(codec=codec)
-        assert not can_stream(batch, check(batch))
+def test_what_is_not_compressed_is_no_stream():
+    batch = a_batch()
+    assert not can_stream(batch, check(batch))

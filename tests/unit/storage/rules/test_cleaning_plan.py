@@ -129,8 +129,13 @@ def test_the_offsets_of_a_group_fit_into_31_bits():
 
 
 def test_memory_is_turned_into_a_number_of_keys():
-    assert max_keys(128 << 20, 0.9) == 805_306
-    assert max_keys(0, 0.9) == 1
+    assert max_keys(128 << 20, 0.9, 24) == 5_033_164
+    assert max_keys(128 << 20, 0.5, 24) == 2_796_202
+    assert max_keys(0, 0.9, 24) == 1
+
+
+def test_no_table_of_keys_is_filled_to_its_last_place():
+    assert max_keys(24_000, 1.0, 24) == 900
 
 
 def test_a_log_is_due_for_its_dirt_or_for_its_age():

@@ -25,6 +25,7 @@ from moldau.storage.rules.producer_sequences import ProducerEntry, RememberedBat
 NOW_MS = 1_700_000_000_000
 TERMS = CompactionTerms(NOW_MS, 1000)
 LATER = CompactionTerms(NOW_MS + 1000, 1000)
+SECRET = bytes(range(16))
 NONE_ABORTED = AbortedRanges(())
 
 Pair = tuple[bytes | None, bytes | None]
@@ -36,7 +37,7 @@ def a_batch(*pairs: Pair, base_offset: int = 0, **fields) -> bytearray:
 
 
 def keys_of(*batches: Buffer, max_keys: int = 100, aborted: AbortedRanges = NONE_ABORTED) -> KeyMap:
-    keys = KeyMap(max_keys, 0)
+    keys = KeyMap(max_keys, 0, 10, SECRET)
     for batch in batches:
         map_batch(keys, batch, read_header(batch), aborted, 0)
     return keys
@@ -218,7 +219,7 @@ def test_the_first_batch_always_has_room():
 
 def test_a_batch_that_was_cleaned_in_part_is_compared_from_the_dirty_offset_on():
     batch = a_batch((b"a", b"1"), (b"b", b"1"), base_offset=0)
-    keys = KeyMap(10, 1)
+    keys = KeyMap(10, 1, 10, SECRET)
     map_batch(keys, batch, read_header(batch), NONE_ABORTED, 1)
     assert len(keys) == 1
 

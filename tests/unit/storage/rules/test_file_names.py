@@ -43,7 +43,7 @@ def test_segment_files_have_twenty_digits():
 @given(
     st.integers(0, 2**63 - 1),
     st.sampled_from(SUFFIXES),
-    st.sampled_from(["", ".deleted", ".cleaned", ".swap"]),
+    st.sampled_from(["", ".deleted", ".cleaned", ".swap", ".unshared"]),
 )
 def test_segment_names_are_read_back(base_offset, suffix, stage):
     name = segment_file_name(base_offset, suffix) + stage
@@ -119,6 +119,8 @@ def test_names_of_deleted_and_stray_folders_fit_a_file_system(partition):
         ("a--1", TopicPartition("a-", 1)),
         ("a b-0", None),
         ("lost+found", None),
+        ("a-2147483647", TopicPartition("a", 2**31 - 1)),
+        ("backup-2147483648", None),
         ("__cluster_metadata-0", TopicPartition("__cluster_metadata", 0)),
     ],
 )

@@ -31,7 +31,6 @@ def test_a_healthy_folder_needs_nothing():
     assert plan.removals == ()
     assert plan.renames == ()
     assert plan.segments == (0, 100)
-    assert plan.segments_without_index == ()
     assert plan.snapshots == (100,)
 
 
@@ -60,12 +59,6 @@ def test_an_index_without_its_log_goes_and_a_snapshot_without_one_stays():
     assert plan.snapshots == (70,)
 
 
-def test_a_log_without_its_index_is_named():
-    plan = plan_folder([*files(0), *files(70, ".log", ".timeindex")])
-
-    assert plan.segments_without_index == (70,)
-
-
 def test_swap_segments_take_the_place_of_what_they_were_made_from():
     names = [
         *files(0, ".log", ".index", ".timeindex"),
@@ -82,7 +75,6 @@ def test_swap_segments_take_the_place_of_what_they_were_made_from():
         sorted(zip(files(0, ".log.swap", ".index.swap"), files(0, ".log", ".index"), strict=True))
     )
     assert plan.segments == (0, 20)
-    assert plan.segments_without_index == ()
 
 
 def test_an_index_that_was_still_to_be_swapped_takes_its_place():
@@ -93,7 +85,6 @@ def test_an_index_that_was_still_to_be_swapped_takes_its_place():
 
     assert plan.removals == ()
     assert plan.segments == (0, 10)
-    assert plan.segments_without_index == ()
 
 
 def test_swap_files_of_an_unfinished_split_go():

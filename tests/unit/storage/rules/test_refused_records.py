@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from moldau.errors import InvalidRecordError, InvalidTimestampError
 from moldau.model.protocol_numbers import NO_TIMESTAMP
 from moldau.records.batch_builder import build_batch
-from moldau.records.batch_header import HEADER_BYTES, read_header
+from moldau.records.batch_header import HEADER_BYTES, BatchHeader, read_header
 from moldau.records.compression import Codec
 from moldau.records.crc import seal
 from moldau.storage.rules.append_checks import (
     QUICK_RECORDS,
     AppendLimits,
     check_batch,
-    check_records,
+    inspect_batch,
 )
 from moldau.storage.rules.refused_records import (
     MOST_RECORDS,
@@ -39,6 +39,10 @@ LIMITS = AppendLimits(
 )
 
 
+def inspect(batch: bytearray, header: BatchHeader) -> None:
+    inspect_batch(memoryview(batch), header, LIMITS, codec=None, level=None, unpacked_bytes=1 << 20)
+
+
 def indexes(error: InvalidRecordError | InvalidTimestampError) -> list[int]:
     return [index for index, _ in error.record_errors]
 
@@ -50,7 +54,7 @@ def test_every_record_without_a_key_is_named(codec: Codec) -> None:
     header = check_batch(memoryview(batch), LIMITS, NOW_MS)
 
     with pytest.raises(InvalidRecordError, match=r"record 1: .*; and 20 more records") as caught:
-        check_records(memoryview(batch), header, LIMITS)
+        inspect(batch, header)
     assert indexes(caught.value) == [index for index, key in enumerate(keys) if key is None]
     assert all("key" in reason for _, reason in caught.value.record_errors)
 
@@ -89,7 +93,7 @@ def test_of_very_many_records_the_first_one_is_named() -> None:
     batch = build_batch([(NOW_MS, None, b"", ())] * (MOST_RECORDS + 1))
 
     with pytest.raises(InvalidRecordError) as caught:
-        check_records(memoryview(batch), read_header(batch), LIMITS)
+        inspect(batch, read_header(batch))
     assert indexes(caught.value) == [0]
 
 

@@ -15,7 +15,7 @@ from moldau.storage.rules.retention import (
     SizeRetention,
     StartOffsetRetention,
     TimeRetention,
-    plan_retention,
+    plan_deletions,
     policies_for,
 )
 
@@ -36,8 +36,9 @@ def a_log(segments: Sequence[SegmentFacts], start: int = 0, high_watermark: int 
     return LogFacts(start, end if high_watermark is None else high_watermark, end)
 
 
-def plan(segments, policies, **offsets) -> int:
-    return plan_retention(segments, a_log(segments, **offsets), policies, NOW_MS)
+def plan(segments, policies, log: LogFacts | None = None, **offsets) -> int:
+    log = log or a_log(segments, **offsets)
+    return sum(one.count for one in plan_deletions(segments, log, policies, NOW_MS))
 
 
 def test_segments_go_when_their_newest_record_is_too_old():
@@ -65,7 +66,7 @@ def test_the_active_segment_goes_too_when_its_records_are_expired():
 def test_an_empty_active_segment_stays():
     segments = [*some_segments(1000), SegmentFacts(10, 0, -1, modified_ms=0)]
 
-    assert plan_retention(segments, LogFacts(0, 10, 10), [TimeRetention(5000)], NOW_MS) == 1
+    assert plan(segments, [TimeRetention(5000)], LogFacts(0, 10, 10)) == 1
 
 
 def test_size_keeps_at_least_the_bytes_asked_for():
@@ -158,8 +159,6 @@ def test_what_goes_is_what_kafka_deletes_reason_by_reason(
     ]
     log = LogFacts(start, high_watermark, 10 * len(segments))
 
-    found = plan_retention(
-        segments, log, policies_for(DELETE, retention_ms, retention_bytes), NOW_MS
-    )
+    found = plan(segments, policies_for(DELETE, retention_ms, retention_bytes), log)
 
     assert found == kafka_deletes(segments, log, retention_ms, retention_bytes)

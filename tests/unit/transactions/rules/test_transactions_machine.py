@@ -131,6 +131,44 @@ def test_a_late_answer_about_markers_of_the_last_transaction_completes_nothing()
     assert stage.found.state is TransactionState.PREPARE_COMMIT
 
 
+def test_a_transaction_that_was_begun_by_a_clock_ahead_times_out_all_the_same() -> None:
+    stage = Stage()
+    stage.now_ms = 3_600_000
+    stage.init(timeout_ms=1_000)
+    stage.add(FIRST)
+    stage.now_ms = 0  # the clock was set back, or another coordinator has another one
+    assert not stage.machine.find_timed_out(stage.now_ms, 50.0)
+    assert not stage.machine.find_timed_out(stage.now_ms, 51.0)
+    (abort,) = stage.machine.find_timed_out(stage.now_ms, 51.1)
+    stage.do(abort)
+    assert stage.found.state is TransactionState.PREPARE_ABORT
+
+
+def test_a_transaction_is_open_since_it_began_and_not_since_the_one_before_it_did() -> None:
+    stage = Stage()
+    producer = stage.init(timeout_ms=1_000).producer
+    stage.add(FIRST)
+    stage.machine.find_timed_out(stage.now_ms, 50.0)
+    stage.end(producer)
+    stage.write_markers(FIRST)
+    stage.add(FIRST)
+    assert not stage.machine.find_timed_out(stage.now_ms, 51.1)
+    assert stage.machine.find_timed_out(stage.now_ms, 52.2)
+
+
+def test_a_time_out_that_is_told_late_aborts_no_later_transaction() -> None:
+    stage = Stage()
+    producer = stage.init(timeout_ms=1_000).producer
+    stage.add(FIRST, version=1)
+    (abort,) = stage.machine.find_timed_out(stage.now_ms + 1_001, 0.0)
+    stage.end(producer, version=1)
+    stage.write_markers(FIRST)
+    stage.now_ms += 1_001
+    stage.add(FIRST, version=1)
+    stage.do(abort)
+    assert stage.found.state is TransactionState.ONGOING
+
+
 def test_epochs_that_are_exhausted_lead_to_another_producer_id() -> None:
     stage = Stage()
     stage.init()

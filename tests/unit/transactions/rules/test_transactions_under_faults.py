@@ -14,7 +14,6 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from moldau.errors import ErrorCode
 from moldau.model import TopicPartition
 from moldau.transactions.rules.transaction_events import (
-    AbortTimedOut,
     AddPartitions,
     EndTransaction,
     ExpireId,
@@ -299,8 +298,8 @@ class Coordination(RuleBasedStateMachine):
     @rule(passes_ms=st.sampled_from([10, TIMEOUT_MS + 1]))
     def time_passes(self, passes_ms: int) -> None:
         self.now_ms += passes_ms
-        for transactional_id in self.machine.timed_out(self.now_ms):
-            self.send(AbortTimedOut(transactional_id=transactional_id))
+        for abort in self.machine.find_timed_out(self.now_ms, self.now_ms / 1000):
+            self.send(abort)
         self.send(ExpireId(transactional_id=ID, expiration_ms=10**9))
 
     @rule()
@@ -325,8 +324,8 @@ class Coordination(RuleBasedStateMachine):
     def drain(self) -> Iterator[MarkersToWrite]:
         self.crash()  # whoever coordinates now sends all of them
         self.now_ms += 10 * TIMEOUT_MS
-        for transactional_id in self.machine.timed_out(self.now_ms):
-            self.send(AbortTimedOut(transactional_id=transactional_id))
+        for abort in self.machine.find_timed_out(self.now_ms, self.now_ms / 1000):
+            self.send(abort)
         yield from self.machine.markers()
 
     def teardown(self) -> None:

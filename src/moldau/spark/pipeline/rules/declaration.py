@@ -22,6 +22,7 @@ from moldau.spark.pipeline.model import (
     ValueFormat,
     Watermark,
 )
+from moldau.spark.pipeline.rules.registries import read_registry
 from moldau.spark.pipeline.rules.section import (
     Faults,
     Section,
@@ -119,7 +120,7 @@ def _check_names(root: Section, pipeline: Pipeline) -> None:
 
 # Sources
 
-_FORMATS: tuple[ValueFormat, ...] = ("binary", "text", "json", "avro")
+_FORMATS: tuple[ValueFormat, ...] = ("binary", "text", "json", "avro", "registry")
 _LATE: tuple[LateRecords, ...] = ("dead_letter", "drop")
 _OWN_OPTIONS = {
     "subscribe": "topic or topics",
@@ -145,12 +146,14 @@ def _read_source(
     topics = _read_topics(section)
     watermark = _read_watermark(section)
     dead_letter = _read_dead_letter(section, value_format, watermark, topics)
+    registry = read_registry(section, value_format, topics)
     source = Source(
         name=name,
         topics=topics,
         topic_pattern=section.find_text("topic_pattern"),
         format=value_format,
-        schema=_read_schema(section, value_format),
+        schema=_read_schema(section, value_format, has_registry=registry is not None),
+        registry=registry,
         dead_letter=dead_letter,
         late=_read_late(section, dead_letter),
         starting_offsets=_read_starting_offsets(section),
@@ -175,8 +178,12 @@ def _read_topics(section: Section) -> tuple[str, ...]:
     return topics
 
 
-def _read_schema(section: Section, value_format: ValueFormat) -> str | None:
+def _read_schema(section: Section, value_format: ValueFormat, *, has_registry: bool) -> str | None:
     schema = section.find_text("schema")
+    if has_registry or value_format == "registry":
+        if schema is not None:
+            section.fault("schema", "the registry has it; remove one of schema and registry")
+        return None
     if value_format == "json" and schema is None:
         section.fault(
             "schema",

@@ -1,0 +1,78 @@
+"""AlterReplicaLogDirs, versions 1 to 2: moves replicas between the log directories of this broker.
+
+The answer leaves when the copy in the other directory is there, still empty: DescribeLogDirs shows
+it as a future replica with its lag until it takes the place of the log. A replica that is not here
+yet is answered with REPLICA_NOT_AVAILABLE, and made in that directory when it is.
+
+v2 flexible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from moldau.broker.api import serves
+from moldau.broker.authorization import audit_change, require_cluster
+from moldau.broker.request_context import RequestContext
+from moldau.broker.services import Services
+from moldau.errors import ErrorCode, KafkaError, ReplicaNotAvailableError, StorageError
+from moldau.model import TopicPartition
+from moldau.model.acls import AclOperation
+from moldau.wire.apis import ALTER_REPLICA_LOG_DIRS
+
+if TYPE_CHECKING:
+    from kio.schema.alter_replica_log_dirs.v2 import AlterReplicaLogDirsRequest
+
+API = serves(ALTER_REPLICA_LOG_DIRS)
+
+_TOLD = 20  # partitions in a line of the audit log
+
+
+async def handle(request: AlterReplicaLogDirsRequest, context: RequestContext) -> dict[str, object]:
+    targets = {
+        TopicPartition(topic.name, number): Path(directory.path)
+        for directory in request.dirs
+        for topic in directory.topics
+        for number in topic.partitions
+    }
+    codes: dict[TopicPartition, ErrorCode] = {}
+    refusal: KafkaError | None = None
+    try:
+        require_cluster(context, AclOperation.ALTER)
+    except KafkaError as error:
+        refusal = error
+        codes = dict.fromkeys(targets, error.code)
+    else:
+        for key, folder in targets.items():
+            codes[key] = await _move(context.services, key, folder)
+    audit_change(context, ", ".join(map(str, list(targets)[:_TOLD])), refusal)
+    return {"throttle_time": 0, "results": list(_results(codes))}
+
+
+async def _move(services: Services, key: TopicPartition, folder: Path) -> ErrorCode:
+    moves, partition = services.log_store.moves, services.partitions.find(*key)
+    try:
+        moves.require_directory(folder)
+        if services.partitions.is_offline(key):
+            raise StorageError(f"the log directory of {key} is offline")
+        if partition is None:
+            moves.want(key, folder)
+            raise ReplicaNotAvailableError(f"there is no replica of {key} here yet")
+        await moves.begin(partition.log, folder)
+    except KafkaError as error:
+        return error.code
+    return ErrorCode.none
+
+
+def _results(codes: dict[TopicPartition, ErrorCode]) -> Iterable[dict[str, object]]:
+    for topic in dict.fromkeys(key.topic for key in codes):
+        yield {
+            "topic_name": topic,
+            "partitions": [
+                {"partition_index": key.partition, "error_code": code}
+                for key, code in codes.items()
+                if key.topic == topic
+            ],
+        }

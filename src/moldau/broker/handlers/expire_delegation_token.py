@@ -1,0 +1,28 @@
+"""ExpireDelegationToken, versions 1 and 2.
+
+Lets a token end earlier; with a negative period at once. Whoever may renew it may do so. v2 is
+flexible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from moldau.broker.api import serves
+from moldau.broker.request_context import RequestContext
+from moldau.broker.token_requests import answer_with_expiry, as_milliseconds
+from moldau.wire.apis import EXPIRE_DELEGATION_TOKEN
+
+if TYPE_CHECKING:
+    from kio.schema.expire_delegation_token.v2 import ExpireDelegationTokenRequest
+
+API = serves(EXPIRE_DELEGATION_TOKEN)
+
+
+async def handle(
+    request: ExpireDelegationTokenRequest, context: RequestContext
+) -> Mapping[str, object]:
+    period_ms = as_milliseconds(request.expiry_time_period)
+    tokens, client = context.services.tokens, context.principal
+    return await answer_with_expiry(context, lambda: tokens.expire(request.hmac, client, period_ms))

@@ -1,0 +1,155 @@
+"""Passwords that are set while the broker runs: encrypted in the store, clear in its options.
+
+Part of the composition root; who sets none does not import what encrypts them. The image of the
+cluster has them as they stand in the store; who reads options has them as they were set. Encryption
+takes its time on purpose, so it is done off the loop, and its results are remembered.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from moldau.config.broker_options import BrokerOptions
+from moldau.config.listener_options import find_listener_declaration
+from moldau.errors import InvalidConfigError
+from moldau.workers import Workers
+
+if TYPE_CHECKING:
+    from moldau.security.password_encoder import DecodedPassword, PasswordEncoder
+
+_log = logging.getLogger(__name__)
+
+_JAAS = "sasl.jaas.config"
+_MOST_KNOWN: Final = 10_000
+_NOTHING: Final[Mapping[str, str]] = {}
+
+
+class StoredSecrets:
+    """Of one broker; owned by its event loop."""
+
+    def __init__(self, options: BrokerOptions, workers: Workers) -> None:
+        """Raises MissingExtraError."""
+        self._workers = workers
+        self._encoder: PasswordEncoder | None = None
+        # What was decrypted, by its text in the store; None for what cannot be.
+        self._known: dict[str, DecodedPassword | None] = {}
+        self.has_old = options.password_encoder_old_secret is not None
+        """Whether there may be texts in the store that are to be encrypted anew."""
+        if options.password_encoder_secret is not None:
+            from moldau.security.password_encoder import PasswordEncoder
+
+            self._encoder = PasswordEncoder(
+                options.password_encoder_secret,
+                old_secret=options.password_encoder_old_secret,
+                key_factory=options.password_encoder_keyfactory_algorithm,
+                key_bits=options.password_encoder_key_length,
+                iterations=options.password_encoder_iterations,
+            )
+
+    async def protect(self, settings: Mapping[str, str]) -> Mapping[str, str]:
+        """Settings as they are stored; what the former secret has encrypted is encrypted anew."""
+        await self.read(settings)
+        stored = {}
+        for name, value in settings.items():
+            stored[name] = await self._protect(name, value) if _is_secret(name) else value
+        return stored
+
+    async def _protect(self, name: str, value: str) -> str:
+        from moldau.security.password_encoder import DecodedPassword, is_encoded
+
+        encoder, password = self._encoder, value
+        if is_encoded(value):
+            known = self._known.get(value)
+            if known is None or not known.is_by_old_secret:
+                return value
+            password = known.password
+        if encoder is None:
+            _log.warning(
+                "%s is kept in the coordination store as it is, and who can read the store can "
+                "read it: set password.encoder.secret to have it encrypted",
+                name,
+            )
+            return value
+        encoded = await self._workers.run(lambda: encoder.encode(password))
+        self._remember(encoded, DecodedPassword(password, is_by_old_secret=False))
+        return encoded
+
+    def is_read(self, settings: Mapping[str, str]) -> bool:
+        """Whether nothing is left to decrypt."""
+        return not self._unread(settings)
+
+    async def read(self, settings: Mapping[str, str]) -> None:
+        """Decrypt what was not yet. Then `reveal` and `require` know it."""
+        encoder = self._encoder
+        for text in self._unread(settings):
+            if encoder is not None:
+                self._remember(text, await self._workers.run(lambda: encoder.decode(text)))  # noqa: B023 awaited at once
+
+    def _unread(self, settings: Mapping[str, str]) -> list[str]:
+        if self._encoder is None:
+            return []
+        from moldau.security.password_encoder import is_encoded
+
+        return [
+            value
+            for name, value in settings.items()
+            if value not in self._known and _is_secret(name) and is_encoded(value)
+        ]
+
+    def _remember(self, text: str, decoded: DecodedPassword | None) -> None:
+        if len(self._known) >= _MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+        self._known[text] = decoded
+
+    def reveal(
+        self, settings: Mapping[str, str], in_force: Mapping[str, str] = _NOTHING
+    ) -> Mapping[str, str]:
+        """Settings as they were set. What cannot be decrypted is left out, and told; what was not
+        `read` yet is as it is in force: nobody is sent away while a new password is decrypted."""
+        unread, revealed = set(self._unread(settings)), {}
+        for name, value in settings.items():
+            if value in unread and _is_secret(name):
+                if name in in_force:
+                    revealed[name] = in_force[name]
+                continue
+            try:
+                revealed[name] = self._reveal(name, value)
+            except ValueError as fault:
+                _log.error("the dynamic setting %s is not used: it %s", name, fault)
+        return revealed
+
+    def require(self, settings: Mapping[str, str]) -> Mapping[str, str]:
+        """The same, before they are stored and after they were `protect`ed. Raises
+        InvalidConfigError for what cannot be read."""
+        revealed = {}
+        for name, value in settings.items():
+            try:
+                revealed[name] = self._reveal(name, value)
+                if name.endswith(_JAAS):
+                    from moldau.security.rules.jaas import parse_jaas
+
+                    parse_jaas(revealed[name])
+            except ValueError as fault:
+                raise InvalidConfigError(f"{name} {fault}") from None
+        return revealed
+
+    def _reveal(self, name: str, value: str) -> str:
+        if not _is_secret(name):
+            return value
+        from moldau.security.password_encoder import is_encoded
+
+        if not is_encoded(value):
+            return value
+        if self._encoder is None:
+            raise ValueError("is encrypted, and password.encoder.secret is not set")
+        known = self._known.get(value)
+        if known is None:
+            raise ValueError("was encrypted with another password.encoder.secret")
+        return known.password
+
+
+def _is_secret(name: str) -> bool:
+    declared = BrokerOptions.find_declaration(name) or find_listener_declaration(name)
+    return declared is not None and declared.is_sensitive

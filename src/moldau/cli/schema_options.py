@@ -1,0 +1,161 @@
+"""Which schema registry a command asks, and which schemas it writes with.
+
+The address is an option, or stands in the file of --command-config or in the profile, with
+Confluent's names (`schema.registry.url`, `basic.auth.user.info`, `schema.registry.ssl.…`). A login
+belongs to the address that it stands beside: with another address on the command line it is left
+out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from moldau.cli.connection_options import client_options
+
+if TYPE_CHECKING:
+    from moldau.schemas.model import Reference, Schema, SchemaType
+    from moldau.schemas.registry import SchemaRegistry
+
+REGISTRY_VARIABLE: Final = "MOLDAU_SCHEMA_REGISTRY"
+
+SchemaRegistryUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--schema-registry",
+        envvar=REGISTRY_VARIABLE,
+        metavar="URL",
+        help="Where the schema registry is; Apicurio's ends with /apis/ccompat/v7.",
+        show_default="schema.registry.url of --command-config or of the profile",
+    ),
+]
+
+SchemaFile = Annotated[
+    Path,
+    typer.Argument(
+        metavar="FILE",
+        exists=True,
+        dir_okay=False,
+        readable=True,
+        help="The schema: .avsc, .json or .proto, or say --type.",
+        show_default=False,
+    ),
+]
+
+SchemaTypeName = Annotated[
+    str | None,
+    typer.Option(
+        "--type",
+        metavar="avro|json-schema|protobuf",
+        help="What the file is.",
+        show_default="by its name",
+    ),
+]
+
+References = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--reference",
+        metavar="NAME=SUBJECT:VERSION",
+        help="A schema that this one uses: the name of the type, the $ref or the import, and where "
+        "it is registered; repeat for more.",
+    ),
+]
+
+REGISTRY_WORD: Final = "registry"
+FORMATS: Final[dict[str, SchemaType | None]] = {
+    "avro": "AVRO",
+    "json-schema": "JSON",
+    "protobuf": "PROTOBUF",
+    REGISTRY_WORD: None,
+}
+"""Words of the command line; the last one is for any type."""
+
+_BY_SUFFIX: Final[dict[str, SchemaType]] = {
+    ".avsc": "AVRO",
+    ".json": "JSON",
+    ".proto": "PROTOBUF",
+}
+_LOGIN_WORDS: Final = ("basic.auth.", "bearer.auth.", "sasl.")
+
+
+def registry_of_command(url: str | None, timeout_seconds: float | None = None) -> SchemaRegistry:
+    """Raises what is wrong with the settings."""
+    from moldau.schemas.registry import SchemaRegistry
+    from moldau.schemas.settings import TIMEOUT_MS, URL
+
+    settings = settings_at(url, client_options())
+    if timeout_seconds is not None:
+        settings[TIMEOUT_MS] = str(int(timeout_seconds * 1000))
+    if not settings.get(URL):
+        raise typer.BadParameter(
+            "say where the schema registry is, here or as schema.registry.url in the file of "
+            "--command-config or in the profile",
+            param_hint="--schema-registry",
+        )
+    return SchemaRegistry.from_settings(settings)
+
+
+def settings_at(url: str | None, given: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a file, with another address than it may have: to that goes no login."""
+    if url is None:
+        return dict(given)
+    from moldau.schemas.settings import URL
+
+    is_other = given.get(URL) not in (None, url)
+    kept = {
+        name: value
+        for name, value in given.items()
+        if not (is_other and name.removeprefix("schema.registry.").startswith(_LOGIN_WORDS))
+    }
+    return {**kept, URL: url}
+
+
+def require_format(word: str | None, option: str) -> str | None:
+    if word is not None and word not in FORMATS:
+        raise typer.BadParameter(f"{word!r} is none of {', '.join(FORMATS)}", param_hint=option)
+    return word
+
+
+def read_schema(
+    path: Path, type_word: str | None, references: Iterable[str] = (), option: str = "FILE"
+) -> Schema:
+    """The schema in a file."""
+    from moldau.schemas.model import Schema
+
+    try:
+        text = path.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise typer.BadParameter(f"{path} cannot be read: {error}", param_hint=option) from None
+    found = None if type_word is None else FORMATS[type_word]
+    found = found or _BY_SUFFIX.get(path.suffix)
+    if found is None:
+        raise typer.BadParameter(
+            f"the name of {path} does not tell what it is; name it .avsc, .json or .proto, or say "
+            "its type",
+            param_hint=option,
+        )
+    return Schema(text=text, type=found, references=tuple(map(_read_reference, references)))
+
+
+def require_type(word: str | None) -> str | None:
+    if word is not None and FORMATS.get(word) is None:
+        raise typer.BadParameter(
+            f"{word!r} is none of avro, json-schema, protobuf", param_hint="--type"
+        )
+    return word
+
+
+def _read_reference(text: str) -> Reference:
+    from moldau.schemas.model import Reference
+
+    name, _, where = text.partition("=")
+    subject, _, version = where.rpartition(":")
+    if not name or not subject or not version.isdecimal():
+        raise typer.BadParameter(
+            f"{text!r} is not of the form NAME=SUBJECT:VERSION", param_hint="--reference"
+        )
+    return Reference(name=name, subject=subject, version=int(version))

@@ -1,0 +1,1 @@
+"""`moldau schemas`: what a schema registry holds."""

@@ -1,0 +1,1 @@
+"""`moldau tokens`: delegation tokens, with which jobs log in as a user without his password."""

@@ -1,0 +1,61 @@
+"""OffsetFetch: what is committed for a group, and who may ask. A rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from moldau.errors import ErrorCode, GroupNotFoundError
+from moldau.groups.rules.commits import check_epoch
+from moldau.groups.rules.consumer_group import ConsumerGroup
+from moldau.groups.rules.groups import Groups
+from moldau.groups.rules.offset_group import OffsetGroup
+from moldau.groups.rules.records import CommittedOffset
+from moldau.groups.rules.share_group import ShareGroup
+from moldau.groups.rules.streams_commits import check_streams_member
+from moldau.groups.rules.streams_group import StreamsGroup
+
+FoundOffsets = dict[str, dict[int, CommittedOffset | ErrorCode | None]]
+"""By topic and partition; None where nothing is committed, a code where it cannot be told."""
+
+
+def find_offsets(
+    groups: Groups,
+    group_id: str,
+    wanted: Mapping[str, Sequence[int]] | None,
+    member: tuple[str, int] | None,
+    *,
+    require_stable: bool,
+) -> FoundOffsets:
+    """See `GroupCoordinator.fetch_offsets`. Raises `KafkaError` for who may not ask."""
+    group = groups.find(group_id)
+    if isinstance(group, ShareGroup):
+        raise GroupNotFoundError(f"group {group_id!r} is a share group")
+    if member is not None and isinstance(group, ConsumerGroup):
+        check_epoch(group, *member)
+    if member is not None and isinstance(group, StreamsGroup):
+        check_streams_member(group, *member)
+    return _find_in(group, wanted, require_stable)
+
+
+def _find_in(
+    group: OffsetGroup | None,
+    wanted: Mapping[str, Sequence[int]] | None,
+    require_stable: bool,
+) -> FoundOffsets:
+    if group is None:
+        return {topic: dict.fromkeys(numbers) for topic, numbers in (wanted or {}).items()}
+    offsets, pending = group.offsets, group.pending_offsets
+    found: FoundOffsets
+    if wanted is not None:
+        found = {
+            topic: {partition: offsets.find(topic, partition) for partition in partitions}
+            for topic, partitions in wanted.items()
+        }
+    else:
+        found = {topic: dict(offsets.of_topic(topic)) for topic in offsets.topics}
+    if require_stable and pending:
+        for topic, of_topic in found.items():
+            for partition in of_topic:
+                if pending.holds(topic, partition):
+                    of_topic[partition] = ErrorCode.unstable_offset_commit
+    return found

@@ -1,0 +1,1 @@
+"""Decisions about connections: values in, values out."""

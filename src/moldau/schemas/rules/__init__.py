@@ -1,0 +1,1 @@
+"""What is decided about schemas without asking anybody."""

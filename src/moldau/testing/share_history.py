@@ -1,0 +1,180 @@
+"""What the takers of a simulated share group were told, and what must never be. A rule.
+
+Takers tell of every record that a broker has given them, whether they came to see it or not, of
+what they are about to say of it, and of what was confirmed; whoever looks into the brokers tells
+what a leader knows. So it can be said:
+
+- A record that was accepted or rejected with the broker's word for it is given to nobody whose
+  request was sent after that, whoever leads (SHR-8).
+- In the end every record was accepted, rejected, or delivered as often as the group allows; with a
+  dead-letter topic, what was not accepted has a letter (SHR-9).
+- A record is delivered `delivery.count.limit` times at most (SHR-5).
+- Under one leader, while its session lasts, the delivery count of a record does not go down, except
+  for a delivery that never began (SHR-10); and the start offset never goes back, whoever leads
+  (SHR-2).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from moldau.model import TopicPartition
+from moldau.model.acknowledge_types import AcknowledgeType
+from moldau.shares.rules.offset_runs import OffsetRun
+
+_FINAL = frozenset({AcknowledgeType.ACCEPT, AcknowledgeType.REJECT})
+
+
+class SeenLeader(NamedTuple):
+    """What a leader knows of a share partition."""
+
+    host: str
+    leader_epoch: int
+    start_offset: int
+    runs: tuple[OffsetRun, ...]
+    loads: int = 1
+    """How often leaders have loaded the share partition: one whose session was lost does it again,
+    under the same epoch, and knows what was stored."""
+
+
+@dataclass(slots=True)
+class _Told:
+    """Of one record."""
+
+    deliveries: int = 0  # that takers have heard of
+    was_accepted: bool = False  # somebody was about to say so; whether it arrived or not
+    was_rejected: bool = False
+    confirmed_at: float | None = None
+    confirmed: AcknowledgeType | None = None
+
+
+class ShareHistory:
+    """Of one group. `report(rule, text)` hears of what must not be."""
+
+    def __init__(self, group: str, delivery_limit: int, report: Callable[[str, str], None]) -> None:
+        self.group = group
+        self.confirmed = 0  # accepted or rejected, with the broker's word for it
+        self._limit = delivery_limit
+        self._report = report
+        self._told: defaultdict[tuple[TopicPartition, int], _Told] = defaultdict(_Told)
+        self._lost_answers = 0  # each may have had records
+        self._newest: dict[TopicPartition, SeenLeader] = {}
+        self._counts: dict[tuple[TopicPartition, int], int] = {}  # of the newest leader, locked
+
+    # Told by takers
+
+    def receive(
+        self, partition: TopicPartition, offsets: Iterable[int], delivery_count: int, sent_at: float
+    ) -> None:
+        """An answer has these records; its request was sent then, and not before."""
+        for offset in offsets:
+            told = self._told[partition, offset]
+            told.deliveries += 1
+            if told.confirmed_at is not None and told.confirmed_at < sent_at:
+                self._report(
+                    "SHR-8",
+                    f"{partition}@{offset} is delivered to {self.group} on a request of "
+                    f"{sent_at:.3f}, after {told.confirmed} was confirmed at "
+                    f"{told.confirmed_at:.3f}",
+                )
+            if delivery_count > self._limit:
+                self._report(
+                    "SHR-5",
+                    f"{partition}@{offset} is delivered {delivery_count} times, and "
+                    f"{self._limit} are allowed",
+                )
+
+    def lose_answers(self, count: int = 1) -> None:
+        """So many requests for records may have had answers that nobody saw."""
+        self._lost_answers += count
+
+    def attempt(self, partition: TopicPartition, offset: int, kind: AcknowledgeType) -> None:
+        """A taker is about to say what became of a record."""
+        told = self._told[partition, offset]
+        told.was_accepted |= kind is AcknowledgeType.ACCEPT
+        told.was_rejected |= kind is AcknowledgeType.REJECT
+
+    def confirm(
+        self, partition: TopicPartition, offset: int, kind: AcknowledgeType, now: float
+    ) -> None:
+        """The broker has said that it counts."""
+        told = self._told[partition, offset]
+        if kind in _FINAL and told.confirmed_at is None:
+            told.confirmed_at, told.confirmed = now, kind
+            self.confirmed += 1
+
+    # Told by whoever looks into the brokers
+
+    def see_leader(self, partition: TopicPartition, seen: SeenLeader) -> None:
+        former = self._newest.get(partition)
+        if former is not None and seen.leader_epoch < former.leader_epoch:
+            return  # it does not know yet that it was replaced
+        if former is not None and seen.start_offset < former.start_offset:
+            self._report(
+                "SHR-2",
+                f"{seen.host} begins at {seen.start_offset} of {partition} for {self.group}, and "
+                f"{former.host} began at {former.start_offset}",
+            )
+        if former is None or (seen.leader_epoch, seen.loads) > (
+            former.leader_epoch,
+            former.loads,
+        ):
+            self._counts = {
+                place: count for place, count in self._counts.items() if place[0] != partition
+            }
+        self._newest[partition] = seen
+        for run in seen.runs:
+            if not run.lot.is_final:
+                self._see_run(partition, seen, run)
+
+    def _see_run(self, partition: TopicPartition, seen: SeenLeader, run: OffsetRun) -> None:
+        count = run.lot.delivery_count
+        uncounted = 1 if run.lot.is_available else 0  # the last one may never have begun
+        for offset in range(run.first, run.end):
+            known = self._counts.get((partition, offset), 0)
+            if count < known - uncounted:
+                self._report(
+                    "SHR-10",
+                    f"{seen.host} has delivered {partition}@{offset} {count} times to "
+                    f"{self.group}, and had {known} times in epoch {seen.leader_epoch}",
+                )
+            if count and not run.lot.is_available:
+                self._counts[partition, offset] = max(known, count)
+
+    # At the end
+
+    def check_end(
+        self,
+        present: Mapping[TopicPartition, Collection[int]],
+        letters: Collection[tuple[TopicPartition, int]] | None,
+    ) -> None:
+        """`present` are the offsets of all records that the group has to have had; `letters` are
+        those with a dead letter, None without a topic for these."""
+        for partition, offsets in present.items():
+            for offset in offsets:
+                self._check_fate(partition, offset, letters)
+
+    def _check_fate(
+        self,
+        partition: TopicPartition,
+        offset: int,
+        letters: Collection[tuple[TopicPartition, int]] | None,
+    ) -> None:
+        told = self._told[partition, offset]
+        if told.was_accepted:
+            return
+        if letters is not None and (partition, offset) not in letters:
+            self._report(
+                "SHR-9",
+                f"{partition}@{offset} was never accepted in {self.group}, and has no dead letter",
+            )
+        most = told.deliveries + self._lost_answers
+        if not told.was_rejected and most < self._limit:
+            self._report(
+                "SHR-9",
+                f"{partition}@{offset} was delivered {most} times to {self.group} at most, and "
+                "never accepted or rejected",
+            )

@@ -1,0 +1,273 @@
+"""Takers of a share group in a simulated cluster: the shipped `AsyncQueue`, each in a process.
+
+They take records, accept most of them, release and reject some, keep some for longer than a lock
+lasts, with and without renewing it, and forget some. Now and then a process crashes, is frozen, or
+closes its queue and is followed by another. `share_history` knows what must not be.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Collection, Sequence
+from random import Random
+from typing import Final, Protocol
+
+from moldau.client.queue import AsyncQueue
+from moldau.client.queue_jobs import AsyncJob
+from moldau.client.rules.consumer_instructions import Failure
+from moldau.client.rules.queue_instructions import (
+    SendShareAcknowledge,
+    SendShareFetch,
+    ShareAnswer,
+)
+from moldau.errors import ClientError, KafkaError
+from moldau.model import TopicPartition
+from moldau.model.acknowledge_types import AcknowledgeType
+from moldau.testing.cluster_history import ClusterHistory
+from moldau.testing.memory_network import MemoryHost
+from moldau.testing.share_history import ShareHistory
+from moldau.testing.simulated_clients import Client
+from moldau.testing.virtual_loop import ProcessClock, SimulatedProcess
+
+_TAKE_SECONDS: Final = 0.4
+_PAUSE_SECONDS: Final = 0.1
+_TASKS: Final = 2
+_SHORTEST_LIFE_SECONDS: Final = 2.0
+_LONGEST_LIFE_SECONDS: Final = 6.0
+_LONGEST_FREEZE_SECONDS: Final = 2.0
+_LONGEST_JOB_SECONDS: Final = 2.0
+"""Longer than a lock lasts."""
+_CLOSE_SECONDS: Final = 5.0
+_NAP_SECONDS: Final = 0.5
+
+MakeProcess = Callable[[str], tuple[SimulatedProcess, ProcessClock, MemoryHost]]
+Asked = SendShareFetch | SendShareAcknowledge
+
+
+class ShareBook(Protocol):
+    """Looks into the brokers when a taker was told something (`cluster_shares`)."""
+
+    def look(self, partition: TopicPartition) -> None:
+        """At what leaders know of the partition."""
+        ...
+
+    def require_stored(
+        self, partition: TopicPartition, offsets: Collection[int], kind: AcknowledgeType
+    ) -> None:
+        """What was confirmed is in the log of the share coordinator."""
+        ...
+
+
+class TakerProgram:
+    """What runs in a taker's process: a queue, and a loop that takes and deals with records."""
+
+    def __init__(
+        self,
+        taker: SimulatedTaker,
+        process: SimulatedProcess,
+        clock: ProcessClock,
+        queue: AsyncQueue,
+        *,
+        is_diligent: bool,
+    ) -> None:
+        self.process = process
+        self.is_ending = False
+        self._taker = taker
+        self._clock = clock
+        self._queue = queue
+        self._is_diligent = is_diligent  # accepts everything at once, and does not wait
+        self._hear_answers()
+        self.task = process.spawn(self._run())
+
+    def _hear_answers(self) -> None:
+        """What a broker has given counts, be the record taken or not; a user need not know."""
+        machine, book = self._queue._core._machine, self._taker.told
+        answered, failed = machine.answered, machine.failed
+
+        def hear(asked: Asked, answer: ShareAnswer) -> None:
+            topics = self._queue._core._client.metadata.current.topics.values()
+            names = {topic.topic_id: topic.name for topic in topics}
+            for row in answer.partitions:
+                place = TopicPartition(names.get(row.partition[0], "?"), row.partition[1])
+                for first, last, count in row.acquired:
+                    book.receive(place, range(first, last + 1), count, asked.sent_at)
+                    self._taker.book.look(place)
+            answered(asked, answer)
+
+        def miss(asked: Asked, failure: Failure) -> None:
+            book.lose_answers(isinstance(asked, SendShareFetch))
+            failed(asked, failure)
+
+        machine.answered = hear  # type: ignore[method-assign]
+        machine.failed = miss  # type: ignore[method-assign]
+
+    async def _run(self) -> None:
+        # While one task waits, a queue takes as many in advance as wait: one alone is quicker.
+        tasks = 1 if self._is_diligent else _TASKS
+        await asyncio.gather(*(self._work() for _ in range(tasks)))
+        try:
+            await self._queue.close(_CLOSE_SECONDS)
+        except (KafkaError, ClientError):
+            return
+
+    async def _work(self) -> None:
+        while not self.is_ending:
+            try:
+                jobs = await self._queue.take_batch(self._taker.batch_size, _TAKE_SECONDS)
+            except (KafkaError, ClientError):
+                await self._clock.sleep(_PAUSE_SECONDS)  # an unreachable cluster at the beginning
+                continue
+            self._taker.progress += 1
+            await self._deal_with(jobs)
+
+    async def _deal_with(self, jobs: Sequence[AsyncJob]) -> None:
+        outcomes = await asyncio.gather(*map(self._do, jobs))
+        stored: dict[tuple[TopicPartition, AcknowledgeType], list[int]] = defaultdict(list)
+        for job, kind in zip(jobs, outcomes, strict=True):
+            if kind is not None:
+                stored[_place_of(job), kind].append(job.record.offset)
+        for (partition, kind), offsets in stored.items():
+            self._taker.book.look(partition)
+            self._taker.book.require_stored(partition, offsets, kind)
+
+    async def _do(self, job: AsyncJob) -> AcknowledgeType | None:
+        """What became of the record, if the broker has confirmed it."""
+        taker, random = self._taker, self._taker.random
+        taker.see(job)
+        chance = 1.0 if self._is_diligent else random.random()
+        try:
+            if chance < 0.05:
+                return None  # forgotten: the lock will be over
+            if chance < 0.20:
+                await self._take_long(job, keeps=chance < 0.12)
+            kind = AcknowledgeType.ACCEPT
+            if 0.20 <= chance < 0.32:
+                kind = AcknowledgeType.RELEASE
+            elif 0.32 <= chance < 0.37:
+                kind = AcknowledgeType.REJECT
+            taker.told.attempt(_place_of(job), job.record.offset, kind)
+            waits = kind is not AcknowledgeType.ACCEPT or 0.45 <= chance < 1
+            await self._say(job, kind, waits=waits)
+        except (KafkaError, ClientError):
+            return None
+        if not waits:
+            return None
+        taker.told.confirm(_place_of(job), job.record.offset, kind, self._clock.monotonic())
+        return kind
+
+    async def _take_long(self, job: AsyncJob, *, keeps: bool) -> None:
+        if keeps:
+            job.keep()
+        await self._clock.sleep(self._taker.random.uniform(0, _LONGEST_JOB_SECONDS))
+        if not keeps and self._taker.random.random() < 0.5:
+            await job.renew()
+
+    async def _say(self, job: AsyncJob, kind: AcknowledgeType, *, waits: bool) -> None:
+        if kind is AcknowledgeType.ACCEPT:
+            await job.accept(wait=waits)
+        elif kind is AcknowledgeType.RELEASE:
+            await job.release(wait=waits)
+        else:
+            await job.reject(wait=waits)
+
+
+class SimulatedTaker(Client):
+    """One place in a share group, and the queues that have it one after the other."""
+
+    def __init__(
+        self,
+        name: str,
+        history: ClusterHistory,
+        random: Random,
+        *,
+        told: ShareHistory,
+        book: ShareBook,
+        topics: Collection[str],
+        bootstrap: str,
+        broker_count: int,
+        make_process: MakeProcess,
+        is_diligent: bool = False,
+    ) -> None:
+        super().__init__(name, history, random)
+        self.random = random
+        self.told = told
+        self.book = book
+        self.batch_size = 500 if is_diligent else random.choice((1, 3, 20))
+        self._topics = topics
+        self._bootstrap = bootstrap
+        self._broker_count = broker_count
+        self._make_process = make_process
+        self._is_diligent = is_diligent
+        self._life = 0
+
+    async def run(self) -> None:
+        program = self._begin()
+        try:
+            while not self.is_stopping:
+                await self._sleep(_SHORTEST_LIFE_SECONDS, _LONGEST_LIFE_SECONDS)
+                if not self.is_stopping and not self._is_diligent:
+                    program = await self._befall(program)
+            await self._end(program)
+        except asyncio.CancelledError:
+            program.process.kill()
+            raise
+
+    async def _befall(self, program: TakerProgram) -> TakerProgram:
+        """Something happens to the process, or nothing does."""
+        chance = self.random.random()
+        if chance < 0.2:
+            program.process.kill()
+            self.told.lose_answers(self._broker_count)
+            return self._begin()
+        if chance < 0.4:
+            program.process.pause()
+            await self._sleep(0.2, _LONGEST_FREEZE_SECONDS)
+            program.process.resume()
+        elif chance < 0.5:
+            await self._end(program)
+            return self._begin()
+        return program
+
+    async def _end(self, program: TakerProgram) -> None:
+        program.is_ending = True
+        await asyncio.wait((program.task,))
+        self.told.lose_answers(self._broker_count)
+        program.task.result()
+
+    async def _sleep(self, shortest: float, longest: float) -> None:
+        """Short naps, so that the end is not waited for."""
+        left = self.random.uniform(shortest, longest)
+        while left > 0 and not self.is_stopping:
+            await asyncio.sleep(min(left, _NAP_SECONDS))
+            left -= _NAP_SECONDS
+
+    def _begin(self) -> TakerProgram:
+        self._life += 1
+        process, clock, host = self._make_process(f"{self.name}.{self._life}")
+        random = self.random
+        queue = AsyncQueue(
+            self._bootstrap,
+            group=self.told.group,
+            topic=self._topics,
+            on_unacknowledged=lambda _record, _error: None,
+            network=host,
+            clock=clock,
+            random=Random(random.random()),  # noqa: S311 of the seed
+            max_poll_records=500 if self._is_diligent else random.choice((5, 500)),
+            share_acquire_mode="batch_optimized"
+            if self._is_diligent
+            else random.choice(("auto", "batch_optimized", "record_limit")),
+            request_timeout_ms=1_500,
+            default_api_timeout_ms=4_000,
+            metadata_max_age_ms=3_000,
+            fetch_max_wait_ms=300,
+        )
+        return TakerProgram(self, process, clock, queue, is_diligent=self._is_diligent)
+
+    def see(self, job: AsyncJob) -> None:
+        self._history.see(_place_of(job), job.record.offset, bytes(job.record.value or b""))
+
+
+def _place_of(job: AsyncJob) -> TopicPartition:
+    return TopicPartition(job.record.topic, job.record.partition)

@@ -1,0 +1,123 @@
+"""Logs that make room for another topic of their name, and are served again later."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from log_bench import DEFAULTS
+from test_log_store import CLICKS, TOPIC_ID, Bench, append
+
+from moldau.errors import StorageError
+from moldau.model import Offset, TopicId
+from moldau.storage.log_note import NOTE_FILE
+from moldau.storage.log_store import LogStore
+
+OTHER_ID = TopicId(UUID(int=9))
+
+
+async def with_one_aside(bench: Bench) -> tuple[LogStore, Path]:
+    """Seven records of which five are committed and two are deleted."""
+    store = await bench.open()
+    log = await store.create_log(CLICKS, TOPIC_ID, DEFAULTS)
+    append(log, 7)
+    log.advance_start(2)
+    store.checkpoints.note_high_watermark(CLICKS, Offset(5))
+    return store, await store.aside.set_aside(CLICKS)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_log_that_is_taken_back_is_what_it_was(is_restarted: bool):
+    async def story() -> None:
+        bench = Bench()
+        store, folder = await with_one_aside(bench)
+        assert folder.name.endswith("-stray")
+        assert CLICKS not in store.logs
+        if is_restarted:
+            await store.close()
+            store = await bench.open()
+        assert store.aside.has(CLICKS, TOPIC_ID)
+        assert not store.aside.has(CLICKS, OTHER_ID)
+        log = await store.aside.take_back(CLICKS, TOPIC_ID, DEFAULTS)
+        assert log is not None
+        assert store.logs[CLICKS] is log
+        assert (log.topic_id, log.log_start_offset, log.log_end_offset) == (TOPIC_ID, 2, 7)
+        assert store.checkpoints.find_high_watermark(CLICKS) == 5
+        assert not log.has_lost_its_end
+        assert not store.aside.has(CLICKS, TOPIC_ID)
+        assert not bench.files.exists(log.folder / NOTE_FILE)
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_a_log_does_not_come_back_while_another_is_in_its_place():
+    async def story() -> None:
+        bench = Bench()
+        store, _ = await with_one_aside(bench)
+        other = await store.create_log(CLICKS, OTHER_ID, DEFAULTS)
+        with pytest.raises(StorageError, match="already"):
+            await store.aside.take_back(CLICKS, TOPIC_ID, DEFAULTS)
+        assert store.logs[CLICKS] is other
+        assert store.aside.has(CLICKS, TOPIC_ID)
+        assert not bench.failed
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_a_folder_that_somebody_has_removed_costs_its_log_and_no_other():
+    """The message at its setting aside says when it may be removed."""
+
+    async def story() -> None:
+        bench = Bench()
+        store, folder = await with_one_aside(bench)
+        for name in bench.files.list_folder(folder):
+            bench.files.remove(folder / name)
+        bench.files.remove_folder(folder)
+        assert await store.aside.take_back(CLICKS, TOPIC_ID, DEFAULTS) is None
+        assert not bench.failed
+        assert not store.aside.has(CLICKS, TOPIC_ID)
+        log = await store.create_log(CLICKS, TOPIC_ID, DEFAULTS)
+        assert log.log_end_offset == 0
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_a_log_that_could_not_be_opened_is_taken_back_later():
+    async def story() -> None:
+        bench = Bench()
+        store, _ = await with_one_aside(bench)
+        bench.files.fail_next("open", errno.EMFILE, path_matching="*clicks-0/*.log", count=None)
+        with pytest.raises(StorageError, match="too many files"):
+            await store.aside.take_back(CLICKS, TOPIC_ID, DEFAULTS)
+        assert not bench.failed
+        bench.files.clear_faults()
+        log = await store.aside.take_back(CLICKS, TOPIC_ID, DEFAULTS)
+        assert log is not None
+        assert (log.log_start_offset, log.log_end_offset) == (2, 7)
+        assert not bench.failed
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_a_folder_whose_note_makes_no_sense_is_left_alone(caplog: pytest.LogCaptureFixture):
+    async def story() -> None:
+        bench = Bench()
+        store, folder = await with_one_aside(bench)
+        await store.close()
+        bench.files.replace(folder / NOTE_FILE, b"[]")
+        again = await bench.open()
+        assert not again.aside.has(CLICKS, TOPIC_ID)
+        assert bench.files.exists(folder)
+        await again.close()
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(story())
+    assert "cannot be taken back by itself" in caplog.text

@@ -40,6 +40,11 @@ class Promised(Protocol):
         """By offset."""
         ...
 
+    @property
+    def acknowledged_somewhere(self) -> Mapping[int, list[bytes]]:
+        """In the log, and the producer was not told at which offset."""
+        ...
+
 
 class OwnLoad(NumberedLoad):
     """By `moldau.Producer`."""
@@ -156,6 +161,8 @@ def _compare(
             if log.get(offset) != value:
                 displaced += value in times
                 lost += value not in times
+                print(f"acknowledged at {offset}: {value!r}")  # noqa: T201 shown with a failure
+        lost += sum(value not in times for value in one.acknowledged_somewhere.get(partition, ()))
         place = {value: number for number, value in enumerate(sent)}
         order = [place[value] for _, value in sorted(log.items()) if value in place]
         disordered += sum(later <= earlier for earlier, later in itertools.pairwise(order))

@@ -2,8 +2,8 @@
 
 Between the choice of a port and the start of a server on it, and while a broker is down that comes
 back on the same one, nobody listens there: to look which ports are free is not enough. So whoever
-takes a port says so before: it locks the byte of that number in a file of the temporary folder that
-all processes share. The system unlocks it when the process ends, however it ends.
+takes a port says so before: it locks the byte of that number in a file that all processes share.
+The system unlocks it when the process ends, however it ends.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Final
 
 _HOST: Final = "127.0.0.1"
+_SHARED_FOLDER: Final = Path("/tmp")  # noqa: S108 that of all processes, whatever their TMPDIR
 _BOOK: Final = "moldau-ports"
 _FIRST: Final = 12_000
 _LAST: Final = 30_000
@@ -87,7 +88,8 @@ def _is_free(port: int) -> bool:
 def _open_book() -> int:
     global _book
     if _book is None:
-        path = Path(tempfile.gettempdir()) / _BOOK
+        shared = os.access(_SHARED_FOLDER, os.R_OK | os.W_OK | os.X_OK)
+        path = (_SHARED_FOLDER if shared else Path(tempfile.gettempdir())) / _BOOK
         flags = os.O_RDWR | os.O_NOFOLLOW
         try:
             _book = os.open(path, flags)

@@ -17,7 +17,9 @@ from moldau.testing.free_ports import take_port
 FIRST, COUNT = 12_000, 1_000
 TAKER = f"""
 import sys
+from pathlib import Path
 from moldau.testing import free_ports
+free_ports._SHARED_FOLDER = Path(sys.argv[2])  # a book that other test runs do not have
 free_ports._FIRST, free_ports._LAST = {FIRST}, {FIRST + COUNT}
 sys.stdin.readline()
 print(*(free_ports.take_port() for _ in range(int(sys.argv[1]))), flush=True)
@@ -30,8 +32,8 @@ class Taker:
 
     def __init__(self, folder: Path, count: int) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-c", TAKER, str(count)],
-            env={**os.environ, "TMPDIR": str(folder)},  # a book that other test runs do not have
+            [sys.executable, "-c", TAKER, str(count), str(folder)],
+            env={**os.environ, "TMPDIR": str(folder / "its own")},  # it does not matter
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

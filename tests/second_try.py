@@ -21,8 +21,8 @@ from pathlib import Path
 _PROJECT = Path(__file__).resolve().parent.parent
 _LAST_FAILED = _PROJECT / ".pytest_cache" / "v" / "cache" / "lastfailed"
 _IN_REAL_TIME = tuple(f"tests/{room}/" for room in ("compat", "interop", "spark", "system"))
-_MOST = 6
-"""More than that is no chance."""
+_MOST = 12
+"""More than that is no chance; one cause can make a handful of them fail, so not fewer."""
 _SOME_FAILED = 1  # pytest's exit code; others mean that not everything was run
 
 

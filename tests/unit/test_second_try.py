@@ -17,8 +17,8 @@ COMPUTED = "tests/simulation/test_seeds.py::test_seed[7]"
         ([PROCESS, "tests/spark/test_reading.py::test_two"], True),
         ([COMPUTED], False),
         ([PROCESS, COMPUTED], False),
-        ([f"{PROCESS}[{number}]" for number in range(6)], True),
-        ([f"{PROCESS}[{number}]" for number in range(7)], False),
+        ([f"{PROCESS}[{number}]" for number in range(12)], True),
+        ([f"{PROCESS}[{number}]" for number in range(13)], False),
         ([], False),
     ],
 )

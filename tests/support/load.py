@@ -30,7 +30,8 @@ class NumberedLoad(ABC):
         self._thread = threading.Thread(target=self._run, name=tag)
         self.sent: dict[int, list[bytes]] = defaultdict(list)  # by partition
         self.acknowledged: dict[int, dict[int, bytes]] = defaultdict(dict)  # by partition, offset
-        self.acknowledged_somewhere: dict[int, list[bytes]] = defaultdict(list)  # by partition
+        self.acknowledged_somewhere: dict[int, list[bytes]] = defaultdict(list)
+        """By partition: the producer was not told at which offset (see `Load`)."""
         self.errors: list[object] = []
         self.count = 0  # acknowledged so far
 
@@ -72,7 +73,9 @@ class NumberedLoad(ABC):
             number += 1
 
     def _acknowledge(self, partition: int, offset: int, value: bytes) -> None:
-        self.acknowledged[partition][offset] = value
+        former = self.acknowledged[partition].setdefault(offset, value)
+        if former != value:
+            self.errors.append(f"{former!r} and {value!r} were both acknowledged at {offset}")
         self.count += 1
 
     @abstractmethod
@@ -92,7 +95,12 @@ class NumberedLoad(ABC):
 
 
 class Load(NumberedLoad):
-    """By librdkafka."""
+    """By librdkafka.
+
+    When a batch is answered with an error that another attempt may mend, and one behind it in the
+    sequence is acknowledged before that attempt, librdkafka concludes that the first one is in the
+    log, does not send it again, and reports its records as delivered, without an offset.
+    """
 
     def __init__(
         self,
@@ -143,9 +151,7 @@ class Load(NumberedLoad):
         value = message.value()
         assert value is not None
         partition, offset = message.partition(), message.offset()
-        if offset < 0:
-            # Its answer was lost, and a later batch of the sequence was acknowledged: librdkafka
-            # concludes that the record is in the log, and cannot say where.
+        if offset is None:
             self.acknowledged_somewhere[partition].append(value)
             self.count += 1
         else:

@@ -19,6 +19,7 @@ from confluent_kafka import TopicPartition
 
 import moldau
 from moldau.broker.broker_places import PID_FILE
+from moldau.coordination.store_listener import SOCKET_NAME
 from moldau.storage.files import RealFiles
 from moldau.storage.rules.file_names import LOCK_FILE
 from support.broker_process import (
@@ -117,6 +118,23 @@ def test_brokers_do_not_outlive_a_supervisor_that_was_killed(brokers: Supervised
     pids = brokers.kill_supervisor()
     eventually(lambda: not any(map(is_alive, pids)), "they end by themselves")
     assert "the supervisor of this broker has ended" in brokers.supervisor.output
+
+
+def test_the_socket_of_the_store_is_removed_and_a_broker_killed(
+    brokers: SupervisedBrokers, show_figure: Show
+) -> None:
+    """By whoever cleans up old files: a broker that is started finds the store all the same."""
+    with traffic_on(brokers, show_figure) as (_, traffic):
+        socket = brokers.supervisor.data_folder / SOCKET_NAME
+        socket.unlink()
+        brokers.kill(2)
+        eventually(socket.exists, "it is made again")
+        brokers.wait_until_registered(2)
+        traffic.wait_until_it_flows()
+        assert stat.S_IMODE(socket.stat().st_mode) == 0o600
+        assert "was removed: the coordination store listens there again" in (
+            brokers.supervisor.output
+        )
 
 
 # Processes that stand still

@@ -25,7 +25,7 @@ from moldau.broker.stored_replicas import find_replicas
 from moldau.clock import Clock
 from moldau.cluster.layout import CLUSTER_ID
 from moldau.coordination.embedded import FILE_NAME, EmbeddedStore
-from moldau.coordination.store_listener import listening_beside
+from moldau.coordination.store_listener import listen_again, listening_beside
 from moldau.coordination.store_server import StoreServer
 from moldau.errors import StartupError
 from moldau.processes import stop_signals
@@ -158,7 +158,7 @@ class Supervisor:
             ]
             self._waiting_for = set(brokers)
             keepers = {
-                broker: asyncio.create_task(self._keep(broker, server)) for broker in brokers
+                broker: asyncio.create_task(self._keep(broker, server, path)) for broker in brokers
             }
             try:
                 await self._wait_until_started()
@@ -235,9 +235,10 @@ class Supervisor:
 
     # One broker
 
-    async def _keep(self, broker: SupervisedBroker, server: StoreServer) -> None:
+    async def _keep(self, broker: SupervisedBroker, server: StoreServer, path: Path) -> None:
         """Start it, and again when it has ended, until all shall stop."""
         while not self._stopping.is_set():
+            self._keep_reachable(server, path)
             end = await self._live(broker, server)
             if self._stopping.is_set() or self._failure is not None:
                 return
@@ -250,6 +251,17 @@ class Supervisor:
             self._say(f"{broker.name} {end}; it is started again {when}")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), delay)
+
+    def _keep_reachable(self, server: StoreServer, path: Path) -> None:
+        """A broker that is started looks for the store at `path`."""
+        try:
+            listener = listen_again(self._folder, path)
+        except (OSError, StartupError) as error:
+            self._say(f"{path} was removed and cannot be made again: {error}")
+            return
+        if listener is not None:
+            self._say(f"{path} was removed: the coordination store listens there again")
+            server.listen_on(listener)
 
     async def _live(self, broker: SupervisedBroker, server: StoreServer) -> str:
         """Start it and wait for its end; says how that came."""

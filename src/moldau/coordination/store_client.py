@@ -62,7 +62,8 @@ class SocketConnector:
         try:
             connecting.connect(self._path)  # a Unix socket connects at once or not at all
         except (ConnectionRefusedError, FileNotFoundError) as error:
-            # Only the end of the process that listened makes it so, and its sessions ended with it.
+            # The process that listened has ended, and the sessions with it; or its socket was
+            # removed: then the supervisor makes another one, and starts this broker again.
             connecting.close()
             self._on_gone()
             raise StoreGoneError(f"nobody serves the coordination store at {self._path}") from error

@@ -37,6 +37,19 @@ def listening_beside(folder: Path) -> Iterator[tuple[socket.socket, Path]]:
         path.unlink(missing_ok=True)
 
 
+def listen_again(folder: Path, path: Path) -> socket.socket | None:
+    """Another socket at `path`, of the store in `folder`, if the one that was there is gone.
+
+    Whoever cleans up old files removes sockets too, above all in a temporary folder. Those that are
+    connected stay so, and notice nothing; but nobody finds the store any more.
+    """
+    if path.exists():
+        return None
+    if path.parent != folder.resolve():
+        _private_folder(folder.resolve())
+    return _listen(path)
+
+
 def _listen_near(folder: Path) -> tuple[socket.socket, Path]:
     path = folder / SOCKET_NAME
     if len(os.fsencode(path)) <= _MAX_PATH_BYTES:

@@ -107,6 +107,17 @@ class StoreServer:
         asyncio.get_running_loop().add_reader(self._listener, self._accept)
         self._look()
 
+    def listen_on(self, listener: socket.socket) -> None:
+        """Instead of the former one, which nobody can find any more. Connections stay."""
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(self._listener)
+        self._listener.close()
+        if self._pause is not None:
+            self._pause.cancel()
+        listener.setblocking(False)
+        self._listener = listener
+        loop.add_reader(listener, self._accept)
+
     async def close(self) -> None:
         """Sessions that are left end with it."""
         if self._listener.fileno() < 0:

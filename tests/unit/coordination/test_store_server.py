@@ -18,7 +18,7 @@ from moldau.coordination.embedded import MEMORY, EmbeddedStore
 from moldau.coordination.port import SessionExpiredError, StoreLostError
 from moldau.coordination.store_client import SocketConnector, StoreSocketConnection
 from moldau.coordination.store_codec import LENGTH, decode_answer, encode_request
-from moldau.coordination.store_listener import listening_beside
+from moldau.coordination.store_listener import listen_again, listening_beside
 from moldau.coordination.store_messages import Hello, ReadNodes, StoreAnswer
 from moldau.coordination.store_server import StoreServer
 from moldau.coordination.store_session import StoreSession
@@ -339,4 +339,35 @@ def test_a_path_that_is_too_long_is_replaced_by_one_that_others_cannot_enter() -
         with listening_beside(folder) as (_, path):
             assert path.parent != folder
             assert path.parent.stat().st_mode & 0o777 == 0o700
+        path.parent.rmdir()
+
+
+def test_a_socket_that_somebody_removed_is_made_again() -> None:
+    async def story(stage: Stage) -> None:
+        former = await stage.connect()
+        assert listen_again(stage.path.parent, stage.path) is None
+        stage.path.unlink()
+        listener = listen_again(stage.path.parent, stage.path)
+        assert listener is not None
+        stage.server.listen_on(listener)
+        later = await stage.connect()
+        await later.create("/a")
+        assert await former.get("/a") is not None  # its connection has not noticed
+        stage.break_last()
+        assert await later.get("/a") is not None
+
+    play(story)
+
+
+def test_a_socket_of_a_temporary_folder_is_made_again_with_the_folder() -> None:
+    with tempfile.TemporaryDirectory(prefix="moldau-") as name:
+        folder = Path(name) / ("a" * 120)
+        folder.mkdir()
+        with listening_beside(folder) as (_, path):
+            path.unlink()
+            path.parent.rmdir()
+            listener = listen_again(folder, path)
+            assert listener is not None
+            with listener:
+                assert path.parent.stat().st_mode & 0o777 == 0o700
         path.parent.rmdir()

@@ -127,6 +127,7 @@ class Controller:
         self._recovering: asyncio.Task[None] | None = None
         self._recovery_timer: Timer | None = None
         self._failed_recoveries = 0  # in a row
+        self._is_waiting = False  # for the store, and it was said
 
     # Life
 
@@ -139,6 +140,7 @@ class Controller:
             await self._do_what_is_due()
         except (KafkaError, CoordinationError) as error:
             _log.warning("the controller's duties wait: %s", error)
+            self._is_waiting = True
         return self._controllership.find_term()
 
     async def run(self) -> None:
@@ -217,13 +219,16 @@ class Controller:
     async def _do_with_retries(self) -> None:
         try:
             await self._do_what_is_due()
+            self._is_waiting = False
         except NotControllerError as error:
             _log.info("%s", error)
             self._controllership.end_term()
         except SessionExpiredError:
             self._controllership.end_term()  # all is due again in the next term
         except CoordinationError as error:  # nobody answers, or others write the same nodes
-            _log.warning("the controller's duties wait: %s", error)
+            level = logging.DEBUG if self._is_waiting else logging.WARNING
+            _log.log(level, "the controller's duties wait: %s", error)
+            self._is_waiting = True
             await self._publisher.clock.sleep(RETRY_SECONDS)
             self._woken.set()
         except Exception:  # noqa: BLE001 of one duty, which comes after the others from now on

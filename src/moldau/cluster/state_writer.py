@@ -87,11 +87,13 @@ class StateWriter:
 
     async def _until_known(self, attempt: Callable[[], Awaitable[bool]]) -> bool:
         session_id = self._coordination.session_id
+        level = logging.WARNING
         while True:
             try:
                 return await attempt()
             except StoreLostError as error:
-                _log.warning("writing partition states again, to know: %s", error)
+                _log.log(level, "writing partition states again, to know: %s", error)
+                level = logging.DEBUG  # a store on a full disk may be as it is for hours
                 await self._publisher.clock.sleep(RETRY_SECONDS)
             if self._coordination.session_id != session_id:
                 raise SessionExpiredError("partition states were planned in a session that is over")

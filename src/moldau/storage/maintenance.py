@@ -185,7 +185,10 @@ def _remove_all(files: Files, removal: Removal) -> None:
 
 
 def _report(name: str, error: BaseException) -> None:
-    _log.error("the job %s failed", name, exc_info=error)
+    if isinstance(error, StorageError):  # of a full disk, say: no fault of the job
+        _log.warning("the job %s failed: %s", name, error)
+    else:
+        _log.error("the job %s failed", name, exc_info=error)
 
 
 def _retention_interval_ms(options: BrokerOptions) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -199,6 +200,35 @@ def test_a_claim_whose_answer_was_lost_is_found_again(monkeypatch: pytest.Monkey
         assert one.controllership.require_term().epoch == 1
 
     play(story)
+
+
+def test_duties_that_wait_for_the_store_are_told_of_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(stage: Stage) -> None:
+        one, other = await stage.join(1), await stage.join(2)
+        original = one.session.transact
+
+        async def transact(operations: Sequence[Operation]) -> Sequence[str]:
+            raise StoreLostError("the disk is full")
+
+        for outage in (1, 2):
+            monkeypatch.setattr(one.session, "transact", transact)
+            if outage == 1:
+                await one.serve()
+            else:
+                await other.session.delete(layout.CONTROLLER)
+            for _ in range(20):
+                await stage.clock.advance(1.0)
+                await wait_until_idle()
+            assert caplog.text.count("duties wait: the disk is full") == outage
+            monkeypatch.setattr(one.session, "transact", original)
+            await stage.clock.advance(1.0)
+            await wait_until_idle()
+            assert one.controllership.find_term() is not None
+
+    with caplog.at_level(logging.WARNING):
+        play(story)
 
 
 def test_a_controller_that_stops_lets_another_one_take_over_at_once() -> None:

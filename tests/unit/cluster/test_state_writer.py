@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -135,6 +136,22 @@ def test_a_lost_answer_is_asked_for_until_it_is_known(
         assert isr_of(third) == (1, 2)
 
     play(story)
+
+
+def test_a_store_that_cannot_be_written_for_long_is_told_of_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its disk may be full, and so may be the one that the log of the broker is on."""
+
+    async def story(stage: Stage) -> None:
+        _, second, _ = await three(stage)
+        lost = losing_answers(monkeypatch, second, times=15, arrives=False)
+        assert await told_late(stage, second.states.write([isr_change(second, 1, 2)]))
+        assert len(lost) == 15
+
+    with caplog.at_level(logging.WARNING):
+        play(story)
+    assert caplog.text.count("writing partition states again") == 1
 
 
 def test_a_lost_answer_of_a_write_that_another_wrote_over_counts_as_overtaken(

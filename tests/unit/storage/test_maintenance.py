@@ -178,6 +178,18 @@ def test_a_failing_disk_ends_no_job():
     run(story, segment_bytes=SIZE)
 
 
+def test_a_job_that_a_full_disk_ends_is_told_of_in_a_line(caplog: pytest.LogCaptureFixture):
+    async def story(bench: Bench, store: LogStore, log: Log) -> None:
+        append(bench, log)
+        bench.files.set_capacity(1)
+        await bench.clock.advance(1000)
+        assert bench.failed == [DATA]
+        assert "No space left" in caplog.text
+        assert "Traceback" not in caplog.text
+
+    run(story)
+
+
 def test_an_idle_store_arms_a_handful_of_timers():
     async def story(bench: Bench, store: LogStore, log: Log) -> None:
         await bench.clock.advance(3600)

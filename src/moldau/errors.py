@@ -604,7 +604,7 @@ class MalformedNodeError(KafkaError):
 
 
 class InvalidRegularExpressionError(KafkaError):
-    """A subscription's expression cannot be matched."""
+    """The regular expression cannot be matched."""
 
     code = ErrorCode.invalid_regular_expression
 

@@ -13,6 +13,7 @@ from support.waiting import eventually
 from support.wire_client import WireClient, read_response, request_frame
 
 FIND_COORDINATOR, SHARE_GROUP_HEARTBEAT = 10, 76
+COMING = (ErrorCode.coordinator_not_available, ErrorCode.coordinator_load_in_progress)
 
 
 class ShareMember:
@@ -36,9 +37,15 @@ class ShareMember:
     def join(self) -> set[TopicPartition]:
         """The partitions that it is given, when they are there."""
         self._ask(FIND_COORDINATOR, 4, key_type=0, coordinator_keys=(self._group,))
-        return eventually(
+        answer = eventually(self._join_once, "the group's coordinator is not there")
+        return self._assigned(answer) or eventually(
             lambda: self._assigned(self._beat(0, (self._topic,))), "the member has no partitions"
         )
+
+    def _join_once(self) -> Any:
+        """The answer; none while the topic that makes a coordinator is on its way."""
+        answer = self._beat(0, (self._topic,))
+        return None if answer.error_code in COMING else answer
 
     def _assigned(self, answer: Any) -> set[TopicPartition]:
         assert answer.error_code is ErrorCode.none, answer

@@ -107,6 +107,26 @@ def test_a_group_is_listed_described_and_deleted(
         )
 
 
+@pytest.mark.parametrize(
+    ("words", "said", "code"),
+    [
+        (("groups", "list", "--type", "shar"), "none of classic, consumer, share, streams", 2),
+        (("transactions", "list", "--state", "Ongoin"), "none of Empty, Ongoing, PrepareCommit", 2),
+        (("transactions", "list", "--pattern", "("), "'moldau[regex]'", 1),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else None,
+)
+def test_what_nothing_can_match_is_refused(
+    cli: Cli, words: tuple[str, ...], said: str, code: int
+) -> None:
+    cli(*words, code=code)
+    assert said in cli.err
+
+
+def test_states_of_transactions_may_be_typed_in_small_letters(cli: Cli) -> None:
+    cli("transactions", "list", "--state", "ongoing")
+
+
 def test_deleting_forgets_a_group(cli: Cli, topic: str, group: str) -> None:
     reset(cli, group, "--topic", topic, "--to-latest")
     assert group in cli("groups", "list", "--state", "empty", "--type", "classic")

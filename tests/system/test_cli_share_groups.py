@@ -34,6 +34,8 @@ def test_a_share_group_is_shown_reset_and_deleted_also_after_a_restart(
             cli = Cli(running.bootstrap, capsysbinary)
             listed = cli.json("groups", "list", "--type", "share")
             assert [(one["group"], one["type"]) for one in listed] == [(GROUP, "share")]
+            cli("consume", topic, "--group", GROUP, "--max-messages", "1", code=1)
+            assert "such as a share group" in cli.err
             text = cli("groups", "describe", GROUP)
             assert "takers" in text
             assert "oldest" in text

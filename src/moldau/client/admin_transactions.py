@@ -29,7 +29,12 @@ from moldau.client.transaction_values import (
     TransactionDescription,
     TransactionListing,
 )
-from moldau.errors import ConfigurationError, KafkaError, UnsupportedByBrokerError
+from moldau.errors import (
+    ConfigurationError,
+    InvalidRegularExpressionError,
+    KafkaError,
+    UnsupportedByBrokerError,
+)
 from moldau.model import TopicPartition
 from moldau.wire.apis import (
     DESCRIBE_PRODUCERS,
@@ -86,6 +91,11 @@ class TransactionAdmin(AdminPart):
             connection = await self._client.connect_to_broker(broker_id)
             answer = await connection.call(LIST_TRANSACTIONS, values, _LIST_DROPPABLE)
             response = cast("ListTransactionsResponse", answer)
+            if response.error_code is ErrorCode.invalid_regular_expression:
+                raise InvalidRegularExpressionError(
+                    f"broker {broker_id} cannot match the pattern {pattern!r}: either RE2 does not "
+                    "take it, or the broker needs `pip install 'moldau[regex]'`"
+                )
             if response.error_code is not ErrorCode.none:
                 raise error_for(response.error_code, None, f"transactions of broker {broker_id}")
             return [

@@ -29,6 +29,14 @@ if TYPE_CHECKING:
 
     from moldau.wire.shape import Values
 
+_WORDS_OF_GROUPS = {
+    ErrorCode.group_id_not_found: "there is none of consumers; an id belongs to one type of group, "
+    "and a share group may have it",
+    ErrorCode.inconsistent_group_protocol: "it does not take this member: its members have no "
+    "assignor in common with it, or it is another type of group, such as a share group",
+}
+"""Where the answer has no message: members meet these codes where the id is another group's."""
+
 
 class CoordinatorLink:
     """To the coordinator of one group, found when it is needed and again when it moves."""
@@ -126,4 +134,5 @@ class CoordinatorLink:
 
     def require_success(self, code: ErrorCode, message: str | None = None) -> None:
         if code is not ErrorCode.none:
-            raise error_for(code, message, f"group {self.group_id!r}")
+            words = message or _WORDS_OF_GROUPS.get(code)
+            raise error_for(code, words, f"group {self.group_id!r}")

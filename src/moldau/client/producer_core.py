@@ -124,6 +124,7 @@ class ProducerCore:
             self.wake,
             max_block_seconds=self._max_block_seconds,
         )
+        self.intake.refuse_for_now(self._machine.refusal)  # before the first turn, too
         self._tasks = TaskSupervisor(self._on_task_failure)
         self._sending = Sending(self._client, options, workers, self._tasks, self._on_answers)
         self._coordinator = ProducerCoordinator(

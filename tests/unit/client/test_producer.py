@@ -32,6 +32,7 @@ from moldau.errors import (
     InvariantViolation,
     RecordTooLargeError,
     TopicNotReadyError,
+    TransactionStateError,
     UnknownTopicError,
     UnsupportedVersionError,
 )
@@ -917,3 +918,14 @@ def test_a_partition_without_a_leader_is_told_of(caplog: pytest.LogCaptureFixtur
 
     stage.run(story)
     assert len(caplog.messages) == 2
+
+
+def test_a_record_before_the_first_transaction_is_refused_at_once() -> None:
+    stage = ProducerStage()
+
+    async def story(producer: AsyncProducer) -> None:
+        with pytest.raises(TransactionStateError, match="send within a transaction"):
+            await producer.send(TOPIC, b"early")
+
+    stage.run(story, transactional_id="payments")
+    assert stage.produce_requests() == []

@@ -9,6 +9,8 @@ import typer
 
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 
+_TYPES = ("classic", "consumer", "share", "streams")
+
 
 def list_groups(
     state: Annotated[
@@ -35,7 +37,7 @@ def list_groups(
     from moldau.cli.output import Column, note, print_document, print_table
     from moldau.cli.session import with_admin
 
-    states, types = _read_states(state or ()), tuple(kind or ())
+    states, types = _read_states(state or ()), _read_types(kind or ())
     found = with_admin(bootstrap, lambda admin: admin.list_groups(states=states, types=types))
     groups = [found[name] for name in sorted(found)]
     if as_json:
@@ -73,3 +75,13 @@ def _read_states(texts: Sequence[str]) -> Sequence[str]:
         known = ", ".join(one.value for one in GroupState if one is not GroupState.UNKNOWN)
         raise typer.BadParameter(f"{wrong!r} is none of {known}", param_hint="--state")
     return [one.value for one in states]
+
+
+def _read_types(texts: Sequence[str]) -> Sequence[str]:
+    """The types in the protocol's own spelling."""
+    types = tuple(text.lower() for text in texts)
+    for text, one in zip(texts, types, strict=True):
+        if one not in _TYPES:
+            known = ", ".join(_TYPES)
+            raise typer.BadParameter(f"{text!r} is none of {known}", param_hint="--type")
+    return types

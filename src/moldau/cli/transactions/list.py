@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -40,11 +41,12 @@ def list_transactions(
     from moldau.cli.output import Column, note, print_document, print_table
     from moldau.cli.session import with_admin
 
+    states = _read_states(state or ())
     min_duration_ms = None if open_for is None else parse_duration_ms(open_for)
     found = with_admin(
         bootstrap,
         lambda admin: admin.list_transactions(
-            states=state or (), min_duration_ms=min_duration_ms, pattern=pattern
+            states=states, min_duration_ms=min_duration_ms, pattern=pattern
         ),
     )
     listed = [found[name] for name in sorted(found)]
@@ -74,3 +76,15 @@ def list_transactions(
         print_table(columns, rows)
     else:
         note("there are no such transactional ids; a producer with transactional.id makes one")
+
+
+def _read_states(texts: Sequence[str]) -> Sequence[str]:
+    """The states in the protocol's own spelling."""
+    from moldau.transactions.rules.transaction_states import TransactionState
+
+    known = {one.label.lower(): one.label for one in TransactionState}
+    for text in texts:
+        if text.lower() not in known:
+            labels = ", ".join(known.values())
+            raise typer.BadParameter(f"{text!r} is none of {labels}", param_hint="--state")
+    return [known[text.lower()] for text in texts]

@@ -273,10 +273,12 @@ class GroupCoordinator:
         )
 
     async def list_groups(self) -> list[ListedGroup]:
-        """The groups that this broker coordinates."""
+        """The groups that this broker coordinates. Raises `KafkaError` while some of them are
+        being loaded; those that another broker coordinates by now, that one tells."""
         found: list[ListedGroup] = []
         for shard in self._leads:
-            found += await wait_for_answer(shard.ask(lambda groups: groups.listed()))
+            with suppress(NotCoordinatorError):
+                found += await wait_for_answer(shard.ask(lambda groups: groups.listed()))
         return found
 
     def each_group(self) -> Iterator[AnyGroup]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from moldau.clock import Clock
 from moldau.config.broker_options import BrokerOptions
-from moldau.errors import ErrorCode, KafkaError
+from moldau.errors import ErrorCode, KafkaError, NotCoordinatorError
 from moldau.model import BrokerId, TopicPartition
 from moldau.records.compression import Codec
 from moldau.replication.partition import Partition
@@ -194,10 +194,12 @@ class TransactionCoordinator:
                 yield from shard.peek(lambda transactions: list(transactions))
 
     async def list_transactions(self) -> list[TransactionMetadata]:
-        """Of this broker. Raises `KafkaError` while some of them are being loaded."""
+        """Of this broker. Raises `KafkaError` while some of them are being loaded; those that
+        another broker coordinates by now, that one tells."""
         found: list[TransactionMetadata] = []
         for shard in self._leads:
-            found += await wait_for_answer(shard.ask(lambda transactions: list(transactions)))
+            with contextlib.suppress(NotCoordinatorError):
+                found += await wait_for_answer(shard.ask(lambda transactions: list(transactions)))
         return found
 
     # Following the cluster

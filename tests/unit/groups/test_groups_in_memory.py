@@ -269,6 +269,26 @@ def test_a_week_after_the_last_member_has_gone_the_positions_go_too() -> None:
     run(story, connections_max_idle_ms=str(WEEK_SECONDS * 2000))
 
 
+def test_groups_that_go_to_another_broker_while_groups_are_listed_are_left_out() -> None:
+    async def story(world: World) -> None:
+        broker = await world.start()
+        client = await world.connect()
+        await world.create(client, "t")
+        names = {f"g{number}" for number in range(8)}
+        for name in names:
+            await client.commit("t", 5, group=name)
+        gone = broker.services.groups._leads.require("g0")
+        lost = set(gone.group_ids)
+        assert lost < names
+        gone.close()  # as when another broker leads its partition from now on
+        answer = await client.ask(LIST_GROUPS, 2)
+        assert answer.error_code is ErrorCode.none
+        assert {one.group_id for one in answer.groups} == names - lost
+        await broker.stop()
+
+    run(story)
+
+
 def test_positions_go_with_their_topic() -> None:
     async def story(world: World) -> None:
         broker = await world.start()

@@ -9,11 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from moldau.errors import ErrorCode
-from moldau.groups.rules.answers import CodeAnswer, JoinAnswer, LeaveAnswer, SyncAnswer
+from moldau.groups.rules.answers import (
+    CodeAnswer,
+    JoinAnswer,
+    LeaveAnswer,
+    SyncAnswer,
+    refusal_like,
+)
 from moldau.groups.rules.consumer_group import ConsumerGroup
 from moldau.groups.rules.events import (
     LEAVING_EPOCH,
+    AppendFailed,
     CommitOffsets,
+    GroupTimer,
+    GroupTimerKind,
     Heartbeat,
     Join,
     Leave,
@@ -56,9 +65,11 @@ class MixedWorld(World):
 
     def _do(self, event: object, request: int) -> None:
         outcome = self.groups.handle(event, self.now_ms, request, self.image)  # type: ignore[arg-type]
-        self.log += outcome.records
-        for record in outcome.records:
-            self.groups.apply(record)
+        has_failed = self.writes_fail and bool(outcome.records)
+        if not has_failed:
+            self.log += outcome.records
+            for record in outcome.records:
+                self.groups.apply(record)
         for effect in outcome.effects:
             match effect:
                 case Arm(timer, delay_ms):
@@ -69,10 +80,13 @@ class MixedWorld(World):
                     pass
         self.check()
         for number, answer in outcome.replies:
-            self.answers[number] = answer
+            failure = ErrorCode.coordinator_not_available
+            self.answers[number] = refusal_like(answer, failure) if has_failed else answer
         for effect in outcome.effects:
-            if isinstance(effect, Follow):
+            if isinstance(effect, Follow) and not has_failed:
                 self._do(effect.event, 0)
+        if has_failed and outcome.must_be_logged:
+            self._do(AppendFailed(group_id=GROUP), 0)
 
 
 class Classic:
@@ -450,9 +464,61 @@ def test_who_has_gone_is_not_told_to_join_any_more() -> None:
     assert not world.group.told_to_join
 
 
+def test_who_is_refused_does_not_end_the_classic_group_whose_members_have_gone() -> None:
+    world = MixedWorld()
+    old = Classic(world, "a")
+    settle(world, old)
+    old.leave()
+    size = len(world.log)
+    assert world.join("new", owned=None).error is ErrorCode.invalid_request
+    assert world.join("new", assignor="mine").error is ErrorCode.unsupported_assignor
+    assert len(world.log) == size
+    group = world.groups.find(GROUP)
+    assert isinstance(group, Group)
+    assert group.stored is not None  # it says since when the offsets age
+    assert world.join("new").error is ErrorCode.none
+
+
+def test_members_go_on_when_the_change_of_their_group_could_not_be_logged() -> None:
+    world = MixedWorld(initial_rebalance_delay_ms=3_000)
+    old = Classic(world, "a")
+    old.join()
+    world.writes_fail = True
+    assert world.join("new").error is ErrorCode.coordinator_not_available
+    world.writes_fail = False
+    group = world.groups.find(GROUP)
+    assert isinstance(group, Group)
+    assert GroupTimer(GroupTimerKind.JOIN, GROUP) in world.timers
+    old.look()
+    old.live()
+    world.wait(60_000)
+    old.look()
+    assert old.owned == ALL
+
+
+def test_who_was_told_to_join_is_waited_for_though_its_leaving_could_not_be_logged() -> None:
+    world = MixedWorld()
+    old, new = Classic(world, "a"), Modern(world, "new")
+    settle(world, old, new)
+    world.image = image_of({"clicks": 6})
+    new.live()
+    beat = Heartbeat(group_id=GROUP, generation=old.generation, member_id=old.member_id)
+    assert world.do(beat).error is ErrorCode.rebalance_in_progress  # type: ignore[attr-defined]
+    world.writes_fail = True
+    world.do(Leave(group_id=GROUP, members=(LeavingMember(old.member_id),)))
+    world.writes_fail = False
+    assert world.do(beat).error is ErrorCode.rebalance_in_progress  # type: ignore[attr-defined]
+    assert world.group.join_timer(old.member_id) in world.timers
+
+
 steps = st.lists(
     st.tuples(
-        st.sampled_from(("live", "live", "live", "start", "leave", "crash", "pause", "restart")),
+        st.sampled_from(
+            (
+                *("live", "live", "live", "live", "start", "start", "leave", "crash"),
+                *("pause", "restart", "disk fails", "disk works"),
+            )
+        ),
         st.integers(0, 4),
     ),
     max_size=50,
@@ -460,11 +526,11 @@ steps = st.lists(
 
 
 @settings(max_examples=250, deadline=None)
-@given(steps)
+@given(steps, st.sampled_from((0, 3_000)))
 def test_in_mixed_groups_every_partition_has_one_reader_in_the_end(
-    steps: Sequence[tuple[str, int]],
+    steps: Sequence[tuple[str, int]], delay_ms: int
 ) -> None:
-    world = MixedWorld()
+    world = MixedWorld(initial_rebalance_delay_ms=delay_ms)
     members: dict[int, Classic | Modern] = {}
     made = 0
     for what, number in steps:
@@ -477,6 +543,8 @@ def test_in_mixed_groups_every_partition_has_one_reader_in_the_end(
                         one.on_coordinator_lost()
             case "pause":
                 world.wait(7_000)
+            case "disk fails" | "disk works":
+                world.writes_fail = what == "disk fails"
             case "start" if member is None:
                 made += 1
                 name = f"m{made}"
@@ -494,6 +562,7 @@ def test_in_mixed_groups_every_partition_has_one_reader_in_the_end(
                 del members[number]
             case "crash":
                 del members[number]
+    world.writes_fail = False
     kinds = {one.cooperative for one in members.values() if isinstance(one, Classic)}
     settle(world, *members.values(), rounds=60)
     if members and len(kinds) < 2:  # eager and cooperative ones cannot be in one group

@@ -452,6 +452,17 @@ async def _listed(client: Client, **wanted: object) -> tuple[ErrorCode, list[str
     return answer.error_code, [one.transactional_id for one in answer.transaction_states]
 
 
+def test_ids_that_go_to_another_broker_while_ids_are_listed_are_left_out() -> None:
+    async def story(world: World) -> None:
+        broker, producer = await begin(world)
+        await producer.init()
+        broker.services.transactions._leads.require(producer.name).close()
+        assert await _listed(producer.client) == (ErrorCode.none, [])
+        await broker.stop()
+
+    run(story)
+
+
 def test_a_pattern_of_transactional_ids_cannot_hold_up_the_broker() -> None:
     async def story(world: World) -> None:
         broker, producer = await begin(world)

@@ -38,6 +38,8 @@ def handle(group: ConsumerGroup, event: GroupEvent, turn: GroupTurn) -> None:
             classic_consumers.handle(group, event, turn)
         case AppendFailed():
             # Who was about to go, or to come, is as before: nobody is waited for without an end.
+            # Members of the classic protocol are told again, and their time begins then.
+            group.told_to_join.clear()
             consumer_membership.await_signs_of_life(group, turn.limits, turn.outcome)
         case DeleteGroup() if group.subscriptions:
             turn.answer(CodeAnswer(error=ErrorCode.non_empty_group))

@@ -232,6 +232,11 @@ class Group(WithOffsets):
     def start_over(self, turn: GroupTurn) -> None:
         """What was to be logged is not: whoever is in has to join again."""
         if self.members:
+            if self.state is ClassicGroupState.PREPARING_REBALANCE:
+                # The group was about to be one of the other kind, which has no such wait (GRP-7).
+                turn.outcome.arm(
+                    self._timer(GroupTimerKind.JOIN), self.members.rebalance_timeout_ms
+                )
             self.rebalance("the log could not be written", turn)
         else:
             self.state = (

@@ -332,8 +332,9 @@ class Groups:
                 )
             )
         elif group is None or _is_unused(group):
-            turn.outcome.records += _end_of(group)
             consumer_membership.heartbeat(ConsumerGroup(event.group_id), event, turn)
+            if turn.outcome.records:  # who is refused ends nothing
+                turn.outcome.records[:0] = _end_of(group)
         elif (fault := find_upgrade_fault(group, turn.limits)) is not None:
             turn.answer(
                 ConsumerHeartbeatAnswer(

@@ -18,11 +18,19 @@ from moldau.clock import Clock, Timer
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import ErrorCode, KafkaError
 from moldau.groups.rules.answers import GroupAnswer, refusal_like
-from moldau.groups.rules.events import Abandon, AppendFailed, GroupEvent, GroupTimer, TimerFired
+from moldau.groups.rules.events import (
+    Abandon,
+    AppendFailed,
+    GroupEvent,
+    GroupTimer,
+    TasksAssigned,
+    TimerFired,
+)
 from moldau.groups.rules.groups import NO_REQUEST, AnyGroup, Groups
 from moldau.groups.rules.limits import GroupLimits
 from moldau.groups.rules.outcome import (
     Arm,
+    AssignTasks,
     Disarm,
     Effect,
     Follow,
@@ -31,6 +39,7 @@ from moldau.groups.rules.outcome import (
     Outcome,
 )
 from moldau.groups.rules.records import CoordinatorRecord, StoredRecord, TransactionEnd
+from moldau.groups.rules.streams_assignor import Slices
 from moldau.records.control_records import ControlType, EndTransactionMarker
 from moldau.shards.state_shard import Eventually, ShardLog, StateShard
 
@@ -63,6 +72,7 @@ class GroupShard(StateShard[Groups, StoredRecord, CoordinatorRecord]):
         self._requests = itertools.count()
         self._waiting: dict[int, asyncio.Future[GroupAnswer]] = {}  # requests without an answer yet
         self._timers: dict[GroupTimer, Timer] = {}
+        self._assigning: dict[str, Timer] = {}  # the next slice of a streams group's assignment
         log.watch(self._queue.release)
 
     # Life
@@ -74,9 +84,10 @@ class GroupShard(StateShard[Groups, StoredRecord, CoordinatorRecord]):
         self._perform(self._machine.begin(self._image()), NO_REQUEST)
 
     def close(self) -> None:
-        for timer in self._timers.values():
+        for timer in (*self._timers.values(), *self._assigning.values()):
             timer.cancel()
         self._timers.clear()
+        self._assigning.clear()
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             if not future.done():
@@ -171,8 +182,7 @@ class GroupShard(StateShard[Groups, StoredRecord, CoordinatorRecord]):
         """Do what has to be done. Returns the answer to the event's own request if it may go."""
         error = self._write(outcome) if outcome.records else None
         for effect in outcome.effects:
-            if not isinstance(effect, Follow | InitializeStates):
-                self._do(effect)
+            self._do(effect)
         # A shard that was torn just now has only refusals to give, and nothing to wait for.
         is_committed = self._is_closed or self._queue.is_committed
         own_answer = None
@@ -184,12 +194,10 @@ class GroupShard(StateShard[Groups, StoredRecord, CoordinatorRecord]):
                 own_answer = final
             else:
                 self._deliver(request, final)
-        for effect in outcome.effects:
-            if isinstance(effect, Follow) and error is None:
-                self.report(effect.event)
-            elif isinstance(effect, InitializeStates) and error is None and self._initialize:
-                self._initialize(self, effect)
-        if error is not None and outcome.must_be_logged:
+        if error is None:
+            for effect in outcome.effects:
+                self._begin_what_follows(effect)
+        elif outcome.must_be_logged:
             self._handle(AppendFailed(group_id=group_id), NO_REQUEST)
         return own_answer
 
@@ -202,6 +210,7 @@ class GroupShard(StateShard[Groups, StoredRecord, CoordinatorRecord]):
         return error
 
     def _do(self, effect: Effect) -> None:
+        """What is done whether or not the records of its event could be logged."""
         match effect:
             case Arm(timer, delay_ms):
                 self._arm(timer, delay_ms)
@@ -213,6 +222,16 @@ class GroupShard(StateShard[Groups, StoredRecord, CoordinatorRecord]):
                 _log.info("group %s: %s", group_id, message)
                 self._on_message(effect)
 
+    def _begin_what_follows(self, effect: Effect) -> None:
+        """What is only done once the records of its event are logged."""
+        match effect:
+            case Follow(event):
+                self.report(event)
+            case InitializeStates() if self._initialize is not None:
+                self._initialize(self, effect)
+            case AssignTasks(assignment=assignment):
+                self._assign(effect, assignment.in_slices())
+
     def _arm(self, timer: GroupTimer, delay_ms: int) -> None:
         armed = self._timers.pop(timer, None)
         if armed is not None:
@@ -222,6 +241,24 @@ class GroupShard(StateShard[Groups, StoredRecord, CoordinatorRecord]):
     def _fire(self, timer: GroupTimer) -> None:
         del self._timers[timer]
         self.report(TimerFired(timer=timer))
+
+    def _assign(self, order: AssignTasks, slices: Slices) -> None:
+        """The next slice, when everybody else had a turn."""
+        former = self._assigning.pop(order.group_id, None)
+        if former is not None:
+            former.cancel()
+        advance = partial(self._advance, order, slices)
+        self._assigning[order.group_id] = self._clock.call_later(0, advance)
+
+    def _advance(self, order: AssignTasks, slices: Slices) -> None:
+        try:
+            next(slices)
+        except StopIteration as end:
+            del self._assigning[order.group_id]
+            group_id, epoch = order.group_id, order.epoch
+            self.report(TasksAssigned(group_id=group_id, epoch=epoch, targets=end.value))
+        else:
+            self._assign(order, slices)
 
     # Answers
 

@@ -7,6 +7,7 @@ from mutants.mutant import Edit, Mutant
 _RECONCILIATION = "moldau.groups.rules.streams_reconciliation"
 _GROUP = "moldau.groups.rules.streams_group"
 _MEMBERSHIP = "moldau.groups.rules.streams_membership"
+_TARGETS = "moldau.groups.rules.streams_targets"
 _COMMITS = "moldau.groups.rules.streams_commits"
 _ASSIGNOR = "moldau.groups.rules.streams_assignor"
 _MACHINE = "unit/groups/test_streams_groups_machine.py"
@@ -17,12 +18,22 @@ MUTANTS = (
         name="a-task-is-given-away-before-it-is-free",
         rule="STG-1",
         breaks="two members run one task",
-        edits=(Edit(_RECONCILIATION, "if is_free(kind, task):", "if True:"),),
+        edits=(Edit(_RECONCILIATION, " if is_free(kind, (one, number))", ""),),
         tests=(
             f"{_MACHINE}::test_members_share_the_tasks_and_nobody_runs_one_twice",
             f"{_MACHINE}::test_whatever_happens_a_group_comes_to_rest",
         ),
         is_sample=True,
+    ),
+    Mutant(
+        name="a-streams-member-that-has-gone-gets-tasks",
+        rule="STG-3",
+        breaks="tasks that were assigned while a member left are kept for it, and nobody runs them",
+        edits=(Edit(_TARGETS, " if one in group.members}", "}"),),
+        tests=(
+            f"{_MACHINE}::test_one_that_has_gone_while_tasks_were_assigned_gets_none",
+            f"{_MACHINE}::test_whatever_happens_a_group_comes_to_rest",
+        ),
     ),
     Mutant(
         name="threads-of-a-process-open-the-state-of-a-task-beside-each-other",

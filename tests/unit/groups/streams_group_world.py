@@ -23,11 +23,12 @@ from moldau.groups.rules.events import (
     GroupEvent,
     GroupTimer,
     StreamsHeartbeat,
+    TasksAssigned,
     TimerFired,
 )
 from moldau.groups.rules.groups import Groups
 from moldau.groups.rules.limits import GroupLimits
-from moldau.groups.rules.outcome import Arm, Disarm
+from moldau.groups.rules.outcome import Arm, AssignTasks, Disarm
 from moldau.groups.rules.records import CoordinatorRecord
 from moldau.groups.rules.streams_group import StreamsGroup, process_of
 from moldau.groups.rules.streams_group_records import StreamsMemberState
@@ -83,6 +84,7 @@ class StreamsWorld:
         self.timers: dict[GroupTimer, int] = {}
         self.now_ms = 1_000_000
         self.writes_fail = False
+        self.order: AssignTasks | None = None  # what is being assigned in slices
 
     def do(self, event: GroupEvent) -> object:
         """Handle it as the shard does; the answer if there is one."""
@@ -93,6 +95,8 @@ class StreamsWorld:
                 self.timers[effect.timer] = self.now_ms + effect.delay_ms
             elif isinstance(effect, Disarm):
                 self.timers.pop(effect.timer, None)
+            elif isinstance(effect, AssignTasks) and not has_failed:
+                self.order = effect
         if not has_failed:
             self.log += outcome.records
             for record in outcome.records:
@@ -123,12 +127,21 @@ class StreamsWorld:
         }
         return self.beat(member_id, JOINING_EPOCH, **(said | values))
 
+    def finish_assigning(self) -> None:
+        """The last slice of an assignment is done."""
+        order, self.order = self.order, None
+        if order is not None:
+            targets = order.assignment.at_once()
+            self.do(TasksAssigned(group_id=GROUP, epoch=order.epoch, targets=targets))
+
     def wait(self, milliseconds: int) -> None:
         end_ms = self.now_ms + milliseconds
+        self.finish_assigning()
         while due := [one for one, at_ms in self.timers.items() if at_ms <= end_ms]:
             timer = min(due, key=lambda one: self.timers[one])
             self.now_ms = max(self.now_ms, self.timers.pop(timer))
             self.do(TimerFired(timer=timer))
+            self.finish_assigning()
         self.now_ms = end_ms
 
     def restart(self) -> None:
@@ -139,6 +152,7 @@ class StreamsWorld:
             assert read == record
             self.groups.apply(record)
         self.timers.clear()
+        self.order = None
         for effect in self.groups.begin(self.image).effects:
             assert isinstance(effect, Arm)
             self.timers[effect.timer] = self.now_ms + effect.delay_ms
@@ -226,6 +240,9 @@ def settle(*workers: Worker) -> None:
         before = [(one.epoch, one.tasks) for one in workers]
         for one in workers:
             one.beat()
+            if one.world.order is not None:
+                one.world.finish_assigning()
+                before = []
         if before == [(one.epoch, one.tasks) for one in workers]:
             return
     raise AssertionError("the group does not come to rest")

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequ
 from typing import Any
 
 import pytest
+from streams_group_world import image_of
 
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import (
@@ -18,12 +19,21 @@ from moldau.errors import (
     NotEnoughReplicasError,
     NotLeaderError,
 )
-from moldau.groups.rules.answers import GroupAnswer, JoinAnswer, PartitionsAnswer, SyncAnswer
-from moldau.groups.rules.events import CommitOffsets, Heartbeat, Join, Sync
+from moldau.groups.rules.answers import (
+    GroupAnswer,
+    JoinAnswer,
+    PartitionsAnswer,
+    StreamsHeartbeatAnswer,
+    SyncAnswer,
+)
+from moldau.groups.rules.events import CommitOffsets, Heartbeat, Join, StreamsHeartbeat, Sync
 from moldau.groups.rules.groups import Groups
 from moldau.groups.rules.limits import GroupLimits
 from moldau.groups.rules.members import GroupProtocol
 from moldau.groups.rules.records import CommittedOffset, CoordinatorRecord, OffsetRecord
+from moldau.groups.rules.streams_assignor import TASKS_AT_ONCE
+from moldau.groups.rules.streams_tasks import Tasks
+from moldau.groups.rules.streams_topology import Subtopology, Topology
 from moldau.groups.shard import GroupShard
 from moldau.testing.manual_clock import ManualClock, wait_until_idle
 
@@ -307,6 +317,66 @@ def test_a_client_that_goes_away_while_it_waits_has_its_session_to_come_back() -
 def members_of(groups: Groups) -> list[str]:
     group = groups.find("g")
     return [] if group is None else [member.member_id for member in group.members]
+
+
+def streams_shard(bench: Bench) -> GroupShard:
+    """One whose streams groups have more tasks than are assigned at once."""
+    limits = GroupLimits(streams_initial_rebalance_delay_ms=0, streams_assignment_interval_ms=0)
+    return GroupShard(
+        "__consumer_offsets-7",
+        bench.log,
+        limits=limits,
+        clock=bench.clock,
+        image=lambda: image_of({"words": 3 * TASKS_AT_ONCE}),
+        commit_timeout_ms=lambda: COMMIT_TIMEOUT_MS,
+    )
+
+
+JOINING_STREAMS = StreamsHeartbeat(
+    group_id="s",
+    member_id="a",
+    epoch=0,
+    rebalance_timeout_ms=60_000,
+    topology=Topology(1, (Subtopology("0", source_topics=("words",)),)),
+    active={},
+    standby={},
+    warmup={},
+)
+
+
+def test_others_have_the_loop_while_many_tasks_are_assigned() -> None:
+    async def story() -> None:
+        bench = Bench()
+        shard = streams_shard(bench)
+        shard.load_nothing()
+        joined = await now(shard.submit(JOINING_STREAMS))
+        assert isinstance(joined, StreamsHeartbeatAnswer)
+        assert joined.tasks == Tasks()
+        beat = StreamsHeartbeat(group_id="s", member_id="a", epoch=joined.epoch)
+        turns = 0
+        while (answer := await now(shard.submit(beat))).epoch == joined.epoch:  # type: ignore[union-attr]
+            turns += 1
+            await asyncio.sleep(0)
+        assert turns >= 3
+        assert isinstance(answer, StreamsHeartbeatAnswer)
+        assert answer.tasks == Tasks({"0": frozenset(range(3 * TASKS_AT_ONCE))})
+
+    run(story())
+
+
+def test_a_shard_that_is_closed_assigns_nothing_any_more() -> None:
+    async def story() -> None:
+        bench = Bench()
+        shard = streams_shard(bench)
+        shard.load_nothing()
+        await now(shard.submit(JOINING_STREAMS))
+        await asyncio.sleep(0)
+        written = len(bench.log.records)
+        shard.close()
+        await wait_until_idle()
+        assert len(bench.log.records) == written
+
+    run(story())
 
 
 def test_everyone_is_sent_away_when_another_broker_leads() -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from moldau.groups.rules import streams_assignor
-from moldau.groups.rules.streams_assignor import StreamsWorker, assign_stickily
+from moldau.groups.rules.streams_assignor import StreamsWorker, TaskAssignment
 from moldau.groups.rules.streams_tasks import TaskId, TaskKind, Tasks
 
 COUNTS = st.dictionaries(st.sampled_from("012"), st.integers(1, 9), min_size=1)
@@ -25,6 +26,15 @@ Placed = Mapping[str, Tasks]
 def workers_of(processes: Mapping[str, str], former: Placed | None = None) -> list[StreamsWorker]:
     known = former or {}
     return [StreamsWorker(one, processes[one], known.get(one, Tasks())) for one in processes]
+
+
+def assign_stickily(
+    workers: Sequence[StreamsWorker],
+    counts: Mapping[str, int],
+    stateful: Collection[str] = (),
+    standbys: int = 0,
+) -> dict[str, Tasks]:
+    return TaskAssignment(workers, counts, stateful, standbys).at_once()
 
 
 def holders(placed: Placed, kind: TaskKind) -> dict[TaskId, list[str]]:
@@ -155,6 +165,30 @@ def test_many_tasks_and_members() -> None:
     processes = {f"m{one:03}": f"p{one % 50}" for one in range(200)}
     placed = assign_stickily(workers_of(processes), {str(one): 500 for one in range(8)}, "0123", 2)
     assert sum(len(some) for one in placed.values() for some in one.active.values()) == 4000
+
+
+def test_an_assignment_is_made_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams_assignor, "TASKS_AT_ONCE", 10)
+    processes = {f"m{one}": f"p{one}" for one in range(4)}
+    former = assign_stickily(workers_of(processes), {"0": 50, "1": 50}, "01", 1)
+    assignment = TaskAssignment(workers_of(processes, former), {"0": 60, "1": 60}, "01", 1)
+    given = 0
+    give = streams_assignor._Assignment._give
+
+    def count(*args: Any) -> None:
+        nonlocal given
+        given += 1
+        give(*args)
+
+    monkeypatch.setattr(streams_assignor._Assignment, "_give", count)
+    slices = assignment.in_slices()
+    most = 0
+    for _ in slices:
+        most, given = max(most, given), 0
+    assert assignment.is_large
+    assert 0 < most <= 20
+    monkeypatch.undo()
+    assert not assignment.is_large
 
 
 def test_many_threads_of_one_process_are_passed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -22,6 +23,7 @@ from moldau.errors import (
     StaleMemberEpochError,
     UnknownMemberError,
 )
+from moldau.groups.rules import streams_assignor
 from moldau.groups.rules.answers import (
     CodeAnswer,
     ConsumerHeartbeatAnswer,
@@ -47,6 +49,7 @@ from moldau.groups.rules.group_states import StreamsGroupState
 from moldau.groups.rules.members import GroupProtocol
 from moldau.groups.rules.offset_views import find_offsets
 from moldau.groups.rules.records import CommittedOffset
+from moldau.groups.rules.streams_assignor import TASKS_AT_ONCE
 from moldau.groups.rules.streams_group import StreamsGroup
 from moldau.groups.rules.streams_group_records import (
     StreamsAssignment,
@@ -194,6 +197,59 @@ def test_assignments_are_not_made_too_often() -> None:
     assert second.beat().statuses == ()
     settle(first, second)
     assert second.tasks.active == {"0": {1}, "1": {1}}
+
+
+def large(partitions: int = TASKS_AT_ONCE) -> dict[str, int]:
+    """Topics of so many tasks that others are served while they are assigned."""
+    return dict.fromkeys(TOPICS, partitions)
+
+
+def test_many_tasks_are_assigned_while_others_are_served() -> None:
+    world = StreamsWorld()
+    world.image = image_of(large())
+    first, second = Worker(world, "a"), Worker(world, "b")
+    assert statuses(first.beat()) == [StreamsStatus.ASSIGNMENT_DELAYED]
+    assert world.order is not None
+    assert world.order.epoch == 2
+    under_way = world.order
+    assert statuses(second.beat()) == [StreamsStatus.ASSIGNMENT_DELAYED]
+    assert world.order is under_way, "one assignment at a time"
+    world.finish_assigning()
+    assert world.group.target_epoch == 2
+    assert world.group.state is StreamsGroupState.ASSIGNING, "the second one came later"
+    settle(first, second)
+    counts = [sum(len(some) for some in one.tasks.active.values()) for one in (first, second)]
+    assert counts == [TASKS_AT_ONCE, TASKS_AT_ONCE]
+
+
+def test_one_that_has_gone_while_tasks_were_assigned_gets_none() -> None:
+    world = StreamsWorld()
+    world.image = image_of(large())
+    first, second = Worker(world, "a"), Worker(world, "b")
+    first.beat()
+    world.finish_assigning()
+    settle(first)
+    second.beat()
+    second.leave()
+    world.finish_assigning()
+    assert list(world.group.targets) == ["a"]
+    settle(first)
+    assert sum(len(some) for some in first.tasks.active.values()) == 2 * TASKS_AT_ONCE
+
+
+def test_tasks_are_assigned_again_when_whoever_asked_for_it_could_not_be_logged() -> None:
+    world = StreamsWorld()
+    world.image = image_of(large())
+    first, second = Worker(world, "a"), Worker(world, "b")
+    first.beat()
+    world.finish_assigning()
+    settle(first)
+    world.writes_fail = True
+    second.beat()
+    assert world.order is None
+    world.writes_fail = False
+    settle(first, second)
+    assert second.tasks.active
 
 
 def test_a_clock_that_goes_after_another_does_not_put_assignments_off() -> None:
@@ -711,15 +767,21 @@ STEPS = st.lists(
         st.tuples(st.just("standbys"), st.integers(0, 2)),
         st.tuples(st.just("topics"), st.sampled_from([0, 1, 2, 3])),
         st.tuples(st.just("writes fail"), st.booleans()),
+        st.tuples(st.just("assigned"), st.just(0)),
     ),
     max_size=40,
 )
 
 
-@given(STEPS, st.sampled_from([0, 3_000]))
+@given(STEPS, st.sampled_from([0, 3_000]), st.sampled_from([1, TASKS_AT_ONCE]))
 def test_whatever_happens_a_group_comes_to_rest(
-    steps: list[tuple[str, Any]], delay_ms: int
+    steps: list[tuple[str, Any]], delay_ms: int, tasks_at_once: int
 ) -> None:
+    with patch.object(streams_assignor, "TASKS_AT_ONCE", tasks_at_once):
+        come_to_rest(steps, delay_ms)
+
+
+def come_to_rest(steps: list[tuple[str, Any]], delay_ms: int) -> None:
     """The world checks the invariants after every event."""
     world = StreamsWorld(streams_initial_rebalance_delay_ms=delay_ms)
     workers = {one: Worker(world, one, process_id=f"p{one in 'ab'}") for one in "abcd"}
@@ -753,6 +815,8 @@ def test_whatever_happens_a_group_comes_to_rest(
                 world.image = image_of(counts).with_group_configs({GROUP: configs})
             case "writes fail":
                 world.writes_fail = which
+            case "assigned":
+                world.finish_assigning()
             case _:
                 pass
     world.writes_fail = False

@@ -259,6 +259,15 @@ class StatesDeleted:
     done: frozenset[UUID]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TasksAssigned:
+    """Tasks of a streams group were assigned for one of its epochs, as it had asked for."""
+
+    group_id: str
+    epoch: int
+    targets: Mapping[str, Tasks]  # by member id
+
+
 class GroupTimerKind(Enum):
     """What a group waits for."""
 
@@ -336,6 +345,7 @@ GroupEvent: TypeAlias = (
     | ConsumerHeartbeat
     | ShareHeartbeat
     | StreamsHeartbeat
+    | TasksAssigned
     | StatesInitialized
     | AlterShareOffsets
     | DeleteStates

@@ -13,6 +13,7 @@ from moldau.groups.rules.answers import GroupAnswer
 from moldau.groups.rules.events import GroupEvent, GroupTimer, NewState
 from moldau.groups.rules.limits import GroupLimits
 from moldau.groups.rules.records import GroupRecord, OffsetRecord, PendingOffsetRecord, StoredRecord
+from moldau.groups.rules.streams_assignor import TaskAssignment
 
 
 class Reply(NamedTuple):
@@ -57,7 +58,16 @@ class InitializeStates(NamedTuple):
     states: tuple[NewState, ...]
 
 
-Effect: TypeAlias = Arm | Disarm | LogMessage | Follow | InitializeStates
+class AssignTasks(NamedTuple):
+    """Have tasks of a streams group assigned, in slices between which others are served; then
+    handle `TasksAssigned`. It takes the place of what the group has asked for before."""
+
+    group_id: str
+    epoch: int
+    assignment: TaskAssignment
+
+
+Effect: TypeAlias = Arm | Disarm | LogMessage | Follow | InitializeStates | AssignTasks
 
 
 class OffsetsTransaction(NamedTuple):
@@ -98,6 +108,9 @@ class Outcome:
         self, group_id: str, state_epoch: int, states: tuple[NewState, ...]
     ) -> None:
         self.effects.append(InitializeStates(group_id, state_epoch, states))
+
+    def assign_tasks(self, group_id: str, epoch: int, assignment: TaskAssignment) -> None:
+        self.effects.append(AssignTasks(group_id, epoch, assignment))
 
     @property
     def must_be_logged(self) -> bool:

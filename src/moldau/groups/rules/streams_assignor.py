@@ -7,16 +7,25 @@ than the one that runs the task, and in as many as are asked for and there; form
 was run before, stay where they are as far as loads allow.
 
 That is STG-5. Deterministic: the same members, tasks and former targets give the same answer.
+
+It takes some microseconds for each task, and an application may have thousands: so it is done in
+slices, between which whoever runs it may serve others.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from moldau.groups.rules.assigned_partitions import partitions_of
 from moldau.groups.rules.streams_tasks import NO_TASKS, TaskId, TaskKind, Tasks
+
+TASKS_AT_ONCE: Final = 2_000
+"""Tasks of a slice: some milliseconds."""
+
+Slices = Generator[None, None, dict[str, Tasks]]
+"""An assignment that is made piece by piece: targets by member id in the end."""
 
 
 class StreamsWorker(NamedTuple):
@@ -27,22 +36,43 @@ class StreamsWorker(NamedTuple):
     former: Tasks = NO_TASKS
 
 
-def assign_stickily(
-    workers: Sequence[StreamsWorker],
-    task_counts: Mapping[str, int],
-    stateful: Collection[str] = (),
-    standby_count: int = 0,
-) -> dict[str, Tasks]:
-    """Targets by member id. Subtopologies have so many tasks; those of stateful ones get so many
-    standbys."""
-    if not workers:
-        return {}
-    assignment = _Assignment(workers)
-    tasks = [(one, number) for one in task_counts for number in range(task_counts[one])]
-    assignment.assign_active(tasks)
-    if standby_count:
-        assignment.assign_standbys([one for one in tasks if one[0] in stateful], standby_count)
-    return assignment.targets()
+class TaskAssignment(NamedTuple):
+    """What is to be assigned, and to whom. Subtopologies have so many tasks; those of stateful ones
+    get so many standbys."""
+
+    workers: Sequence[StreamsWorker]
+    task_counts: Mapping[str, int]
+    stateful: Collection[str] = ()
+    standby_count: int = 0
+
+    @property
+    def is_large(self) -> bool:
+        """Whether others should be served before it is done."""
+        copies = sum(self.task_counts.get(one, 0) for one in self.stateful) * self.standby_count
+        return sum(self.task_counts.values()) + copies > TASKS_AT_ONCE
+
+    def in_slices(self) -> Slices:
+        if not self.workers:
+            return {}
+        counts = self.task_counts
+        tasks = [(one, number) for one in counts for number in range(counts[one])]
+        assignment = _Assignment(self.workers)
+        yield from assignment.remember()
+        yield from assignment.assign_active(tasks)
+        if self.standby_count:
+            copied = [one for one in tasks if one[0] in self.stateful]
+            yield from assignment.assign_standbys(copied, self.standby_count)
+        return (yield from assignment.targets())
+
+    def at_once(self) -> dict[str, Tasks]:
+        """Targets by member id."""
+        slices = self.in_slices()
+        while True:
+            try:
+                next(slices)
+            except StopIteration as end:
+                targets: dict[str, Tasks] = end.value
+                return targets
 
 
 class _Assignment:
@@ -64,20 +94,35 @@ class _Assignment:
         self._processes: dict[TaskId, set[str]] = {}  # that have a task, in whatever way
         self._ran: dict[TaskId, int] = {}
         self._copied: dict[TaskId, list[int]] = {}
+        self._left = TASKS_AT_ONCE  # of this slice
+
+    def _is_slice_over(self, done: int = 1) -> bool:
+        """Asked after so many tasks."""
+        self._left -= done
+        if self._left > 0:
+            return False
+        self._left = TASKS_AT_ONCE
+        return True
+
+    def remember(self) -> Iterator[None]:
+        """Who had what before."""
         for place, one in enumerate(self._workers):
             for kind, task in one.former.each():
                 if kind is TaskKind.ACTIVE:
                     self._ran[task] = place
                 elif kind is TaskKind.STANDBY:
                     self._copied.setdefault(task, []).append(place)
+                if self._is_slice_over():
+                    yield
 
-    def targets(self) -> dict[str, Tasks]:
-        return {
-            one.member_id: Tasks(
-                partitions_of(self._active[place]), partitions_of(self._standby[place])
-            )
-            for place, one in enumerate(self._workers)
-        }
+    def targets(self) -> Slices:
+        found = {}
+        for place, one in enumerate(self._workers):
+            active, standby = self._active[place], self._standby[place]
+            found[one.member_id] = Tasks(partitions_of(active), partitions_of(standby))
+            if self._is_slice_over(1 + len(active) + len(standby)):
+                yield
+        return found
 
     def _give(self, place: int, task: TaskId, given: list[list[TaskId]]) -> None:
         given[place].append(task)
@@ -86,7 +131,7 @@ class _Assignment:
 
     # Active tasks
 
-    def assign_active(self, tasks: Sequence[TaskId]) -> None:
+    def assign_active(self, tasks: Sequence[TaskId]) -> Iterator[None]:
         quota = _Quota(len(tasks), len(self._workers))
         # By partition first: what a member cannot keep are whole partitions, of all subtopologies.
         left = []
@@ -96,6 +141,8 @@ class _Assignment:
                 self._give(place, task, self._active)
             else:
                 left.append(task)
+            if self._is_slice_over():
+                yield
         rest = []
         for task in left:
             copies = self._copied.get(task, ())
@@ -104,6 +151,8 @@ class _Assignment:
                 self._give(place, task, self._active)
             else:
                 rest.append(task)
+            if self._is_slice_over():
+                yield
         # By subtopology first: members get the same partitions of all subtopologies, in turns.
         heap = [(load, place) for place, load in enumerate(self._loads)]
         heapq.heapify(heap)
@@ -111,10 +160,12 @@ class _Assignment:
             load, place = heap[0]
             self._give(place, task, self._active)
             heapq.heapreplace(heap, (load + 1, place))
+            if self._is_slice_over():
+                yield
 
     # Standbys
 
-    def assign_standbys(self, tasks: Sequence[TaskId], count: int) -> None:
+    def assign_standbys(self, tasks: Sequence[TaskId], count: int) -> Iterator[None]:
         count = min(count, self._process_count - 1)
         total = sum(self._loads) + count * len(tasks)
         most = -(-total // len(self._workers))
@@ -128,10 +179,14 @@ class _Assignment:
                     kept += 1
             if kept < count:
                 wanted.append((task, count - kept))
+            if self._is_slice_over():
+                yield
         processes = self._idlest_by_process() if wanted else []
         for task, missing in sorted(wanted, reverse=True):
             for _ in range(missing):
                 self._copy_to_idlest(task, processes)
+            if self._is_slice_over(missing):
+                yield
 
     def _idlest_by_process(self) -> list[list[tuple[int, int]]]:
         """A heap of the processes, each a heap of the loads and places of its members. Whoever may

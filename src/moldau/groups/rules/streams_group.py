@@ -74,6 +74,7 @@ class StreamsGroup(WithOffsets):
         self._read: dict[str, list[str]] = {}  # the other way round
         # Soft
         self.awaits_members = False  # before its first targets are computed
+        self.is_assigning = False  # targets are being computed, in slices
         self.endpoint_epoch = 0
         self.shutdown_by: str | None = None  # the member that wants the application to end
         self._seen: tuple[Topology, WantedTopics, ConfiguredTopology] | None = None

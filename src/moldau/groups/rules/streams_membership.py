@@ -8,8 +8,7 @@ before more members had the time to come, and not too often.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Final
+from collections.abc import Collection
 
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import StreamsHeartbeatAnswer
@@ -23,8 +22,7 @@ from moldau.groups.rules.events import (
 )
 from moldau.groups.rules.limits import GroupLimits
 from moldau.groups.rules.outcome import GroupTurn, Outcome
-from moldau.groups.rules.streams_assignor import StreamsWorker, assign_stickily
-from moldau.groups.rules.streams_group import StreamsGroup, process_of
+from moldau.groups.rules.streams_group import StreamsGroup
 from moldau.groups.rules.streams_group_records import (
     NO_TOPOLOGY_EPOCH,
     StreamsAssignment,
@@ -35,14 +33,12 @@ from moldau.groups.rules.streams_group_records import (
     StreamsMember,
     StreamsMemberRecord,
     StreamsMemberState,
-    StreamsTargetEpoch,
-    StreamsTargetEpochRecord,
-    StreamsTargetRecord,
     TopologyRecord,
     removal_of_streams_member,
 )
 from moldau.groups.rules.streams_reconciliation import reconcile_tasks
-from moldau.groups.rules.streams_tasks import NO_TASKS, TaskId, TaskKind, Tasks
+from moldau.groups.rules.streams_targets import assign, assignment_configs
+from moldau.groups.rules.streams_tasks import NO_TASKS, TaskId, TaskKind
 from moldau.groups.rules.streams_topics import (
     ConfiguredTopology,
     InvalidTopologyError,
@@ -50,9 +46,6 @@ from moldau.groups.rules.streams_topics import (
     StreamsStatus,
 )
 from moldau.groups.rules.streams_topology import Topology, find_topology_fault
-
-_STANDBYS: Final = "num.standby.replicas"
-"""Kafka's name for the setting, where it is logged with an epoch."""
 
 
 def heartbeat(group: StreamsGroup, event: StreamsHeartbeat, turn: GroupTurn) -> None:
@@ -276,8 +269,11 @@ class _Step:
                 self._delay("the configured assignment interval")
                 return
             members = {**group.members, self._member.member_id: self._member}
-            targets = _assign(group, members, epoch, configured, turn, self._records)
-            self._target, self._target_epoch = targets[self._member.member_id], epoch
+            targets = assign(group, members, epoch, configured, turn, self._records)
+            if targets is None:
+                self._delay("the number of tasks")
+            else:
+                self._target, self._target_epoch = targets[self._member.member_id], epoch
 
     def _was_assigned_just_now(self) -> bool:
         """A time that is still to come was told by another coordinator, or by a clock that was set
@@ -349,36 +345,6 @@ def _shutdown_status(group: StreamsGroup) -> tuple[StatusNote, ...]:
     return (StatusNote(StreamsStatus.SHUTDOWN_APPLICATION, detail),)
 
 
-def assignment_configs(limits: GroupLimits) -> tuple[tuple[str, str], ...]:
-    """The settings that assignments depend on, as they are logged with an epoch."""
-    return ((_STANDBYS, str(limits.streams_num_standby_replicas)),)
-
-
-def _assign(
-    group: StreamsGroup,
-    members: Mapping[str, StreamsMember],
-    epoch: int,
-    configured: ConfiguredTopology,
-    turn: GroupTurn,
-    records: list[StreamsGroupRecord],
-) -> dict[str, Tasks]:
-    """New targets for everybody; no tasks while topics are missing."""
-    targets = assign_stickily(
-        [StreamsWorker(one, process_of(members[one]), group.target_of(one)) for one in members],
-        configured.task_counts if configured.is_ready else {},
-        configured.stateful,
-        turn.limits.streams_num_standby_replicas,
-    )
-    records += (
-        StreamsTargetRecord(group.group_id, member_id, targets[member_id])
-        for member_id in sorted(targets)
-        if targets[member_id] != group.targets.get(member_id)
-    )
-    value = StreamsTargetEpoch(epoch, turn.now_ms)
-    records.append(StreamsTargetEpochRecord(group.group_id, value))
-    return targets
-
-
 # Time
 
 
@@ -405,7 +371,7 @@ def _assign_to_those_who_came(group: StreamsGroup, turn: GroupTurn) -> None:
     except InvalidTopologyError:
         return
     records: list[StreamsGroupRecord] = []
-    _assign(group, group.members, group.epoch, configured, turn, records)
+    assign(group, group.members, group.epoch, configured, turn, records)
     turn.outcome.records += records
 
 

@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from moldau.groups.rules.assigned_partitions import partitions_of
 from moldau.groups.rules.streams_group_records import StreamsAssignment, StreamsMemberState
-from moldau.groups.rules.streams_tasks import NO_TASKS, TaskId, TaskKind, Tasks
+from moldau.groups.rules.streams_tasks import NO_TASKS, TaskId, TaskKind, Tasks, TaskSet
 
 IsTaskFree = Callable[[TaskKind, TaskId], bool]
 """Whether nobody else has a task, or is still giving it up, in a way that hinders this one."""
@@ -65,11 +64,15 @@ def reconcile_tasks(
 
 
 def _free_of(coming: Tasks, is_free: IsTaskFree) -> Tasks:
-    free: dict[TaskKind, list[TaskId]] = {kind: [] for kind in TaskKind}
-    for kind, task in coming.each():
-        if is_free(kind, task):
-            free[kind].append(task)
-    return Tasks(*(partitions_of(free[kind]) for kind in TaskKind))
+    return Tasks(*(_free_tasks(kind, coming.of_kind(kind), is_free) for kind in TaskKind))
+
+
+def _free_tasks(kind: TaskKind, coming: TaskSet, is_free: IsTaskFree) -> TaskSet:
+    return {
+        one: free
+        for one, numbers in coming.items()
+        if (free := frozenset(number for number in numbers if is_free(kind, (one, number))))
+    }
 
 
 def _reach(
@@ -81,19 +84,15 @@ def _reach(
     revoking: Tasks,
 ) -> StreamsAssignment:
     """What is new to it is so since this epoch, which is its own or later (STG-2)."""
-    had = {task for kind, task in current.assigned.each() if kind is TaskKind.ACTIVE}
-    has = (*assigned.each(), *revoking.each())
-    reached = replace(
-        current,
-        state=state,
-        assigned=assigned,
-        revoking=revoking,
-        since={
-            task: current.since.get(task, epoch) if task in had else epoch
-            for kind, task in has
-            if kind is TaskKind.ACTIVE
-        },
-    )
+    had = current.assigned.active
+    since: dict[TaskId, int] = {}
+    for one, numbers in (*assigned.active.items(), *revoking.active.items()):
+        known = had.get(one, frozenset())
+        since.update(
+            ((one, number), current.since.get((one, number), epoch) if number in known else epoch)
+            for number in numbers
+        )
+    reached = replace(current, state=state, assigned=assigned, revoking=revoking, since=since)
     if epoch == current.epoch:
         return reached
     return replace(reached, epoch=epoch, previous_epoch=current.epoch)

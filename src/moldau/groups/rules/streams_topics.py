@@ -20,10 +20,10 @@ from moldau.groups.rules.streams_topology import Subtopology, TopicInfo, Topolog
 _MOST_NAMED = 3
 """Topics that a message names; of more it tells the number."""
 
-MOST_TASKS = 100_000
-"""Of one application; Kafka has no bound. One member could not be given more in a record of the
-usual size, and nobody else is served while so many are assigned. Without it a short topology that
-reads one large topic many times could fill the memory."""
+MOST_TASKS = 20_000
+"""Of one application; Kafka has no bound. They are assigned in slices, but each member is given its
+tasks in one step, and nobody else is served while one member gets all of them: some 20 ms. Without
+it a short topology that reads one large topic many times could fill the memory."""
 
 
 class StreamsStatus(IntEnum):

@@ -8,7 +8,7 @@ made shorter by what its reader may not see.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from moldau.broker.request_context import RequestContext
@@ -101,6 +101,13 @@ def may_see(
     return authorizer is None or authorizer.allows(
         context.principal, context.host, operation, resource_type, name
     )
+
+
+def topic_filter(context: RequestContext) -> Callable[[str], bool] | None:
+    """Tells the topics that a client may know of; None where there is nobody to ask."""
+    if context.services.authorizer is None:
+        return None
+    return lambda name: may_see(context, _TOPIC, name)
 
 
 def visible_topics(context: RequestContext, names: Iterable[str]) -> Iterable[str]:

@@ -14,6 +14,23 @@ _MIXED = "unit/groups/test_protocol_change.py"
 
 MUTANTS = (
     Mutant(
+        name="an-expression-gives-topics-that-its-member-may-not-know-of",
+        rule="KIP-848",
+        breaks="whoever may read a group learns of all topics, and is given partitions of them",
+        edits=(
+            Edit(
+                "moldau.groups.rules.topic_regex",
+                "matching if may_see is None else frozenset(filter(may_see, matching))",
+                "matching",
+            ),
+        ),
+        tests=(
+            f"{_MACHINE}::test_an_expression_stands_for_the_topics_that_its_member_may_know_of",
+            "unit/broker/handlers/test_authorization_handlers.py"
+            "::test_an_expression_gives_a_consumer_topics_that_it_may_describe",
+        ),
+    ),
+    Mutant(
         name="a-partition-is-given-away-before-it-is-free",
         rule="CGR-1",
         breaks="a member gets what another one still has",

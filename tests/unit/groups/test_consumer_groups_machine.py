@@ -219,6 +219,30 @@ def test_regular_expressions_are_matched_here_and_follow_the_topics() -> None:
     assert "(" in bad.message
 
 
+def test_an_expression_stands_for_the_topics_that_its_member_may_know_of() -> None:
+    pytest.importorskip("re2", reason="install moldau[regex]")
+    world = World()
+    world.image = image_of({"clicks": 1, "orders": 1})
+    seen = {"clicks"}
+
+    def beat(epoch: int, **values: object) -> ConsumerHeartbeatAnswer:
+        return world.beat("a", epoch, may_see=seen.__contains__, **values)
+
+    joined = world.join("a", topics=None, regex=".*", may_see=seen.__contains__)
+    assert joined.assigned == {CLICKS: frozenset({0})}
+    world.image = image_of({"clicks": 2, "orders": 1})
+    assert beat(1).assigned == {CLICKS: frozenset({0, 1})}
+    seen.add("orders")
+    assert beat(2).assigned is None
+    for _ in range(20):
+        world.wait(30_000)
+        answer = beat(2)
+    assert answer.assigned == {CLICKS: frozenset({0, 1}), ORDERS: frozenset({0})}
+    size = len(world.log)
+    assert beat(3).epoch == 3
+    assert len(world.log) == size
+
+
 @pytest.mark.parametrize(("topics", "regex"), [(frozenset(), None), (None, ""), (frozenset(), "")])
 def test_a_member_may_join_and_want_nothing_by_now(
     topics: frozenset[str] | None, regex: str | None

@@ -5,6 +5,9 @@ the member lives, what it owns, and what it wants if that has changed.
 
 v1 the client makes its member id itself, and may subscribe with a regular expression that is
 matched here.
+
+With an authorizer it takes READ of the group and DESCRIBE of each topic that is named; expressions
+match the topics that the member may DESCRIBE.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
-from moldau.broker.authorization import may_group, may_topic
+from moldau.broker.authorization import may_group, may_topic, topic_filter
 from moldau.broker.group_requests import respond
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
@@ -88,6 +91,7 @@ def _event_of(request: ConsumerGroupHeartbeatRequest, context: RequestContext) -
         regex=getattr(request, "subscribed_topic_regex", None),
         assignor=request.server_assignor,
         owned=_owned(request.topic_partitions),
+        may_see=topic_filter(context),
     )
 
 

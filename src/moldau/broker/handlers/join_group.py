@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from moldau.broker.api import serves
-from moldau.broker.authorization import may_group
+from moldau.broker.authorization import may_group, topic_filter
 from moldau.broker.group_requests import respond
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode
@@ -76,6 +76,7 @@ def _event_of(request: JoinGroupRequest, context: RequestContext) -> Join:
         needs_member_id=version >= _FIRST_WITH_MEMBER_ID_REQUIRED,
         can_skip_assignment=version >= _FIRST_WITH_SKIPPED_ASSIGNMENT,
         reason=getattr(request, "reason", None),
+        may_see=topic_filter(context),
     )
 
 

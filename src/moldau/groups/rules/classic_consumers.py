@@ -79,6 +79,7 @@ def _join(group: ConsumerGroup, event: Join, turn: GroupTurn) -> None:
         rebalance_timeout_ms=event.rebalance_timeout_ms,
         topics=frozenset(said.topics),
         owned=partitions_by_id(said.owned_partitions, turn.image),
+        may_see=event.may_see,
     )
     classic = ClassicMember(
         session_timeout_ms=event.session_timeout_ms,

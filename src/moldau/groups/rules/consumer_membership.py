@@ -42,7 +42,7 @@ from moldau.groups.rules.limits import GroupLimits
 from moldau.groups.rules.outcome import GroupTurn, Outcome
 from moldau.groups.rules.reconciliation import reconcile
 from moldau.groups.rules.server_assignors import ASSIGNORS, AssignableMember
-from moldau.groups.rules.topic_regex import check_regex, find_matching
+from moldau.groups.rules.topic_regex import REFRESH_MS, check_regex, find_matching
 from moldau.groups.rules.wanted_topics import WantedTopics, preferred_assignor
 
 
@@ -275,7 +275,7 @@ class MemberStep:
     def _find_epoch(self, *, wants_other: bool) -> int:
         """The group's, or the next one if something has changed that assignments depend on."""
         group, image = self._group, self._turn.image
-        if not wants_other and group.has_seen(image):
+        if not wants_other and group.has_seen(image) and not self._may_see_others():
             return group.epoch
         members = self._members_to_be()
         self._resolve(members, image)
@@ -295,6 +295,14 @@ class MemberStep:
         self._turn.outcome.log(group.group_id, f"epoch {epoch}: {reason}", is_rebalance=True)
         return epoch
 
+    def _may_see_others(self) -> bool:
+        """Whether expressions may stand for other topics than they did, with the same topics: what
+        a member may know of changes without a word."""
+        group = self._group
+        if self._event.may_see is None or not group.regexes:
+            return False
+        return self._turn.now_ms - group.resolved_ms >= REFRESH_MS
+
     def _members_to_be(self) -> dict[str, ConsumerSubscription]:
         members = dict(self._group.subscriptions)
         if self._replaced is not None:
@@ -303,14 +311,16 @@ class MemberStep:
         return members
 
     def _resolve(self, members: Mapping[str, ConsumerSubscription], image: MetadataImage) -> None:
-        """Look regular expressions up in the topics of now; drop those that nobody uses."""
-        group_id = self._group.group_id
+        """Look regular expressions up in the topics of now; drop those that nobody uses. As in
+        Kafka, they stand for the topics that the member which reports may know of."""
+        group_id, may_see = self._group.group_id, self._event.may_see
+        self._group.resolved_ms = self._turn.now_ms
         used = {one.regex for one in members.values() if one.regex is not None}
         for regex in sorted(self._regexes.keys() - used):
             del self._regexes[regex]
             self._records.append(ResolvedRegexRecord(group_id, regex, None))
         for regex in sorted(used):
-            topics = find_matching(regex, image.topics)
+            topics = find_matching(regex, image.topics, may_see)
             known = self._regexes.get(regex)
             if known is None or known.topics != topics:
                 resolved = ResolvedRegex(topics, image.version, self._turn.now_ms)

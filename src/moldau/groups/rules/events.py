@@ -6,7 +6,7 @@ the reply finds back. A rule: values only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
@@ -21,6 +21,9 @@ from moldau.groups.rules.streams_topology import Topology
 
 UNKNOWN_MEMBER = ""
 """The member id of somebody who has none yet."""
+
+MaySee = Callable[[str], bool]
+"""Whether a client may know of a topic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +43,7 @@ class Join:
     needs_member_id: bool  # JoinGroup 4: a newcomer is told its id first and joins with it
     can_skip_assignment: bool  # JoinGroup 9: a static leader can be told that nothing changed
     reason: str | None = None
+    may_see: MaySee | None = None  # None: every topic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +162,7 @@ class ConsumerHeartbeat:
     regex: str | None = None  # an empty one: no longer
     assignor: str | None = None
     owned: AssignedPartitions | None = None
+    may_see: MaySee | None = None  # None: every topic
 
     @property
     def is_full(self) -> bool:

@@ -5,18 +5,26 @@ Internal topics match as others do, as in Kafka: what a member does with them is
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from moldau.shards.regular_expressions import compile_regular_expression
+
+REFRESH_MS: Final = 600_000
+"""So long an expression stands for the same topics, where clients may not know of all; the default
+of Kafka's `group.consumer.regex.refresh.interval.ms`."""
 
 _REMEMBERED = 64
 
 
-def find_matching(regex: str, names: Collection[str]) -> frozenset[str]:
-    """The topics whose whole name matches. Raises `InvalidRegularExpressionError`."""
-    return _pattern(regex).find_in(names)
+def find_matching(
+    regex: str, names: Collection[str], may_see: Callable[[str], bool] | None = None
+) -> frozenset[str]:
+    """The topics whose whole name matches, and that somebody may know of. Raises
+    `InvalidRegularExpressionError`."""
+    matching = _pattern(regex).find_in(names)
+    return matching if may_see is None else frozenset(filter(may_see, matching))
 
 
 def check_regex(regex: str) -> None:

@@ -460,6 +460,34 @@ def test_a_consumer_subscribes_to_topics_that_it_may_describe() -> None:
     with_broker(story, **WITH_AUTHORIZER)
 
 
+def test_an_expression_gives_a_consumer_topics_that_it_may_describe() -> None:
+    pytest.importorskip("re2", reason="install moldau[regex]")
+
+    async def story(bench: HandlerBench) -> None:
+        await bench.create("views")
+        await bench.call(find_coordinator, key_type=0, coordinator_keys=("g",))
+        await bench.cluster.clock.advance(1.0)
+        await grant(bench, O.READ, T.GROUP, "g")
+        await grant(bench, O.DESCRIBE, name="views")
+        answer = await bench.as_user("alice").call(
+            consumer_group_heartbeat,
+            group_id="g",
+            member_id="member-1",
+            member_epoch=0,
+            instance_id=None,
+            rack_id=None,
+            rebalance_timeout=60_000,
+            subscribed_topic_names=None,
+            subscribed_topic_regex=".*",
+            server_assignor=None,
+            topic_partitions=[],
+        )
+        given = {row.topic_id for row in answer.assignment.topic_partitions}
+        assert given == {bench.services.image.topics["views"].topic_id}
+
+    with_broker(story, **WITH_AUTHORIZER)
+
+
 def test_who_may_write_anywhere_has_a_producer_id() -> None:
     async def story(bench: HandlerBench) -> None:
         async def init(**more: object) -> ErrorCode:

@@ -166,10 +166,13 @@ class SimulatedProducer(Client):
             self._look_at_success(sent)
 
     def _look_at_success(self, sent: _Sent) -> None:
-        # A duplicate is there, at an offset that the broker may have forgotten.
         offset = sent.future.result().offset
         if offset >= 0:
             self._accept(offset, [sent.row])
+        else:
+            self._history.report(
+                "SEQ-2", f"{sent.row[1]!r} was accepted for {self._partition} without an offset"
+            )
         if not self._sessions.had_enough_in_sync(self._partition, sent.at):
             self._history.report(
                 "ISR-1",

@@ -225,6 +225,8 @@ def _look(
     found: _Found = {
         key: one.failure for key, one in shared.items() if isinstance(one.failure, NotLeaderError)
     }
+    if not limits.max_bytes:
+        return found  # not even a first batch, as Kafka: it would be acquired by who wants none
     if not is_last and not found and limits.min_bytes > 1:
         sizes = (one.size_available(limits.min_bytes) for one in shared.values())
         if sum(sizes) < limits.min_bytes:

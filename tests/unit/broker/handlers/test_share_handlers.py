@@ -358,6 +358,18 @@ def test_exactly_so_many_records_when_asked_for() -> None:
     with_broker(story)
 
 
+def test_who_wants_no_bytes_acquires_nothing_and_is_answered_when_its_time_is_over() -> None:
+    async def story(bench: HandlerBench) -> None:
+        ann = await taker(bench)
+        bench.append("clicks", b"a")
+        asked_at = bench.cluster.clock.monotonic()
+        assert ranges(await ann.fetch(max_bytes=0, max_wait=500)) == []
+        assert bench.cluster.clock.monotonic() - asked_at >= 0.5
+        assert ranges(await ann.fetch(max_bytes=1)) == [(0, 0, 1)]
+
+    with_broker(story)
+
+
 def test_a_session_expects_its_epochs() -> None:
     async def story(bench: HandlerBench) -> None:
         ann = await taker(bench)

@@ -4,7 +4,8 @@ The levels in force are those of the brokers' release (`broker.features`): to as
 and changes nothing, every other level is refused with a message. So nothing here depends on who
 may downgrade (v0 `allow_downgrade`, v1 `upgrade_type`) or on `validate_only` (v1).
 
-v2 has one error for the whole request instead of one for each feature.
+As in Kafka 4, one update that is refused refuses them all, with an error for the whole request and
+none for each feature, in every version; v2 has no place for others any more.
 """
 
 from __future__ import annotations
@@ -24,35 +25,28 @@ if TYPE_CHECKING:
 
 API = serves(UPDATE_FEATURES, droppable=("results",))
 
-_FIRST_WITH_ONE_ERROR = 2
-
 
 def handle(request: UpdateFeaturesRequest, context: RequestContext) -> dict[str, object]:
     denied = find_cluster_refusal(context, AclOperation.ALTER)
     if denied is not None:
-        return {
-            "throttle_time": 0,
-            "error_code": denied.code,
-            "error_message": str(denied),
-            "results": [],
-        }
-    faults = {
-        update.feature: find_update_fault(update.feature, update.max_version_level)
+        return _refuse(denied.code, str(denied))
+    faults = (
+        find_update_fault(update.feature, update.max_version_level)
         for update in request.feature_updates
-    }
-    has_one_error = context.version >= _FIRST_WITH_ONE_ERROR
-    first = next((fault for fault in faults.values() if fault is not None), None)
-    whole = first if has_one_error else None
+    )
+    first = next((fault for fault in faults if fault is not None), None)
+    if first is not None:
+        return _refuse(first.code, f"no feature is updated: {first.message}")
     return {
         "throttle_time": 0,
-        "error_code": ErrorCode.none if whole is None else whole.code,
-        "error_message": None if whole is None else whole.message,
+        "error_code": ErrorCode.none,
+        "error_message": None,
         "results": [
-            {
-                "feature": name,
-                "error_code": ErrorCode.none if fault is None else fault.code,
-                "error_message": None if fault is None else fault.message,
-            }
-            for name, fault in faults.items()
+            {"feature": update.feature, "error_code": ErrorCode.none, "error_message": None}
+            for update in request.feature_updates
         ],
     }
+
+
+def _refuse(code: ErrorCode, message: str) -> dict[str, object]:
+    return {"throttle_time": 0, "error_code": code, "error_message": message, "results": []}

@@ -32,25 +32,31 @@ def test_every_other_level_is_refused(name: str, level: int, code: ErrorCode) ->
     assert name in fault.message
 
 
-def test_up_to_version_1_each_feature_has_its_answer() -> None:
+def test_up_to_version_1_each_feature_has_its_answer_unless_one_refuses_them_all() -> None:
     async def story(bench: HandlerBench) -> None:
-        rows: list[dict[str, object]] = [
-            {"feature": "transaction.version", "max_version_level": 2},
-            {"feature": "kraft.version", "max_version_level": 1},
-        ]
+        good: dict[str, object] = {"feature": "transaction.version", "max_version_level": 2}
+        bad: dict[str, object] = {"feature": "kraft.version", "max_version_level": 1}
         for version, more in ((0, {"allow_downgrade": False}), (1, {"upgrade_type": 1})):
-            answer = await bench.call(
-                update_features,
-                version,
-                timeout=1_000,
-                feature_updates=[{**row, **more} for row in rows],
-                **({"validate_only": False} if version else {}),
-            )
-            assert answer.error_code is ErrorCode.none
-            assert [(row.feature, row.error_code) for row in answer.results] == [
-                ("transaction.version", ErrorCode.none),
-                ("kraft.version", ErrorCode.invalid_update_version),
+            options = {"validate_only": False} if version else {}
+            answers = [
+                await bench.call(
+                    update_features,
+                    version,
+                    timeout=1_000,
+                    feature_updates=[{**row, **more} for row in rows],
+                    **options,
+                )
+                for rows in ([good], [good, bad])
             ]
+            assert [answer.error_code for answer in answers] == [
+                ErrorCode.none,
+                ErrorCode.invalid_update_version,
+            ]
+            assert [(row.feature, row.error_code) for row in answers[0].results] == [
+                ("transaction.version", ErrorCode.none)
+            ]
+            assert not answers[1].results
+            assert "kraft.version" in answers[1].error_message
 
     with_broker(story)
 

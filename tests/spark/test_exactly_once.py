@@ -18,7 +18,7 @@ import moldau.testing
 from moldau.client.transaction_values import ONGOING, PreparedTransaction
 from moldau.errors import ConfigurationError, TransactionAbortedError
 from moldau.spark import exactly_once
-from moldau.spark.decision_log import STATE_TOPIC
+from moldau.spark.decision_log import STATE_TOPIC, DecisionLog
 from moldau.spark.exactly_once import PreparedRows, abort_batch, commit_batch
 from moldau.spark.rules.batch_decisions import Decision, task_transactional_id
 from moldau.spark.rules.write_options import WriteOptions, read_write_options
@@ -32,6 +32,13 @@ def bootstrap() -> Iterator[str]:
     with moldau.testing.broker({"transaction.two.phase.commit.enable": "true"}) as broker:
         yield broker.bootstrap
         exactly_once.close_logs()
+        while _left:
+            _left.pop().close()
+
+
+_left: list[DecisionLog] = []
+"""Of drivers that are gone. Here they live on in this process: they would look for their broker for
+as long as that does, and tell the log of other tests."""
 
 
 class Query:
@@ -67,6 +74,7 @@ class Query:
 
     def restart(self) -> None:
         """The driver's process is gone, and with it what it knew."""
+        _left.extend(exactly_once._logs.values())
         exactly_once._logs.clear()
 
     def decide_and_die(self, batch_id: int, *messages: PreparedRows) -> None:
@@ -165,6 +173,7 @@ def test_of_two_processes_that_commit_only_one_decides_over_a_batch(query: Query
     exactly_once._logs[key] = former  # it knows of batch 0 only, and is fenced
     query.commit(1, query.task(1, b"b"))
     query.require(b"a", b"b")
+    query.restart()
     exactly_once._logs[key] = later  # fenced in its turn
     query.commit(2, query.task(2, b"c"))
     query.require(b"a", b"b", b"c")

@@ -49,17 +49,23 @@ def bootstrap() -> Iterator[str]:
         yield broker.bootstrap
 
 
+@pytest.fixture(scope="module")
+def admin(bootstrap: str) -> Iterator[moldau.Admin]:
+    with moldau.Admin(bootstrap) as made:
+        yield made
+
+
 class Copying:
     """One query: its topics, its checkpoint, and how far it has got."""
 
-    def __init__(self, bootstrap: str, folder: Path) -> None:
+    def __init__(self, bootstrap: str, folder: Path, admin: moldau.Admin) -> None:
         self.bootstrap = bootstrap
         self.folder = folder
         topics = Topics(bootstrap)
         self.source, self.target = topics.create(2), topics.create(3)
         self.sent = 0
         self.send_more()
-        self.admin = moldau.Admin(bootstrap)
+        self.admin = admin
 
     def send_more(self) -> None:
         values = [b"%d" % one for one in range(self.sent, self.sent + COUNT)]
@@ -135,9 +141,9 @@ class Copying:
 
 @pytest.mark.timeout(1800)
 def test_a_driver_that_is_killed_and_started_again_writes_each_row_once(
-    bootstrap: str, tmp_path: Path
+    bootstrap: str, admin: moldau.Admin, tmp_path: Path
 ) -> None:
-    copying = Copying(bootstrap, tmp_path)
+    copying = Copying(bootstrap, tmp_path, admin)
     decided = copying.decided()
     copying.kill_when(copying.open_count)  # a task writes
     copying.kill_when(lambda: copying.decided() > decided)  # a batch is decided, or just complete
@@ -155,10 +161,10 @@ def test_a_driver_that_is_killed_and_started_again_writes_each_row_once(
 )
 @pytest.mark.timeout(1800)
 def test_executors_that_are_killed_or_paused_while_they_write_add_nothing(
-    bootstrap: str, tmp_path: Path
+    bootstrap: str, admin: moldau.Admin, tmp_path: Path
 ) -> None:
     """The tasks of both run elsewhere; the one that was paused goes on when all is decided."""
-    copying = Copying(bootstrap, tmp_path)
+    copying = Copying(bootstrap, tmp_path, admin)
     paused: list[int] = []
     master, home = "local-cluster[2,1,1024]", str(spark_home(tmp_path))
     with copying.driver(master, SPARK_HOME=home) as process:
@@ -190,14 +196,14 @@ def test_executors_that_are_killed_or_paused_while_they_write_add_nothing(
 )
 @pytest.mark.timeout(0)
 def test_a_driver_that_is_killed_at_many_moments_writes_each_row_once(
-    bootstrap: str, tmp_path: Path
+    bootstrap: str, admin: moldau.Admin, tmp_path: Path
 ) -> None:
     kills = 0
     wanted = int(os.environ["MOLDAU_SPARK_KILLS"])
     while kills < wanted:
         folder = tmp_path / f"after-{kills}"
         folder.mkdir()
-        copying = Copying(bootstrap, folder)
+        copying = Copying(bootstrap, folder, admin)
         for _ in range(random.randint(1, 3)):
             copying.kill_when(_soon_after_it_works(copying, random.uniform(0.0, 5.0)))
             kills += 1

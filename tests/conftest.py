@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from support import left_out
+from support.client_threads import ClientThreads
 from support.ctrl_c import ctrl_c_heard
 
 # No deadline, and no complaint about slow drawing: a busy machine is no failure. In CI the examples
@@ -25,6 +26,7 @@ settings.load_profile("moldau")
 settings.register_profile("quick", settings.get_profile("moldau"), max_examples=20)  # make check
 
 _FIGURE = "figure"
+_CLIENT_THREADS = ClientThreads()
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +40,18 @@ def log_as_before() -> Iterator[None]:
         if handler not in handlers:
             root.removeHandler(handler)
     root.setLevel(level)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, None, None]:
+    """With the last test of a module, and its fixtures, all clients have been closed."""
+    yield
+    _CLIENT_THREADS.note_after(item.nodeid)
+    if nextitem is None or nextitem.path != item.path:
+        left = _CLIENT_THREADS.take_left()
+        assert not left, f"clients were never closed: {left}"
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ first: a group whose segments were truncated or deleted under the round is given
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -51,7 +52,10 @@ from moldau.storage.write_back import STEP_BYTES
 
 T = TypeVar("T")
 
+_log = logging.getLogger(__name__)
+
 _SECRET_BYTES = 16
+_AGAIN_SECONDS = 1.0
 
 _Take = Callable[[memoryview, BatchHeader, bool], bool]
 """Gets a batch, its header and whether it is the last one of its segment; False to stop."""
@@ -256,9 +260,25 @@ class CompactionRound:
         compared = Offset(self._keys.end_offset)
         self._log.compared_offset = max(self._log.compared_offset, compared)
         self._log.replace_segments(old, new)
-        self._reading, self._disturbances = (), self._log.disturbances
-        await self._sync_folder()
+        await self._sync_swap()
         self._log.finish_swap(new)
+
+    async def _sync_swap(self) -> None:
+        """The new segment is in the log, and its files have the names of a swap: the next round
+        over it would put its own in their place, and take those for the old ones. So a folder that
+        cannot be opened for the moment (too many files are open) is tried again."""
+        log = self._log
+        while True:
+            self._reading, self._disturbances = (), log.disturbances
+            try:
+                await self._sync_folder()
+            except (StorageError, DisturbedError) as error:
+                if log.is_closed or log.directory.failure is not None:
+                    raise
+                _log.warning("%s: a compaction waits: %s", log.topic_partition, error)
+            else:
+                return
+            await log.directory.clock.sleep(_AGAIN_SECONDS)
 
     def _require_undisturbed(self, old: Sequence[Segment]) -> None:
         log = self._log

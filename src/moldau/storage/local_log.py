@@ -163,9 +163,10 @@ class LocalLog:
     def skip_to(self, offset: int, now_ms: int) -> None:
         """Go on at an offset behind the log's end, in a segment that begins there."""
         old = self.active
-        new = Segment.create(self.directory.open_files, self.folder, offset, now_ms)
         if old.size_bytes:
             old.seal()
+        new = Segment.create(self.directory.open_files, self.folder, offset, now_ms)
+        if old.size_bytes:
             self.segments = (*self.segments, new)
         else:
             self.segments = (*self.segments[:-1], new)

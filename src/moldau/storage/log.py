@@ -19,6 +19,7 @@ part of the log (LOG-8).
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -34,7 +35,9 @@ from moldau.records.batch_header import (
     stamp,
 )
 from moldau.records.batch_reader import DEFAULT_LIMIT_BYTES
+from moldau.records.control_records import EndTransactionMarker
 from moldau.storage.aborted_checkpoint import AbortedBySegment
+from moldau.storage.files import File
 from moldau.storage.leader_epoch_file import LeaderEpochs
 from moldau.storage.local_log import LocalLog
 from moldau.storage.log_directory import LogDirectory
@@ -60,6 +63,9 @@ from moldau.storage.snapshot_files import SnapshotFiles
 from moldau.storage.transaction_index import AbortedTransaction
 
 NO_EPOCHS = EpochCache()
+_FILES_AT_ONCE = 4
+"""As many as a truncation has open at the same time: a log, the log and the copy of a file that a
+branch shares, or an index; and one to spare for a worker that opens one meanwhile."""
 _new = tuple.__new__
 
 
@@ -328,21 +334,38 @@ class Log:
                 now_ms,
             ):
                 self._roll(base_offset, last_offset, now_ms)
-            segment = local.append(batch, size_bytes, base_offset, last_offset, max_timestamp)
             if marker is None:
+                local.append(batch, size_bytes, base_offset, last_offset, max_timestamp)
                 self.producers.apply(header, base_offset)
             else:
-                replay_marker(self.producers, segment, header, base_offset, marker)
-                self._has_aborted = True
+                self._write_marker(batch, header, base_offset, marker)
         except OSError as error:
             local.active.trim_file()
-            if marker is not None:  # half of what it means may have been noted
-                raise self.directory.fail(error) from error
             raise self.directory.judge(error) from error
         if flushing.dirty_since_ms is None:
             flushing.begin_dirty(now_ms)
         if last_offset + 1 - flushing.recovery_point >= self._flush_messages:
             self.directory.flush_soon(flushing)
+
+    def _write_marker(
+        self,
+        batch: memoryview | bytearray,
+        header: BatchHeader,
+        base_offset: int,
+        marker: EndTransactionMarker,
+    ) -> None:
+        """All files are opened first: with too many open ones, nothing has been changed."""
+        local, size_bytes = self._local, header.batch_length + LOG_OVERHEAD_BYTES
+        segment, last_offset = local.active, base_offset + header.last_offset_delta
+        with contextlib.ExitStack() as stack:
+            index_file: File | None = None
+            if self.producers.is_aborted_by(header, marker):
+                segment.opened()
+                index_file = segment.transaction_index.open_to_append()
+                stack.callback(index_file.close)
+            local.append(batch, size_bytes, base_offset, last_offset, header.max_timestamp)
+            replay_marker(self.producers, segment, header, base_offset, marker, index_file)
+        self._has_aborted = True
 
     def _roll(self, base_offset: int, last_offset: int, now_ms: int) -> None:
         """Begin a new segment for a batch; the old one is flushed soon."""
@@ -555,6 +578,7 @@ class Log:
         if offset < self.segments[0].base_offset:
             self.truncate_fully(offset)
             return
+        self._require_files()
         local = self._local
         try:
             self.flushing.begin_truncation()
@@ -572,6 +596,7 @@ class Log:
         `complete_truncation` is next.
         """
         self.require_usable()
+        self._require_files()
         try:
             self.flushing.begin_truncation()
             self.flushing.begin_pending_truncation()
@@ -582,6 +607,14 @@ class Log:
             self._finish_truncation()
         except OSError as error:
             raise self.directory.fail(error) from error
+
+    def _require_files(self) -> None:
+        """A truncation opens files when it has changed others: too few handles have to be noticed
+        before it begins."""
+        try:
+            self.directory.open_files.require_room(self._local.active.path, _FILES_AT_ONCE)
+        except OSError as error:
+            raise self.directory.judge(error) from error
 
     def _finish_truncation(self) -> None:
         end_offset = self.log_end_offset
@@ -613,7 +646,7 @@ class Log:
             self._local.active.seal()
             self.flushing.snapshot_due(self.log_end_offset, tuple(self.producers))
         except OSError as error:
-            raise self.directory.fail(error) from error
+            raise self.directory.judge(error) from error
         await self.flushing.finish()
         self.close()
 

@@ -18,7 +18,7 @@ from moldau.config.broker_options import BrokerOptions
 from moldau.errors import StorageError
 from moldau.model import TopicPartition
 from moldau.storage.checkpoints import Checkpoints
-from moldau.storage.files import Files
+from moldau.storage.files import SCARCITY, Files
 from moldau.storage.log import Log
 from moldau.storage.log_directory import LogDirectory, Removal
 from moldau.tasks import TaskSupervisor
@@ -31,6 +31,8 @@ _log = logging.getLogger(__name__)
 
 _LOGS_PER_TURN = 50
 """How many logs are looked at before the event loop may serve somebody else."""
+_AGAIN_MS = 10_000
+"""After this, what too many open files have hindered is tried again."""
 
 
 class Maintenance:
@@ -123,6 +125,11 @@ class Maintenance:
         try:
             await self._workers.run(lambda: _remove_all(directory.files, removal))
         except OSError as error:
+            if error.errno in SCARCITY:  # a folder has to be opened to be removed
+                _log.warning("%s stays for now: %s", removal.paths[0], error)
+                delay_ms = max(removal.delay_ms, _AGAIN_MS)
+                self._remove_later(directory, removal._replace(delay_ms=delay_ms))
+                return
             raise directory.judge(error) from error
 
     # Jobs

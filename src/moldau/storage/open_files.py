@@ -10,6 +10,7 @@ A shell. Any thread.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
 from pathlib import Path
@@ -55,6 +56,15 @@ class OpenFiles:
             if holder.file is not None:
                 holder.file = None
                 self._holders.remove(holder)
+
+    def require_room(self, path: Path, count: int) -> None:
+        """Raise OSError unless so many files more can be open at once. `path` is one that exists.
+
+        For what cannot be undone once it has begun, and opens files on its way.
+        """
+        with self._changing, contextlib.ExitStack() as opened:
+            for _ in range(count):
+                opened.callback(self._open(path).close)
 
     def _open(self, path: Path) -> File:
         try:

@@ -13,6 +13,7 @@ from moldau.records.batch_header import LOG_OVERHEAD_BYTES, BatchHeader, Buffer
 from moldau.records.batch_reader import records_of
 from moldau.records.control_records import EndTransactionMarker, find_marker
 from moldau.storage.batch_scan import walk_batches
+from moldau.storage.files import File
 from moldau.storage.producer_state import ProducerState
 from moldau.storage.segment import Segment
 from moldau.storage.snapshot_files import SnapshotFiles
@@ -31,8 +32,10 @@ def replay_marker(
     header: BatchHeader,
     base_offset: int,
     marker: EndTransactionMarker,
+    index_file: File | None = None,
 ) -> None:
-    """End a transaction; one that was aborted goes into the segment's index."""
+    """End a transaction; one that was aborted goes into the segment's index, whose file may be open
+    already."""
     completed = producers.apply_marker(header, base_offset, marker)
     if completed is not None and completed.aborted:
         segment.transaction_index.append(
@@ -41,7 +44,8 @@ def replay_marker(
                 completed.first_offset,
                 completed.last_offset,
                 completed.last_stable_offset,
-            )
+            ),
+            index_file,
         )
 
 

@@ -172,6 +172,12 @@ class ProducerState:
             next(iter(self._open), base_offset + 1),
         )
 
+    def is_aborted_by(self, header: BatchHeader, marker: EndTransactionMarker) -> bool:
+        """Whether an end marker aborts a transaction that has something in this partition."""
+        entry = self._entries.get(header.producer_id)
+        is_open = entry is not None and entry.transaction_first_offset is not None
+        return is_open and marker.control_type is ControlType.ABORT
+
     def first_unstable_offset(self, high_watermark: int) -> int | None:
         """The last stable offset stays below this (TXP-1): a transaction begins here that is still
         open, or whose end marker may yet be lost because it is not below the high watermark."""

@@ -148,10 +148,16 @@ class Segment:
         segment = cls(
             open_files, folder, base_offset, size_bytes=0, created_ms=created_ms, stage=stage
         )
-        with contextlib.closing(open_files.files.open(segment.path, create=True)) as file:
-            if file.size():
-                file.truncate(0)  # left over from before a crash
-        segment.start_empty_indexes()
+        try:
+            with contextlib.closing(open_files.files.open(segment.path, create=True)) as file:
+                if file.size():
+                    file.truncate(0)  # left over from before a crash
+            segment.start_empty_indexes()
+        except OSError:
+            # The log may go on in the segment before: the next start would find this one behind it.
+            with contextlib.suppress(OSError):
+                segment.remove_files()
+            raise
         return segment
 
     def __repr__(self) -> str:

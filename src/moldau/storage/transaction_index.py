@@ -20,7 +20,7 @@ from pathlib import Path
 from struct import Struct
 
 from moldau.light_classes import NamedTuple
-from moldau.storage.files import Files
+from moldau.storage.files import File, Files
 
 ENTRY_BYTES = 34
 _ENTRY = Struct(">hqqqq")
@@ -63,11 +63,20 @@ class TransactionIndex:
             self.entries()
         return self._digest or EMPTY_DIGEST
 
-    def append(self, aborted: AbortedTransaction) -> None:
+    def open_to_append(self) -> File:
+        """For who has to know before anything is changed that an entry can be appended."""
+        _ = self.digest  # may have to read the file, too
+        return self._files.open(self.path, create=True)
+
+    def append(self, aborted: AbortedTransaction, opened: File | None = None) -> None:
+        """With the file of `open_to_append`, no other one is opened."""
         count, crc = self.digest
         entry = _ENTRY.pack(_VERSION, *aborted)
-        with contextlib.closing(self._files.open(self.path, create=True)) as file:
-            file.write_at(count * ENTRY_BYTES, entry)
+        if opened is not None:
+            opened.write_at(count * ENTRY_BYTES, entry)
+        else:
+            with contextlib.closing(self._files.open(self.path, create=True)) as file:
+                file.write_at(count * ENTRY_BYTES, entry)
         self._digest = AbortedDigest(count + 1, zlib.crc32(entry, crc))
 
     def entries(self) -> list[AbortedTransaction]:

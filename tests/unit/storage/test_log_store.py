@@ -395,6 +395,26 @@ def test_a_deleted_log_is_renamed_at_once_and_gone_after_its_delay():
     run(story)
 
 
+def test_a_deleted_log_that_cannot_be_opened_to_be_removed_goes_later():
+    async def story() -> None:
+        bench = Bench()
+        assert isinstance(bench.files, MemoryFiles)
+        store = await bench.open()
+        maintaining = asyncio.create_task(store.maintain())
+        append(await store.create_log(CLICKS, TOPIC_ID, DEFAULTS.replace(file_delete_delay_ms=0)))
+        bench.files.fail_next("remove", errno.EMFILE, path_matching="*-delete", count=2)
+        await store.delete_log(CLICKS)
+        await bench.clock.advance(1)
+        assert any(name.endswith("-delete") for name in bench.files.list_folder(DATA))
+        await bench.clock.advance(60)
+        assert not any(name.endswith("-delete") for name in bench.files.list_folder(DATA))
+        assert bench.failed == []
+        maintaining.cancel()
+        await store.close()
+
+    run(story)
+
+
 def test_a_log_made_again_does_not_inherit_the_start_offset_of_the_deleted_one():
     async def story() -> None:
         bench = Bench()

@@ -102,6 +102,23 @@ def test_everything_in_a_file_is_read(tmp_path: Path) -> None:
     assert (lake.target_file_bytes, lake.late_after_ms) == (64 * 1024 * 1024, 7_200_000)
 
 
+def test_what_depends_on_a_misspelt_format_is_no_fault_of_its_own(tmp_path: Path) -> None:
+    text = """
+[sources.clicks]
+topic = "clicks"
+format = "jsn"
+schema = "user STRING"
+dead_letter = "clicks-unreadable"
+registry = "http://127.0.0.1:8081"
+[sinks.copy]
+topic = "copied"
+"""
+    told = faults(tmp_path, text)
+    assert "'jsn' is not one of" in told
+    assert "binary values" not in told
+    assert "values of this format" not in told
+
+
 def test_paths_are_relative_to_the_file_and_the_name_is_the_files(tmp_path: Path) -> None:
     pipeline = load_pipeline(
         write(tmp_path, SMALL.replace('topic = "copied"', 'parquet = "a/lake"'), "copy.toml")
@@ -383,8 +400,7 @@ def test_what_a_query_has_done_is_told_in_a_line() -> None:
     assert format_query(letters) == "7 records looked at in 1 batch"
     windows = QueryProgress(name="w", set_aside=SetAside(late_records=8680, dead_letters=8680))
     assert format_query(windows).endswith(
-        "; in all runs, 8,680 came after their window was closed, "
-        "8,680 were written to dead letters"
+        "; in all runs, 8,680 came after their window was closed, 8,680 went to dead letters"
     )
 
 

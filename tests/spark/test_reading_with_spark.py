@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import fastavro
 import pytest
@@ -18,6 +18,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 
 import moldau
 from moldau.client.blocking import Admin
+from moldau.errors import ConfigurationError
 from moldau.model import TopicPartition
 from moldau.spark import decode_avro, decode_json
 from support import confluent_client
@@ -165,6 +166,11 @@ def test_json_and_avro_become_columns_and_what_does_not_parse_is_null(
         None,
         None,
     ]
+
+
+def test_an_avro_schema_that_is_no_json_is_told() -> None:
+    with pytest.raises(ConfigurationError, match="an Avro schema is JSON, and this is none"):
+        decode_avro(cast("DataFrame", None), "{nope")
 
 
 def avro_bytes(value: dict[str, object]) -> bytes:

@@ -61,6 +61,10 @@ def test_a_console_that_was_asked_for_lives_and_dies_with_its_broker(
         broker.start()
         url = eventually(lambda: _CONSOLE.search(broker.output), "the console says where it is")[1]
         assert is_served(url)
+        with pytest.raises(urllib.error.HTTPError) as missing:
+            urllib.request.urlopen(f"{url}/nowhere", timeout=PATIENCE_SECONDS)
+        assert missing.value.code == 404
+        assert b'<a href="/">Overview</a>' in missing.value.read()
         (console,) = find_consoles(broker.pid)
         assert broker.stop() == 0
         assert not is_alive(console)

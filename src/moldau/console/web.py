@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from fastapi import FastAPI
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import HTMLResponse
 from nicegui import app as nicegui_app
 from nicegui import ui
 from starlette.types import ASGIApp
@@ -57,6 +58,7 @@ def build_application(settings: ConsoleSettings) -> ASGIApp:
         )
     for page in ALL_PAGES:
         page.register()
+    nicegui_app.add_exception_handler(404, _show_missing)  # NiceGUI's own leads nowhere
     ui.run_with(
         application,
         title="Moldau",
@@ -69,6 +71,21 @@ def build_application(settings: ConsoleSettings) -> ASGIApp:
         tailwind=False,
     )
     return _guard(application, life, settings)
+
+
+async def _show_missing(_: Request, __: Exception) -> Response:
+    return HTMLResponse(_MISSING, 404)
+
+
+_MISSING = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>No such page · Moldau</title>
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<link rel="stylesheet" href="/style/login.css"></head>
+<body><main><h1>Moldau</h1>
+<p>There is no page at this address.</p>
+<p><a href="/">Overview</a> · <a href="/topics">Topics</a> · <a href="/groups">Groups</a></p>
+</main></body></html>
+"""
 
 
 def _guard(application: ASGIApp, life: Sessions | Console, settings: ConsoleSettings) -> ASGIApp:

@@ -64,11 +64,20 @@ def decode_avro(
     """
     from pyspark.sql import functions as F
 
-    parsed = json.loads(schema) if isinstance(schema, str) else dict(schema)
+    parsed = _read_avro_schema(schema)
     text = json.dumps(parsed)
     skip_bytes = _REGISTRY_HEAD_BYTES if has_registry_head else 0
     decode = column_decoder(lambda: _avro_reader(text, skip_bytes), spark_type_of(parsed))
     return frame.withColumn(into, decode(F.col(column)))
+
+
+def _read_avro_schema(schema: str | Mapping[str, object]) -> object:
+    if not isinstance(schema, str):
+        return dict(schema)
+    try:
+        return json.loads(schema)
+    except ValueError as fault:
+        raise ConfigurationError(f"an Avro schema is JSON, and this is none: {fault}") from None
 
 
 def column_decoder(

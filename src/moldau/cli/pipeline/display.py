@@ -146,6 +146,6 @@ def format_set_aside(set_aside: SetAside) -> str:
         (set_aside.records_without_time, "had no time"),
         (set_aside.untraced_rows, "rows were dropped as late"),
         (set_aside.unsearched_batches, "batches were not searched, so that there may be more"),
-        (set_aside.dead_letters, "were written to dead letters"),
+        (set_aside.dead_letters, "went to dead letters"),
     )
     return "in all runs, " + ", ".join(f"{count:,} {what}" for count, what in told if count)

@@ -120,17 +120,19 @@ class PagedTable:
         """Ask again, and send what has changed."""
         loaded = await self._load(self._request)
         shown = (loaded.rows, loaded.total, loaded.number)
-        if shown == self._shown:
-            return
-        self._shown = shown
-        self._request = replace(self._request, page=loaded.number)
-        self.element.pagination = {
+        pages = {
             "page": loaded.number,
             "rowsPerPage": self._request.rows,
             "rowsNumber": loaded.total,
             "sortBy": self._request.sort_by or None,
             "descending": self._request.descending,
         }
+        # A browser says what it shows when it has drawn the page: without rows, if they came since.
+        if shown == self._shown and self.element.pagination == pages:
+            return
+        self._shown = shown
+        self._request = replace(self._request, page=loaded.number)
+        self.element.pagination = pages
         is_short = loaded.total <= min(self._request.rows, _FEWEST_ROWS)
         if is_short:
             self.element.props("hide-pagination")

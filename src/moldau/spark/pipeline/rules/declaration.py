@@ -192,7 +192,9 @@ def _read_schema(section: Section, value_format: ValueFormat, *, has_registry: b
     if value_format == "avro":
         _check_avro(section, schema)
     if value_format in ("binary", "text") and schema is not None:
-        section.fault("schema", f"{value_format} values have none; remove it, or set format")
+        section.fault(
+            "schema", f"{value_format} values have none; remove it, or set format", by="format"
+        )
     return schema
 
 
@@ -218,7 +220,9 @@ def _read_dead_letter(
     if topic in topics:
         section.fault("dead_letter", f"{topic!r} is read by this source; choose another topic")
     if value_format == "binary" and watermark is None:
-        section.fault("dead_letter", "binary values always parse; remove it, or set format")
+        section.fault(
+            "dead_letter", "binary values always parse; remove it, or set format", by="format"
+        )
     return topic
 
 

@@ -29,7 +29,9 @@ def read_registry(
         return None
     if value_format not in ("avro", "registry"):
         section.fault(
-            "registry", 'values of this format have none; set format to "avro" or "registry"'
+            "registry",
+            'values of this format have none; set format to "avro" or "registry"',
+            by="format",
         )
     if subject is None and len(topics) != 1:
         section.fault("subject", "is missing; several topics need to be told which schema counts")

@@ -36,9 +36,13 @@ class Section:
         self._path = path
         self._faults = faults
         self._asked: list[str] = []
+        self._faulty: set[str] = set()
 
-    def fault(self, key: str, message: str) -> None:
-        self._faults.add(self.path_of(key), message)
+    def fault(self, key: str, message: str, *, by: str = "") -> None:
+        """`by` is the key that makes a fault of it: while that is wrong itself, nobody knows."""
+        if by not in self._faulty:
+            self._faulty.add(key)
+            self._faults.add(self.path_of(key), message)
 
     def path_of(self, key: str) -> str:
         return ".".join(part for part in (self._path, key) if part)

@@ -249,6 +249,7 @@ def test_a_data_folder_that_cannot_be_one_is_refused(folder: Path) -> None:
     (folder / "file").write_text("in the way")
     said = refused("--data-dir", str(folder / "file" / "data"), "--listen", "127.0.0.1:0")
     assert "no log directory can be used" in said
+    assert "name a folder of its own with --data-dir or log.dirs" in said
 
 
 def test_the_folder_of_another_broker_is_refused(broker: BrokerProcess) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -71,6 +72,8 @@ from moldau.workers import Workers
 _log = logging.getLogger(__name__)
 
 _CLOSED_AT_ONCE = 64
+_WRONG_PLACE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.ENOENT})
+"""What an operator mends by another folder, or other rights; not what a broken disk says."""
 """Logs that are flushed at the same time when the store closes; the workers do a few at a time."""
 
 
@@ -480,7 +483,8 @@ class LogStore:
         return "; ".join(f"{each.folder}: {each.failure}" for each in self._directories)
 
     def _remedy(self) -> str:
-        if not any(isinstance(each.failure, PermissionError) for each in self._directories):
+        failures = [each.failure for each in self._directories]
+        if not any(one is not None and one.errno in _WRONG_PLACE for one in failures):
             return ""
         return (
             ". Let the user of this process write there, or name a folder of its own with "

@@ -98,6 +98,14 @@ def _with_port(listener: str, ports: Mapping[str, int]) -> str:
 
 def refuse_unknown(config: Mapping[str, str]) -> None:
     """A typo in a test's options would only be warned of in a log that nobody reads."""
+    given: Mapping[str, object] = config  # tests are not all checked for types
+    for name, value in given.items():
+        if not isinstance(value, str):
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            raise ConfigurationError(
+                f"{name} is a {type(value).__name__}; options are texts, as in server.properties: "
+                f'{{"{name}": "{text}"}}'
+            )
     unknown = find_unknown(config)
     if unknown:
         raise ConfigurationError("; ".join(map(str, unknown)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import cast
 
 import pytest
 
@@ -22,6 +23,14 @@ def test_an_option_that_no_broker_has_is_refused() -> None:
     with (
         pytest.raises(ConfigurationError, match=r"did you mean num\.partitions\?"),
         moldau.testing.broker({"num.partitons": "3"}),
+    ):
+        pass
+
+
+def test_a_value_that_is_no_text_is_refused_with_what_to_write() -> None:
+    with (
+        pytest.raises(ConfigurationError, match=r"is a int; .* \{\"num\.partitions\": \"3\"\}"),
+        moldau.testing.broker(cast("dict[str, str]", {"num.partitions": 3})),
     ):
         pass
 

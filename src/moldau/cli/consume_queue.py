@@ -89,12 +89,23 @@ class _Taking:
                 limit = min(limit, consumption.max_records - self._count)
             jobs = await self._queue.take_batch(limit, consumption.idle_seconds)
             if not jobs:
+                self._explain_nothing()
                 return
             jobs.keep()  # whoever reads what is printed may take their time
             await self._print(jobs)
             if not consumption.releases:
                 for job in jobs:
                     await job.accept()
+
+    def _explain_nothing(self) -> None:
+        """A new share group begins at the end of its topic, which looks like an empty topic."""
+        if self._count == 0 and self._consumption.idle_seconds is not None:
+            group = self._consumption.group_id
+            note(
+                f"nothing came for share group {group} within {self._consumption.idle_seconds:g} s "
+                "(joining counts, too); a new group takes what is there already after `moldau "
+                f"configs alter --group {group} --set share.auto.offset.reset=earliest`"
+            )
 
     async def _print(self, jobs: Sequence[AsyncJob]) -> None:
         if self._consumption.decoding is None:

@@ -41,10 +41,12 @@ def parse_format(text: str) -> Formatter:
         return _FORMS[text]
     if "%" in text:
         return _compile(text)
-    known = ", ".join(_FORMS)
-    raise UsageError(
-        f"there is no format {text!r}; choose {known}, or a template like '%p %o %k %v'"
-    )
+    from moldau.cli.schema_options import FORMATS
+    from moldau.config.spelling import suggest
+
+    known = (*_FORMS, *FORMATS)
+    choices = f"; choose {', '.join(known)}, or a template like '%p %o %k %v'"
+    raise UsageError(f"there is no format {text!r}{suggest(text, known) or choices}")
 
 
 def _show_values(records: Sequence[ConsumerRecord]) -> bytes:

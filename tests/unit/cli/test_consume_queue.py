@@ -64,3 +64,24 @@ def test_locks_are_renewed_while_records_are_printed(releases: bool) -> None:
         assert [one.kind for one in hands.acquired] == [said] * 3
 
     asyncio.run(run())
+
+
+def test_who_gets_nothing_is_told_where_a_new_group_begins(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def run() -> None:
+        hands: Any = Hands()
+        hands.were_kept = [True]  # all are taken
+        consumption = QueueConsumption(
+            topic="clicks",
+            group_id="g",
+            formatter=lambda records: b"",
+            as_json=False,
+            idle_seconds=1.0,
+        )
+        taking = _Taking(hands, consumption)
+        taking._output = hands
+        await taking.run()
+
+    asyncio.run(run())
+    assert "nothing came for share group g within 1 s" in capsys.readouterr().err

@@ -121,5 +121,10 @@ def test_a_template_with_a_mistake_is_refused_with_what_there_is(form: str) -> N
 
 
 def test_an_unknown_form_is_refused_with_those_there_are() -> None:
-    with pytest.raises(ConfigurationError, match="value, key-value, json, hex"):
+    with pytest.raises(ConfigurationError, match="value, key-value, json, hex, raw, avro, json-s"):
         parse_format("yaml")
+
+
+def test_a_misspelt_form_is_refused_with_the_one_that_was_meant() -> None:
+    with pytest.raises(ConfigurationError, match="did you mean avro"):
+        parse_format("avr")

@@ -97,9 +97,9 @@ def parse_listen(text: str) -> tuple[str, int | None]:
     host, colon, port = text.rpartition(":")
     if text.startswith("[") and text.endswith("]"):
         host, colon, port = text, "", ""
-    if not colon:
+    if not colon and not text.isdecimal():  # a bare number is meant as a port, and is no host
         return host or text or DEFAULT_HOST, None
-    if not (port.isascii() and port.isdecimal() and int(port) < 65536):
+    if not (colon and port.isascii() and port.isdecimal() and int(port) < 65536):
         raise UsageError(
             f"{text!r} is not of the form HOST:PORT; one looks like {DEFAULT_HOST}:{DEFAULT_PORT}"
         )

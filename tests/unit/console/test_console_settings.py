@@ -26,7 +26,7 @@ def test_addresses(text: str, expected: tuple[str, int | None]) -> None:
     assert parse_listen(text) == expected
 
 
-@pytest.mark.parametrize("text", ["host:", "host:port", "host:70000"])
+@pytest.mark.parametrize("text", ["host:", "host:port", "host:70000", "8092"])
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ConfigurationError, match="HOST:PORT"):
         parse_listen(text)

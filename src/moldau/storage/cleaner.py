@@ -48,6 +48,8 @@ class _Survey(NamedTuple):
     """A log as it was measured."""
 
     segments: tuple[Segment, ...]
+    truncations: int
+    """How often the log had been truncated by then."""
     facts: tuple[DirtySegment, ...]
     cleanable: Cleanable
     terms: CleaningTerms
@@ -102,7 +104,7 @@ class Cleaner:
             log.recovery_point,
             log.cleaned_offset,
         )
-        segments, terms = log.segments, _terms_of(log.options)
+        segments, truncations, terms = log.segments, log.truncations, _terms_of(log.options)
         try:
             facts = await log.directory.workers.run(lambda: _gather(segments, terms))
         except OSError as error:
@@ -112,14 +114,20 @@ class Cleaner:
         cleanable = survey(facts, offsets, terms, self._clock.now_ms())
         if not is_due(cleanable, terms.min_cleanable_dirty_ratio):
             return None
-        return _Survey(segments, facts, cleanable, terms)
+        return _Survey(segments, truncations, facts, cleanable, terms)
 
     async def _clean(self, log: Log, found: _Survey) -> bool:
         before_bytes, before_count = log.size_bytes, len(log.segments)
         figures, began = log.directory.figures, self._clock.monotonic()
         try:
             await CompactionRound(
-                log, found.segments, found.facts, found.cleanable, found.terms, self._round_terms()
+                log,
+                found.segments,
+                found.truncations,
+                found.facts,
+                found.cleanable,
+                found.terms,
+                self._round_terms(),
             ).run()
         except DisturbedError:
             return False

@@ -11,7 +11,9 @@ a folder from which the next start makes the old segments or the new one, and ne
 
 A shell. It belongs to the event loop, which does the renames, since readers open files there; what
 reads and writes runs in workers, a slice at a time. Whatever happens to the log meanwhile goes
-first: a group whose segments were truncated or deleted under the round is given up.
+first: a group whose segments were deleted under the round is given up. After a truncation all of
+the round is: what was compared may be among what went, and a record that was to go for the sake of
+it is the last one of its key now.
 """
 
 from __future__ import annotations
@@ -89,14 +91,17 @@ class CompactionRound:
         self,
         log: Log,
         segments: Sequence[Segment],
+        truncations: int,
         facts: Sequence[DirtySegment],
         cleanable: Cleanable,
         cleaning: CleaningTerms,
         terms: RoundTerms,
     ) -> None:
-        """`segments` are those of the log when `facts` were gathered of them."""
+        """`segments` are those of the log when `facts` were gathered of them, and so often it had
+        been truncated then."""
         self._log = log
         self._segments = segments
+        self._truncations = truncations
         self._facts = facts
         self._cleanable = cleanable
         self._cleaning = cleaning
@@ -121,6 +126,7 @@ class CompactionRound:
         for group in groups:
             await self._clean_group(self._segments[group.start : group.stop])
         await self._in_worker(self._keys.latest.clear)  # for the loop it would take too long
+        self._require_untruncated()
         self._log.cleaned_offset = Offset(self._keys.end_offset)
         self._log.directory.checkpoint_soon()
 
@@ -157,6 +163,7 @@ class CompactionRound:
     # Rewriting
 
     async def _clean_group(self, old: Sequence[Segment]) -> None:
+        self._require_untruncated()
         self._reading, self._disturbances = old, self._log.disturbances
         new = await self._in_worker(lambda: self._create(old[0].base_offset))
         try:
@@ -283,7 +290,12 @@ class CompactionRound:
     def _require_undisturbed(self, old: Sequence[Segment]) -> None:
         log = self._log
         log.require_usable()
+        self._require_untruncated()
         if log.is_moving or log.disturbances != self._disturbances or not log.holds_segments(old):
+            raise DisturbedError
+
+    def _require_untruncated(self) -> None:
+        if self._log.truncations != self._truncations:
             raise DisturbedError
 
     async def _sync_folder(self) -> None:

@@ -113,6 +113,7 @@ class Log:
         self.cleaned_offset = Offset(0)  # compaction has been up to here
         self.dropped_offset = Offset(0)  # behind the last tombstone or end marker that it dropped
         self.compared_offset = Offset(0)  # what a round has left out was replaced before this
+        self.truncations = 0  # how often batches were taken away at its end
         self.on_start_moved: Callable[[], None] | None = None  # told when the log start has moved
         self.on_truncated: Callable[[], None] | None = None  # told when its end has gone back
         self.is_moving = False  # to another directory: compaction leaves it alone (MOV-1)
@@ -580,6 +581,7 @@ class Log:
             return
         self._require_files()
         local = self._local
+        self.truncations += 1
         try:
             self.flushing.begin_truncation()
             self.flushing.begin_pending_truncation()
@@ -597,6 +599,7 @@ class Log:
         """
         self.require_usable()
         self._require_files()
+        self.truncations += 1
         try:
             self.flushing.begin_truncation()
             self.flushing.begin_pending_truncation()

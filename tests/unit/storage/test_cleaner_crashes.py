@@ -13,6 +13,7 @@ from cleaner_bench import COMPACTED, clean, clean_now, put, put_rounds, read_rec
 from log_bench import START_MS, LogBench, a_memory_bench
 
 from moldau.errors import StorageError
+from moldau.replication.rules.truncation import find_cut
 from moldau.storage.log import Log
 from moldau.testing.memory_files import MemoryFiles
 
@@ -155,6 +156,23 @@ def test_a_truncation_at_any_step_stands():
         assert table_of(again) == table_of(log)
 
     at_every_step(lambda _, log: log.truncate_to(9), check)
+
+
+def test_what_a_truncation_takes_at_any_step_has_replaced_nothing():
+    """Who is cut off after an unclean election keeps the values that are the last ones then: all
+    of it goes, if compaction has removed one of them before (REP-8), and none is removed after."""
+    _, _, whole = a_dirty_log()
+    expected = {one.key: (one.offset, one.value) for one in read_records(whole) if one.offset < 9}
+
+    def cut(_: LogBench, log: Log) -> None:
+        log.truncate_to(find_cut(9, 0, log.cleaned_offset, log.compared_offset))
+
+    def check(bench: LogBench, log: Log) -> None:
+        assert log.log_end_offset in (0, 9)
+        assert table_of(log) == (expected if log.log_end_offset else {})
+        assert log.cleaned_offset <= log.log_end_offset
+
+    at_every_step(cut, check)
 
 
 def test_a_deletion_at_any_step_stands():

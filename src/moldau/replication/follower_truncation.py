@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from moldau.model import Offset
 from moldau.records.batch_header import walk_headers
 from moldau.replication.follower import FollowPosition
 from moldau.replication.leader_link import LogBounds
@@ -100,12 +101,17 @@ class FollowerTruncation:
         """Hold `truncating`: the log may get another owner while the disk works."""
         position, log = partition.follower.position(), partition.log
         try:
-            # Compaction may get further while the disk works, and then all of it goes, too.
-            await self._truncations.prepare_truncation(
-                log, find_cut(offset, log.log_start_offset, log.cleaned_offset, log.compared_offset)
-            )
+            prepared = None
+            while prepared is None or _cut_of(log, offset) < prepared:
+                # Compaction may get further while the disk works, and then all of it goes, too.
+                prepared = _cut_of(log, offset)
+                await self._truncations.prepare_truncation(log, prepared)
             if partition.follower.is_at(position):
                 partition.follower.truncate(offset)
         finally:
             partition.log.flushing.withdraw_truncation()
         await self._truncations.complete_truncation(partition.log)
+
+
+def _cut_of(log: Log, offset: int) -> Offset:
+    return find_cut(offset, log.log_start_offset, log.cleaned_offset, log.compared_offset)

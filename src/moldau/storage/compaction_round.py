@@ -4,7 +4,8 @@ What stays of a batch is decided in `rules.compaction`, which segments become on
 `rules.cleaning_plan`. Here the plan is executed, group by group, so that a crash at any step leaves
 a folder from which the next start makes the old segments or the new one, and never a mixture:
 
-1. The new segment is written as `.cleaned` files, which a start removes. They are synced.
+1. The new segment is written as `.cleaned` files, which a start removes. They are synced, and what
+   was compared is noted in the folder (`compaction_file`).
 2. They are renamed to `.swap`, which a start puts in the place of what they were made from. Synced.
 3. The log changes over, and the files of the old segments become `.deleted`. Synced.
 4. The new files get their lasting names.
@@ -28,6 +29,7 @@ from typing import NamedTuple, TypeVar
 from moldau.errors import CorruptBatchError, KafkaError, StorageError
 from moldau.model import Offset
 from moldau.records.batch_header import HEADER_BYTES, BatchHeader, read_header, read_size
+from moldau.storage.compaction_file import CompactionOffsets, write_compaction_offsets
 from moldau.storage.files import NO_ROOM
 from moldau.storage.log import Log
 from moldau.storage.rules.cleaning_plan import (
@@ -116,6 +118,7 @@ class CompactionRound:
         self._dropped_offset = (
             0  # behind the last batch past its delete horizon that lost something
         )
+        self._noted: CompactionOffsets | None = None  # in the folder, by this round
         self._reading = segments
         self._disturbances = log.disturbances
 
@@ -256,6 +259,12 @@ class CompactionRound:
 
     async def _swap_in(self, new: Segment, old: Sequence[Segment]) -> None:
         self._require_undisturbed(old)
+        offsets = self._offsets_after_swap()
+        if offsets != self._noted:
+            folder, files = self._log.folder, self._log.directory.files
+            await self._in_worker(lambda: write_compaction_offsets(files, folder, offsets))
+            self._noted = offsets
+            self._require_undisturbed(old)
         try:
             new.enter_stage(SWAP_SUFFIX)
         except OSError as error:
@@ -263,9 +272,8 @@ class CompactionRound:
         await self._sync_folder()
         self._require_undisturbed(old)
         # Before anything is gone: a follower that comes now must not go on from before it (REP-9).
-        self._log.dropped_offset = max(self._log.dropped_offset, Offset(self._dropped_offset))
-        compared = Offset(self._keys.end_offset)
-        self._log.compared_offset = max(self._log.compared_offset, compared)
+        self._log.compared_offset = Offset(offsets.compared_offset)
+        self._log.dropped_offset = Offset(offsets.dropped_offset)
         self._log.replace_segments(old, new)
         await self._sync_swap()
         self._log.finish_swap(new)
@@ -286,6 +294,13 @@ class CompactionRound:
             else:
                 return
             await log.directory.clock.sleep(_AGAIN_SECONDS)
+
+    def _offsets_after_swap(self) -> CompactionOffsets:
+        known = self._log.compaction_offsets
+        return CompactionOffsets(
+            max(known.compared_offset, self._keys.end_offset),
+            max(known.dropped_offset, self._dropped_offset),
+        )
 
     def _require_undisturbed(self, old: Sequence[Segment]) -> None:
         log = self._log

@@ -37,6 +37,7 @@ from moldau.records.batch_header import (
 from moldau.records.batch_reader import DEFAULT_LIMIT_BYTES
 from moldau.records.control_records import EndTransactionMarker
 from moldau.storage.aborted_checkpoint import AbortedBySegment
+from moldau.storage.compaction_file import CompactionOffsets
 from moldau.storage.files import File
 from moldau.storage.leader_epoch_file import LeaderEpochs
 from moldau.storage.local_log import LocalLog
@@ -503,6 +504,11 @@ class Log:
         self._snapshots.remove([segment.base_offset for segment in segments])
 
     # Compacting
+
+    @property
+    def compaction_offsets(self) -> CompactionOffsets:
+        """What has to be known of a log before it is truncated, or followed."""
+        return CompactionOffsets(self.compared_offset, self.dropped_offset)
 
     @property
     def disturbances(self) -> int:

@@ -25,6 +25,7 @@ from moldau.config.topic_options import TopicOptions
 from moldau.errors import StorageError
 from moldau.model import Offset, TopicId, TopicPartition
 from moldau.storage.checkpoints import Checkpoints
+from moldau.storage.compaction_file import CompactionOffsets, write_compaction_offsets
 from moldau.storage.files import NO_ROOM
 from moldau.storage.leader_epoch_file import write_epochs
 from moldau.storage.log import Log
@@ -219,6 +220,11 @@ class _Branch:
             high_watermark=plan.end_offset,
         )
         write_note(files, folder, note)
+        compacted = CompactionOffsets(
+            *(min(offset, plan.end_offset) for offset in self._source.compaction_offsets)
+        )
+        if any(compacted):
+            write_compaction_offsets(files, folder, compacted)
         files.sync_folder(folder)
         return note
 

@@ -19,6 +19,7 @@ from moldau.errors import StorageError
 from moldau.model import Offset, TopicPartition
 from moldau.records.batch_header import HEADER_BYTES, read_header
 from moldau.storage.checkpoints import Checkpoints
+from moldau.storage.compaction_file import write_compaction_offsets
 from moldau.storage.disk_pace import DiskPace
 from moldau.storage.files import NO_ROOM, FileSlice
 from moldau.storage.future_log import (
@@ -280,7 +281,14 @@ class LogMove:
             cleaned_offset=log.cleaned_offset,
             high_watermark=self._checkpoints.find_high_watermark(self.topic_partition),
         )
-        await self._in_worker(lambda: write_note(target.files, folder, note))
+        compacted = log.compaction_offsets
+
+        def write() -> None:
+            write_note(target.files, folder, note)
+            if any(compacted):
+                write_compaction_offsets(target.files, folder, compacted)
+
+        await self._in_worker(write)
         return Offset(note.log_start_offset)
 
     async def _flush(self, future: Log) -> None:

@@ -23,6 +23,7 @@ from moldau.model import Offset, TopicId, TopicPartition
 from moldau.records.batch_header import BatchHeader
 from moldau.storage.aborted_checkpoint import AbortedBySegment
 from moldau.storage.clean_marker import ClosedSegments, describe_segments
+from moldau.storage.compaction_file import CompactionOffsets, read_compaction_offsets
 from moldau.storage.folder_tidying import tidy_folder
 from moldau.storage.log import Log
 from moldau.storage.log_directory import LogDirectory
@@ -33,6 +34,7 @@ from moldau.storage.producer_state import ProducerState
 from moldau.storage.recovered_epochs import RecoveredEpochs
 from moldau.storage.rules.epoch_cache import EpochCache
 from moldau.storage.rules.file_names import (
+    COMPACTION_OFFSETS_FILE,
     INCOMPLETE_FILE,
     LEADER_EPOCHS_FILE,
     LOG_START_OFFSETS_FILE,
@@ -199,7 +201,10 @@ class _Loader:
             unflushed_from=self._scanned_from,
         )
         log.cleaned_offset = Offset(min(self._terms.cleaned_offset, end_offset))
-        log.dropped_offset = Offset(min(self._terms.dropped_offset, end_offset))
+        noted = self._read_compaction_offsets(names)
+        dropped_offset = max(self._terms.dropped_offset, noted.dropped_offset)
+        log.compared_offset = Offset(min(noted.compared_offset, end_offset))
+        log.dropped_offset = Offset(min(dropped_offset, end_offset))
         log.has_loss_note = LOSS_FILE in names
         log.has_lost_its_end = self._has_lost_its_end or log.has_loss_note
         log.is_incomplete = self._is_incomplete
@@ -262,6 +267,11 @@ class _Loader:
         except DamagedFileError as error:
             _log.warning("%s is passed over: %s", path, error)
             return None
+
+    def _read_compaction_offsets(self, names: Sequence[str]) -> CompactionOffsets:
+        if COMPACTION_OFFSETS_FILE not in names:
+            return CompactionOffsets()
+        return read_compaction_offsets(self._files, self._folder)
 
     def _has_aborted(self, names: Sequence[str]) -> bool:
         if self._has_recovered:

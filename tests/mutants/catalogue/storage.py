@@ -344,6 +344,38 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        name="a-round-goes-on-after-a-truncation",
+        rule="REP-8",
+        breaks="values go for the sake of later ones that were cut off in the middle of the round",
+        edits=(
+            Edit(
+                "moldau.storage.compaction_round",
+                "if self._log.truncations != self._truncations:",
+                "if False:",
+            ),
+        ),
+        tests=(
+            "unit/storage/test_cleaner_crashes.py::"
+            "test_what_a_truncation_takes_at_any_step_has_replaced_nothing",
+        ),
+    ),
+    Mutant(
+        name="a-crash-forgets-what-a-round-has-compared",
+        rule="REP-8",
+        breaks="a log that was killed in the middle of a round is cut like any other",
+        edits=(
+            Edit(
+                "moldau.storage.compaction_round",
+                "        if offsets != self._noted:",
+                "        if False:",
+            ),
+        ),
+        tests=(
+            "unit/storage/test_compaction_file.py::"
+            "test_a_log_knows_of_dropped_tombstones_without_any_checkpoint",
+        ),
+    ),
+    Mutant(
         name="the-checkpoint-alone-knows-where-a-log-begins",
         rule="LOG-12",
         breaks="records that somebody deleted are there again when a checkpoint is lost",

@@ -6,6 +6,7 @@ from moldau.model import Offset
 from moldau.records.batch_builder import build_batch
 from moldau.storage.checkpoint_files import read_checkpoints
 from moldau.storage.cleaner import Cleaner
+from moldau.storage.log import Log
 from replication.replica_bench import CLICKS, FOLDER, Bench, Replica, fetch, run_story
 
 
@@ -206,6 +207,40 @@ def test_a_compacted_log_that_is_cut_below_what_was_compared_is_copied_again():
         assert first.values == second.values == [b"old", b"other", b"later"]
 
     run_story(story, cleanup_policy="compact", segment_ms="500", min_cleanable_dirty_ratio="0.1")
+
+
+def test_no_checkpoint_vouches_for_what_goes_because_compaction_got_further_meanwhile():
+    """Else a power loss in the middle leaves a log with a hole that nobody looks for (LOG-9)."""
+
+    async def story(bench: Bench) -> None:
+        first, second = await bench.open(1, 2)
+        bench.elect(1, 0)
+        bench.copy(2, 1)
+        put(first, b"common", b"common")
+        await bench.settle()
+        bench.links[2].is_cut = True
+        await bench.settle()
+        bench.elect(1, 1, isr=(1,))
+        for number in range(4):
+            put(first, b"k", b"new %d" % number)
+        log, checkpoints = first.partition.log, first.store.checkpoints
+        await log.flush()
+        prepare, vouched = checkpoints.prepare_truncation, []
+
+        async def prepare_slowly(log: Log, offset: int) -> None:
+            await prepare(log, offset)
+            vouched.append(log.recovery_point)
+            log.compared_offset = Offset(4)  # a round puts a segment in its place
+
+        checkpoints.prepare_truncation = prepare_slowly
+        bench.elect(2, 2, isr=(2,))
+        put(second, b"z", b"later")
+        bench.copy(1, 2)
+        await bench.settle()
+        assert vouched == [1, 0]
+        assert first.values == second.values == [b"common", b"later"]
+
+    run_story(story, cleanup_policy="compact", segment_ms="500")
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])

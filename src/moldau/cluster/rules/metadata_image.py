@@ -155,7 +155,7 @@ def find_set_back(known: TopicState | None, read: TopicState) -> dict[TopicParti
     found = {}
     for number, (ours, theirs) in enumerate(zip(known.partitions, read.partitions, strict=False)):
         epoch = find_later_epoch(ours.leader_epoch, ours.isr, theirs)
-        if theirs.version < ours.version and epoch is not None:
+        if _place_in_time(theirs) < _place_in_time(ours) and epoch is not None:
             found[TopicPartition(read.name, number)] = epoch
     return found
 

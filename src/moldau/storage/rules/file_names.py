@@ -49,6 +49,8 @@ LOSS_FILE = "possible-loss"
 
 LOG_START_OFFSET_FILE = "log-start-offset"
 """Not Kafka's, in the folder of a log: where it begins, if no segment begins there."""
+COMPACTION_OFFSETS_FILE = "compaction-offsets"
+"""Not Kafka's, in the folder of a log: what its compaction has compared and dropped."""
 INCOMPLETE_FILE = "incomplete"
 """Not Kafka's, in the folder of a log: sealed segments of it were lost, and nobody knows yet."""
 

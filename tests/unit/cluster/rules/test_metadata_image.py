@@ -13,9 +13,10 @@ from moldau.cluster.rules.metadata_image import (
     MetadataImage,
     PartitionState,
     TopicState,
+    find_set_back,
     newest_states,
 )
-from moldau.model import BrokerId, LeaderEpoch, TopicId
+from moldau.model import BrokerId, LeaderEpoch, TopicId, TopicPartition
 from moldau.model.protocol_numbers import NO_BROKER
 
 EMPTY = MetadataImage(cluster_id="cluster")
@@ -176,6 +177,22 @@ def test_a_later_leader_epoch_counts_also_where_versions_began_anew() -> None:
     known, read = versions(4), replace(versions(3), partitions=(later,))
     assert newest_states(known, read).partitions == (later,)
     assert newest_states(read, known).partitions == (later,)
+
+
+def at(epoch: int, version: int) -> TopicState:
+    made = versions(version)
+    (state,) = made.partitions
+    return replace(made, partitions=(replace(state, leader_epoch=LeaderEpoch(epoch)),))
+
+
+def test_a_store_was_set_back_also_where_others_have_written_to_it_since() -> None:
+    """DEL-2: their elections count versions up again, and epochs that were given before."""
+    key = TopicPartition("clicks", 0)
+    assert find_set_back(at(10, 20), at(5, 10)) == {key: 10}
+    assert find_set_back(at(10, 20), at(6, 25)) == {key: 10}
+    assert find_set_back(at(10, 20), at(11, 3)) == {}
+    assert find_set_back(at(10, 20), at(10, 19)) == {}  # and its in-sync set says nothing else
+    assert find_set_back(at(10, 20), at(10, 25)) == {}
 
 
 def test_states_of_another_topic_of_the_same_name_do_not_count() -> None:

@@ -5,7 +5,8 @@ compaction has been, and high watermarks; and a fifth (`aborted_checkpoint`) wit
 indexes of aborted transactions. A truncation has to be known to them before it begins and
 after it has ended (LOG-9). What they say of a log whose folder is gone they go on to say until it
 is made again: it is all that tells that there was one (LOG-14). A shell, owned by the event loop;
-one file of a folder is written at a time.
+one file of a folder is written at a time, and who writes several has read the logs in its turn:
+what the disk was too slow for must not come late, into the files of another topic's log.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from moldau.model import Offset, TopicPartition
 from moldau.storage.aborted_checkpoint import AbortedBySegment, encode_aborted
@@ -29,7 +30,12 @@ from moldau.storage.rules.file_names import (
     HIGH_WATERMARKS_FILE,
     LOG_START_OFFSETS_FILE,
     RECOVERY_POINTS_FILE,
+    name_when_deleted,
 )
+from moldau.tasks import finish_first
+
+_SHORTEST_CUT_NAME: Final = 200
+"""Shorter names of topics are whole in the name of a folder."""
 
 _ByPartition: TypeAlias = OffsetsByPartition | Mapping[TopicPartition, AbortedBySegment]
 
@@ -102,9 +108,19 @@ class Checkpoints:
 
     async def forget(self, topic_partition: TopicPartition, directory: LogDirectory) -> None:
         """Return when no file of a directory speaks of a partition whose log was deleted, or is
-        gone."""
+        gone, nor is about to."""
         self.forget_missed(topic_partition)
-        if self._files[directory].mentions(topic_partition):
+        files = self._files[directory]
+        if files.mentions(topic_partition) or files.turn.locked():
+            await self.write(directory)
+            await self.write_high_watermarks()
+
+    async def forget_deleted(self, name: TopicPartition, directory: LogDirectory) -> None:
+        """As `forget`, before the folder of a deleted log goes, which has this name: what speaks of
+        it then would be taken for a log that is gone though nobody asked for it (LOG-14)."""
+        files = self._files.get(directory)
+        known = () if files is None else files.find_deleted(name)
+        if any(key not in self._logs and key not in self.missed for key in known):
             await self.write(directory)
             await self.write_high_watermarks()
 
@@ -115,8 +131,12 @@ class Checkpoints:
         the files, at every moment: all is read at once, and recovery points are written first.
         Before them comes what the indexes hold: nobody looks at batches below a recovery point.
         """
-        logs = self._logs_in(directory)
         files = self._files[directory]
+        async with files.turn:
+            await self._write(directory, files)
+
+    async def _write(self, directory: LogDirectory, files: _CheckpointFiles) -> None:
+        logs = self._logs_in(directory)
         recovery_points = {log.topic_partition: log.recovery_point for log in logs}
         log_start_offsets = {
             log.topic_partition: log.log_start_offset
@@ -144,16 +164,17 @@ class Checkpoints:
 
     async def write_high_watermarks(self, offsets: OffsetsByPartition | None = None) -> None:
         """Write down what is committed, where it has changed."""
-        if offsets is None:
-            offsets = self.high_watermarks()
         for directory in self._online():
-            known = {**self._known_high_watermarks, **offsets}
-            here = {
-                log.topic_partition: known[log.topic_partition]
-                for log in self._logs_in(directory)
-                if log.topic_partition in known
-            }
-            await self._files[directory].write_offsets(HIGH_WATERMARKS_FILE, here)
+            files = self._files[directory]
+            async with files.turn:
+                present = self.high_watermarks() if offsets is None else offsets
+                known = {**self._known_high_watermarks, **present}
+                here = {
+                    log.topic_partition: known[log.topic_partition]
+                    for log in self._logs_in(directory)
+                    if log.topic_partition in known
+                }
+                await files.write_offsets(HIGH_WATERMARKS_FILE, here)
 
     def _online(self) -> list[LogDirectory]:
         return [directory for directory in self._files if directory.failure is None]
@@ -200,11 +221,23 @@ class _CheckpointFiles:
             DROPPED_OFFSETS_FILE: offsets.dropped_offsets,
             HIGH_WATERMARKS_FILE: offsets.high_watermarks,
         }
-        self.writing = asyncio.Lock()
+        self._unsure: set[str] = set()  # what is in these files is not known: a write has failed
+        self.turn = asyncio.Lock()  # held while somebody writes what he has read of the logs
+        self.writing = asyncio.Lock()  # held while a file is written
 
     def mentions(self, topic_partition: TopicPartition) -> bool:
-        """Whether a file still says something about a partition."""
-        return any(topic_partition in offsets for offsets in self._written.values())
+        """Whether a file still says something about a partition, or may do so."""
+        is_in = any(topic_partition in offsets for offsets in self._written.values())
+        return is_in or bool(self._unsure)
+
+    def find_deleted(self, name: TopicPartition) -> Iterable[TopicPartition]:
+        """Who of those that a file speaks of has a folder of this name once it is deleted."""
+        if self.mentions(name):
+            return (name,)
+        if len(name.topic) < _SHORTEST_CUT_NAME:
+            return ()
+        known = {key for offsets in self._written.values() for key in offsets}
+        return [key for key in known if name_when_deleted(key) == name]
 
     def keep(self, topic_partition: TopicPartition) -> None:
         found = self._found
@@ -260,11 +293,18 @@ class _CheckpointFiles:
                 before()
             directory.files.replace(path, encode())
 
+        async def put() -> None:
+            self._unsure.add(name)
+            await directory.workers.run(replace)
+            self._unsure.discard(name)
+            self._written[name] = values
+
         async with self.writing:
-            if directory.failure is not None or self._written.get(name, {}) == values:
+            is_told = self._written.get(name, {}) == values and name not in self._unsure
+            if directory.failure is not None or is_told:
                 return
             try:
-                await directory.workers.run(replace)
+                # Who is cancelled waits: two that write the same file would spoil it.
+                await finish_first(put())
             except OSError as error:
                 raise directory.judge(error) from error
-            self._written[name] = values

@@ -24,6 +24,7 @@ from moldau.storage.checkpoint_files import CheckpointedOffsets, read_checkpoint
 from moldau.storage.checkpoints import Checkpoints
 from moldau.storage.clean_marker import ClosedSegments, take_clean_marker
 from moldau.storage.files import Files, FolderLock
+from moldau.storage.folder_tidying import empty_folder
 from moldau.storage.future_log import find_departure
 from moldau.storage.log import Log
 from moldau.storage.log_directory import LogDirectory
@@ -60,8 +61,8 @@ class FolderTerms(NamedTuple):
     """Out of service, and to be taken back when their topics are there again."""
     aborted: Mapping[TopicPartition, AbortedBySegment]
     """What the transaction indexes of the logs should hold."""
-    deleted: frozenset[TopicPartition]
-    """Logs whose deletion was under way."""
+    deleted: Mapping[Path, TopicPartition]
+    """Folders of logs whose deletion was under way; a long topic name has lost its end in them."""
     may_have_lost: bool
     """A note is there: a sync failed, or logs lost something that nobody was told of yet."""
 
@@ -81,20 +82,20 @@ def lock_folder(files: Files, folder: Path) -> FolderLock:
 
 
 def survey_folder(files: Files, folder: Path) -> FolderTerms:
-    """Read what is beside the logs, remove what was deleted, and take the clean marker away."""
+    """Read what is beside the logs, empty what was deleted, and take the clean marker away."""
     partition_folders = {}
     notes = {}
     departures = {}
     futures = []
     strays = []
-    deleted = set()
+    deleted = {}
     for name in files.list_folder(folder):
         found = find_partition_folder(name)
         if found is None or found.partition.topic == CLUSTER_METADATA_TOPIC:
             continue
         if found.kind is FolderKind.DELETED:
-            deleted.add(found.partition)
-            files.remove_folder(folder / name)
+            deleted[folder / name] = found.partition
+            empty_folder(files, folder / name)  # a disk may be full, and nothing can be written
         elif found.kind is FolderKind.CURRENT:
             partition_folders[found.partition] = folder / name
             note = find_note(files, folder / name)
@@ -119,20 +120,35 @@ def survey_folder(files: Files, folder: Path) -> FolderTerms:
         departures=departures,
         aside=find_aside(files, strays),
         aborted=read_aborted(files, folder),
-        deleted=frozenset(deleted),
+        deleted=deleted,
         may_have_lost=files.exists(folder / LOSS_FILE),
     )
 
 
 def note_missed(surveys: Mapping[LogDirectory, FolderTerms], checkpoints: Checkpoints) -> None:
     """Before anything is written: a log that is gone is gone from all directories (LOG-14)."""
-    accounted = {
-        key for terms in surveys.values() for key in (*terms.partition_folders, *terms.deleted)
-    }
+    present = {key for terms in surveys.values() for key in terms.partition_folders}
+    deleted = {key for terms in surveys.values() for key in terms.deleted.values()}
     for directory, terms in surveys.items():
         offsets = terms.offsets
-        missed = find_missed(offsets.recovery_points, offsets.high_watermarks, accounted)
+        missed = find_missed(offsets.recovery_points, offsets.high_watermarks, present, deleted)
         checkpoints.keep_missed(directory, missed)
+
+
+async def remove_deleted(
+    directory: LogDirectory, terms: FolderTerms, checkpoints: Checkpoints
+) -> None:
+    """Remove what was deleted before the start, once no checkpoint speaks of it any more: else a
+    start after the next crash would miss it (LOG-14)."""
+    for key in terms.deleted.values():
+        await checkpoints.forget_deleted(key, directory)
+
+    def remove() -> None:
+        for folder in terms.deleted:
+            directory.files.remove_folder(folder)
+
+    if terms.deleted:
+        await directory.workers.run(remove)
 
 
 def _report_strays(files: Files, folders: Sequence[Path]) -> None:

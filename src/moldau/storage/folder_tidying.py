@@ -38,6 +38,13 @@ def tidy_folder(files: Files, folder: Path, names: Sequence[str]) -> FolderPlan:
     return plan
 
 
+def empty_folder(files: Files, folder: Path) -> None:
+    """Give back the room of a log that was deleted; its folder still says that it was."""
+    with contextlib.suppress(OSError):  # whoever removes the folder says what is wrong
+        for name in files.list_folder(folder):
+            files.remove(folder / name)
+
+
 def _without_damaged_swaps(files: Files, folder: Path, names: Sequence[str]) -> Sequence[str]:
     """What compaction had ready takes nobody's place if it is not whole any more."""
     for base_offset in find_swap_segments(names):

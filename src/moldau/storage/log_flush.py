@@ -245,6 +245,8 @@ class LogFlush:
         local = self._local
         for segment in plan.segments:
             segment.sync()
+        if local.is_closed:  # while the disk worked: its folder may be another log's by now
+            return
         if plan.epochs is not None:
             write_epochs(local.directory.files, local.folder / LEADER_EPOCHS_FILE, plan.epochs)
         for offset, entries in plan.snapshots:

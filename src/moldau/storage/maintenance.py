@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from moldau.clock import Clock, Timer
@@ -19,8 +20,10 @@ from moldau.errors import StorageError
 from moldau.model import TopicPartition
 from moldau.storage.checkpoints import Checkpoints
 from moldau.storage.files import SCARCITY, Files
+from moldau.storage.folder_tidying import empty_folder
 from moldau.storage.log import Log
 from moldau.storage.log_directory import LogDirectory, Removal
+from moldau.storage.rules.file_names import find_partition_folder
 from moldau.tasks import TaskSupervisor
 from moldau.workers import Workers
 
@@ -120,17 +123,35 @@ class Maintenance:
         self._timers.add(timer)
 
     async def _remove(self, directory: LogDirectory, removal: Removal) -> None:
+        files = directory.files
         if directory.failure is not None:
             return
         try:
-            await self._workers.run(lambda: _remove_all(directory.files, removal))
+            if removal.are_folders:
+                await self._workers.run(lambda: _empty_all(files, removal.paths))
+                for path in removal.paths:
+                    await self._forget_deleted(directory, path)
+            await self._workers.run(lambda: _remove_all(files, removal))
+        except StorageError as error:  # of a checkpoint
+            if directory.failure is not None:
+                raise
+            self._remove_again(directory, removal, error)
         except OSError as error:
-            if error.errno in SCARCITY:  # a folder has to be opened to be removed
-                _log.warning("%s stays for now: %s", removal.paths[0], error)
-                delay_ms = max(removal.delay_ms, _AGAIN_MS)
-                self._remove_later(directory, removal._replace(delay_ms=delay_ms))
-                return
-            raise directory.judge(error) from error
+            if error.errno not in SCARCITY:
+                raise directory.judge(error) from error
+            self._remove_again(directory, removal, error)  # it has to be opened to be removed
+
+    def _remove_again(
+        self, directory: LogDirectory, removal: Removal, error: StorageError | OSError
+    ) -> None:
+        _log.warning("%s stays for now: %s", removal.paths[0], error)
+        delay_ms = max(removal.delay_ms, _AGAIN_MS)
+        self._remove_later(directory, removal._replace(delay_ms=delay_ms))
+
+    async def _forget_deleted(self, directory: LogDirectory, folder: Path) -> None:
+        found = find_partition_folder(folder.name)
+        if found is not None:
+            await self._checkpoints.forget_deleted(found.partition, directory)
 
     # Jobs
 
@@ -183,6 +204,11 @@ async def _delete_old_segments(log: Log, now_ms: int, high_watermark: int) -> No
 async def _flush(flush: Awaitable[None]) -> None:
     with contextlib.suppress(StorageError):  # reported when its directory failed
         await flush
+
+
+def _empty_all(files: Files, folders: Iterable[Path]) -> None:
+    for folder in folders:
+        empty_folder(files, folder)
 
 
 def _remove_all(files: Files, removal: Removal) -> None:

@@ -128,6 +128,8 @@ class AsideLogs:
             return load_log(directory, folder, topic_partition, options, terms)
 
         with self._table.making(topic_partition):
+            # Else a start that finds it in its place would believe what they say of another topic.
+            await self._checkpoints.forget(topic_partition, directory)
             try:
                 log = await directory.workers.run(load)
             except OSError as error:

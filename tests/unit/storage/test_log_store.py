@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from random import Random
+from typing import TypeVar
 from uuid import UUID
 
 import pytest
@@ -28,9 +30,12 @@ from moldau.workers import InlineWorkers
 CLICKS = TopicPartition("clicks", 0)
 VIEWS = TopicPartition("views", 3)
 TOPIC_ID = TopicId(UUID("6f1f0b36-7a3c-4a0e-9e0a-0c7b5a1d2e3f"))
+OTHER_ID = TopicId(UUID(int=9))
 DATA = Path("data")
 BROKER = BrokerId(1)
 CLUSTER = "cluster-one"
+
+T = TypeVar("T")
 
 
 class Bench:
@@ -556,3 +561,179 @@ def test_what_is_in_the_place_of_a_new_log_is_kept_and_nothing_else_needs_a_name
     put_away(files, folder, CLICKS, make_id)
     assert len(drawn) == 1
     assert files.list_folder(DATA) == [f"clicks-0.{drawn[0]}-stray"]
+
+
+# Checkpoints of logs that are deleted
+
+
+class SlowWorkers(InlineWorkers):
+    """Holds the first work that comes after `hold` until `go_on`, as a thread does that nobody can
+    cancel."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._holds = False
+        self._go_on = asyncio.Event()
+
+    def hold(self) -> None:
+        self._holds = True
+
+    def go_on(self) -> None:
+        self._go_on.set()
+
+    async def run(self, work: Callable[[], T]) -> T:
+        is_held, self._holds = self._holds, False
+        return await (asyncio.shield(self._run_late(work)) if is_held else super().run(work))
+
+    async def _run_late(self, work: Callable[[], T]) -> T:
+        await self._go_on.wait()
+        return await super().run(work)
+
+
+async def open_slowly(bench: Bench) -> tuple[LogStore, SlowWorkers]:
+    workers = SlowWorkers()
+    bench.resolve_options()
+    store = LogStore(
+        bench.folders,
+        files=bench.files,
+        clock=bench.clock,
+        workers=workers,
+        options=lambda: bench.options,
+        failures=bench,
+        random=Random(1),
+    )
+    await store.open()
+    await store.write_identity(BROKER, CLUSTER)
+    return store, workers
+
+
+def test_a_late_checkpoint_says_nothing_of_another_topic_of_the_same_name():
+    """What the former log began with would be taken for where the new one begins."""
+
+    async def story() -> None:
+        bench = Bench()
+        store, workers = await open_slowly(bench)
+        log = await store.create_log(CLICKS, TOPIC_ID, DEFAULTS)
+        append(log, 9)
+        log.advance_start(7)
+        workers.hold()
+        late = asyncio.create_task(store.checkpoints.write_all())
+        await asyncio.sleep(0)
+        await store.delete_log(CLICKS)
+        making = asyncio.create_task(store.create_log(CLICKS, OTHER_ID, DEFAULTS))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        workers.go_on()
+        await late
+        append(await making, 3)
+        bench.files.crash_process()
+        log = (await bench.open()).logs[CLICKS]
+        assert (log.topic_id, log.log_start_offset, log.log_end_offset) == (OTHER_ID, 0, 3)
+
+    run(story)
+
+
+def test_who_is_cancelled_does_not_leave_a_checkpoint_to_two_writers():
+    """A broker that stops in the middle of one would write the same file a second time."""
+
+    async def story() -> None:
+        bench = Bench()
+        store, workers = await open_slowly(bench)
+        append(await store.create_log(CLICKS, TOPIC_ID, DEFAULTS), 9)
+        await store.logs[CLICKS].flush()
+        workers.hold()
+        late = asyncio.create_task(store.checkpoints.write_all())
+        await asyncio.sleep(0)
+        late.cancel()
+        stopping = asyncio.create_task(store.close())
+        for _ in range(100):  # more than a stop takes
+            await asyncio.sleep(0)
+        path = DATA / "recovery-point-offset-checkpoint"
+        assert not bench.files.exists(path)
+        workers.go_on()
+        await asyncio.wait([late, stopping])
+        assert late.cancelled()
+        assert read_offset_checkpoint(bench.files, path) == {CLICKS: 9}
+        assert not bench.failed
+
+    run(story)
+
+
+def test_a_checkpoint_that_could_not_be_finished_is_written_again():
+    async def story() -> None:
+        bench = Bench()
+        assert isinstance(bench.files, MemoryFiles)
+        store = await bench.open()
+        await store.checkpoints.write_all()
+        log = await store.create_log(CLICKS, TOPIC_ID, DEFAULTS)
+        append(log, 9)
+        await log.flush()
+        bench.files.fail_next("sync_folder", errno.EMFILE, path_matching="data")
+        with pytest.raises(StorageError, match="too many files"):
+            await store.checkpoints.write_all()
+        await store.delete_log(CLICKS)
+        await store.create_log(CLICKS, OTHER_ID, DEFAULTS)
+        path = DATA / "recovery-point-offset-checkpoint"
+        assert read_offset_checkpoint(bench.files, path) == {}
+        await store.close()
+
+    run(story)
+
+
+def test_a_flush_that_ends_late_writes_nothing_into_the_log_of_another_topic():
+    async def story() -> None:
+        bench = Bench()
+        store = await bench.open()
+        log = await store.create_log(CLICKS, TOPIC_ID, DEFAULTS)
+        batch, header = batch_of(5)
+        log.append(batch, header, leader_epoch=7, now_ms=START_MS)
+        (segment,) = log.segments
+        sync, epochs = segment.sync, DATA / "clicks-0" / "leader-epoch-checkpoint"
+
+        class Slow(type(segment)):  # type: ignore[misc]
+            __slots__ = ()
+
+            def sync(self) -> None:
+                sync()
+                log.close()  # as a deletion does, on the event loop; another log is made then
+                bench.files.replace(epochs, b"of another log")
+
+        segment.__class__ = Slow
+        await log.flushing.flush()
+        assert bench.files.read(epochs) == b"of another log"
+
+    run(story)
+
+
+@pytest.mark.parametrize("topic", ["clicks", "c" * 249])
+def test_a_log_that_was_deleted_is_not_missed_however_often_the_broker_is_killed(topic: str):
+    """LOG-14: its folder goes when no checkpoint speaks of it any more."""
+
+    async def crash_at(step: int) -> bool:
+        bench = Bench()
+        key = TopicPartition(topic, 0)
+        assert isinstance(bench.files, MemoryFiles)
+        store = await bench.open()
+        log = await store.create_log(key, TOPIC_ID, DEFAULTS)
+        append(log, 9)
+        await log.flush()
+        store.checkpoints.note_high_watermark(key, Offset(9))
+        await store.checkpoints.write_all()
+        await store.checkpoints.write_high_watermarks()
+        await store.delete_log(key)
+        bench.files.crash_process()
+        fault = bench.files.fail_next("*", skip=step, count=None)
+        with contextlib.suppress(StartupError, OSError):
+            await bench.open()
+        bench.files.clear_faults()
+        bench.files.crash_process()
+        again = await bench.open()
+        assert not again.is_missed(key), step
+        assert not [name for name in bench.files.list_folder(DATA) if name.startswith("c")]
+        await again.close()
+        return fault.times_met > 0
+
+    step = 0
+    while asyncio.run(crash_at(step)):
+        step += 1
+    assert step > 10

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import logging
 from pathlib import Path
-from uuid import UUID
 
 import pytest
-from log_bench import DEFAULTS
-from test_log_store import CLICKS, TOPIC_ID, Bench, append
+from log_bench import DEFAULTS, offsets_of, read_all
+from test_log_store import CLICKS, OTHER_ID, TOPIC_ID, Bench, append
 
 from moldau.errors import StorageError
-from moldau.model import Offset, TopicId
+from moldau.model import Offset
 from moldau.storage.log_note import NOTE_FILE
 from moldau.storage.log_store import LogStore
-
-OTHER_ID = TopicId(UUID(int=9))
+from moldau.testing.memory_files import MemoryFiles
 
 
 async def with_one_aside(bench: Bench) -> tuple[LogStore, Path]:
@@ -53,6 +52,40 @@ def test_a_log_that_is_taken_back_is_what_it_was(is_restarted: bool):
         await store.close()
 
     asyncio.run(story())
+
+
+def test_a_crash_while_a_log_is_taken_back_leaves_nothing_of_who_had_its_name_meanwhile():
+    """What the checkpoints say of the other topic would let it begin behind its own end."""
+
+    async def crash_at(step: int) -> bool:
+        bench = Bench()
+        store, _ = await with_one_aside(bench)
+        other = await store.create_log(CLICKS, OTHER_ID, DEFAULTS)
+        append(other, 20)
+        other.advance_start(15)
+        await store.checkpoints.write_all()
+        await store.aside.set_aside(CLICKS)
+        assert isinstance(bench.files, MemoryFiles)
+        fault = bench.files.fail_next("*", skip=step, count=None)
+        with contextlib.suppress(StorageError):
+            await store.aside.take_back(CLICKS, TOPIC_ID, DEFAULTS)
+        bench.files.clear_faults()
+        bench.files.crash_process()
+        bench.failed.clear()
+        again = await bench.open()
+        log = again.logs.get(CLICKS)
+        if log is None:
+            log = await again.aside.take_back(CLICKS, TOPIC_ID, DEFAULTS)
+        assert log is not None, step
+        assert (log.topic_id, log.log_start_offset, log.log_end_offset) == (TOPIC_ID, 2, 7), step
+        assert len(offsets_of(read_all(log))) == 7, step
+        await again.close()
+        return fault.times_met > 0
+
+    step = 0
+    while asyncio.run(crash_at(step)):
+        step += 1
+    assert step > 10
 
 
 def test_a_log_does_not_come_back_while_another_is_in_its_place():

@@ -113,6 +113,12 @@ def deleted_folder_name(partition: TopicPartition, unique_id: str) -> str:
     return _capped_folder_name(partition, unique_id, FolderKind.DELETED)
 
 
+def name_when_deleted(partition: TopicPartition) -> TopicPartition:
+    """What the folder of a deleted log tells of whose it was: a long name has lost its end."""
+    found = find_partition_folder(deleted_folder_name(partition, "0" * 32))
+    return partition if found is None else found.partition
+
+
 def stray_folder_name(partition: TopicPartition, unique_id: str) -> str:
     return _capped_folder_name(partition, unique_id, FolderKind.STRAY)
 

@@ -11,18 +11,23 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from moldau.model import TopicPartition
+from moldau.storage.rules.file_names import name_when_deleted
 
 
 def find_missed(
     recovery_points: Mapping[TopicPartition, int],
     high_watermarks: Mapping[TopicPartition, int],
-    accounted: Collection[TopicPartition],
+    present: Collection[TopicPartition],
+    deleted: Collection[TopicPartition],
 ) -> frozenset[TopicPartition]:
-    """Those that had records by these checkpoints, without those that are accounted for."""
+    """Those that had records by these checkpoints, without those that are there or were about to be
+    deleted, as the names of folders tell."""
     had_records = {
         key
         for offsets in (recovery_points, high_watermarks)
         for key, offset in offsets.items()
         if offset > 0
     }
-    return frozenset(had_records.difference(accounted))
+    return frozenset(
+        key for key in had_records.difference(present) if name_when_deleted(key) not in deleted
+    )

@@ -47,6 +47,7 @@ _SMALLEST_SLICE_BYTES = 4096
 class _Survey(NamedTuple):
     """A log as it was measured."""
 
+    log: Log
     segments: tuple[Segment, ...]
     truncations: int
     """How often the log had been truncated by then."""
@@ -78,9 +79,9 @@ class Cleaner:
             if (found := await self._survey(log, high_watermarks[key])) is not None
         }
         dirtiest = find_dirtiest({key: found.cleanable for key, found in surveys.items()})
-        if dirtiest is None or dirtiest not in logs:
-            return False
-        return await self._clean(logs[dirtiest], surveys[dirtiest])
+        if dirtiest is None or logs.get(dirtiest) is not surveys[dirtiest].log:
+            return False  # there may be another topic's of the same name
+        return await self._clean(surveys[dirtiest])
 
     def _may_be_dirty(self, log: Log) -> bool:
         """Cheap, and enough to pass over most of the logs."""
@@ -114,9 +115,10 @@ class Cleaner:
         cleanable = survey(facts, offsets, terms, self._clock.now_ms())
         if not is_due(cleanable, terms.min_cleanable_dirty_ratio):
             return None
-        return _Survey(segments, truncations, facts, cleanable, terms)
+        return _Survey(log, segments, truncations, facts, cleanable, terms)
 
-    async def _clean(self, log: Log, found: _Survey) -> bool:
+    async def _clean(self, found: _Survey) -> bool:
+        log = found.log
         before_bytes, before_count = log.size_bytes, len(log.segments)
         figures, began = log.directory.figures, self._clock.monotonic()
         try:

@@ -10,11 +10,14 @@ from typing import TypeVar
 
 import pytest
 from cleaner_bench import COMPACTED, clean, clean_now, put, put_rounds, read_records, table_of
-from log_bench import START_MS, LogBench, a_memory_bench
+from log_bench import PARTITION, START_MS, LogBench, a_memory_bench
 
+from moldau.config.broker_options import BrokerOptions
 from moldau.errors import StorageError
+from moldau.model import Offset
 from moldau.records.record import Record
 from moldau.replication.rules.truncation import find_cut
+from moldau.storage.cleaner import Cleaner
 from moldau.storage.log import Log
 from moldau.testing.memory_files import MemoryFiles
 
@@ -223,6 +226,24 @@ def test_a_log_may_be_deleted_at_any_step():
             log.require_usable()
 
     at_every_step(delete, check)
+
+
+def test_a_log_that_is_made_anew_while_it_is_measured_is_left_alone():
+    """The folder of the topic that had its name is gone, and that is no failure of the disk."""
+    bench, _, log = a_dirty_log()
+    logs = {PARTITION: log}
+    high_watermarks = {PARTITION: Offset(log.log_end_offset)}
+
+    def make_anew() -> None:
+        log.close()
+        bench.files.rename(bench.folder, bench.root / "deleted")
+        logs[PARTITION] = bench.create(**COMPACTED)
+
+    bench.directory.workers = InterruptingWorkers(0, make_anew)
+    cleaner = Cleaner(bench.clock, lambda: BrokerOptions.resolve({}))
+    assert not asyncio.run(cleaner.clean_dirtiest(logs, high_watermarks))
+    assert bench.failures == []
+    put(bench, logs[PARTITION], {b"key": b"value"})
 
 
 def test_the_broker_may_stop_at_any_step():

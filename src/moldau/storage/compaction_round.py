@@ -124,6 +124,7 @@ class CompactionRound:
 
     async def run(self) -> None:
         """Raises `DisturbedError`, `StorageError`, or another `KafkaError` for damaged batches."""
+        await self._in_worker(self._remove_left_over)
         await self._map_keys()
         groups = group_segments(self._facts, self._keys.end_offset, self._cleaning)
         for group in groups:
@@ -193,8 +194,18 @@ class CompactionRound:
         except OSError as error:
             log.directory.fail(error)
 
+    def _remove_left_over(self) -> None:
+        """Of a round that ended with its log: a worker may have made files when another topic's log
+        had the folder. Behind such a file a start believes no `.swap` file."""
+        files, folder = self._log.directory.files, self._log.folder
+        for name in files.list_folder(folder):
+            if name.endswith(CLEANED_SUFFIX):
+                files.remove(folder / name)
+
     def _create(self, base_offset: int) -> Segment:
         log = self._log
+        if log.is_closed:
+            raise DisturbedError  # its folder may be another log's by now
         return Segment.create(
             log.directory.open_files, log.folder, base_offset, self._terms.now_ms, CLEANED_SUFFIX
         )

@@ -12,10 +12,11 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from moldau.config.topic_options import TopicOptions
-from moldau.errors import MoldauError, StartupError
+from moldau.errors import MoldauError, StartupError, StorageError
 from moldau.light_classes import NamedTuple
 from moldau.model import TopicPartition
 from moldau.model.topic_names import CLUSTER_METADATA_TOPIC
@@ -136,19 +137,26 @@ def note_missed(surveys: Mapping[LogDirectory, FolderTerms], checkpoints: Checkp
 
 
 async def remove_deleted(
-    directory: LogDirectory, terms: FolderTerms, checkpoints: Checkpoints
+    surveys: Mapping[LogDirectory, FolderTerms], checkpoints: Checkpoints
 ) -> None:
     """Remove what was deleted before the start, once no checkpoint speaks of it any more: else a
     start after the next crash would miss it (LOG-14)."""
-    for key in terms.deleted.values():
-        await checkpoints.forget_deleted(key, directory)
+    for directory, terms in surveys.items():
+        if directory.failure is None and terms.deleted:
+            try:
+                for key in terms.deleted.values():
+                    await checkpoints.forget_deleted(key, directory)
+                work = partial(_remove_folders, directory.files, tuple(terms.deleted))
+                await directory.workers.run(work)
+            except OSError as error:
+                directory.fail(error)
+            except StorageError as error:  # the next start tries again
+                _log.error("what was deleted is left in %s: %s", directory.folder, error)
 
-    def remove() -> None:
-        for folder in terms.deleted:
-            directory.files.remove_folder(folder)
 
-    if terms.deleted:
-        await directory.workers.run(remove)
+def _remove_folders(files: Files, folders: Sequence[Path]) -> None:
+    for folder in folders:
+        files.remove_folder(folder)
 
 
 def _report_strays(files: Files, folders: Sequence[Path]) -> None:

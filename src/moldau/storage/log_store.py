@@ -152,8 +152,7 @@ class LogStore:
             await interrupted.finish(self.logs, self.checkpoints, self.moves, self._unique_id)
             for key in self.logs:  # a move has ended that was interrupted
                 self.checkpoints.forget_missed(key)
-            for directory, terms in surveys.items():
-                await self._remove_deleted(directory, terms)
+            await remove_deleted(surveys, self.checkpoints)
             if all(directory.failure is not None for directory in self._directories):
                 raise StartupError(
                     f"no log directory can be used: {self._failure_message()}{self._remedy()}"
@@ -196,16 +195,6 @@ class LogStore:
             await self._load_folder(directory, terms, options_of)
         except OSError as error:
             directory.fail(error)
-
-    async def _remove_deleted(self, directory: LogDirectory, terms: FolderTerms) -> None:
-        if directory.failure is not None:
-            return
-        try:
-            await remove_deleted(directory, terms, self.checkpoints)
-        except OSError as error:
-            directory.fail(error)
-        except StorageError as error:  # the next start tries again
-            _log.error("what was deleted is left in %s: %s", directory.folder, error)
 
     async def _take_folder(self, directory: LogDirectory) -> FolderTerms:
         files, folder, run = self._files, directory.folder, self._workers.run

@@ -110,6 +110,22 @@ def test_a_crash_while_a_start_takes_up_the_new_segments_does_no_harm():
         assert_whole(again, step)
 
 
+def test_what_a_former_round_left_behind_does_not_spoil_this_one():
+    """Behind a `.cleaned` file a start believes no `.swap` file; what that replaces is gone."""
+    bench, files, log = a_dirty_log()
+    before, recovery_point = table_of(log), log.recovery_point
+    files.replace(bench.folder / "00000000000000000001.index.cleaned", b"")
+    files.fail_next("rename", path_matching="*.swap", skip=4, count=None)
+    clean_now(bench, log)
+    files.clear_faults()
+    files.crash_process()
+    names = files.list_folder(bench.folder)
+    assert any(name.endswith(".log.swap") and not name.startswith("0" * 20) for name in names)
+    again = bench.load(recovery_point=recovery_point)
+    assert table_of(again) == before
+    assert again.log_end_offset == log.log_end_offset
+
+
 class InterruptingWorkers:
     """Something happens to the log right before one of the works."""
 

@@ -237,13 +237,16 @@ class Intake:
         )
 
     async def require_target(
-        self, topic: str, partition: int | None, waiting: Waiting
+        self, topic: str, partition: int | None, waiting: Waiting, *, to_send: bool = True
     ) -> TopicTarget[BatchPromise]:
-        """The topic, asked for if it is new, or if it may have got that partition since."""
+        """The topic, asked for if it is new, or if it may have got that partition since.
+
+        What refuses records for now, such as that no transaction is open, refuses no question.
+        """
         _require_types(topic, partition)
         target = self._targets.get(topic)
         if target is None or (partition is not None and partition >= len(target.queues)):
-            if self.refusal is not None:
+            if self.refusal is not None and (to_send or self._is_final):
                 raise self.refusal.with_traceback(None)
             target = await waiting.wait_for_topic(topic)
         if partition is not None:

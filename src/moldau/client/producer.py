@@ -302,7 +302,8 @@ class AsyncProducer(ClosedAtExit):
     async def partition_count(self, topic: str) -> int:
         """How many partitions the topic has; it is made if that is allowed and it is missing."""
         self._begin()
-        return len((await self._core.intake.require_target(topic, None, self._waiting)).queues)
+        intake = self._core.intake
+        return len((await intake.require_target(topic, None, self._waiting, to_send=False)).queues)
 
     async def flush(self, timeout_seconds: float | None = None) -> None:
         """Wait until everything sent so far is in the log or has failed.

@@ -929,3 +929,12 @@ def test_a_record_before_the_first_transaction_is_refused_at_once() -> None:
 
     stage.run(story, transactional_id="payments")
     assert stage.produce_requests() == []
+
+
+def test_partitions_are_counted_without_a_transaction() -> None:
+    stage = ProducerStage()
+
+    async def story(producer: AsyncProducer) -> None:
+        assert await producer.partition_count(TOPIC) == 1
+
+    stage.run(story, transactional_id="payments")

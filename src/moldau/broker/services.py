@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from moldau.clock import finish_within
 
 if TYPE_CHECKING:
     from moldau.broker.encoded_topics import EncodedTopics
@@ -39,6 +42,9 @@ if TYPE_CHECKING:
     from moldau.storage.log_store import LogStore
     from moldau.transactions.coordinator import TransactionCoordinator
     from moldau.workers import Workers
+
+_APPLIED_WITHIN_SECONDS: Final = 8.0
+"""Less than the ten seconds that the most impatient clients give such a request."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -117,5 +123,9 @@ class Services:
         return self.share_coordination.shares
 
     async def wait_until_applied(self) -> None:
-        """Return when the replicas here are what the current image says."""
-        await self.partitions.wait_until_applied(self.publisher.image.version)
+        """Return when the replicas here are what the current image says, so that whoever asked for
+        a change can use it at once; or after a while. The change is decided then, and a client that
+        is early is told to ask again."""
+        applied = self.partitions.wait_until_applied(self.publisher.image.version)
+        with suppress(TimeoutError):
+            await finish_within(applied, self.clock, _APPLIED_WITHIN_SECONDS)

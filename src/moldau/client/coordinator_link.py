@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 _WORDS_OF_GROUPS = {
     ErrorCode.group_id_not_found: "there is none of consumers; an id belongs to one type of group, "
     "and a share group may have it",
-    ErrorCode.inconsistent_group_protocol: "it does not take this member: its members have no "
-    "assignor in common with it, or it is another type of group, such as a share group",
+    ErrorCode.inconsistent_group_protocol: "the group's protocol is not this member's: "
+    "they have no assignor in common, or it is another type of group, such as a share group",
 }
 """Where the answer has no message: members meet these codes where the id is another group's."""
 

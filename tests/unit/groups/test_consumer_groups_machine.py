@@ -243,6 +243,44 @@ def test_an_expression_stands_for_the_topics_that_its_member_may_know_of() -> No
     assert len(world.log) == size
 
 
+@pytest.mark.parametrize("writes_fail", [False, True])
+def test_an_expression_has_a_topic_that_another_member_named_before_it_may_be_known(
+    writes_fail: bool,
+) -> None:
+    """The group reads the same topics as before, and yet others read them."""
+    pytest.importorskip("re2", reason="install moldau[regex]")
+    world = World()
+    world.image = image_of({"clicks": 1, "orders": 3})
+    seen = {"clicks"}
+    world.join("b", "orders")
+    world.join("a", topics=None, regex=".*", may_see=seen.__contains__)
+    world.beat("b", 1)
+    seen.add("orders")
+    for _ in range(20):
+        world.wait(30_000)
+        world.beat("b", world.group.assignment_of("b").epoch)
+        world.writes_fail = writes_fail
+        world.beat("a", world.group.assignment_of("a").epoch, may_see=seen.__contains__)
+        world.writes_fail = False
+    world.beat("a", world.group.assignment_of("a").epoch, may_see=seen.__contains__)
+    shares = [world.group.target_of(one).get(ORDERS, frozenset()) for one in "ab"]
+    assert [len(one) for one in shares] == [1, 2]
+
+
+def test_an_expression_has_a_topic_that_was_made_before_somebody_left() -> None:
+    """The group has seen the topics of now when it counts those who stay, but not looked for
+    more."""
+    pytest.importorskip("re2", reason="install moldau[regex]")
+    world = World()
+    world.image = image_of({"clicks": 1})
+    world.join("a", topics=None, regex=".*")
+    world.join("b")
+    world.image = image_of({"clicks": 1, "orders": 1})
+    world.beat("b", LEAVING_EPOCH)
+    world.beat("a", 1)
+    assert world.group.target_of("a") == {CLICKS: frozenset({0}), ORDERS: frozenset({0})}
+
+
 @pytest.mark.parametrize(("topics", "regex"), [(frozenset(), None), (None, ""), (frozenset(), "")])
 def test_a_member_may_join_and_want_nothing_by_now(
     topics: frozenset[str] | None, regex: str | None

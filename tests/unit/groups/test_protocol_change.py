@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from consumer_group_world import CLICKS, GROUP, World, image_of
+import pytest
+from consumer_group_world import CLICKS, GROUP, ORDERS, World, image_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -288,6 +289,21 @@ def test_a_member_of_the_new_protocol_joins_a_classic_group_which_goes_on() -> N
         shares = [member.owned for member in (*old, new)]
         assert sorted(map(len, shares)) == [1, 1, 2]
         assert frozenset().union(*shares) == ALL
+
+
+def test_an_expression_has_a_new_topic_that_a_classic_member_does_not_read() -> None:
+    """Whose heartbeat comes first, and finds all that the group reads as it was."""
+    pytest.importorskip("re2", reason="install moldau[regex]")
+    world = MixedWorld()
+    old = Classic(world, "old")
+    settle(world, old)
+    world.join("new", topics=None, regex=".*")
+    settle(world, old)
+    world.beat("new", world.group.assignment_of("new").epoch)
+    world.image = image_of({"clicks": 4, "orders": 1})
+    old.live()
+    world.beat("new", world.group.assignment_of("new").epoch)
+    assert ORDERS in world.group.target_of("new")
 
 
 def test_a_cooperative_member_in_a_rebalance_keeps_what_it_reads_while_the_group_changes() -> None:

@@ -43,6 +43,7 @@ from moldau.groups.rules.events import (
     Heartbeat,
     Join,
     ShareHeartbeat,
+    TimerFired,
 )
 from moldau.groups.rules.group import Group
 from moldau.groups.rules.group_states import StreamsGroupState
@@ -235,6 +236,23 @@ def test_one_that_has_gone_while_tasks_were_assigned_gets_none() -> None:
     assert list(world.group.targets) == ["a"]
     settle(first)
     assert sum(len(some) for some in first.tasks.active.values()) == 2 * TASKS_AT_ONCE
+
+
+def test_tasks_that_were_assigned_for_a_group_of_the_same_id_are_nobodys() -> None:
+    """It was deleted meanwhile: the new one is in the same epoch, and waits for its members."""
+    world = StreamsWorld(streams_initial_rebalance_delay_ms=3_000)
+    world.image = image_of(large())
+    first, second = Worker(world, "a"), Worker(world, "b")
+    first.beat()
+    world.do(TimerFired(timer=world.group.first_assignment_timer))
+    assert world.order is not None
+    first.leave()
+    assert world.do(DeleteGroup(group_id=GROUP)) == CodeAnswer()
+    second.beat()
+    assert world.group.epoch == world.order.epoch
+    world.wait(3_000)
+    settle(second)
+    assert sum(len(some) for some in second.tasks.active.values()) == 2 * TASKS_AT_ONCE
 
 
 def test_tasks_are_assigned_again_when_whoever_asked_for_it_could_not_be_logged() -> None:

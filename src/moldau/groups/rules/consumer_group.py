@@ -46,7 +46,8 @@ class ConsumerGroup(EpochGroup, WithOffsets):
         self._instances: dict[str, str] = {}  # member ids by instance id
         # Soft
         self.told_to_join: set[str] = set()  # members of the classic protocol
-        self.resolved_ms = 0  # when expressions were last looked up; 0: not by this coordinator
+        # In which topics expressions were last looked up, and when; None: not by this coordinator.
+        self.resolved: tuple[object, int] | None = None
 
     def __repr__(self) -> str:
         return f"ConsumerGroup({self.group_id!r}, {self.state.value}, epoch {self.epoch})"

@@ -40,6 +40,7 @@ def handle(group: ConsumerGroup, event: GroupEvent, turn: GroupTurn) -> None:
             # Who was about to go, or to come, is as before: nobody is waited for without an end.
             # Members of the classic protocol are told again, and their time begins then.
             group.told_to_join.clear()
+            group.resolved = None
             consumer_membership.await_signs_of_life(group, turn.limits, turn.outcome)
         case DeleteGroup() if group.subscriptions:
             turn.answer(CodeAnswer(error=ErrorCode.non_empty_group))

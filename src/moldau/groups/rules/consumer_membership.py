@@ -275,13 +275,16 @@ class MemberStep:
     def _find_epoch(self, *, wants_other: bool) -> int:
         """The group's, or the next one if something has changed that assignments depend on."""
         group, image = self._group, self._turn.image
-        if not wants_other and group.has_seen(image) and not self._may_see_others():
+        if not wants_other and group.has_seen(image) and not self._must_resolve():
             return group.epoch
         members = self._members_to_be()
         self._resolve(members, image)
         names = group.topics_wanted_by(members.values(), self._regexes)
         topics = self._topics = group.see_topics(names, image)
-        if not wants_other and topics.metadata_hash == group.metadata_hash:
+        is_as_before = (
+            topics.metadata_hash == group.metadata_hash and self._regexes == group.regexes
+        )
+        if not wants_other and is_as_before:
             return group.epoch
         epoch = group.epoch + 1
         value = GroupEpoch(epoch, topics.metadata_hash)
@@ -295,13 +298,16 @@ class MemberStep:
         self._turn.outcome.log(group.group_id, f"epoch {epoch}: {reason}", is_rebalance=True)
         return epoch
 
-    def _may_see_others(self) -> bool:
-        """Whether expressions may stand for other topics than they did, with the same topics: what
-        a member may know of changes without a word."""
-        group = self._group
-        if self._event.may_see is None or not group.regexes:
+    def _must_resolve(self) -> bool:
+        """Whether expressions may stand for other topics than they did: there are others, which the
+        group has seen only as far as it wanted them before, or what a member may know of has
+        changed, without a word."""
+        group, turn = self._group, self._turn
+        if not group.regexes:
             return False
-        return self._turn.now_ms - group.resolved_ms >= REFRESH_MS
+        if group.resolved is None or group.resolved[0] is not turn.image.topics:
+            return True
+        return self._event.may_see is not None and turn.now_ms - group.resolved[1] >= REFRESH_MS
 
     def _members_to_be(self) -> dict[str, ConsumerSubscription]:
         members = dict(self._group.subscriptions)
@@ -314,7 +320,6 @@ class MemberStep:
         """Look regular expressions up in the topics of now; drop those that nobody uses. As in
         Kafka, they stand for the topics that the member which reports may know of."""
         group_id, may_see = self._group.group_id, self._event.may_see
-        self._group.resolved_ms = self._turn.now_ms
         used = {one.regex for one in members.values() if one.regex is not None}
         for regex in sorted(self._regexes.keys() - used):
             del self._regexes[regex]
@@ -326,6 +331,7 @@ class MemberStep:
                 resolved = ResolvedRegex(topics, image.version, self._turn.now_ms)
                 self._regexes[regex] = resolved
                 self._records.append(ResolvedRegexRecord(group_id, regex, resolved))
+        self._group.resolved = image.topics, self._turn.now_ms
 
     # What it gets
 

@@ -77,7 +77,10 @@ def _target_records(
 def tasks_assigned(group: StreamsGroup, event: TasksAssigned, turn: GroupTurn) -> None:
     """Those who are in it still get what was computed, also when the group has changed meanwhile:
     one in which somebody always comes or goes would never have tasks otherwise. Then the next
-    heartbeat has them assigned anew."""
+    heartbeat has them assigned anew. What nobody waits for was computed for a group of this id that
+    was deleted since, and says nothing of this one's epochs."""
+    if not group.is_assigning:
+        return
     group.is_assigning = False
     if group.target_epoch < event.epoch <= group.epoch:
         targets = {one: event.targets[one] for one in event.targets if one in group.members}

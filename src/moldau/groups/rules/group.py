@@ -234,6 +234,8 @@ class Group(WithOffsets):
         if self.members:
             if self.state is ClassicGroupState.PREPARING_REBALANCE:
                 # The group was about to be one of the other kind, which has no such wait (GRP-7).
+                # All have been told to join again: nobody waits for others beyond those any more.
+                self.is_first_rebalance = False
                 turn.outcome.arm(
                     self._timer(GroupTimerKind.JOIN), self.members.rebalance_timeout_ms
                 )

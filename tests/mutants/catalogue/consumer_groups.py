@@ -31,6 +31,22 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        name="an-expression-is-not-looked-up-in-topics-that-the-group-has-seen",
+        rule="KIP-848",
+        breaks="a topic that was made before a member left is not found before the next one is",
+        edits=(
+            Edit(
+                _MEMBERSHIP,
+                "if group.resolved is None or group.resolved[0] is not turn.image.topics:",
+                "if group.resolved is None:",
+            ),
+        ),
+        tests=(
+            f"{_MACHINE}::test_an_expression_has_a_topic_that_was_made_before_somebody_left",
+            f"{_MIXED}::test_an_expression_has_a_new_topic_that_a_classic_member_does_not_read",
+        ),
+    ),
+    Mutant(
         name="a-partition-is-given-away-before-it-is-free",
         rule="CGR-1",
         breaks="a member gets what another one still has",

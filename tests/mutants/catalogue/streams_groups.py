@@ -36,6 +36,15 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        name="tasks-of-a-deleted-streams-group-are-those-of-the-next-one",
+        rule="STG-2",
+        breaks="a group that is made anew counts as assigned, and its members have no tasks",
+        edits=(Edit(_TARGETS, "if not group.is_assigning:", "if False:"),),
+        tests=(
+            f"{_MACHINE}::test_tasks_that_were_assigned_for_a_group_of_the_same_id_are_nobodys",
+        ),
+    ),
+    Mutant(
         name="threads-of-a-process-open-the-state-of-a-task-beside-each-other",
         rule="STG-1",
         breaks="a copy of a state becomes the task of another thread before it is closed",

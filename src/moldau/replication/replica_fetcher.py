@@ -225,6 +225,9 @@ class ReplicaFetcher:
                 await self._truncation.cut_off(partition, offset)
             except StorageError as error:
                 self._put_off(followed, str(error))
+            finally:
+                if not state.is_leader and partition.log.log_end_offset > offset:
+                    state.damaged_from = offset  # refused, or there was an election meanwhile
 
     def _is_followed(self, followed: _Followed) -> bool:
         """It may have been removed, or added anew."""

@@ -1,5 +1,7 @@
 """Followers whose logs are not their leader's: how far they go back, and what they begin with."""
 
+import errno
+
 import pytest
 
 from moldau.model import Offset
@@ -121,6 +123,32 @@ def test_damaged_records_of_a_former_leader_are_copied_again():
         bench.elect(2, 1, isr=(2,))
         bench.copy(1, 2)
         await bench.settle()
+        assert bench.checkpoints == [1]
+        assert first.values == second.values == [b"a", b"b"]
+        assert first.partition.state.damaged_from is None
+
+    run_story(story)
+
+
+def test_damaged_records_that_could_not_be_cut_off_are_not_forgotten():
+    """Too many open files refuse a truncation for a moment, and the disk is well."""
+
+    async def story(bench: Bench) -> None:
+        first, second = await bench.open(1, 2)
+        bench.elect(1, 0)
+        bench.copy(2, 1)
+        first.produce(b"a")
+        first.produce(b"b")
+        await bench.settle()
+        first.partition.state.damaged_from = 1
+        fault = first.files.fail_next("open", errno.EMFILE, count=None)
+        bench.elect(2, 1, isr=(2,))
+        bench.copy(1, 2)
+        await bench.settle()
+        assert fault.times_met > 0
+        assert bench.checkpoints == []
+        first.files.clear_faults()
+        await bench.settle(5.0)
         assert bench.checkpoints == [1]
         assert first.values == second.values == [b"a", b"b"]
         assert first.partition.state.damaged_from is None

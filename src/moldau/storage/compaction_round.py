@@ -178,7 +178,7 @@ class CompactionRound:
                 self._log.require_usable()
         except DisturbedError:
             self._give_up(new)
-            await self._sync_folder()  # a start must not take up the files that are gone
+            await self._sync_at_last()  # a start must not take up the files that are gone
             raise
         except BaseException:
             self._give_up(new)
@@ -286,13 +286,14 @@ class CompactionRound:
         self._log.compared_offset = Offset(offsets.compared_offset)
         self._log.dropped_offset = Offset(offsets.dropped_offset)
         self._log.replace_segments(old, new)
-        await self._sync_swap()
+        # Till its files have their lasting names, no other round may begin: over the new segment
+        # it would put its own files in their place, and take those for the old ones.
+        await self._sync_at_last()
         self._log.finish_swap(new)
 
-    async def _sync_swap(self) -> None:
-        """The new segment is in the log, and its files have the names of a swap: the next round
-        over it would put its own in their place, and take those for the old ones. So a folder that
-        cannot be opened for the moment (too many files are open) is tried again."""
+    async def _sync_at_last(self) -> None:
+        """What was renamed or removed has to stay so, before the log goes on: a folder that cannot
+        be opened for the moment (too many files are open) is tried again."""
         log = self._log
         while True:
             self._reading, self._disturbances = (), log.disturbances

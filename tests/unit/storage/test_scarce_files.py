@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import errno
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, TypeVar
 
 import pytest
 from cleaner_bench import COMPACTED, clean, put, put_rounds, table_of
@@ -19,8 +19,11 @@ from log_bench import START_MS, LogBench, a_memory_bench, batch_of, offsets_of, 
 from moldau.errors import StorageError
 from moldau.records.batch_header import read_header
 from moldau.records.control_records import ControlType, EndTransactionMarker, build_marker_batch
+from moldau.replication.rules.truncation import find_cut
 from moldau.storage.log import Log
 from moldau.testing.memory_files import MemoryFiles
+
+T = TypeVar("T")
 
 SIZE = len(batch_of()[0])
 PRODUCER = {"producer_id": 7, "producer_epoch": 0}
@@ -188,3 +191,57 @@ def test_a_compaction_is_put_off_at_any_step_and_later_ones_lose_nothing(
         return was_met
 
     assert count_steps(attempt) >= 4
+
+
+def test_what_a_truncation_has_overtaken_stays_away_though_a_folder_cannot_be_opened() -> None:
+    """A start would take `.swap` files up that came back: records have gone from them for the sake
+    of others that were truncated (REP-8)."""
+
+    def attempt(step: int) -> bool:
+        bench = a_memory_bench()
+        log = bench.create(**{**COMPACTED, "segment_bytes": 200})
+        for number in range(4):
+            put_rounds(bench, log, 1)
+            put(bench, log, {b"once-%d" % number: b"stays"})
+        log.update_options(log.options.replace(segment_bytes=600))
+        files_of(bench).sync_everything()
+        workers = TruncatingWorkers(step, bench, log)
+        bench.directory.workers = workers
+        asyncio.run(clean_in_time(bench, log))
+        assert bench.failures == [], step
+        files_of(bench).clear_faults()
+        if workers.has_truncated:
+            left = table_of(log)
+            files_of(bench).lose_power()
+            again = bench.load()
+            assert again.log_end_offset == log.log_end_offset, step
+            assert table_of(again) == left, step
+        return workers.has_truncated
+
+    assert count_steps(attempt) > 20
+
+
+class TruncatingWorkers:
+    """The log is truncated, durably, behind one of the works; then no folder can be opened."""
+
+    def __init__(self, step: int, bench: LogBench, log: Log) -> None:
+        self.has_truncated = False
+        self._left = step
+        self._bench = bench
+        self._log = log
+
+    async def run(self, work: Callable[[], T]) -> T:
+        done = work()
+        self._left -= 1
+        if self._left == -1:
+            self._truncate()
+        return done
+
+    def _truncate(self) -> None:
+        log, files = self._log, files_of(self._bench)
+        log.truncate_to(find_cut(5, 0, log.cleaned_offset, log.compared_offset))
+        for segment in log.segments:
+            segment.sync()
+        files.sync_folder(self._bench.folder)
+        files.fail_next("sync_folder", errno.EMFILE, count=2)
+        self.has_truncated = True

@@ -189,6 +189,6 @@ def test_the_fixture_is_there_for_everybody(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=250,
     )
     assert "1 passed" in done.stdout, done.stdout + done.stderr

@@ -191,6 +191,9 @@ def test_the_first_may_be_alone_before_and_the_others_are_not_left_out_after(fol
     with supervised_brokers(folder) as brokers:
         brokers.start()
         assert [one.value for one in consume(brokers.bootstrap, "old", 1)] == [b"alone"]
+        with consumer(brokers.bootstrap) as client:
+            # Asks for a coordinator, and so for its topic, and waits for the answer.
+            client.committed([TopicPartition("old", 0)], timeout=PATIENCE_SECONDS)
         topic = brokers.create_topic(3)
         produce(brokers.bootstrap, topic, [Row(None, b"three")])
         assert brokers.supervisor.stop() == 0
@@ -223,9 +226,12 @@ def move_to_the_first(brokers: SupervisedBrokers, topic: str, plan: Path) -> Non
             check=False,
         )
 
-    topics = (topic, "__consumer_offsets")  # which consumers have asked for
-    plan.write_text(reassign("plan", *topics, "--brokers", "1", "--replication-factor", "1").stdout)
-    assert reassign("execute", "--plan", str(plan)).returncode == 0
+    topics = (topic, "__consumer_offsets")  # which a consumer has asked for
+    planned = reassign("plan", *topics, "--brokers", "1", "--replication-factor", "1")
+    assert planned.returncode == 0, planned.stderr
+    plan.write_text(planned.stdout)
+    executed = reassign("execute", "--plan", str(plan))
+    assert executed.returncode == 0, executed.stderr
     eventually(lambda: not reassign("verify", "--plan", str(plan)).returncode, "all is moved")
 
 

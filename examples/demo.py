@@ -97,10 +97,10 @@ class _Demo:
                 _say(f"{sum(clicks.sent.clicks.values()):,} clicks have been sent")
                 self._wait_until(lambda: all(map(_Running.has_read_all, pipelines)), parts)
             finally:
-                for one in pipelines:
-                    one.stop.set()
-                for one in pipelines:
-                    one.join()
+                for part in parts:
+                    part.stop.set()
+                for part in parts:
+                    part.join()
         self._tell(clicks.sent)
 
     def _wait_until(self, is_done: Callable[[], bool], parts: list[_Part]) -> None:
@@ -160,6 +160,7 @@ class _Part(threading.Thread):
     def __init__(self, name: str) -> None:
         super().__init__(name=name, daemon=True)
         self.failure: Exception | None = None
+        self.stop = threading.Event()
 
     def run(self) -> None:
         try:
@@ -195,7 +196,8 @@ class _Clicks(_Part):
                     clicks[page] += 1
                     values.append(_click(chance, page, number))
                 producer.send_many("clicks", values).result()
-                time.sleep(pause)
+                if self.stop.wait(pause):
+                    return
         self.sent = Sent(clicks=clicks, unreadable=unreadable)
 
 
@@ -220,7 +222,6 @@ class _Running(_Part):
         self._options = RunOptions(bootstrap=bootstrap, master=_MASTER, once=False)
         self._spark = spark
         self._report: RunReport | None = None
-        self.stop = threading.Event()
 
     def work(self) -> None:
         run_pipeline(self._pipeline, self._options, stop=self.stop, watcher=self, spark=self._spark)

@@ -115,9 +115,7 @@ class CompactionRound:
         self._last_dirty_offsets: dict[int, int] = {}  # by producer id
         self._aborted = AbortedRanges(())
         self._transactions = TransactionData(self._aborted)
-        self._dropped_offset = (
-            0  # behind the last batch past its delete horizon that lost something
-        )
+        self._dropped_offset = 0  # behind the last batch past its horizon that lost something
         self._noted: CompactionOffsets | None = None  # in the folder, by this round
         self._reading = segments
         self._disturbances = log.disturbances
@@ -295,6 +293,7 @@ class CompactionRound:
         """What was renamed or removed has to stay so, before the log goes on: a folder that cannot
         be opened for the moment (too many files are open) is tried again."""
         log = self._log
+        is_told = False
         while True:
             self._reading, self._disturbances = (), log.disturbances
             try:
@@ -302,7 +301,9 @@ class CompactionRound:
             except (StorageError, DisturbedError) as error:
                 if log.is_closed or log.directory.failure is not None:
                     raise
-                _log.warning("%s: a compaction waits: %s", log.topic_partition, error)
+                if not is_told:
+                    _log.warning("%s: a compaction waits: %s", log.topic_partition, error)
+                    is_told = True
             else:
                 return
             await log.directory.clock.sleep(_AGAIN_SECONDS)

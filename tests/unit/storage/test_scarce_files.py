@@ -193,6 +193,24 @@ def test_a_compaction_is_put_off_at_any_step_and_later_ones_lose_nothing(
     assert count_steps(attempt) >= 4
 
 
+def test_a_compaction_that_waits_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
+    """There may be little room for a log either while no file can be opened."""
+
+    def attempt(step: int) -> bool:
+        caplog.clear()
+        bench = a_memory_bench()
+        log = bench.create(**{**COMPACTED, "segment_bytes": 200})
+        put_rounds(bench, log, 4)
+        fault = files_of(bench).fail_next("sync_folder", errno.EMFILE, skip=step, count=5)
+        asyncio.run(clean_in_time(bench, log))
+        told.append(sum("a compaction waits" in message for message in caplog.messages))
+        return fault.times_met > 0
+
+    told: list[int] = []
+    count_steps(attempt)
+    assert max(told) == 1
+
+
 def test_what_a_truncation_has_overtaken_stays_away_though_a_folder_cannot_be_opened() -> None:
     """A start would take `.swap` files up that came back: records have gone from them for the sake
     of others that were truncated (REP-8)."""

@@ -61,7 +61,9 @@ class SocketChannel(asyncio.BufferedProtocol):
         ]
         if sum(map(len, chunks)) <= _JOINED_BYTES:
             # Together: written one by one, every chunk would be a system call and a packet.
-            self._transport.writelines(chunks)
+            # Not by `writelines`: Python 3.12 and 3.13 register the descriptor of a lost connection
+            # again, and the next connection with this descriptor fails (python/cpython#136234).
+            self._transport.write(b"".join(chunks))
             await self._wait_until_writable()
         else:
             await self._send_large(self._transport, deque(_join_small(chunks)))
@@ -73,8 +75,8 @@ class SocketChannel(asyncio.BufferedProtocol):
                 transport.write(chunks.popleft())
                 await self._wait_until_writable()
         finally:
-            if chunks and self._end is None:
-                transport.writelines(chunks)  # cancelled: a frame must not stay without its end
+            while chunks and self._end is None:
+                transport.write(chunks.popleft())  # cancelled: the peer still gets a whole frame
 
     async def _wait_until_writable(self) -> None:
         await self._writable.wait()
@@ -96,7 +98,9 @@ class SocketChannel(asyncio.BufferedProtocol):
         # Whoever waits until a silent peer takes bytes would wait for the whole time-out of TCP.
         self._finish(ConnectionResetError("the connection is closed"))
         if self._transport is not None:
-            self._transport.close()
+            # A TLS transport forgets its connection at a second `close`, and cannot abort it then.
+            if not self._transport.is_closing():
+                self._transport.close()
             try:
                 await asyncio.wait((self._closed,), timeout=_LAST_BYTES_SECONDS)
             finally:

@@ -29,6 +29,7 @@ class Transport(asyncio.Transport):
         self.written = b""
         self.writes = 0
         self.is_aborted = False
+        self.closes = 0
 
     def pause_reading(self) -> None:
         self.is_reading_now = False
@@ -37,11 +38,17 @@ class Transport(asyncio.Transport):
         self.is_reading_now = True
 
     def writelines(self, chunks: Any) -> None:
-        self.write(b"".join(chunks))
+        raise AssertionError("asyncio of Python 3.12 and 3.13 breaks on a lost connection here")
 
     def write(self, data: Any) -> None:
         self.written += data
         self.writes += 1
+
+    def is_closing(self) -> bool:
+        return self.is_aborted or self.closes > 0
+
+    def close(self) -> None:
+        self.closes += 1
 
     def abort(self) -> None:
         self.is_aborted = True
@@ -231,8 +238,6 @@ def test_closing_wakes_whoever_waits_for_a_silent_peer_and_does_not_wait_for_it(
     class SilentPeer(Transport):
         """Never takes what is left to be sent."""
 
-        def close(self) -> None: ...
-
         def abort(self) -> None:
             super().abort()
             channel.connection_lost(None)
@@ -252,3 +257,58 @@ def test_closing_wakes_whoever_waits_for_a_silent_peer_and_does_not_wait_for_it(
 
     channel: SocketChannel
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("is_lost", [True, False], ids=["lost", "open"])
+def test_a_tls_connection_can_be_closed_twice(
+    monkeypatch: pytest.MonkeyPatch, is_lost: bool
+) -> None:
+    monkeypatch.setattr("moldau.net.channel._LAST_BYTES_SECONDS", 0.0)
+
+    class TlsTransport(Transport):
+        """As asyncio's of Python 3.11.2: a second `close` forgets the connection."""
+
+        channel: SocketChannel
+
+        def close(self) -> None:
+            assert not self.is_closing(), "abort would raise an AttributeError now"
+            super().close()
+
+        def abort(self) -> None:
+            super().abort()
+            self.channel.connection_lost(None)
+
+    async def story() -> None:
+        channel, transport = SocketChannel(), TlsTransport()
+        transport.channel = channel
+        channel.connection_made(transport)
+        if is_lost:
+            transport.abort()
+        await asyncio.wait_for(channel.close(), PATIENCE_SECONDS)
+        await asyncio.wait_for(channel.close(), PATIENCE_SECONDS)
+
+    asyncio.run(story())
+
+
+def test_a_write_to_a_lost_connection_does_not_harm_the_next_connection() -> None:
+    """It does with `writelines` of Python 3.12 and 3.13, which registers the old descriptor."""
+
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(100):
+            writer.write(data)
+        writer.close()
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        server = await asyncio.start_server(echo, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        for _ in range(3):  # the later ones get the descriptor of the first one
+            transport, channel = await loop.create_connection(SocketChannel, "127.0.0.1", port)
+            await channel.send([framed(b"hello")])
+            assert await channel.receive() == b"hello"
+            transport.abort()
+            await channel.send([framed(b"lost")])  # the channel does not know it yet
+            await channel.close()
+        server.close()
+
+    asyncio.run(asyncio.wait_for(story(), PATIENCE_SECONDS))

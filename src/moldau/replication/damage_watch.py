@@ -1,9 +1,11 @@
-"""Looks at records that a follower cannot use, and steps down when they are damaged here.
+"""Looks at records that a follower or a coordinator cannot use, and steps down when they are
+damaged here.
 
 The same follower asking again and again for what it was given may have a bad line or a bad disk,
 or the bytes may be bad on ours: the followers check them, we did so only when they came. The CRCs
 of the range are checked in a worker. If they are bad, another replica in sync takes over, and this
-one, out of the in-sync set, goes back to the damaged batch and copies it (`replica_fetcher`).
+one, out of the in-sync set, goes back to the damaged batch and copies it (`replica_fetcher`). A
+coordinator that loads its state checks the CRCs too, and reports the damage here.
 
 A shell, owned by the event loop; one look for each partition at a time.
 """
@@ -12,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
@@ -24,6 +27,8 @@ from moldau.model import BrokerId, Offset, TopicPartition
 from moldau.records.batch_header import walk_headers
 from moldau.records.crc import crc_matches
 from moldau.replication.partition import Partition
+from moldau.storage.log import Log
+from moldau.storage.segment_search import LogRead
 from moldau.workers import Workers
 
 Spawn = Callable[[str, Coroutine[Any, Any, None]], asyncio.Task[None]]
@@ -59,7 +64,7 @@ class DamageWatch:
         self._looking: set[TopicPartition] = set()
 
     def on_suspicion(self, partition: Partition, offset: Offset) -> None:
-        """A follower keeps asking for the records at an offset."""
+        """A follower or a coordinator cannot use the records at an offset."""
         topic_partition = partition.topic_partition
         if topic_partition not in self._looking:
             self._looking.add(topic_partition)
@@ -77,8 +82,7 @@ class DamageWatch:
 
     async def _find_damage(self, partition: Partition, offset: Offset) -> Offset | None:
         log = partition.log
-        read = log.read(offset, _LOOKED_AT_BYTES, end_offset=log.log_end_offset, min_one=True)
-        found = read.slice
+        found = read_batches(log, offset, _LOOKED_AT_BYTES, log.log_end_offset).slice
         if found is None:
             return None
         return await self._workers.run(lambda: find_damaged_batch(found.read(), offset))
@@ -109,6 +113,17 @@ class DamageWatch:
         partition.stop_accepting()
         if not await self._writes.write(plan):
             partition.resume_accepting()  # another follower's fetch brings us here again
+
+
+def read_batches(log: Log, offset: Offset, max_bytes: int, end_offset: Offset) -> LogRead:
+    """At least one batch, or the rest of the segment where a damaged length hides the batch's end.
+
+    The slice is None only when there are no bytes between the two offsets.
+    """
+    read = log.read(offset, max_bytes, end_offset=end_offset, min_one=True)
+    if read.slice is None:
+        read = log.read(offset, sys.maxsize, end_offset=end_offset, min_one=True)
+    return read
 
 
 def find_damaged_batch(data: bytes, offset: Offset) -> Offset | None:

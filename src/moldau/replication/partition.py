@@ -65,7 +65,7 @@ class PartitionObserver(Protocol):
         ...
 
     def on_suspicion(self, partition: Partition, offset: Offset) -> None:
-        """A follower cannot use the records at an offset: they may be damaged."""
+        """A follower or a coordinator cannot use the records at an offset: they may be damaged."""
         ...
 
 
@@ -422,6 +422,10 @@ class Partition:
             )
 
     # Damage
+
+    def report_damage(self, offset: Offset) -> None:
+        """A reader on this broker found a damaged batch; the bytes are checked once more."""
+        self._observer.on_suspicion(self, offset)
 
     def note_damage(self, offset: Offset) -> None:
         """Bytes are bad here and behind; who follows has them copied again."""

@@ -182,6 +182,8 @@ class Leads(Generic[S]):
                     "cannot load %s, trying again in %.0f s: %s", shard.name, pause_seconds, error
                 )
                 await self._clock.sleep(pause_seconds)
+                if shard.is_closed:  # another broker leads it, or the directory is offline
+                    return
         took_ms = (self._clock.monotonic() - started) * 1000
         count = f"{len(shard)} {self._noun}s"
         _log.info("loaded %s of %s in %.0f ms", count, shard.name, took_ms)

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator, Sequence
+from functools import partial
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from moldau.clock import Clock
-from moldau.errors import InvalidRecordError, KafkaError
+from moldau.errors import CorruptBatchError, InvalidRecordError, KafkaError
+from moldau.model import Offset
 from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import HEADER_BYTES, BatchHeader, walk_headers
 from moldau.records.batch_reader import records_of
 from moldau.records.compression import Codec
 from moldau.records.control_records import EndTransactionMarker
 from moldau.records.record import Record, RecordRow
+from moldau.replication.damage_watch import find_damaged_batch, read_batches
 from moldau.replication.partition import Partition
+from moldau.storage.files import FileSlice
 from moldau.workers import Workers
 
 _log = logging.getLogger(__name__)
@@ -177,18 +181,27 @@ class StateLog(Generic[S, R]):
             self._on_commit()
 
     async def load(self) -> AsyncGenerator[list[R], None]:
+        """Raises `CorruptBatchError` at a damaged batch: a flipped bit must not change the state
+        (GRP-9).
+
+        The partition is reported as damaged, so that another replica in sync takes over.
+        """
         log = self._partition.log
-        offset: int = log.log_start_offset
+        offset = log.log_start_offset
         end_offset = log.log_end_offset
         while offset < end_offset:
-            max_bytes = self._format.load_buffer_bytes()
-            read = log.read(offset, max_bytes, end_offset=end_offset, min_one=True)
+            read = read_batches(log, offset, self._format.load_buffer_bytes(), end_offset)
             if read.slice is None:
                 return
-            batches = memoryview(await self._workers.run(read.slice.read))
+            data, damaged_from = await self._workers.run(partial(_read, read.slice, offset))
+            if damaged_from is not None:
+                self._partition.report_damage(damaged_from)
+                place = f"{self._partition.topic_partition} at offset {damaged_from}"
+                raise CorruptBatchError(f"the batch of {place} is damaged: its CRC does not match")
+            batches = memoryview(data)
             for position, header in walk_headers(batches):
                 yield self._decode(header, batches[position : position + header.size_bytes])
-            offset = read.end_offset
+            offset = Offset(read.end_offset)
 
     def _decode(self, header: BatchHeader, batch: memoryview) -> list[R]:
         decode, decode_transactional = self._format.decode, self._format.decode_transactional
@@ -208,3 +221,9 @@ class StateLog(Generic[S, R]):
             if record is not None:
                 found.append(locate(record, row.offset))
         return found
+
+
+def _read(batches: FileSlice, offset: Offset) -> tuple[bytes, Offset | None]:
+    """The bytes, and where the first damaged batch among them begins."""
+    data = batches.read()
+    return data, find_damaged_batch(data, offset)

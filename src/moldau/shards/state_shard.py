@@ -149,6 +149,10 @@ class StateShard(ABC, Generic[M, S, R]):
     def __len__(self) -> int:
         return len(self._machine)
 
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
+
     @abstractmethod
     def _make_machine(self) -> M:
         """One that knows nothing."""

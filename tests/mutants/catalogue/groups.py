@@ -7,6 +7,7 @@ from mutants.mutant import Edit, Mutant, Seeds
 _SHARD = "moldau.groups.shard"
 _STATE_SHARD = "moldau.shards.state_shard"
 _LEADS = "moldau.shards.leads"
+_STATE_LOG = "moldau.shards.state_log"
 _UNIT = "unit/groups"
 _STORIES = "scenarios/test_group_stories.py"
 
@@ -39,6 +40,24 @@ MUTANTS = (
             ),
         ),
         tests=(f"{_UNIT}/test_shard.py::test_a_commit_that_too_few_replicas_have_is_no_success",),
+    ),
+    Mutant(
+        name="a-coordinator-loads-damaged-records",
+        rule="GRP-9",
+        breaks="the CRC is not checked when a coordinator loads its state",
+        edits=(
+            Edit(
+                _STATE_LOG,
+                "return data, find_damaged_batch(data, offset)",
+                "return data, None",
+            ),
+        ),
+        tests=(
+            "unit/shards/test_state_log.py::"
+            "test_a_flipped_bit_is_not_loaded_and_the_partition_is_reported_as_damaged",
+            "unit/broker/test_replicated_groups.py::"
+            "test_a_coordinator_that_loads_a_flipped_bit_resigns_and_the_position_stays_as_committed",
+        ),
     ),
     Mutant(
         name="a-shard-that-was-written-in-part-goes-on",

@@ -122,3 +122,26 @@ def test_a_position_that_not_every_replica_has_is_not_confirmed() -> None:
         assert await commit(cluster, first, 7) is ErrorCode.coordinator_not_available
 
     play(story, **CONFIG)
+
+
+def test_a_coordinator_that_loads_a_flipped_bit_resigns_and_the_position_stays_as_committed() -> (
+    None
+):
+    async def story(cluster: Cluster) -> None:
+        first, second, third = await coordinated(cluster)
+        assert await commit(cluster, first, 100) is ErrorCode.none
+        await cluster.until(lambda: shard(second).high_watermark == shard(first).high_watermark)
+        log = shard(second).log
+        file = second.files.open(log.segments[-1].path, create=False)
+        position = file.read_at(0, log.size_bytes).rindex((100).to_bytes(8, "big")) + 7
+        file.write_at(position, bytes([36]))
+        await first.kill()
+        assert first.session is not None
+        first.session.expire()
+        await cluster.until(lambda: third.state(GROUP_OFFSETS_TOPIC).leader == third.id)
+        assert second.id not in third.state(GROUP_OFFSETS_TOPIC).isr[:1]
+        await cluster.until(lambda: shard(third).state.is_settled)
+        await cluster.clock.advance(0.1)
+        assert await find_position(cluster, third) == (ErrorCode.none, 100)
+
+    play(story, **CONFIG)

@@ -7,7 +7,7 @@ from moldau.cluster.rules.leader_election import PlannedState
 from moldau.cluster.rules.metadata_image import BrokerState, MetadataImage, TopicState
 from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import stamp
-from moldau.replication.damage_watch import DamageWatch, find_damaged_batch
+from moldau.replication.damage_watch import DamageWatch, find_damaged_batch, read_batches
 from moldau.workers import InlineWorkers
 from replication.replica_bench import CLICKS, TOPIC_ID, Bench, run_story
 
@@ -81,6 +81,21 @@ def test_a_damaged_leader_hands_over_and_leaves_the_in_sync_set():
         assert planned.state.leader_epoch == 1
         assert planned.state.isr == (2,)
         assert bench.replicas[1].partition.state.damaged_from == 1
+
+    run_story(story)
+
+
+def test_a_damaged_length_is_found_however_long_the_segment_is():
+    async def story(bench: Bench) -> None:
+        (leader,) = await bench.open(1)
+        bench.elect(1, 0)
+        for value in (b"a", b"b", b"c"):
+            leader.produce(value)
+        path = leader.partition.log.segments[-1].path
+        leader.files.open(path, create=False).write_at(9, b"\x55")
+        log = leader.partition.log
+        read = read_batches(log, 0, 10, log.log_end_offset)
+        assert find_damaged_batch(read.slice.read(), 0) == 0
 
     run_story(story)
 

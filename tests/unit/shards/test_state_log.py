@@ -9,7 +9,12 @@ from typing import Any, NamedTuple
 import pytest
 from replication.replica_bench import CLICKS, Bench, run_story
 
-from moldau.errors import InvalidRecordError, NotEnoughReplicasError, NotLeaderError
+from moldau.errors import (
+    CorruptBatchError,
+    InvalidRecordError,
+    NotEnoughReplicasError,
+    NotLeaderError,
+)
 from moldau.records.batch_header import BatchHeader
 from moldau.records.compression import Codec
 from moldau.records.control_records import ControlType, EndTransactionMarker
@@ -87,6 +92,12 @@ class Scene:
     def append(self, *texts: str) -> None:
         self.log.append([Row(text) for text in texts])
 
+    def flip_bit(self, position: int) -> None:
+        """On the leader's disk."""
+        leader = self.bench.replicas[1]
+        file = leader.files.open(self.partition.log.segments[-1].path, create=False)
+        file.write_at(position, bytes([file.read_at(position, 1)[0] ^ 0x40]))
+
     async def loaded(self) -> list[Row]:
         return [row async for piece in self.log.load() for row in piece]
 
@@ -115,6 +126,35 @@ def test_what_is_not_known_and_what_is_damaged_is_left_out() -> None:
     async def story(scene: Scene) -> None:
         scene.append("a", "garbage", "of a later version", "b")
         assert await scene.loaded() == [Row("a", 0), Row("b", 3)]
+
+    run(story)
+
+
+def test_a_flipped_bit_is_not_loaded_and_the_partition_is_reported_as_damaged() -> None:
+    async def story(scene: Scene) -> None:
+        scene.append("a")
+        size_bytes = scene.partition.log.size_bytes
+        scene.append("b")
+        scene.append("c")
+        scene.flip_bit(2 * size_bytes - 2)  # in the key of the second record
+        with pytest.raises(CorruptBatchError, match="clicks-0 at offset 1"):
+            await scene.loaded()
+        assert scene.bench.replicas[1].observer.suspicions == [1]
+
+    run(story)
+
+
+@pytest.mark.parametrize("byte", [8, 9, 11], ids=["negative", "huge", "a little longer"])
+def test_a_batch_with_a_damaged_length_does_not_end_the_load_early(byte: int) -> None:
+    async def story(scene: Scene) -> None:
+        scene.append("a")
+        size_bytes = scene.partition.log.size_bytes
+        for _ in range(5):
+            scene.append("b")
+        scene.flip_bit(size_bytes + byte)
+        with pytest.raises(CorruptBatchError):
+            await scene.loaded()
+        assert scene.bench.replicas[1].observer.suspicions == [1]
 
     run(story)
 

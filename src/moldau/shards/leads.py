@@ -17,7 +17,6 @@ from moldau.errors import (
     CoordinatorLoadInProgressError,
     KafkaError,
     NotCoordinatorError,
-    StorageError,
 )
 from moldau.model import BrokerId, LeaderEpoch, TopicPartition
 from moldau.replication.partition import Partition
@@ -172,11 +171,9 @@ class Leads(Generic[S]):
             try:
                 await shard.load()
                 break
-            except StorageError as error:
-                # The directory is offline, everybody was told; the partition will be dropped.
-                _log.error("cannot load %s: %s", shard.name, error)
-                return
             except KafkaError as error:
+                # Also a `StorageError`: a process with too many open files may have fewer soon.
+                # The shard is closed when its directory is offline, since the partition is dropped.
                 pause_seconds = min(_FIRST_PAUSE_SECONDS * 2**attempt, _LONGEST_PAUSE_SECONDS)
                 _log.error(
                     "cannot load %s, trying again in %.0f s: %s", shard.name, pause_seconds, error

@@ -60,6 +60,19 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        name="a-load-without-a-file-handle-is-not-tried-again",
+        rule="loading of coordinators",
+        breaks="a coordinator that had no file handle while it was loading stays in that state",
+        edits=(
+            Edit(
+                _LEADS,
+                "                if shard.is_closed:  # another broker",
+                "                if True:  # another broker",
+            ),
+        ),
+        tests=("unit/shards/test_leads.py::test_a_load_without_a_file_handle_is_tried_again",),
+    ),
+    Mutant(
         name="a-shard-that-was-written-in-part-goes-on",
         rule="GRP-8",
         breaks="an append that failed half-way counts as nothing having happened",

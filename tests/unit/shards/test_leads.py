@@ -243,12 +243,28 @@ def test_a_load_that_fails_is_tried_again_after_longer_and_longer_pauses() -> No
     run(story)
 
 
-def test_a_log_on_a_failed_disk_is_not_tried_again() -> None:
+def test_a_load_without_a_file_handle_is_tried_again() -> None:
     async def story(scene: Scene) -> None:
-        scene.failures += [StorageError("offline")]
+        scene.failures += [StorageError("too many files are open")]
         scene.bench.elect(HERE, 1, isr=(HERE,))
         scene.replica.produce(b"a record")
         scene.change()
+        await scene.bench.clock.advance(1)
+        await scene.loaded()
+        assert scene.made[0].loads == ["too many files are open", "all"]
+
+    run(story)
+
+
+def test_a_log_on_a_failed_disk_is_not_tried_again_once_the_partition_is_dropped() -> None:
+    async def story(scene: Scene) -> None:
+        scene.failures += [StorageError("offline"), StorageError("offline")]
+        scene.bench.elect(HERE, 1, isr=(HERE,))
+        scene.replica.produce(b"a record")
+        scene.change()
+        await scene.bench.clock.advance(0)
+        scene.leads.on_partition_changed(CLICKS, None)
+        await scene.bench.clock.advance(60)
         await scene.loaded()
         assert scene.made[0].loads == ["offline"]
 

@@ -76,7 +76,7 @@ def _describe(
         resource = require_resource(*named, services)
     except KafkaError as error:
         return {**base, "error_code": error.code, "error_message": str(error), "configs": []}
-    names = wanted.configuration_keys
+    names = wanted.configuration_keys  # null and an empty list both mean every option
     return {
         **base,
         "error_code": ErrorCode.none,
@@ -84,7 +84,7 @@ def _describe(
         "configs": [
             _option_values(option, synonyms, documented)
             for option in _options_of(resource, services)
-            if names is None or option.name in names
+            if not names or option.name in names
         ],
     }
 

@@ -46,6 +46,18 @@ def test_every_option_of_a_topic_is_described_with_its_value() -> None:
     with_broker(story)
 
 
+@pytest.mark.parametrize(("kind", "name"), [(TOPIC, "clicks"), (BROKER, "1"), (GROUP, "readers")])
+def test_an_empty_list_of_names_describes_every_option(kind: int, name: str) -> None:
+    async def story(bench: HandlerBench) -> None:
+        wanted = {"resource_type": kind, "resource_name": name, "configuration_keys": ()}
+        answer = await bench.call(describe_configs, resources=[wanted], include_synonyms=True)
+        every = await describe(bench, kind, name)
+        assert values_of(answer.results[0]) == values_of(every)
+        assert every.configs
+
+    with_broker(story)
+
+
 def test_a_broker_describes_itself_and_the_defaults_of_all() -> None:
     async def story(bench: HandlerBench) -> None:
         assert values_of(await describe(bench, BROKER, "1"))["broker.id"] == "1"

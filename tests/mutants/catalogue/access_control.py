@@ -142,9 +142,10 @@ MUTANTS = (
             Edit(
                 f"{_HANDLERS}.describe_producers",
                 "        require_topic(context, AclOperation.READ, topic)\n"
-                "        partition = context.services.partitions.require_leader(topic, index)\n",
-                "        partition = context.services.partitions.require_leader(topic, index)\n"
-                "        require_topic(context, AclOperation.READ, topic)\n",
+                "        partition = context.services",
+                "        context.services.partitions.require_any_replica(topic, index)\n"
+                "        require_topic(context, AclOperation.READ, topic)\n"
+                "        partition = context.services",
             ),
         ),
         tests=(f"{_WALK}::test_what_exists_is_not_told_from_what_does_not",),

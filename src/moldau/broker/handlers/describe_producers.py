@@ -1,4 +1,8 @@
-"""DescribeProducers, version 0: who writes to a partition with an id, and how far it got."""
+"""DescribeProducers, version 0: the active producers of a partition, and how far each has written.
+
+Every replica answers, as in Kafka: `kafka-transactions find-hanging --broker-id` sends it to a
+broker that need not be the leader.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,7 @@ def handle(request: DescribeProducersRequest, context: RequestContext) -> dict[s
 def _describe(topic: str, index: int, context: RequestContext) -> dict[str, object]:
     try:
         require_topic(context, AclOperation.READ, topic)
-        partition = context.services.partitions.require_leader(topic, index)
+        partition = context.services.partitions.require_any_replica(topic, index)
     except KafkaError as error:
         return {
             "partition_index": index,

@@ -17,7 +17,7 @@ from moldau.testing.manual_clock import wait_until_idle
 from moldau.wire.messages import encode_request, parse_response
 from moldau.wire.shape import fit
 
-PRODUCE, FETCH, LIST_OFFSETS, DELETE_RECORDS = 0, 1, 2, 21
+PRODUCE, FETCH, LIST_OFFSETS, DELETE_RECORDS, DESCRIBE_PRODUCERS = 0, 1, 2, 21, 61
 
 
 async def produce(
@@ -424,6 +424,35 @@ def test_any_replica_tells_where_its_own_log_ends() -> None:
 
 
 # Produce while former batches wait for the replicas
+
+
+def test_every_replica_describes_the_producers_of_a_partition() -> None:
+    async def story(cluster: Cluster) -> None:
+        machines = await three(cluster)
+        batch = build_batch(
+            [(cluster.clock.now_ms(), None, b"a", ())],
+            producer_id=5,
+            producer_epoch=2,
+            base_sequence=0,
+        )
+        answer = await cluster.ask(
+            machines[0],
+            PRODUCE,
+            11,
+            transactional_id=None,
+            acks=-1,
+            timeout=1500,
+            topic_data=[{"name": "t", "partition_data": [{"index": 0, "records": bytes(batch)}]}],
+        )
+        assert answer.responses[0].partition_responses[0].error_code is ErrorCode.none
+        for machine in machines:
+            wanted = [{"name": "t", "partition_indexes": (0,)}]
+            described = await cluster.ask(machine, DESCRIBE_PRODUCERS, 0, topics=wanted)
+            partition = described.topics[0].partitions[0]
+            assert partition.error_code is ErrorCode.none
+            assert [one.producer_id for one in partition.active_producers] == [5]
+
+    play(story)
 
 
 def produce_values(cluster: Cluster, value: bytes, acks: int, **sequence: int) -> dict[str, object]:

@@ -8,6 +8,10 @@ software; v4 fixes supported features whose lowest version is 0.
 A version that is not known is answered in the layout of version 0 with UNSUPPORTED_VERSION, so that
 a newer client can read it and ask again (KIP-511). The answer's header is always version 0.
 Answers are the same for every client, so each version is encoded once.
+
+GetTelemetrySubscriptions and PushTelemetry are advertised only while clients' metrics are collected
+(Kafka: only when a plug-in receives them). librdkafka requests subscriptions whenever it can and
+writes a line about it to its user's terminal.
 """
 
 from __future__ import annotations
@@ -23,7 +27,12 @@ from moldau.broker.features import SUPPORTED_FEATURES
 from moldau.broker.request_context import RequestContext
 from moldau.errors import ErrorCode, MalformedFrameError
 from moldau.net.port import Chunk
-from moldau.wire.apis import API_VERSIONS, SERVED
+from moldau.wire.apis import (
+    API_VERSIONS,
+    GET_TELEMETRY_SUBSCRIPTIONS,
+    PUSH_TELEMETRY,
+    SERVED,
+)
 from moldau.wire.headers import response_prefix
 from moldau.wire.primitives import (
     READ_ERRORS,
@@ -37,6 +46,7 @@ from moldau.wire.primitives import (
 
 API = serves(API_VERSIONS, by_hand=True)
 
+_TELEMETRY_KEYS: Final = frozenset({GET_TELEMETRY_SUBSCRIPTIONS.key, PUSH_TELEMETRY.key})
 _FIRST_WITH_THROTTLE_TIME = 1
 _FIRST_FLEXIBLE = 3
 _FIRST_WITH_FEATURES_FROM_0 = 4
@@ -59,7 +69,7 @@ def handle_frame(frame: memoryview, position: int, context: RequestContext) -> l
         version, error = 0, ErrorCode.unsupported_version
     elif version >= 3 and not _note_software(frame, position, context):
         error = ErrorCode.invalid_request
-    body = _encode(version, error)
+    body = _encode(version, error, context.services.telemetry.is_collecting)
     return [response_prefix(API.key, version, context.header.correlation_id, len(body)) + body]
 
 
@@ -80,9 +90,14 @@ def _note_software(frame: memoryview, position: int, context: RequestContext) ->
 
 
 @cache
-def _encode(version: int, error: ErrorCode) -> bytes:
+def _encode(version: int, error: ErrorCode, with_telemetry: bool) -> bytes:
     """By hand: it is the first answer that any client waits for."""
-    shown = [api for api in SERVED if error is ErrorCode.none or api.key == API.key]
+    shown = [
+        api
+        for api in SERVED
+        if (error is ErrorCode.none or api.key == API.key)
+        and (with_telemetry or api.key not in _TELEMETRY_KEYS)
+    ]
     rows = [_ROW.pack(api.key, api.advertised.first, api.advertised.last) for api in shown]
     parts = [_ERROR.pack(error.value)]
     if version < _FIRST_FLEXIBLE:

@@ -4,8 +4,10 @@ What fits it of the subscriptions that are set up as configs of type CLIENT_METR
 there are none. A client without an id gets one. Who asks again before its interval is over gets
 THROTTLING_QUOTA_EXCEEDED.
 
-Differences from Kafka: the API is always there; Kafka's brokers have it when a plug-in receives
-what is pushed. Sums are asked for as they stand (cumulative), since that is what Prometheus wants.
+Differences from Kafka: ApiVersions advertises the API while a subscription exists and
+`metrics.listener` is set; Kafka's brokers do so when a plug-in receives what is pushed. A request
+is answered in any case, since a client may know the API from an earlier connection. Sums are asked
+for as they stand (cumulative), since that is what Prometheus wants.
 """
 
 from __future__ import annotations

@@ -77,16 +77,23 @@ class ClientTelemetry:
         make_uuid: Callable[[], UUID],
         workers: Workers,
         max_bytes: Callable[[], int],
+        is_served: bool,
     ) -> None:
         self.configs = configs
         self._clock = clock
         self._workers = workers
         self._make_uuid = make_uuid
         self.max_bytes = max_bytes
+        self._is_served = is_served  # `metrics.listener` is set: pushed metrics can be read there
         self._software: dict[str, tuple[str, str]] = {}  # by connection, the latest ones
         self._instances: dict[UUID, _Instance] = {}
         self._pushes = 0
         self._dropped = 0
+
+    @property
+    def is_collecting(self) -> bool:
+        """Whether a subscription exists and its metrics can be read; else the APIs are hidden."""
+        return self._is_served and bool(self.configs.subscriptions)
 
     def note_software(self, connection_id: str, name: str, version: str) -> None:
         """What a client says of itself when it connects (KIP-511)."""

@@ -150,6 +150,7 @@ class Monitoring:
             make_uuid=partial(random_uuid, self._ports.random),
             workers=self._ports.workers,
             max_bytes=lambda: self._options().telemetry_max_bytes,
+            is_served=self._options().metrics_listener is not None,
         )
         return self._telemetry
 

@@ -19,10 +19,21 @@ from moldau.wire.versions import request_class
 VERSIONS = range(API_VERSIONS.served.first, API_VERSIONS.served.last + 1)
 
 
-def ask(version: int, name: str = "kafka-python", answered_in: int | None = None) -> Any:
+TELEMETRY = {71, 72}
+
+
+def ask(
+    version: int,
+    name: str = "kafka-python",
+    answered_in: int | None = None,
+    *,
+    is_collecting: bool = True,
+) -> Any:
     values = {"client_software_name": name, "client_software_version": "3.0"} if version > 2 else {}
     body = b"" if version not in VERSIONS else encode_body(fit(request_class(18, version), values))
-    telemetry = SimpleNamespace(note_software=lambda connection_id, name, version: None)
+    telemetry = SimpleNamespace(
+        note_software=lambda connection_id, name, version: None, is_collecting=is_collecting
+    )
     services = SimpleNamespace(telemetry=telemetry)
     connection = SimpleNamespace(id="c")
     context = RequestContext(RequestHeader(18, version, 9, "test"), connection, services)
@@ -43,6 +54,13 @@ def test_every_served_api_is_named_with_its_versions(version: int) -> None:
     assert told == {api.key: api.advertised for api in SERVED}
 
 
+@pytest.mark.parametrize("version", VERSIONS)
+def test_telemetry_is_advertised_only_while_metrics_of_clients_are_collected(version: int) -> None:
+    answer = ask(version, is_collecting=False)
+    told = {row.api_key for row in answer.api_keys}
+    assert told == {api.key for api in SERVED} - TELEMETRY
+
+
 def test_an_unknown_version_is_answered_in_the_oldest_with_the_versions_of_this_api() -> None:
     answer = ask(99, answered_in=0)
     assert answer.error_code is ErrorCode.unsupported_version
@@ -58,7 +76,7 @@ def test_software_with_a_strange_name_is_an_invalid_request(name: str) -> None:
 def test_the_bytes_written_by_hand_are_those_of_kio(version: int) -> None:
     """What was read of an answer is all there is in it."""
     answer = ask(version)
-    body = api_versions._encode(version, ErrorCode.none)
+    body = api_versions._encode(version, ErrorCode.none, True)
     assert encode_body(answer) == body
 
 

@@ -38,7 +38,7 @@ def one_gauge(name: bytes = b"org.apache.kafka.a", count: int = 1) -> bytes:
 
 
 class Stage:
-    def __init__(self) -> None:
+    def __init__(self, *, is_served: bool = True) -> None:
         self.clock = ManualClock()
         everything = ClientSubscription(name="s", metrics=("*",), interval_ms=INTERVAL_MS)
         self.configs = SimpleNamespace(subscriptions=(everything,))
@@ -49,6 +49,7 @@ class Stage:
             make_uuid=lambda: next(self.ids),
             workers=InlineWorkers(),
             max_bytes=lambda: MAX_BYTES,
+            is_served=is_served,
         )
 
     def subscribe(self, instance_id: UUID = NO_ID) -> tuple[UUID, int, ErrorCode]:
@@ -72,6 +73,14 @@ class Stage:
 
     def text(self) -> str:
         return "".join(self.telemetry.collecting()().pieces(openmetrics=False))
+
+
+def test_metrics_are_collected_while_there_is_a_subscription_and_a_metrics_listener() -> None:
+    stage = Stage()
+    assert stage.telemetry.is_collecting
+    stage.configs.subscriptions = ()
+    assert not stage.telemetry.is_collecting
+    assert not Stage(is_served=False).telemetry.is_collecting
 
 
 def test_what_a_client_pushes_is_shown_until_it_goes() -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import moldau
 from moldau.cli.main import run
 from moldau.records.codec import partition_for_key
 from moldau.testing.free_ports import take_port
@@ -262,6 +263,100 @@ def test_a_topic_is_copied_with_all_that_its_records_have(
     assert cli.json_lines("consume", copy, *consume) == [{**row, "topic": copy} for row in original]
     assert original[0]["headers"] == [{"key": "a", "value": "1"}, {"key": "a", "value": "2"}]
     assert original[0]["partition"] == 2
+
+
+@pytest.fixture
+def mixed_topic(shared: RunningBroker, topic: str) -> str:
+    """A topic with two aborted records, a committed one, and two aborted ones at its end."""
+    with moldau.Producer(shared.bootstrap, transactional_id=topic, linger_ms=0) as producer:
+        for values in (("a1", "a2"), ("c1",), ("a3", "a4")):
+            producer.begin_transaction()
+            for value in values:
+                producer.send(topic, value.encode()).result(PATIENCE)
+            if values == ("c1",):
+                producer.commit_transaction()
+            else:
+                producer.abort_transaction()
+    return topic
+
+
+@pytest.mark.parametrize(
+    "form",
+    [("--format", "value"), ("--format", "raw"), ("--format", "%v%n"), ("--delimiter", "\\n")],
+    ids=["value", "raw", "template", "delimiter"],
+)
+@pytest.mark.parametrize("group", [(), ("--group", "readers")], ids=["alone", "group"])
+def test_only_committed_records_are_printed_in_every_format(
+    cli: Cli, mixed_topic: str, form: tuple[str, ...], group: tuple[str, ...]
+) -> None:
+    words = ("consume", mixed_topic, "--from-beginning", "--until-end", *form)
+    own_group = tuple(one.replace("readers", mixed_topic) for one in group)
+    assert cli(*words, *own_group).split() == ["c1"]
+    printed = cli(*words, "--isolation", "read_uncommitted").replace("\n", "")
+    assert printed == "a1a2c1a3a4"
+
+
+def test_a_copy_by_json_has_no_aborted_records(cli: Cli, mixed_topic: str) -> None:
+    rows = cli.json_lines("consume", mixed_topic, "--from-beginning", "--until-end")
+    assert [row["value"] for row in rows] == ["c1"]
+
+
+def test_the_isolation_level_of_the_command_config_is_used(
+    cli: Cli, mixed_topic: str, tmp_path: Path
+) -> None:
+    file = write_lines(tmp_path, "isolation.level=read_uncommitted")
+    words = ("consume", mixed_topic, "--from-beginning", "--until-end", "--command-config", file)
+    assert cli(*words).split() == ["a1", "a2", "c1", "a3", "a4"]
+    assert cli(*words, "--isolation", "read_committed").split() == ["c1"]
+    cli(*words, "--isolation", "committed", code=2)
+    assert "neither read_committed nor read_uncommitted" in " ".join(cli.err.split())
+    file = write_lines(tmp_path, "isolation.level=none")
+    cli(*words, code=2)
+    assert "isolation.level in --command-config" in " ".join(cli.err.split())
+
+
+def test_consume_begins_where_the_command_config_says(cli: Cli, topic: str, tmp_path: Path) -> None:
+    cli("produce", topic, "--file", write_lines(tmp_path, "a", "b"))
+    file = write_lines(tmp_path, "auto.offset.reset=earliest", "group.id=others")
+    words = ("consume", topic, "--until-end", "--command-config", file)
+    assert cli(*words) == "a\nb\n"
+    assert "group.id is ignored: --group others" in cli.err
+    assert cli(*words, "--offset", "1") == "b\n"
+    write_lines(tmp_path, "auto.offset.reset=none")
+    cli(*words, code=2)
+    assert "auto.offset.reset=none would change the result" in " ".join(cli.err.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "setting"),
+    [
+        (("consume", "t"), "interceptor.classes=com.example.Decrypt"),
+        (("consume", "t", "--group", "g"), "enable.auto.commit=false"),
+        (("consume", "t", "--queue", "q"), "isolation.level=read_committed"),
+        (("produce", "t"), "interceptor.classes=com.example.Encrypt"),
+        (("produce", "t"), "partitioner.class=com.example.Places"),
+        (("produce", "t"), "transactional.id=mine"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, tuple) else value,
+)
+def test_settings_that_would_change_the_result_are_refused(
+    cli: Cli, tmp_path: Path, words: tuple[str, ...], setting: str
+) -> None:
+    cli(*words, "--command-config", write_lines(tmp_path, setting), code=2)
+    message = " ".join(cli.err.replace("│", " ").split())
+    assert setting.split("=")[0] in message
+    assert "would change the result and is not supported" in message
+
+
+def test_unknown_names_of_the_command_config_are_warned_of(cli: Cli, tmp_path: Path) -> None:
+    file = write_lines(
+        tmp_path, "isolation.levle=read_committed", "acks=all", "key.deserializer=com.example.K"
+    )
+    cli("topics", "list", "--command-config", file)
+    assert cli.err == (
+        f"moldau: {file}: unknown setting isolation.levle is ignored; did you mean "
+        "isolation.level?\n"
+    )
 
 
 def test_a_line_of_json_may_not_ask_for_a_partition_that_is_not_there(

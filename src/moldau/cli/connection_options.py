@@ -3,8 +3,10 @@ schema registry.
 
 The file is the one that Kafka's own tools take; a profile is such a file that is kept under a name,
 with the address in it (`moldau profile`). What they say of security counts for all clients of the
-command; other options of Kafka's tools are passed over. `${env:NAME}` and `${file:/path}` stand for
-a secret that is kept elsewhere.
+command. Other settings of Kafka's clients are ignored, unless a command uses them, as `consume`
+does with `isolation.level`. A command refuses settings that would change its result and that it
+does not support. A warning is printed for names that no client knows. `${env:NAME}` and
+`${file:/path}` stand for a secret that is kept elsewhere.
 
 An option goes before the environment, that before the profile, and that before the default. A
 profile belongs to one cluster: where the command line or the environment names another with
@@ -15,6 +17,7 @@ named (--profile, MOLDAU_PROFILE) stays.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -55,7 +58,8 @@ def make_command_config_option() -> typer.core.TyperOption:
         envvar=CONFIG_VARIABLE,
         expose_value=False,
         callback=_take_file,
-        help="Client settings, as Kafka's tools take them: security.protocol and the like.",
+        help="Client settings, as Kafka's tools take them: security.protocol and the like. A "
+        "warning is printed for unknown names.",
     )
 
 
@@ -75,9 +79,12 @@ def make_profile_option() -> typer.core.TyperOption:
 def _take_file(context: typer.Context, parameter: object, value: str | None) -> None:
     _chosen.file = None if value is None else Path(value)
     if value is not None:
-        from moldau.cli.profiles import read_settings
+        from moldau.cli.profiles import read_settings, warn_of_unknown_names
 
-        read_settings(Path(value))  # what is wrong with it is told before anything is done
+        # Mistakes in the file are reported before the command does anything.
+        settings = read_settings(Path(value))
+        if not context.resilient_parsing:
+            warn_of_unknown_names(settings, value)
 
 
 def use_command_config(file: Path) -> None:
@@ -141,13 +148,23 @@ def has_parameter(name: str) -> bool:
 
 def client_options() -> dict[str, str]:
     """All settings that hold for the clients of this command, by Kafka's names."""
-    from moldau.cli.profiles import read_settings
-
     if _chosen.file is not None:
+        from moldau.cli.profiles import read_settings
+
         return read_settings(_chosen.file)
     if _chosen.profile is None or (not _chosen.is_named and _names_another_cluster()):
         return {}
     return _chosen.profile.read()
+
+
+def refuse_settings(refused: Mapping[str, str]) -> None:
+    """Refuse settings that a command does not support; `refused` has what to do, by name."""
+    for name, value in client_options().items():
+        if name in refused and value.strip():
+            raise typer.BadParameter(
+                f"{name} would change the result and is not supported here: {refused[name]}",
+                param_hint="--command-config",
+            )
 
 
 def _names_another_cluster() -> bool:

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from moldau.cli.connection_options import client_options, refuse_settings
 from moldau.cli.options import DEFAULT_BOOTSTRAP, Bootstrap
 from moldau.cli.schema_options import FORMATS, SchemaRegistryUrl, require_format
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from moldau.cli.record_decoding import RecordDecoding
     from moldau.cli.record_format import Formatter
+
+_ISOLATION_LEVELS: Final = ("read_committed", "read_uncommitted")
+_UNSUPPORTED: Final = {
+    "interceptor.classes": "Java classes cannot be run; remove it, or use Kafka's own tool"
+}
+_UNSUPPORTED_BY_QUEUE: Final = {
+    "isolation.level": "set share.isolation.level of the group with `moldau configs alter --group`",
+    "auto.offset.reset": "set share.auto.offset.reset of the group with `moldau configs alter "
+    "--group`",
+}
 
 
 def consume(
@@ -61,6 +74,15 @@ def consume(
     until_end: Annotated[
         bool, typer.Option("--until-end", help="Stop at what was the end at the beginning.")
     ] = False,
+    isolation: Annotated[
+        str | None,
+        typer.Option(
+            metavar="read_committed|read_uncommitted",
+            help="Whether records of open and aborted transactions are left out, or printed; "
+            "isolation.level in --command-config sets it as well.",
+            show_default="read_committed",
+        ),
+    ] = None,
     form: Annotated[
         str,
         typer.Option(
@@ -151,6 +173,7 @@ def consume(
     form, value_format = _part_formats(form, value_format)
     form = "json" if as_json else form
     decoding = _decode_by_schemas(form, key_format, value_format, delimiter, schema_registry)
+    refuse_settings(_UNSUPPORTED)
     if queue is not None:
         _refuse_beside_queue(
             {
@@ -162,10 +185,12 @@ def consume(
                 "--from-beginning": from_beginning,
                 "--until-end": until_end,
                 "--regex": regex,
+                "--isolation": isolation is not None,
                 "--delimiter": delimiter is not None,
                 "TOPIC": len(topics) > 1,
             }
         )
+        refuse_settings(_UNSUPPORTED_BY_QUEUE)
         _consume_queue(
             bootstrap,
             topics[0],
@@ -191,6 +216,10 @@ def consume(
         raise typer.BadParameter("is for one topic", param_hint="--partition")
     if delimiter is not None and form != "value":
         raise typer.BadParameter("is for --format value", param_hint="--delimiter")
+    settings = client_options()
+    _check_group_settings(settings, group)
+    if offset is None and timestamp is None and not from_beginning:
+        from_beginning = _starts_at_beginning(settings)
     consumption = Consumption(
         topics=() if regex else tuple(dict.fromkeys(topics)),
         pattern=_join_patterns(topics) if regex else None,
@@ -198,6 +227,7 @@ def consume(
         group_protocol=group_protocol or "classic",
         partitions=tuple(partition or ()),
         start=choose_start(offset, timestamp, from_beginning),
+        isolation_level=_choose_isolation(isolation, settings),
         formatter=decoding or _formatter(form, delimiter),
         formats_elsewhere=decoding is not None,
         prints_values=form == "value" and delimiter is None and decoding is None,
@@ -208,6 +238,46 @@ def consume(
     with warnings_shown(), made_for_millions():
         asyncio.run(consume_records(bootstrap, consumption))
     _end(decoding)
+
+
+def _choose_isolation(given: str | None, settings: Mapping[str, str]) -> str:
+    """The option takes precedence over the file. The default is not Kafka's: the output is often a
+    backup or a copy, and records of aborted transactions would be committed in it."""
+    chosen = given or settings.get("isolation.level") or "read_committed"
+    if chosen not in _ISOLATION_LEVELS:
+        raise typer.BadParameter(
+            f"{chosen!r} is neither {' nor '.join(_ISOLATION_LEVELS)}",
+            param_hint="--isolation" if given else "isolation.level in --command-config",
+        )
+    return chosen
+
+
+def _starts_at_beginning(settings: Mapping[str, str]) -> bool:
+    """Where the command line names no start, auto.offset.reset does, as with Kafka's own tool."""
+    reset = settings.get("auto.offset.reset", "latest")
+    if reset not in ("earliest", "latest"):
+        raise typer.BadParameter(
+            f"auto.offset.reset={reset} would change the result and is not supported here: say "
+            "where to begin with --from-beginning, --offset or --timestamp",
+            param_hint="--command-config",
+        )
+    return reset == "earliest"
+
+
+def _check_group_settings(settings: Mapping[str, str], group: str | None) -> None:
+    """A file that is shared with other clients may name their group: the command joins a group only
+    when it is asked to, because members of a group take partitions from each other."""
+    if group is None and settings.get("group.id"):
+        from moldau.cli.output import warn
+
+        name = settings["group.id"]
+        warn(f"group.id is ignored: --group {name} reads as a member of the group {name}")
+    if group is not None and settings.get("enable.auto.commit", "").lower() == "false":
+        raise typer.BadParameter(
+            "enable.auto.commit=false would change the result and is not supported here: with "
+            "--group the offsets of printed records are committed; leave out --group",
+            param_hint="--command-config",
+        )
 
 
 def _end(decoding: RecordDecoding | None) -> None:

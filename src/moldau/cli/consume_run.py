@@ -47,6 +47,7 @@ class Consumption:
     start: Start  # of a group: where it has not read before
     group_id: str | None = None
     group_protocol: str = "classic"
+    isolation_level: str = "read_committed"
     partitions: tuple[int, ...] = ()  # of the only topic; none: all of them
     pattern: str | None = None  # in place of topics: all whose whole name matches
     max_records: int | None = None
@@ -93,6 +94,7 @@ def _make_consumer(bootstrap: str, consumption: Consumption) -> AsyncConsumer:
         commit=None if consumption.group_id is None else "after",
         group_protocol=consumption.group_protocol,
         client_id=CLIENT_ID,
+        isolation_level=consumption.isolation_level,
         allow_auto_create_topics=False,
         # Without a group the command knows where to read, and an offset that is gone is an error.
         auto_offset_reset="error" if consumption.group_id is None else reset,

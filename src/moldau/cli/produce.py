@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
+from moldau.cli.connection_options import refuse_settings
 from moldau.cli.option_groups import with_option_groups
 from moldau.cli.options import DEFAULT_BOOTSTRAP, AsJson, Bootstrap
 from moldau.cli.schema_options import FORMATS
 from moldau.cli.written_schemas import WrittenSchemas
+
+_UNSUPPORTED: Final = {
+    "interceptor.classes": "Java classes cannot be run; remove it, or use Kafka's own tool",
+    "partitioner.class": "Java classes cannot be run; name the partition with --partition",
+    "transactional.id": "records are sent without a transaction; remove it",
+}
 
 
 class Acks(StrEnum):
@@ -148,6 +155,7 @@ def produce(
     from moldau.cli.produce_run import Production, run_production
     from moldau.records.lines import LINE_END
 
+    refuse_settings(_UNSUPPORTED)
     word = schemas.value_format
     if form.value in FORMATS:
         if word not in (None, form.value):

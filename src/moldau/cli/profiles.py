@@ -39,6 +39,67 @@ _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 _REFERENCE: Final = re.compile(r"\$\{(?:env|file):[^}]+\}")
 _SECRET_NAME: Final = re.compile(r"password|secret|credential|token|\.key$|jaas", re.IGNORECASE)
 """Of a setting that is not known here: other clients read the file, too."""
+_OTHER_CLIENTS: Final = frozenset(
+    {
+        "auto.include.jmx.reporter",
+        "auto.register.schemas",
+        "bootstrap.controllers",
+        "client.dns.lookup",
+        "config.providers",
+        "connections.max.idle.ms",
+        "enable.metrics.push",
+        "interceptor.classes",
+        "internal.auto.downgrade.txn.commit",
+        "internal.leave.group.on.close",
+        "key.deserializer",
+        "key.serializer",
+        "key.subject.name.strategy",
+        "metadata.max.idle.ms",
+        "metadata.recovery.rebootstrap.trigger.ms",
+        "metadata.recovery.strategy",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "partitioner.adaptive.partitioning.enable",
+        "partitioner.availability.timeout.ms",
+        "partitioner.class",
+        "receive.buffer.bytes",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "sasl.client.callback.handler.class",
+        "sasl.login.callback.handler.class",
+        "sasl.login.class",
+        "sasl.mechanisms",
+        "security.providers",
+        "send.buffer.bytes",
+        "share.acknowledgement.mode",
+        "share.acquire.mode",
+        "socket.connection.setup.timeout.max.ms",
+        "specific.avro.reader",
+        "ssl.engine.factory.class",
+        "ssl.keymanager.algorithm",
+        "ssl.provider",
+        "ssl.secure.random.implementation",
+        "ssl.trustmanager.algorithm",
+        "use.latest.version",
+        "value.deserializer",
+        "value.serializer",
+        "value.subject.name.strategy",
+    }
+)
+"""Settings of Kafka's Java clients and serializers that Moldau's clients do not have. The file is
+often shared with such clients."""
+_OTHER_PREFIXES: Final = (
+    "config.providers.",
+    "sasl.kerberos.",
+    "sasl.login.connect.",
+    "sasl.login.read.",
+    "sasl.login.refresh.",
+    "sasl.login.retry.",
+    "sasl.oauthbearer.",
+    "schema.registry.",
+)
 _LOGIN_IN_URL: Final = re.compile(r"(?<=://)[^/?#]*@")
 
 
@@ -100,6 +161,22 @@ def read_settings(path: Path) -> dict[str, str]:
             f"{path} cannot be read: {error.strerror}", param_hint="--command-config"
         ) from None
     return dict(expand_secrets(load_properties(text, path.name)))
+
+
+def warn_of_unknown_names(settings: Mapping[str, str], source: str) -> None:
+    """Warn of names that no client knows: they are probably misspelt, and have no effect."""
+    from moldau.cli.output import warn
+    from moldau.config.client_consumer_options import ConsumerOptions
+    from moldau.config.client_options import ProducerOptions
+    from moldau.config.client_queue_options import QueueOptions
+    from moldau.schemas.settings import SETTINGS as REGISTRY_SETTINGS
+
+    known = {BOOTSTRAP, COMMAND_CONFIG, *REGISTRY_SETTINGS, *_OTHER_CLIENTS}
+    for options in (AdminOptions, ConsumerOptions, ProducerOptions, QueueOptions):
+        known.update(options.declarations())
+    for name in settings:
+        if name not in known and not name.startswith(_OTHER_PREFIXES):
+            warn(f"{source}: unknown setting {name} is ignored{suggest(name, known)}")
 
 
 def list_profiles() -> list[Profile]:

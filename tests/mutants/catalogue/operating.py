@@ -11,6 +11,7 @@ _PLAN = "moldau.client.rules.rebalance_plan"
 _PARTITIONS = "moldau.diagnosis.rules.partition_checks"
 _BROKERS = "moldau.diagnosis.rules.broker_checks"
 _RECORD = "moldau.diagnosis.rules.record_story"
+_CONSUME = "moldau.cli.consume"
 
 MUTANTS = (
     # Figures
@@ -183,5 +184,13 @@ MUTANTS = (
         breaks="a copy brings back a value whose deletion was compacted away",
         edits=(Edit(_MOVES, "        and note.cleaned_offset == cleaned_offset\n", ""),),
         tests=("unit/storage/rules/test_log_move.py",),
+    ),
+    # Commands
+    Mutant(
+        name="consume-prints-aborted-records",
+        rule="consume",
+        breaks="a copy of a topic has records of aborted transactions",
+        edits=(Edit(_CONSUME, 'or "read_committed"', 'or "read_uncommitted"'),),
+        tests=("system/test_cli.py::test_a_copy_by_json_has_no_aborted_records",),
     ),
 )

@@ -49,7 +49,11 @@ def test_every_command_has_help(command: list[str], capsys: pytest.CaptureFixtur
     assert len(shown.splitlines()[2].strip()) > 10
     assert max(map(len, shown.splitlines())) <= 80
     assert not re.search(r"<[a-z]|\{[a-z]+\}", shown), "values are in capitals, FILE, or a|b"
-    for name in QUOTA_NAMES:  # Kafka's own names of settings, which people type
+    for name in (
+        *QUOTA_NAMES,
+        "read_committed",
+        "read_uncommitted",
+    ):  # Kafka's own names of settings, which people type
         shown = shown.replace(name, "")
     assert not re.search(r"[a-z]_[a-z]", shown), "a name of the code in a text for people"
 

@@ -36,7 +36,12 @@ class SupervisedBrokers(ClusterBooks):
     """The supervisor, and the brokers 1 to N by their pids."""
 
     def __init__(
-        self, folder: Path, count: int, settings: Mapping[str, str], arguments: Sequence[str] = ()
+        self,
+        folder: Path,
+        count: int,
+        settings: Mapping[str, str],
+        arguments: Sequence[str] = (),
+        inside: Sequence[str] = (),
     ) -> None:
         self.broker_ids = range(1, count + 1)
         self.supervisor = BrokerProcess(
@@ -44,6 +49,7 @@ class SupervisedBrokers(ClusterBooks):
             settings=settings,
             arguments=("--brokers", str(count), *arguments),
             port=take_port(*range(1, count)),
+            inside=inside,
         )
         self._first_port = self.supervisor.port
 
@@ -151,7 +157,10 @@ class SupervisedBrokers(ClusterBooks):
 
 @contextlib.contextmanager
 def supervised_brokers(
-    folder: Path, count: int = 3, settings: Mapping[str, str] = NOTHING
+    folder: Path,
+    count: int = 3,
+    settings: Mapping[str, str] = NOTHING,
+    inside: Sequence[str] = (),
 ) -> Iterator[SupervisedBrokers]:
     """Not started yet; gone, and healthy, at the end."""
     replicas = str(min(3, count))
@@ -160,7 +169,7 @@ def supervised_brokers(
         "offsets.topic.replication.factor": replicas,
         "min.insync.replicas": "2" if count > 2 else "1",
     }
-    brokers = SupervisedBrokers(folder, count, {**SETTINGS, **fitting, **settings})
+    brokers = SupervisedBrokers(folder, count, {**SETTINGS, **fitting, **settings}, inside=inside)
     try:
         yield brokers
     finally:

@@ -6,22 +6,29 @@ that is dead comes back, and nothing is left running that nobody looks after.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import stat
 import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from confluent_kafka import TopicPartition
 
 import moldau
-from moldau.broker.broker_places import PID_FILE
+from moldau.broker.broker_places import PID_FILE, plan_places
+from moldau.broker.supervisor import SupervisedBroker, Supervisor
+from moldau.clock import MachineClock
+from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.store_listener import SOCKET_NAME
 from moldau.storage.files import RealFiles
 from moldau.storage.rules.file_names import LOCK_FILE
+from moldau.testing.free_ports import take_port
+from moldau.workers import ThreadWorkers
 from support.broker_process import (
     BrokerProcess,
     broker_process,
@@ -289,6 +296,68 @@ def test_a_pid_file_that_cannot_be_written_leaves_no_broker_without_a_supervisor
         brokers.start()
         assert brokers.registered() == {1, 2}
         assert brokers.supervisor.stop() == 0
+
+
+_FULL_DISK = ("sh", "-c", 'exec "$@" 2>/dev/full', "sh")
+_CLOSED_PIPE = (
+    sys.executable,
+    "-c",
+    "import os, sys\n"
+    "reader, writer = os.pipe()\n"
+    "os.close(reader)\n"
+    "os.dup2(writer, 2)\n"
+    "os.execvp(sys.argv[1], sys.argv[1:])",
+)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no /dev/full")
+@pytest.mark.parametrize("inside", [_FULL_DISK, _CLOSED_PIPE], ids=["full disk", "closed pipe"])
+def test_a_dead_broker_is_started_again_when_standard_error_cannot_be_written(
+    folder: Path, inside: Sequence[str]
+) -> None:
+    with supervised_brokers(folder, 2, inside=inside) as brokers:
+        brokers.start()
+        for number in brokers.broker_ids:
+            pid = brokers.pid_of(number)
+            brokers.kill(number)
+            eventually(lambda: brokers.pid_of(number) != pid, "it is started again")  # noqa: B023
+            brokers.wait_until_registered()
+
+
+def test_a_supervisor_whose_task_fails_ends_its_brokers_and_raises_the_error(folder: Path) -> None:
+    port = take_port(1)
+    options = BrokerOptions.resolve(
+        {"log.dirs": str(folder), "listeners": f"PLAINTEXT://127.0.0.1:{port}"}
+    )
+    pids: list[int] = []
+
+    def report(text: str) -> None:
+        raise LookupError(text)  # not an OSError: a defect of the supervisor itself
+
+    def kill_first(brokers: Sequence[SupervisedBroker]) -> None:
+        pids.extend(broker.process_id for broker in brokers)
+        os.kill(pids[0], signal.SIGKILL)
+
+    workers = ThreadWorkers(1)
+    supervisor = Supervisor(
+        plan_places(options, 2, 1),
+        lambda place, path: ("sh", "-c", "echo listening on nothing; exec sleep 600"),
+        clock=MachineClock(),
+        files=RealFiles(),
+        workers=workers,
+        say=report,
+    )
+
+    async def run() -> None:
+        await supervisor.run(kill_first)
+
+    try:
+        with pytest.raises(LookupError, match="was ended by SIGKILL"):
+            asyncio.run(run())
+    finally:
+        workers.close()
+    assert len(pids) == 2
+    assert not any(map(is_alive, pids))
 
 
 def test_a_supervisor_that_waits_for_a_folder_can_be_stopped(folder: Path) -> None:

@@ -6,6 +6,10 @@ what it leads. That a broker's process has ended is known here at once: its sess
 and nobody waits for a time-out. A broker that finds nobody at the socket ends by itself, so a
 supervisor that was killed leaves none behind.
 
+What the supervisor reports may be lost: its standard error can be a closed pipe or a file on a full
+disk. Brokers are started again all the same. A task of the supervisor that fails ends the
+supervisor and its brokers with that error, so the failure is visible to the service manager.
+
 A shell; one task runs `run`. Ids, folders, ports and delays are decided in `broker_places`.
 """
 
@@ -31,6 +35,7 @@ from moldau.errors import StartupError
 from moldau.processes import stop_signals
 from moldau.storage.files import Files
 from moldau.storage.rules.file_names import LOCK_FILE, find_partition_folder
+from moldau.tasks import TaskSupervisor
 from moldau.workers import Workers
 
 _LISTENING: Final = b"listening on "
@@ -83,6 +88,10 @@ class SupervisedBroker:
             self._pid_file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._pid_file.write_text(f"{self._process.pid}\n")
 
+    async def wait_until_ended(self) -> None:
+        if self._process is not None:
+            await self._process.wait()
+
     async def serve(self, on_ready: Callable[[], None]) -> int:
         """Until it ends; its status, negative for a signal. What it says is on standard error."""
         process = self._process
@@ -129,9 +138,10 @@ class Supervisor:
         self._clock = clock
         self._files = files
         self._workers = workers
-        self._say = say
+        self._write_line = say
         self._stopping = asyncio.Event()
-        self._failure: StartupError | None = None
+        self._failure: BaseException | None = None  # of the start, or of a keeper
+        self._tasks = TaskSupervisor(self._on_task_failed)  # the keepers
         self._started = asyncio.Event()  # all of them served once, or one could not
         self._waiting_for: set[SupervisedBroker] = set()  # those that have not served yet
 
@@ -140,7 +150,8 @@ class Supervisor:
         return Path(self._places[0].folders[0])
 
     async def run(self, on_ready: Callable[[Sequence[SupervisedBroker]], None]) -> None:
-        """Until SIGTERM or Ctrl-C. Raises `StartupError` when a broker cannot be started."""
+        """Until SIGTERM or Ctrl-C. Raises `StartupError` when a broker cannot be started, and the
+        error of a keeper that failed."""
         for number in stop_signals():
             asyncio.get_running_loop().add_signal_handler(number, self._stopping.set)
         async with contextlib.AsyncExitStack() as stack:
@@ -158,7 +169,8 @@ class Supervisor:
             ]
             self._waiting_for = set(brokers)
             keepers = {
-                broker: asyncio.create_task(self._keep(broker, server, path)) for broker in brokers
+                broker: self._tasks.spawn(broker.name, self._keep(broker, server, path))
+                for broker in brokers
             }
             try:
                 await self._wait_until_started()
@@ -167,6 +179,19 @@ class Supervisor:
                     await self._stopping.wait()
             finally:
                 await self._stop_all(keepers)
+        if self._failure is not None:
+            raise self._failure
+
+    def _on_task_failed(self, name: str, error: BaseException) -> None:
+        """A broker without a keeper would not be started again: end all, and say why."""
+        self._failure = self._failure or error
+        self._started.set()
+        self._stopping.set()
+
+    def _say(self, text: str) -> None:
+        """Report something, if standard error can be written."""
+        with contextlib.suppress(OSError):
+            self._write_line(text)
 
     async def _open_store(self, stack: contextlib.AsyncExitStack) -> EmbeddedStore:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -294,11 +319,18 @@ class Supervisor:
             _hurry(tuple(keepers))
         for broker, keeper in keepers.items():
             broker.send_signal(signal.SIGTERM)
-            done, _ = await asyncio.wait((keeper,), timeout=_STOP_SECONDS)
+            ended = asyncio.ensure_future(_wait_until_ended(broker, keeper))
+            done, _ = await asyncio.wait((ended,), timeout=_STOP_SECONDS)
             if not done:
                 self._say(f"{broker.name} did not end in {_STOP_SECONDS:.0f} s and is killed")
                 broker.send_signal(signal.SIGKILL)
-                await asyncio.wait((keeper,))
+                await asyncio.wait((ended,))
+
+
+async def _wait_until_ended(broker: SupervisedBroker, keeper: asyncio.Task[None]) -> None:
+    """A keeper that failed has not waited for its process."""
+    await asyncio.wait((keeper,))
+    await broker.wait_until_ended()
 
 
 def _hurry(brokers: Sequence[SupervisedBroker]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -83,7 +84,8 @@ async def start_brokers(
         )
 
         def announce(brokers: Sequence[SupervisedBroker]) -> None:
-            _announce(brokers)
+            with contextlib.suppress(OSError):  # a closed pipe, or a full disk: they serve anyway
+                _announce(brokers)
             if console is not None:
                 console.start(",".join(broker.address for broker in brokers), settings)
 

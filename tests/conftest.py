@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from support import left_out
 from support.client_threads import ClientThreads
 from support.ctrl_c import ctrl_c_heard
+from support.memory_stores import close_memory_stores
 
 # No deadline, and no complaint about slow drawing: a busy machine is no failure. In CI the examples
 # are the same in every run, so that a change is judged by its own tests; at home they differ, and
@@ -27,6 +28,12 @@ settings.register_profile("quick", settings.get_profile("moldau"), max_examples=
 
 _FIGURE = "figure"
 _CLIENT_THREADS = ClientThreads()
+
+
+@pytest.fixture(autouse=True)
+def memory_stores_are_closed() -> Iterator[None]:
+    yield
+    close_memory_stores()
 
 
 @pytest.fixture(autouse=True)

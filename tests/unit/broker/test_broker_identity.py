@@ -12,12 +12,13 @@ import pytest
 
 from moldau.broker.broker_identity import BrokerIdentity, establish_identity
 from moldau.config.broker_options import BrokerOptions
-from moldau.coordination.embedded import MEMORY, EmbeddedSession, EmbeddedStore
+from moldau.coordination.embedded import EmbeddedSession
 from moldau.errors import StartupError
 from moldau.storage.log_store import LogStore
 from moldau.testing.manual_clock import ManualClock
 from moldau.testing.memory_files import MemoryFiles
 from moldau.workers import InlineWorkers
+from support.memory_stores import open_memory_store
 
 FOLDER = Path("data")
 IN_A_CLUSTER = {"zookeeper.connect": "127.0.0.1:2181"}
@@ -34,7 +35,7 @@ class Machine:
         raise AssertionError(folder) from error
 
     async def new_session(self) -> EmbeddedSession:
-        store = await EmbeddedStore.open(MEMORY, clock=self.clock, workers=InlineWorkers())
+        store = await open_memory_store(self.clock)
         return store.session()
 
     async def identify(self, session: EmbeddedSession, settings: dict[str, str]) -> BrokerIdentity:

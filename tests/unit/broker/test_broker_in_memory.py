@@ -16,7 +16,7 @@ from kio.index import load_request_schema
 from moldau.broker.ports import Ports
 from moldau.broker.server import BrokerServer
 from moldau.cluster.layout import encode_config
-from moldau.coordination.embedded import MEMORY, EmbeddedStore
+from moldau.coordination.embedded import EmbeddedStore
 from moldau.errors import ErrorCode, StartupError
 from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import walk_headers
@@ -27,6 +27,7 @@ from moldau.testing.manual_clock import wait_until_idle
 from moldau.wire.messages import encode_request, parse_response
 from moldau.wire.shape import fit
 from moldau.workers import InlineWorkers, Workers
+from support.memory_stores import open_memory_store
 
 HOUR_MS = 3_600_000
 
@@ -43,9 +44,8 @@ class World:
 
     @contextlib.asynccontextmanager
     async def coordination(self, folder: Path):
-        workers = InlineWorkers()
         if self.store is None:
-            self.store = await EmbeddedStore.open(MEMORY, clock=self.clock, workers=workers)
+            self.store = await open_memory_store(self.clock)
         session = self.store.session()
         yield session
         await session.close()

@@ -12,7 +12,7 @@ from kio.index import load_request_schema
 
 from moldau.broker.ports import Ports
 from moldau.broker.server import BrokerServer
-from moldau.coordination.embedded import MEMORY, EmbeddedStore
+from moldau.coordination.embedded import EmbeddedStore
 from moldau.coordination.port import Coordination
 from moldau.net.port import Channel
 from moldau.testing import ManualClock, MemoryFiles, MemoryNetwork
@@ -20,6 +20,7 @@ from moldau.testing.manual_clock import SkewedClock
 from moldau.wire.messages import encode_request, parse_response
 from moldau.wire.shape import fit
 from moldau.workers import InlineWorkers
+from support.memory_stores import open_memory_store
 
 OFFSET_COMMIT, OFFSET_FETCH, FIND_COORDINATOR, JOIN, HEARTBEAT = 8, 9, 10, 11, 12
 LEAVE, SYNC, DESCRIBE_GROUPS, LIST_GROUPS = 13, 14, 15, 16
@@ -129,7 +130,7 @@ class World:
     @contextlib.asynccontextmanager
     async def coordination(self, folder: Path) -> AsyncIterator[Coordination]:
         if self.store is None:
-            self.store = await EmbeddedStore.open(MEMORY, clock=self.clock, workers=InlineWorkers())
+            self.store = await open_memory_store(self.clock)
         session = self.store.session()
         yield session
         await session.close()

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata
 from bench.processes import ServerProcess, broker_command, temporary_folder
 from bench.raw_client import RawClient
 from bench.report import Outcome, Table
-from moldau.coordination.zookeeper_java import find_jars, find_java
+from moldau.coordination.zookeeper_java import require_server
 from moldau.coordination.zookeeper_server import (
     NodePorts,
     ServerOptions,
@@ -145,8 +145,7 @@ def running_cluster(settings: Mapping[str, str]) -> Iterator[RunningCluster]:
 def find_obstacle() -> Outcome | None:
     """What to hand back where ZooKeeper cannot run."""
     try:
-        find_java()
-        find_jars()
+        require_server(speaks_tls=False)
     except StartupError as error:
         table = Table(title="Replication: skipped", columns=("why",), rows=[(str(error),)])
         return Outcome(tables=[table])

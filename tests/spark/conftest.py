@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import moldau.testing
+from moldau.processes import Java, NoJavaError, require_java
 from moldau.spark.worker_client import close_clients
 from moldau.testing.running_broker import RunningBroker
 from support.spark_versions import PYSPARKS_OWN_WARNINGS
@@ -37,6 +38,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(600))
             for words in PYSPARKS_OWN_WARNINGS:
                 item.add_marker(pytest.mark.filterwarnings(words))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def java() -> Java:
+    """The Java that the sessions of the tests use; the tests are skipped where there is none."""
+    try:
+        return require_java("Spark")
+    except NoJavaError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(scope="session")

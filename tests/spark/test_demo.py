@@ -40,7 +40,9 @@ def test_a_demo_without_java_says_so_and_fails() -> None:
         env={**os.environ, "JAVA_HOME": "/nowhere"},
     )
     assert ended.returncode == 1
-    assert ended.stderr.startswith("make demo: no Java was found. Spark needs Java 17 or newer")
+    assert ended.stderr.startswith(
+        "make demo: no Java was found in JAVA_HOME, /nowhere. Spark needs Java 17 or newer"
+    )
     assert "Traceback" not in ended.stderr
 
 

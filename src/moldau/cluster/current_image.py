@@ -16,8 +16,10 @@ from dataclasses import replace
 
 from moldau.cluster import acl_nodes, layout, quota_nodes
 from moldau.cluster.rules.metadata_image import (
+    NO_DELETIONS,
     NOTHING_DELETED,
     BrokerState,
+    Deletion,
     MetadataImage,
     TopicState,
     newest_states,
@@ -53,7 +55,7 @@ class CurrentImage:
         self,
         changed: Iterable[TopicState],
         removed: Collection[str] = (),
-        deleted: Collection[TopicId] = (),
+        deleted: Mapping[TopicId, Deletion] = NO_DELETIONS,
     ) -> None:
         topics = tuple(changed)
         names = (*(topic.name for topic in topics), *removed)
@@ -100,7 +102,7 @@ class CurrentImage:
         topics: Iterable[TopicState],
         removed: Collection[str],
         deleting: Mapping[str, TopicId] = NOTHING_DELETED,
-        deleted: Collection[TopicId] = (),
+        deleted: Mapping[TopicId, Deletion] = NO_DELETIONS,
         *,
         may_go_back: bool = False,
     ) -> None:

@@ -19,6 +19,7 @@ from moldau.cluster import acl_nodes, layout, quota_nodes
 from moldau.cluster.admin_nodes import find_topic_to_delete
 from moldau.cluster.rules.metadata_image import (
     BrokerState,
+    Deletion,
     MetadataImage,
     PartitionState,
     TopicState,
@@ -77,18 +78,24 @@ class MetadataReader:
         )
         return replace(image, unreadable=frozenset(read.unreadable))
 
-    async def read_all_deleted(self) -> list[TopicId]:
-        """The ids of all topics that are known to have been deleted."""
+    async def read_all_deleted(self) -> dict[TopicId, Deletion]:
+        """All topics that are known to have been deleted."""
         names = await self._coordination.children(layout.DELETED_TOPICS)
         found = map(layout.find_deleted_topic, names)
-        return [topic_id for topic_id in found if topic_id is not None]
+        return await self.read_deleted([topic_id for topic_id in found if topic_id is not None])
 
-    async def read_deleted(self, topic_ids: Collection[TopicId]) -> list[TopicId]:
-        """Those of these topics that were deleted, and did not merely vanish (DEL-1)."""
+    async def read_deleted(self, topic_ids: Collection[TopicId]) -> dict[TopicId, Deletion]:
+        """Those of these topics that were deleted, and did not merely vanish (DEL-1), in the order
+        of their deletions."""
         paths = [layout.deleted_topic_path(topic_id) for topic_id in topic_ids]
         nodes = await self._coordination.get_many(paths) if paths else ()
         pairs = zip(topic_ids, nodes, strict=True)
-        return [topic_id for topic_id, node in pairs if node is not None]
+        found = [(topic_id, node) for topic_id, node in pairs if node is not None]
+        found.sort(key=lambda pair: pair[1].created_id)
+        return {
+            topic_id: Deletion(node.data.decode(errors="replace"), node.modified_ms)
+            for topic_id, node in found
+        }
 
     async def read_topics(self, names: Collection[str]) -> TopicsRead:
         """All of it in few rounds; what was moved meanwhile in a few more."""

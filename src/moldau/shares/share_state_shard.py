@@ -38,14 +38,15 @@ class ShareStateShard(StateShard[ShareStates, ShareStateRecord, ShareStateRecord
         clock: Clock,
         commit_timeout_ms: Callable[[], int],
         has_partition: HasPartition,
+        was_deleted: Callable[[SharePartitionKey], bool],
         updates_per_snapshot: Callable[[], int],
         delete_records: Callable[[int], object],
     ) -> None:
         super().__init__(name, log, ShareStates(), clock=clock, commit_timeout_ms=commit_timeout_ms)
         self._has_partition = has_partition
+        self._was_deleted = was_deleted
         self._updates_per_snapshot = updates_per_snapshot
         self._delete_records = delete_records
-        self._missing: frozenset[SharePartitionKey] = frozenset()  # when last looked for
         log.watch(self._queue.release)
 
     def _make_machine(self) -> ShareStates:
@@ -106,15 +107,14 @@ class ShareStateShard(StateShard[ShareStates, ShareStateRecord, ShareStateRecord
                 self._machine.apply(record._replace(offset=offset))
         return error
 
-    def forget_missing(self) -> None:
-        """Delete states whose topic was deleted while nobody had them loaded. What is missing is
-        looked for twice: the image of the cluster may be behind what another broker knew."""
+    def forget_deleted(self) -> None:
+        """Delete states whose topic was deleted while no broker had them loaded. A topic that is
+        only missing from the image may come back, and its states are kept (DEL-1)."""
         if not self._is_loaded or self._is_closed:
             return
-        missing = frozenset(key for key in self._machine if not self._has_partition(key))
-        for key in sorted(missing & self._missing)[:_DELETED_AT_ONCE]:
+        deleted = sorted(key for key in self._machine if self._was_deleted(key))
+        for key in deleted[:_DELETED_AT_ONCE]:
             self.report(DeleteState(key))
-        self._missing = missing
 
     # The log
 

@@ -3,12 +3,15 @@ late or not at all."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from consumer_group_world import image_of
+from consumer_group_world import IDS, image_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from share_group_world import CLICKS, GROUP, ORDERS, ShareWorld
 
+from moldau.cluster.rules.metadata_image import Deletion
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import (
     CodeAnswer,
@@ -38,6 +41,7 @@ from moldau.groups.rules.group import Group
 from moldau.groups.rules.group_states import ShareGroupState
 from moldau.groups.rules.records import CommittedOffset
 from moldau.groups.rules.share_group import ShareGroup
+from moldau.model import TopicId
 
 ALL = {CLICKS: frozenset({0, 1, 2, 3})}
 
@@ -439,10 +443,21 @@ def test_a_group_that_is_made_again_goes_on_with_the_epochs_of_the_former_one(
 def test_a_deleted_topic_is_forgotten() -> None:
     world = ShareWorld()
     joined = world.join_at_once("a")
-    world.image = image_of({"others": 1})
+    gone = {TopicId(CLICKS): Deletion("clicks", 0)}
+    world.image = replace(image_of({"others": 1}), deleted=gone)
     world.do(DeleteTopics(group_id=GROUP, topics=frozenset({"clicks"})))
     assert world.group.state_topics.everything == {}
     assert world.beat("a", joined.epoch).assigned == {}
+
+
+def test_a_topic_that_is_missing_when_another_one_is_deleted_is_not_forgotten() -> None:
+    """Its nodes may come back (DEL-1), and the group continues where it was."""
+    world = ShareWorld()
+    world.join_at_once("a")
+    known = world.group.state_topics
+    world.image = image_of({"others": 1})
+    world.do(DeleteTopics(group_id=GROUP, topics=frozenset({"orders"})))
+    assert world.group.state_topics == known
 
 
 # Whatever happens
@@ -485,8 +500,9 @@ def _disturb(world: ShareWorld, data: st.DataObject) -> None:
     counts = {"clicks": data.draw(st.integers(1, 5))}
     if data.draw(st.booleans()):
         counts["orders"] = 2
-    world.image = image_of(counts)
     gone = frozenset({"clicks", "orders"} - counts.keys())
+    world.image = image_of(counts)
+    world.image = replace(world.image, deleted={TopicId(IDS[n]): Deletion(n, 0) for n in gone})
     world.do(DeleteTopics(group_id=GROUP, topics=gone))
 
 

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TypeVar
 from uuid import UUID
 
-from moldau.light_classes import dataclass
+from moldau.light_classes import NamedTuple, dataclass
 from moldau.model import BrokerId, LeaderEpoch, TopicId, TopicPartition
 from moldau.model.acls import NO_ACLS, AclEntry, Acls, ResourcePattern
 from moldau.model.protocol_numbers import NO_BROKER
@@ -34,6 +34,16 @@ NOTHING_SET: Mapping[str, str] = MappingProxyType({})
 
 DELETIONS_REMEMBERED = 5000
 """In an image: enough for every log that waits for the image to be applied."""
+
+
+class Deletion(NamedTuple):
+    """The record of a deleted topic (`/admin/deleted_topics`). The topic's name is free again."""
+
+    name: str
+    deleted_ms: int  # the store's clock
+
+
+NO_DELETIONS: Mapping[TopicId, Deletion] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,7 +184,7 @@ class MetadataImage:
     topics: Mapping[str, TopicState] = field(default_factory=dict)
     topics_by_id: Mapping[UUID, TopicState] = field(default_factory=dict)
     deleting: Mapping[str, TopicId] = field(default_factory=dict)  # no topic any more, not gone yet
-    deleted: Mapping[TopicId, None] = field(default_factory=dict)  # gone, the last ones of them
+    deleted: Mapping[TopicId, Deletion] = field(default_factory=dict)  # gone, the last of them
     """A topic that is neither here nor in the others has vanished: that is no deletion (DEL-1)."""
     unreadable: frozenset[str] = frozenset()  # topics whose nodes made no sense from the start
     broker_configs: Mapping[BrokerId, Mapping[str, str]] = field(default_factory=dict)
@@ -204,12 +214,12 @@ class MetadataImage:
         changed: Iterable[TopicState],
         removed: Collection[str] = (),
         deleting: Mapping[str, TopicId] = NOTHING_DELETED,
-        deleted: Collection[TopicId] = (),
+        deleted: Mapping[TopicId, Deletion] = NO_DELETIONS,
     ) -> MetadataImage:
         """Put topics in (or in the place of their former state), and take others out.
 
         Those of `deleting` are taken out too; their names are not free again yet. `deleted` are
-        the ids of topics that somebody has deleted, and that did not merely vanish.
+        topics that somebody has deleted, and that did not merely vanish.
         """
         changed = tuple(changed)
         topics = dict(self.topics)
@@ -234,16 +244,26 @@ class MetadataImage:
             topics_by_id=by_id,
             deleting={**still, **deleting},
             unreadable=self.unreadable - {*removed, *deleting, *(topic.name for topic in changed)},
-            deleted=_latest({**self.deleted, **dict.fromkeys(deleted)})
-            if deleted
-            else self.deleted,
+            deleted=_latest({**self.deleted, **deleted}) if deleted else self.deleted,
             version=self.version + 1,
         )
 
-    def was_deleted(self, name: str, topic_id: TopicId | None) -> bool:
-        """Whether somebody asked for this topic's deletion; None stands for any of the name."""
+    def was_deleted(self, name: str | None, topic_id: TopicId | None) -> bool:
+        """Whether somebody asked for this topic's deletion; a topic that is merely not in the image
+        may come back (DEL-1).
+
+        Without an id: any topic of the name that is marked. Without a name: the topic of the id.
+        """
+        if topic_id in self.deleted:
+            return True
+        if name is None:
+            return topic_id is not None and topic_id in self.deleting.values()
         marked = self.deleting.get(name)
-        return topic_id in self.deleted or (marked is not None and topic_id in (None, marked))
+        return marked is not None and topic_id in (None, marked)
+
+    def has_deletion_of(self, name: str) -> bool:
+        """Whether a topic of this name was deleted, for what is known by its name only."""
+        return name in self.deleting or any(one.name == name for one in self.deleted.values())
 
     def with_brokers(self, brokers: Iterable[BrokerState]) -> MetadataImage:
         """These brokers are alive, and no others."""
@@ -321,6 +341,6 @@ def _with_rows(known: Mapping[K, S], rows: Mapping[K, S]) -> dict[K, S]:
     return {key: row for key, row in {**known, **rows}.items() if row}
 
 
-def _latest(deleted: Mapping[TopicId, None]) -> Mapping[TopicId, None]:
+def _latest(deleted: Mapping[TopicId, Deletion]) -> Mapping[TopicId, Deletion]:
     surplus = max(0, len(deleted) - DELETIONS_REMEMBERED)
-    return dict.fromkeys(tuple(deleted)[surplus:])
+    return dict(tuple(deleted.items())[surplus:])

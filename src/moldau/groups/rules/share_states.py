@@ -34,6 +34,7 @@ from moldau.groups.rules.share_group_records import (
     StateTopicsRecord,
 )
 from moldau.groups.rules.wanted_topics import WantedTopics
+from moldau.model import TopicId
 
 UNKNOWN_START: Final = -1
 """The leader of the partition chooses by `share.auto.offset.reset`."""
@@ -197,12 +198,13 @@ def states_deleted(group: ShareGroup, event: StatesDeleted, turn: GroupTurn) -> 
 
 
 def forget_topics(group: ShareGroup, image: MetadataImage, turn: GroupTurn) -> None:
-    """Topics were deleted, and share coordinators have forgotten them by themselves."""
+    """Topics were deleted, and share coordinators have forgotten them by themselves. A topic that
+    is only missing from the image may come back (DEL-1)."""
     states = group.state_topics
     gone = {
         topic_id
         for topic_id in (*states.everything, *states.deleting)
-        if topic_id not in image.topics_by_id
+        if image.was_deleted(None, TopicId(topic_id))
     }
     if gone:
         value = StateTopics(

@@ -6,6 +6,7 @@ import pytest
 
 from moldau.cluster.rules.metadata_image import (
     NO_TOPIC_ID,
+    Deletion,
     MetadataImage,
     PartitionState,
     TopicState,
@@ -16,6 +17,7 @@ from moldau.replication.rules.replica_fate import Fate, decide_fate
 OURS, THEIRS = UUID(int=1), UUID(int=2)
 CLICKS = TopicPartition("clicks", 0)
 EMPTY = MetadataImage(cluster_id="c")
+DELETED = {OURS: Deletion("clicks", 0)}
 
 
 def topic(topic_id: UUID, *replicas: int, epoch: int = 5) -> TopicState:
@@ -71,7 +73,7 @@ def test_a_mark_with_the_id_deletes_and_one_with_another_id_does_not():
 
 
 def test_a_record_of_the_deletion_deletes_also_when_the_name_is_taken_again():
-    assert fate(EMPTY.with_topics((), (), deleted=(OURS,))) is Fate.DELETE
-    again = EMPTY.with_topics((topic(THEIRS, 1, 2),), deleted=(OURS,))
+    assert fate(EMPTY.with_topics((), (), deleted=DELETED)) is Fate.DELETE
+    again = EMPTY.with_topics((topic(THEIRS, 1, 2),), deleted=DELETED)
     assert fate(again) is Fate.DELETE
     assert fate(again, THEIRS) is Fate.SERVE

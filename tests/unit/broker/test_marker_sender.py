@@ -1,0 +1,92 @@
+"""Markers of partitions whose topic is not in the metadata image (DEL-1)."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+from uuid import UUID
+
+import pytest
+
+from moldau.broker.marker_sender import GONE_SECONDS, MarkerSender
+from moldau.cluster.rules.metadata_image import (
+    Deletion,
+    MetadataImage,
+    PartitionState,
+    TopicState,
+)
+from moldau.model import BrokerId, LeaderEpoch, TopicId, TopicPartition
+from moldau.model.protocol_numbers import NO_BROKER
+
+CLICKS = TopicId(UUID(int=1))
+PARTITION = TopicPartition("clicks", 0)
+EMPTY = MetadataImage(cluster_id="c")
+LEADERLESS = PartitionState(
+    leader=NO_BROKER, leader_epoch=LeaderEpoch(0), isr=(), replicas=(BrokerId(1),)
+)
+THERE = EMPTY.with_topics((TopicState(name="clicks", topic_id=CLICKS, partitions=(LEADERLESS,)),))
+DELETED = EMPTY.with_topics((), deleted={CLICKS: Deletion("clicks", 0)})
+
+
+class Bench:
+    """A sender whose timers are called by hand."""
+
+    def __init__(self, image: MetadataImage) -> None:
+        self.image = image
+        self.now = 0.0
+        self.timers: list[Any] = []
+        self.written: set[TopicPartition] = set()
+        clock = SimpleNamespace(
+            monotonic=lambda: self.now,
+            call_later=lambda seconds, callback: self.timers.append(callback),
+        )
+        unused = cast("Any", None)
+        self.sender = MarkerSender(
+            cast("Any", SimpleNamespace(clock=clock)),
+            broker_id=BrokerId(1),
+            image=lambda: self.image,
+            options=unused,
+            write_here=unused,
+            spawn=unused,
+        )
+        markers = SimpleNamespace(partitions={PARTITION}, transactional_id="x")
+        order = SimpleNamespace(
+            markers=markers, is_wanted=lambda: True, on_written=self.written.update
+        )
+        self.sender.send(cast("Any", order))
+
+    def wait(self, seconds: float) -> None:
+        """The first attempt notes since when a topic is missing."""
+        for _ in range(2):
+            timers, self.timers = self.timers, []
+            for callback in timers:
+                callback()
+            self.now += seconds
+        timers, self.timers = self.timers, []
+        for callback in timers:
+            callback()
+
+
+@pytest.mark.parametrize("first", [EMPTY, THERE])
+def test_a_marker_waits_for_a_topic_that_is_missing_however_long(first: MetadataImage) -> None:
+    bench = Bench(first)
+    bench.image = EMPTY
+    bench.wait(10 * GONE_SECONDS)
+    assert not bench.written
+    assert bench.timers
+
+
+@pytest.mark.parametrize("first", [EMPTY, THERE])
+def test_a_deleted_topic_gets_no_marker(first: MetadataImage) -> None:
+    bench = Bench(first)
+    bench.image = DELETED
+    bench.wait(2 * GONE_SECONDS)
+    assert bench.written == {PARTITION}
+    assert not bench.timers
+
+
+def test_the_deletion_of_a_former_topic_of_the_name_does_not_count() -> None:
+    bench = Bench(THERE)
+    bench.image = EMPTY.with_topics((), deleted={TopicId(UUID(int=9)): Deletion("clicks", 0)})
+    bench.wait(2 * GONE_SECONDS)
+    assert not bench.written

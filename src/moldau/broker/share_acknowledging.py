@@ -19,10 +19,11 @@ from moldau.errors import (
     UnknownTopicIdError,
     UnsupportedVersionError,
 )
-from moldau.model import TopicId
+from moldau.model import TopicId, TopicPartition
 from moldau.model.acls import AclOperation
 from moldau.replication.partition import Partition
 from moldau.shares.rules.acknowledgements import AcknowledgementBatch, split_by_type
+from moldau.shares.share_partition import SharePartition
 from moldau.shares.share_sessions import MemberKey, SessionPartitionKey
 
 if TYPE_CHECKING:
@@ -54,15 +55,32 @@ def require_member(
 
 def require_partition(topic_id: UUID, index: int, context: RequestContext) -> Partition:
     """The partition that this broker leads, by its topic's id, for a client that may read it."""
-    services = context.services
-    topic = services.image.topics_by_id.get(TopicId(topic_id))
-    if topic is None:
-        raise UnknownTopicIdError(f"there is no topic with id {topic_id}")
-    require_topic(context, AclOperation.READ, topic.name)
-    partition = services.partitions.require_leader(topic.name, index)
+    name = _require_topic_name(topic_id, context)
+    partition = context.services.partitions.require_leader(name, index)
     if partition.topic_id != topic_id:
         raise UnknownTopicIdError(f"{partition.topic_partition} is opened as another topic")
     return partition
+
+
+def _require_topic_name(topic_id: UUID, context: RequestContext) -> str:
+    topic = context.services.image.topics_by_id.get(TopicId(topic_id))
+    if topic is None:
+        raise UnknownTopicIdError(f"there is no topic with id {topic_id}")
+    require_topic(context, AclOperation.READ, topic.name)
+    return topic.name
+
+
+def _require_shared(
+    member: MemberKey, topic_id: UUID, index: int, context: RequestContext
+) -> SharePartition:
+    """The share partition from which the member has acquired records. This broker may be without a
+    session with the store: an acknowledgement needs none (SHR-11)."""
+    key = TopicPartition(_require_topic_name(topic_id, context), index)
+    found = context.services.shares.partitions.find(key, member.group_id)
+    if found is not None and found.key.topic_id == topic_id:
+        return found
+    require_partition(topic_id, index, context)  # the leader may be another broker
+    raise UnknownTopicError(f"nothing of {key} was acquired here by group {member.group_id!r}")
 
 
 async def acknowledge(
@@ -111,10 +129,5 @@ def _begin(
         for batch in partition.acknowledgement_batches
     ]
     ranges = split_by_type(batches, may_renew=may_renew)
-    led = require_partition(topic_id, partition.partition_index, context)
-    found = context.services.shares.partitions.find(led.topic_partition, member.group_id)
-    if found is None:
-        raise UnknownTopicError(
-            f"nothing of {led.topic_partition} was acquired here by group {member.group_id!r}"
-        )
+    found = _require_shared(member, topic_id, partition.partition_index, context)
     return found.acknowledge(member.member_id, ranges)

@@ -117,7 +117,8 @@ class ShareCoordination:
     def on_partition_changed(self, topic_partition: TopicPartition) -> None:
         """A partition was opened, dropped, or has another leader."""
         if self._shares is not None:
-            self._shares.partitions.on_partition_changed(topic_partition)
+            found = self._partitions.find(*topic_partition)
+            self._shares.partitions.on_partition_changed(topic_partition, found)
 
     def on_connection_closed(self, connection: object) -> None:
         if self._shares is not None:

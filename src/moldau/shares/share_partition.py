@@ -5,7 +5,10 @@ acquire records of the log, and has the coordinator store what becomes of them b
 told (SHR-3). Changes that come while one is being stored are stored together with the next.
 
 A shell, owned by the event loop: what it decides is in `rules.in_flight`. It is good for one leader
-epoch and is thrown away with it; whoever leads next reads what was stored.
+epoch and is thrown away with it; whoever leads next reads what was stored. A broker that loses its
+session with the coordination store may lead on in the same epoch when it has a new session. So the
+share partition is kept meanwhile: it delivers nothing, and takes acknowledgements, which the share
+coordinator refuses from the moment in which another leader has read the state (SHR-11).
 """
 
 from __future__ import annotations
@@ -125,6 +128,16 @@ class SharePartition:
         )
 
     @property
+    def is_over(self) -> bool:
+        """Whether it has failed, or its leader epoch has ended here. Without a session with the
+        store the epoch has not ended yet: if this broker leads the same epoch afterwards, there was
+        no other leader (SHR-11)."""
+        partition = self.partition
+        if self.failure is not None or partition.leader_epoch != self.leader_epoch:
+            return True
+        return not partition.is_leader and not partition.state.is_suspended
+
+    @property
     def is_idle(self) -> bool:
         """Whether nothing is lost without it: all is as it is stored, nothing is on its way, and
         nobody has a record; or it is of no use any more."""
@@ -151,10 +164,18 @@ class SharePartition:
             listener()
 
     def _require_current(self) -> None:
+        self._require_same_epoch()
+        if not self.is_current:
+            raise self._not_leader()
+
+    def _require_same_epoch(self) -> None:
         if self.failure is not None:
             raise self.failure
-        if not self.is_current:
-            raise NotLeaderError(f"this broker does not lead {self.partition.topic_partition}")
+        if self.is_over:
+            raise self._not_leader()
+
+    def _not_leader(self) -> NotLeaderError:
+        return NotLeaderError(f"this broker does not lead {self.partition.topic_partition}")
 
     # Loading
 
@@ -164,7 +185,7 @@ class SharePartition:
             stored = await self._store.read(self.key, self.leader_epoch)
             start_offset = await self._start_at(stored)
             start_offset, batches = await self._fit_to_log(stored, start_offset)
-            self._require_current()
+            self._require_same_epoch()
             self._state_epoch = stored.state_epoch
             self._in_flight = InFlight(start_offset, batches)
             self._in_flight.forget_before(self.partition.log.log_start_offset)
@@ -299,7 +320,7 @@ class SharePartition:
         self, member: str, ranges: Sequence[AcknowledgedRange]
     ) -> Awaitable[None] | None:
         """None when there is nothing to wait for; raises when a record is not the member's."""
-        self._require_current()
+        self._require_same_epoch()
         if self._in_flight is None:
             raise LeaderNotAvailableError(f"the state of {self} is being read")
         now, limits = self._clock.monotonic(), self._settings().limits
@@ -312,7 +333,7 @@ class SharePartition:
 
     def release(self, member: str, *, counts: bool) -> None:
         """The member has gone, or closes its session."""
-        if self._in_flight is None or not self.is_current:
+        if self._in_flight is None or self.is_over:
             return
         change = self._in_flight.release(member, self._settings().limits, counts=counts)
         if not change.is_empty:
@@ -321,7 +342,7 @@ class SharePartition:
 
     def _expire(self) -> None:
         self._timer, self._timer_at = None, math.inf
-        if self._in_flight is None or not self.is_current:
+        if self._in_flight is None or self.is_over:
             return
         change = self._in_flight.expire(self._clock.monotonic(), self._settings().limits)
         if not change.is_empty:

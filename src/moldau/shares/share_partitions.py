@@ -76,10 +76,12 @@ class SharePartitions:
         self._by_partition.setdefault(partition.topic_partition, {})[group_id] = made
         return made
 
-    def on_partition_changed(self, topic_partition: TopicPartition) -> None:
-        """Another leader, another epoch, or gone: who waits has to look again."""
+    def on_partition_changed(
+        self, topic_partition: TopicPartition, partition: Partition | None
+    ) -> None:
+        """Another leader, another epoch, or gone (None): who waits has to look again."""
         for found in tuple(self._by_partition.get(topic_partition, {}).values()):
-            if not found.is_current:
+            if found.is_over or found.partition is not partition:
                 self._end(found)
 
     def forget_idle(self, group_id: str) -> None:

@@ -226,4 +226,33 @@ MUTANTS = (
             "::test_a_leader_whose_lease_is_over_delivers_nothing",
         ),
     ),
+    Mutant(
+        name="a-lost-session-ends-share-partitions",
+        rule="SHR-11",
+        breaks="a leader that is back in the same epoch refuses what members say of records",
+        edits=(
+            Edit(
+                _PARTITION,
+                "        return not partition.is_leader and not partition.state.is_suspended",
+                "        return not partition.is_leader",
+            ),
+        ),
+        tests=(
+            f"{_SHELL}::test_a_leader_that_has_a_new_session_in_the_same_epoch_knows_what_members_have",
+            f"{_HANDLERS}::test_an_acknowledgement_counts_while_the_leader_has_no_session_with_the_store",
+        ),
+    ),
+    Mutant(
+        name="a-share-partition-outlives-its-log",
+        rule="SHR-11",
+        breaks="a share partition stays when the replica under it is dropped",
+        edits=(
+            Edit(
+                "moldau.shares.share_partitions",
+                "            if found.is_over or found.partition is not partition:",
+                "            if found.is_over:",
+            ),
+        ),
+        tests=(f"{_SHELL}::test_a_partition_that_is_not_here_any_more_has_no_share_partition",),
+    ),
 )

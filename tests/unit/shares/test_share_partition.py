@@ -18,11 +18,11 @@ from moldau.errors import (
 from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import walk_headers
 from moldau.records.control_records import ControlType, EndTransactionMarker
-from moldau.shares.rules.acknowledgements import AcknowledgeType
+from moldau.shares.rules.acknowledgements import AcknowledgedRange, AcknowledgeType
 from moldau.shares.rules.dead_letters import DeadLetterSettings
 from moldau.shares.rules.delivery_state import DeliveryState
-from moldau.shares.rules.in_flight import DeadRange
-from moldau.shares.share_partition import ShareRead
+from moldau.shares.rules.in_flight import DeadRange, Wanted
+from moldau.shares.share_partition import SharePartition, ShareRead
 from moldau.testing.manual_clock import wait_until_idle
 from shares.share_bench import GROUP, ShareBench, share_story
 
@@ -279,10 +279,86 @@ def test_the_next_leader_finds_what_was_stored():
         await bench.say(3, 3, ACCEPT)
         old = bench.share
         bench.bench.elect(1, 1)
-        bench.partitions.on_partition_changed(bench.replica.partition.topic_partition)
+        partition = bench.replica.partition
+        bench.partitions.on_partition_changed(partition.topic_partition, partition)
         with pytest.raises(NotLeaderError):
             old.acknowledge("ann", ())
         assert (await bench.take("bob")).ranges == ((2, 2, 1),)
+
+    share_story(story)
+
+
+def lose_session(bench: ShareBench) -> SharePartition:
+    share = bench.share
+    share.partition.suspend()
+    bench.partitions.on_partition_changed(share.partition.topic_partition, share.partition)
+    return share
+
+
+def test_a_leader_that_has_a_new_session_in_the_same_epoch_knows_what_members_have():
+    async def story(bench: ShareBench) -> None:
+        bench.replica.produce(b"a", b"b", b"c")
+        await bench.take()
+        share = lose_session(bench)
+        await share.acknowledge("ann", (AcknowledgedRange(0, 1, ACCEPT),))
+        assert bench.store.start_offset == 1
+        with pytest.raises(NotLeaderError):
+            share.acquire("bob", Wanted(10, 10), 1000, min_one=True)
+        bench.bench.elect(1, 0)
+        assert bench.share is share
+        assert (await bench.take("bob")).ranges == ()
+        await bench.say(1, 2, ACCEPT)
+        assert bench.store.start_offset == 3
+
+    share_story(story)
+
+
+def test_a_lock_that_is_over_without_a_session_is_counted():
+    async def story(bench: ShareBench) -> None:
+        bench.limit(lock_seconds=10.0)
+        bench.replica.produce(b"a")
+        await bench.take()
+        lose_session(bench)
+        await bench.bench.clock.advance(20)
+        bench.bench.elect(1, 0)
+        assert (await bench.take("bob")).ranges == ((0, 0, 2),)
+
+    share_story(story)
+
+
+def test_a_session_that_is_lost_while_the_state_is_read_does_not_matter_in_the_same_epoch():
+    async def story(bench: ShareBench) -> None:
+        bench.replica.produce(b"a")
+        lose_session(bench)
+        await wait_until_idle()
+        bench.bench.elect(1, 0)
+        assert (await bench.take()).ranges == ((0, 0, 1),)
+
+    share_story(story)
+
+
+def test_without_a_session_nothing_is_stored_once_another_leader_has_read_the_state():
+    async def story(bench: ShareBench) -> None:
+        bench.replica.produce(b"a")
+        await bench.take()
+        share = lose_session(bench)
+        bench.store.leader_epoch = 1
+        with pytest.raises(NotLeaderError):
+            await share.acknowledge("ann", (AcknowledgedRange(0, 1, ACCEPT),))
+        assert bench.store.start_offset == 0
+
+    share_story(story)
+
+
+def test_a_partition_that_is_not_here_any_more_has_no_share_partition():
+    async def story(bench: ShareBench) -> None:
+        bench.replica.produce(b"a")
+        await bench.take()
+        share = bench.share
+        share.partition.suspend()
+        bench.partitions.on_partition_changed(share.partition.topic_partition, None)
+        assert len(bench.partitions) == 0
+        assert isinstance(share.failure, NotLeaderError)
 
     share_story(story)
 

@@ -248,6 +248,26 @@ def test_nobody_gets_what_another_one_has_and_a_close_gives_it_back() -> None:
     with_broker(story)
 
 
+def test_an_acknowledgement_counts_while_the_leader_has_no_session_with_the_store() -> None:
+    async def story(bench: HandlerBench) -> None:
+        ann = await taker(bench)
+        bench.append("clicks", b"a", b"b")
+        assert ranges(await ann.fetch()) == [(0, 1, 1)]
+        partition = bench.services.partitions.require_leader("clicks", 0)
+        partition.suspend()
+        partition.listeners.changed()
+        (answer,) = (await ann.say({0: [(0, 0, [ACCEPT])]})).responses
+        assert answer.partitions[0].error_code is ErrorCode.none
+        refused = await ann.fetch()
+        assert found(refused).error_code == ErrorCode.not_leader_or_follower.value
+        partition.apply_state(bench.services.image.topics["clicks"].partitions[0])
+        partition.listeners.changed()
+        (answer,) = (await ann.say({0: [(1, 1, [ACCEPT])]})).responses
+        assert answer.partitions[0].error_code is ErrorCode.none
+
+    with_broker(story)
+
+
 def test_what_was_had_through_a_connection_that_ends_is_given_back_and_counted() -> None:
     async def story(bench: HandlerBench) -> None:
         ann, bob = await taker(bench), await taker(bench, "bob")

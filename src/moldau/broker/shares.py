@@ -68,9 +68,9 @@ class Shares:
             self._known[group_id] = known
         return known.settings
 
-    def leave(self, session: ShareSession, *, counts: bool) -> None:
-        """A member has closed its session, or its connection has ended; then what it had counts as
-        delivered: one that dies of a record must not make all others die of it, too."""
+    def leave(self, session: ShareSession) -> None:
+        """A member has closed its session, or its connection has ended. What it had counts as
+        delivered: one that fails because of a record must not make all others fail, too."""
         group_id, member_id = session.key
         self.sessions.close(session.key)
         for topic_id, index in session.partitions:
@@ -78,13 +78,13 @@ class Shares:
             if topic is not None:
                 found = self.partitions.find(TopicPartition(topic.name, index), group_id)
                 if found is not None and found.key.topic_id == topic_id:
-                    found.release(member_id, counts=counts)
+                    found.release(member_id)
         if not self.sessions.has_group(group_id):
             self.partitions.forget_idle(group_id)
 
     def on_connection_closed(self, connection: object) -> None:
         for session in self.sessions.close_connection(connection):
-            self.leave(session, counts=True)
+            self.leave(session)
 
     def close(self) -> None:
         self.partitions.close()

@@ -331,11 +331,11 @@ class SharePartition:
             return None
         return self._store_change(change)
 
-    def release(self, member: str, *, counts: bool) -> None:
+    def release(self, member: str) -> None:
         """The member has gone, or closes its session."""
         if self._in_flight is None or self.is_over:
             return
-        change = self._in_flight.release(member, self._settings().limits, counts=counts)
+        change = self._in_flight.release(member, self._settings().limits)
         if not change.is_empty:
             self._store_soon(_Waiting(change, None))
             self._notify()

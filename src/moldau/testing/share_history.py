@@ -9,9 +9,8 @@ what a leader knows. So it can be said:
 - In the end every record was accepted, rejected, or delivered as often as the group allows; with a
   dead-letter topic, what was not accepted has a letter (SHR-9).
 - A record is delivered `delivery.count.limit` times at most (SHR-5).
-- Under one leader, while its session lasts, the delivery count of a record does not go down, except
-  for a delivery that never began (SHR-10); and the start offset never goes back, whoever leads
-  (SHR-2).
+- Under one leader, while its session lasts, the delivery count of a record does not go down
+  (SHR-10); and the start offset never goes back, whoever leads (SHR-2).
 """
 
 from __future__ import annotations
@@ -132,10 +131,9 @@ class ShareHistory:
 
     def _see_run(self, partition: TopicPartition, seen: SeenLeader, run: OffsetRun) -> None:
         count = run.lot.delivery_count
-        uncounted = 1 if run.lot.is_available else 0  # the last one may never have begun
         for offset in range(run.first, run.end):
             known = self._counts.get((partition, offset), 0)
-            if count < known - uncounted:
+            if count < known:
                 self._report(
                     "SHR-10",
                     f"{seen.host} has delivered {partition}@{offset} {count} times to "

@@ -255,4 +255,25 @@ MUTANTS = (
         ),
         tests=(f"{_SHELL}::test_a_partition_that_is_not_here_any_more_has_no_share_partition",),
     ),
+    Mutant(
+        name="a-close-takes-a-delivery-back",
+        rule="SHR-10",
+        breaks="a record that every consumer abandons is delivered for ever",
+        edits=(
+            Edit(
+                _IN_FLIGHT,
+                "            return lot.member == member and lot.pending is None\n\n"
+                "        return self._give_back(is_concerned, limits)",
+                "            return lot.member == member and lot.pending is None\n\n"
+                "        self._runs.change(self.start_offset, self.end_offset, lambda lot: "
+                "lot._replace(delivery_count=lot.delivery_count - 1) if is_concerned(lot) "
+                "else lot)\n"
+                "        return self._give_back(is_concerned, limits)",
+            ),
+        ),
+        tests=(
+            f"{_RULES}::test_what_a_member_closes_its_session_with_was_delivered",
+            f"{_HANDLERS}::test_a_record_that_every_consumer_abandons_by_closing_comes_to_its_end",
+        ),
+    ),
 )

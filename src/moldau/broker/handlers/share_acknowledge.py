@@ -1,7 +1,8 @@
 """ShareAcknowledge, versions 1 and 2: what became of records that a member has acquired (KIP-932).
 
 An acknowledgement is answered when the share coordinator has stored it. All of a partition's count,
-or none. With epoch -1 the share session is closed, and what is left is released.
+or none. With epoch -1 the share session is closed, and what is left is released. The delivery is
+counted, as in Kafka 4.3: a record that every consumer abandons comes to its end.
 
 v2 renewals (KIP-1222), and how long the locks last.
 """
@@ -40,7 +41,7 @@ async def handle(request: ShareAcknowledgeRequest, context: RequestContext) -> d
     may_renew = context.version >= _FIRST_WITH_RENEWALS and request.is_renew_ack
     answers = await acknowledge(member, request.topics, context, may_renew=may_renew)
     if request.share_session_epoch == CLOSING_EPOCH:
-        shares.leave(session, counts=False)
+        shares.leave(session)
     return _answer(answers, shares.settings_of(member.group_id).lock_ms, context)
 
 

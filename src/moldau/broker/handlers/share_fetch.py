@@ -12,10 +12,8 @@ Records count towards `consumer_byte_rate`, as those of Fetch do. Who has to wai
 nothing is locked for it meanwhile; what it acknowledges counts at once.
 
 Differences from Kafka: batches without a record for the member are not sent, and neither are
-markers of transactions, which a client has to acknowledge as gaps there. When a connection ends,
-what its member had counts as delivered, so that a record that its takers die of comes to an end;
-Kafka does not count it. A group's state that is being read, or cannot be read for now, is no error:
-there are no records yet.
+markers of transactions, which a client has to acknowledge as gaps there. A group's state that is
+being read, or cannot be read for now, is no error: there are no records yet.
 """
 
 from __future__ import annotations
@@ -96,7 +94,7 @@ async def _serve(
     acknowledged = await acknowledge(session.key, request.topics, context, may_renew=is_renewing)
     found: _Found = {}
     if request.share_session_epoch == CLOSING_EPOCH:
-        shares.leave(session, counts=False)
+        shares.leave(session)
     elif not is_renewing and shares.sessions.is_open(session) and _may_fetch(context):
         found = await _fetch(session, _limits_of(request, context), context)
     return _answer(session, acknowledged, found, context)

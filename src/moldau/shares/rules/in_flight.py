@@ -275,22 +275,14 @@ class InFlight:
                 )
             yield run
 
-    def release(self, member: str, limits: Limits, *, counts: bool) -> DeliveryChange:
-        """The member has gone: what it had is for others.
-
-        With `counts`, the delivery is counted: the member may have gone because of a record.
-        Otherwise it never began, as in Kafka.
-        """
-
-        def target_of(lot: Lot) -> Lot:
-            if counts:
-                return _target_of(AcknowledgeType.RELEASE, lot, limits)
-            return Lot(DeliveryState.AVAILABLE, lot.delivery_count - 1)
+    def release(self, member: str, limits: Limits) -> DeliveryChange:
+        """The member has gone: what it had is for others, or was delivered too often. The delivery
+        is counted, as in Kafka 4.3: the member may have gone because of a record."""
 
         def is_concerned(lot: Lot) -> bool:
             return lot.member == member and lot.pending is None
 
-        return self._give_back(is_concerned, target_of)
+        return self._give_back(is_concerned, limits)
 
     def expire(self, now: float, limits: Limits) -> DeliveryChange:
         """Locks are over (SHR-5): records are Available again, or were delivered too often."""
@@ -298,20 +290,16 @@ class InFlight:
         def is_concerned(lot: Lot) -> bool:
             return lot.deadline <= now and lot.pending is None
 
-        return self._give_back(
-            is_concerned, lambda lot: _target_of(AcknowledgeType.RELEASE, lot, limits)
-        )
+        return self._give_back(is_concerned, limits)
 
-    def _give_back(
-        self, is_concerned: Callable[[Lot], bool], become: Callable[[Lot], Lot]
-    ) -> DeliveryChange:
+    def _give_back(self, is_concerned: Callable[[Lot], bool], limits: Limits) -> DeliveryChange:
         """What is Available is so at once: it was not stored otherwise. What comes to its end
         does so when that is stored."""
         change = _Change(self._next_change_id())
         for run in self._runs:
             if not is_concerned(run.lot):
                 continue
-            target = become(run.lot)
+            target = _target_of(AcknowledgeType.RELEASE, run.lot, limits)
             if target.is_available:
                 change.ranges.append((run.first, run.end))
                 change.runs.append(OffsetRun(run.first, run.end, target))

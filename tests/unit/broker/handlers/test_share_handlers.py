@@ -241,9 +241,40 @@ def test_nobody_gets_what_another_one_has_and_a_close_gives_it_back() -> None:
         assert ranges(await ann.fetch()) == [(0, 1, 1)]
         assert ranges(await bob.fetch()) == []
         await ann.fetch(acks={0: [(0, 0, [ACCEPT])]}, epoch=-1)
-        assert ranges(await bob.fetch()) == [(1, 1, 1)]  # it was not delivered, so far
+        assert ranges(await bob.fetch()) == [(1, 1, 2)]
         refused = await ann.fetch()
         assert refused.error_code is ErrorCode.share_session_not_found
+
+    with_broker(story)
+
+
+@pytest.mark.parametrize("by_fetch", [True, False])
+def test_a_record_that_every_consumer_abandons_by_closing_comes_to_its_end(by_fetch: bool) -> None:
+    """As with Kafka 4.3: the count goes up with each consumer, then there is a dead letter."""
+
+    async def story(bench: HandlerBench) -> None:
+        await bench.create("dlq.clicks", errors_deadletterqueue_group_enable="true")
+        changes = [ConfigChange(name="errors.deadletterqueue.topic.name", value="dlq.clicks")]
+        await bench.cluster.during(
+            bench.services.admin.alter_group_configs(GROUP, changes, validate_only=False)
+        )
+        bench.append("clicks", b"a")
+        counts: list[tuple[int, int, int]] = []
+        for number in range(5):
+            member = Member(bench, f"member-{number}")
+            await earliest(bench)
+            await member.join()
+            await member.fetch(0, max_bytes=0)  # until the state is loaded
+            await bench.cluster.clock.advance(1)
+            counts += ranges(await member.fetch())
+            if by_fetch:
+                await member.fetch(epoch=-1)
+            else:
+                await member.say({}, epoch=-1)
+            await bench.cluster.clock.advance(1)
+        assert counts == [(0, 0, count) for count in range(1, 6)]
+        letters = bench.services.partitions.require_leader("dlq.clicks", 0)
+        assert letters.log.log_end_offset == 1
 
     with_broker(story)
 

@@ -159,7 +159,7 @@ def test_what_failed_often_comes_in_smaller_parts_and_last_alone() -> None:
     for _ in range(4):
         got = acquire(records, batches(8))
         counts.append(got.record_count)
-        records.complete(records.release("ann", LIMITS, counts=True))
+        records.complete(records.release("ann", LIMITS))
     assert counts == [8, 8, 8, 4]
     got = acquire(records, batches(8))
     assert got.ranges == (AcquiredRange(0, 0, 5),)
@@ -260,11 +260,13 @@ def test_what_was_delivered_too_often_comes_to_its_end() -> None:
     assert records.start_offset == 1
 
 
-def test_what_a_member_closes_its_session_with_was_not_delivered() -> None:
-    records = InFlight(0, [StateBatch(0, 0, AVAILABLE, 4)])
+def test_what_a_member_closes_its_session_with_was_delivered() -> None:
+    records = InFlight(0, [StateBatch(0, 0, AVAILABLE, 3)])
     acquire(records, batches(1))
-    assert records.release("ann", LIMITS, counts=False).dead == ()
+    assert records.release("ann", LIMITS).dead == ()
     assert states(records) == [(0, 0, "AVAILABLE", 4)]
+    acquire(records, batches(1))
+    assert records.release("ann", LIMITS).dead == (DeadRange(0, 1, 5, False),)
 
 
 # Storing

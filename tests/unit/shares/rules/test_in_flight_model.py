@@ -192,24 +192,21 @@ class Machine(RuleBasedStateMachine):
         self._give_back(
             change,
             [at for at, one in self.model.records.items() if one.deadline <= self.now],
-            counts=True,
         )
 
-    @rule(member=MEMBERS, counts=st.booleans())
-    def member_goes(self, member: str, counts: bool) -> None:
-        change = self.real.release(member, LIMITS, counts=counts)
+    @rule(member=MEMBERS)
+    def member_goes(self, member: str) -> None:
+        change = self.real.release(member, LIMITS)
         held = [at for at, one in self.model.records.items() if one.member == member]
-        self._give_back(change, held, counts=counts)
+        self._give_back(change, held)
 
-    def _give_back(self, change: DeliveryChange, held: list[int], *, counts: bool) -> None:
+    def _give_back(self, change: DeliveryChange, held: list[int]) -> None:
         dead = {at for first, end, _, _ in change.dead for at in range(first, end)}
         for at in sorted(held):
             one = self.model.records[at]
             if one.change:
                 continue
             becomes = self.model.released(one, LIMITS.delivery_count_limit)
-            if not counts:
-                becomes = (DeliveryState.AVAILABLE, one.count - 1)
             assert (at in dead) == (becomes[0] is DeliveryState.ARCHIVED)
             if becomes[0] is DeliveryState.AVAILABLE:
                 self.model.records[at] = One(*becomes)

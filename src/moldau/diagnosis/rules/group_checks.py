@@ -41,7 +41,7 @@ def _check_group(group: GroupSurvey) -> Iterator[Finding]:
     lag = second.lag
     is_moving = any(
         second.committed.get(one, -1) > offset for one, offset in first.committed.items()
-    )
+    ) or (second.unfinished is not None and lag < first.lag)
     if second.members and lag and not is_moving and second.state is GroupState.STABLE:
         yield Finding(
             severity=Severity.WARNING,

@@ -94,14 +94,7 @@ def _explain_lag(facts: GroupFacts) -> Iterator[str]:
     )
     if second.lag:
         yield from _explain_causes(facts, came, done)
-    worst = sorted(
-        (
-            (second.ends[one] - offset, one)
-            for one, offset in second.committed.items()
-            if one in second.ends
-        ),
-        reverse=True,
-    )
+    worst = sorted(((lag, one) for one, lag in second.lags.items()), reverse=True)
     for lag, partition in worst[:3]:
         if lag > 0:
             yield f"{partition} is {lag} behind"

@@ -38,13 +38,24 @@ class GroupLook:
     committed: Mapping[TopicPartition, int] = field(default_factory=dict)
     ends: Mapping[TopicPartition, int] = field(default_factory=dict)
 
+    unfinished: Mapping[TopicPartition, int] | None = None
+    """Of a share group: how many records are not finished, as its coordinator counts them. Records
+    behind the start offset may be finished already. None for other groups."""
+
     @property
-    def lag(self) -> int:
-        return sum(
-            max(0, self.ends[one] - offset)
+    def lags(self) -> Mapping[TopicPartition, int]:
+        """Of each partition, as `moldau groups describe` shows it."""
+        if self.unfinished is not None:
+            return self.unfinished
+        return {
+            one: max(0, self.ends[one] - offset)
             for one, offset in self.committed.items()
             if one in self.ends
-        )
+        }
+
+    @property
+    def lag(self) -> int:
+        return sum(self.lags.values())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -258,6 +258,14 @@ def test_a_group_that_catches_up_or_is_empty_is_well() -> None:
     assert checks_of(group(empty, empty)) == []
 
 
+def test_a_share_group_that_finishes_records_behind_its_start_offset_is_well() -> None:
+    first = replace(READING, unfinished={T0: 9})
+    assert checks_of(group(first, replace(first, unfinished={T0: 4}))) == []
+    assert checks_of(group(first, first)) == ["stuck-group"]
+    done = replace(READING, unfinished={T0: 0})
+    assert checks_of(group(done, done)) == []
+
+
 def test_a_rebalance_that_goes_on_is_found_one_that_ends_is_not() -> None:
     busy = replace(READING, state=GroupState.PREPARING_REBALANCE, committed={T0: 20})
     assert checks_of(group(busy, busy)) == ["rebalancing"]

@@ -201,6 +201,22 @@ MUTANTS = (
         tests=(f"{_STATE_TESTS}::TestCoordinator",),
     ),
     Mutant(
+        name="share-states-are-pruned-before-their-snapshot-is-committed",
+        rule="SHS-3",
+        breaks="a failover loses a snapshot, and what it made superfluous was deleted",
+        edits=(
+            Edit(
+                _SHARD,
+                "        if self._log.end_offset > self._log.committed_offset:",
+                "        if False:",
+            ),
+        ),
+        tests=(
+            "unit/shares/test_share_state_shard.py"
+            "::test_the_log_is_not_pruned_before_the_snapshot_is_committed",
+        ),
+    ),
+    Mutant(
         name="a-late-write-takes-an-acknowledgement-back",
         rule="SHS-1",
         breaks="a record that was accepted is delivered again",

@@ -276,4 +276,17 @@ MUTANTS = (
             f"{_HANDLERS}::test_a_record_that_every_consumer_abandons_by_closing_comes_to_its_end",
         ),
     ),
+    Mutant(
+        name="a-share-partition-goes-while-dead-letters-are-written",
+        rule="SHR-9",
+        breaks="a letter is written, its record is not stored as finished, and is delivered again",
+        edits=(
+            Edit(
+                _PARTITION,
+                "self._is_writing or self._waiting or self._letters_under_way",
+                "self._is_writing or self._waiting",
+            ),
+        ),
+        tests=(f"{_SHELL}::test_a_share_partition_stays_while_its_dead_letters_are_written",),
+    ),
 )

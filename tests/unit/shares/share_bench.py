@@ -72,6 +72,8 @@ class MemoryLetters:
 
     def __init__(self) -> None:
         self.dead: list[DeadRange] = []
+        self.may_send = asyncio.Event()
+        self.may_send.set()
         self.fails_with: KafkaError | None = None
 
     async def send(
@@ -81,6 +83,7 @@ class MemoryLetters:
         dead: Sequence[DeadRange],
         settings: DeadLetterSettings,
     ) -> None:
+        await self.may_send.wait()
         if self.fails_with is not None:
             raise self.fails_with
         self.dead += dead
@@ -135,6 +138,7 @@ class ShareBench:
     async def close(self) -> None:
         self.partitions.close()
         self.store.may_write.set()
+        self.letters.may_send.set()
         await self.finish_tasks()
 
     async def finish_tasks(self) -> None:

@@ -555,3 +555,24 @@ def test_what_was_delivered_too_often_waits_until_it_is_written_down():
         assert bench.letters.dead == [DeadRange(0, 1, 1, False)]
 
     share_story(story)
+
+
+def test_a_share_partition_stays_while_its_dead_letters_are_written():
+    async def story(bench: ShareBench) -> None:
+        bench.limit(delivery_count_limit=1)
+        bench.settings = bench.settings._replace(dead_letters=DeadLetterSettings("dlq.clicks"))
+        bench.replica.produce(b"a")
+        await bench.take()
+        bench.letters.may_send.clear()
+        bench.has_members = False
+        bench.share.release("ann")
+        bench.partitions.forget_idle(GROUP)
+        await wait_until_idle()
+        assert len(bench.partitions) == 1
+        bench.letters.may_send.set()
+        await wait_until_idle()
+        assert bench.letters.dead == [DeadRange(0, 1, 1, False)]
+        assert bench.store.start_offset == 1
+        assert len(bench.partitions) == 0
+
+    share_story(story)

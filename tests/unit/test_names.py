@@ -31,6 +31,7 @@ LONG = {
     "net/connection.py": "the path of every request and answer over one socket",
     "records/_codec_pure.py": "the twin of one native module, function by function",
     "shares/rules/in_flight.py": "a machine: its moves read best in one place",
+    "shares/share_partition.py": "one share partition: loading, acquiring and storing in one task",
     "storage/log.py": "one log, whose parts change together without an await in between",
     "storage/segment.py": "one segment: a file and the indexes that are written along with it",
 }

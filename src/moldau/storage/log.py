@@ -281,7 +281,7 @@ class Log:
             self._local.skip_to(offset, now_ms)
         except OSError as error:
             raise self.directory.judge(error) from error
-        self.flushing.snapshot_due(offset, tuple(self.producers))
+        self.flushing.snapshot_due(offset, self.producers.to_store())
         self.flushing.folder_changed = True
         if self.flushing.dirty_since_ms is None:
             self.flushing.begin_dirty(now_ms)
@@ -338,9 +338,9 @@ class Log:
                 self._roll(base_offset, last_offset, now_ms)
             if marker is None:
                 local.append(batch, size_bytes, base_offset, last_offset, max_timestamp)
-                self.producers.apply(header, base_offset)
+                self.producers.apply(header, base_offset, now_ms)
             else:
-                self._write_marker(batch, header, base_offset, marker)
+                self._write_marker(batch, header, base_offset, marker, now_ms)
         except OSError as error:
             local.active.trim_file()
             raise self.directory.judge(error) from error
@@ -355,6 +355,7 @@ class Log:
         header: BatchHeader,
         base_offset: int,
         marker: EndTransactionMarker,
+        now_ms: int,
     ) -> None:
         """All files are opened first: with too many open ones, nothing has been changed."""
         local, size_bytes = self._local, header.batch_length + LOG_OVERHEAD_BYTES
@@ -366,14 +367,14 @@ class Log:
                 index_file = segment.transaction_index.open_to_append()
                 stack.callback(index_file.close)
             local.append(batch, size_bytes, base_offset, last_offset, header.max_timestamp)
-            replay_marker(self.producers, segment, header, base_offset, marker, index_file)
+            replay_marker(self.producers, segment, header, base_offset, marker, now_ms, index_file)
         self._has_aborted = True
 
     def _roll(self, base_offset: int, last_offset: int, now_ms: int) -> None:
         """Begin a new segment for a batch; the old one is flushed soon."""
         end_offset = self.log_end_offset
         if self._local.roll(base_offset, last_offset, now_ms):
-            self.flushing.snapshot_due(end_offset, tuple(self.producers))
+            self.flushing.snapshot_due(end_offset, self.producers.to_store())
             self.flushing.folder_changed = True
             self.directory.flush_soon(self.flushing)
 
@@ -653,7 +654,7 @@ class Log:
         self.require_usable()
         try:
             self._local.active.seal()
-            self.flushing.snapshot_due(self.log_end_offset, tuple(self.producers))
+            self.flushing.snapshot_due(self.log_end_offset, self.producers.to_store())
         except OSError as error:
             raise self.directory.judge(error) from error
         await self.flushing.finish()

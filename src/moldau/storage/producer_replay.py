@@ -32,11 +32,12 @@ def replay_marker(
     header: BatchHeader,
     base_offset: int,
     marker: EndTransactionMarker,
+    heard_ms: int,
     index_file: File | None = None,
 ) -> None:
     """End a transaction; one that was aborted goes into the segment's index, whose file may be open
     already."""
-    completed = producers.apply_marker(header, base_offset, marker)
+    completed = producers.apply_marker(header, base_offset, marker, heard_ms)
     if completed is not None and completed.aborted:
         segment.transaction_index.append(
             AbortedTransaction(
@@ -50,15 +51,18 @@ def replay_marker(
 
 
 def apply_stored(
-    producers: ProducerState, segment: Segment, position: int, header: BatchHeader
+    producers: ProducerState, segment: Segment, position: int, header: BatchHeader, now_ms: int
 ) -> EndTransactionMarker | None:
-    """Apply a batch that is in a segment; an end marker is returned as well."""
+    """Apply a batch that is in a segment; an end marker is returned as well.
+
+    The log does not say when the batch came, so its producer counts as heard now.
+    """
     marker = None
     if header.is_control:
         batch = segment.opened().read_at(position, header.batch_length + LOG_OVERHEAD_BYTES)
         marker = read_marker(batch, header)
     if marker is None:
-        producers.apply(header, header.base_offset)
+        producers.apply(header, header.base_offset, now_ms)
     return marker
 
 
@@ -78,11 +82,11 @@ def rebuild_producers(
         producers.load(best[1], best[0], now_ms)
     for segment in segments:
         if segment.base_offset < end_offset:
-            _replay(producers, segment, end_offset)
+            _replay(producers, segment, end_offset, now_ms)
     producers.end_offset = end_offset
 
 
-def _replay(producers: ProducerState, segment: Segment, end_offset: int) -> None:
+def _replay(producers: ProducerState, segment: Segment, end_offset: int, now_ms: int) -> None:
     """Apply the batches of a segment from where the table ends; indexes are left as they are."""
     if producers.end_offset >= end_offset:
         return
@@ -91,6 +95,6 @@ def _replay(producers: ProducerState, segment: Segment, end_offset: int) -> None
     for position, header in walk_batches(segment.opened(), start, segment.size_bytes):
         if header.base_offset >= end_offset:
             return
-        marker = apply_stored(producers, segment, position, header)
+        marker = apply_stored(producers, segment, position, header, now_ms)
         if marker is not None:
-            producers.apply_marker(header, header.base_offset, marker)
+            producers.apply_marker(header, header.base_offset, marker, now_ms)

@@ -58,6 +58,7 @@ class ProducerState:
         "_completed",
         "_entries",
         "_expiration_ms",
+        "_heard_ms",
         "_next_number",
         "_open",
         "_verifications",
@@ -67,6 +68,9 @@ class ProducerState:
     def __init__(self, expiration_ms: int, end_offset: int = 0) -> None:
         self._expiration_ms = expiration_ms
         self._entries: dict[int, ProducerEntry] = {}
+        # When this broker last heard from a producer, by its clock. Not part of the entries, which
+        # are the same on every replica.
+        self._heard_ms: dict[int, int] = {}
         # In the order of first offsets: offsets only grow, and `load` sorts.
         self._open: dict[int, int] = {}  # first offset -> producer id
         # First offset and marker's offset of transactions whose end may not be committed yet. Both
@@ -132,7 +136,7 @@ class ProducerState:
         if known is not None and known.number == number:
             del self._verifications[producer_id]
 
-    def apply(self, header: BatchHeader, base_offset: int) -> None:
+    def apply(self, header: BatchHeader, base_offset: int, heard_ms: int) -> None:
         """Take note of a data batch that is in the log at this offset."""
         self.end_offset = base_offset + header.last_offset_delta + 1
         producer_id = header.producer_id
@@ -140,12 +144,13 @@ class ProducerState:
             return
         entry = apply_batch(self._entries.get(producer_id), header, base_offset)
         self._entries[producer_id] = entry
+        self._heard_ms[producer_id] = heard_ms
         if entry.transaction_first_offset == base_offset:
             self._open[base_offset] = producer_id
             self._verifications.pop(producer_id, None)
 
     def apply_marker(
-        self, header: BatchHeader, base_offset: int, marker: EndTransactionMarker
+        self, header: BatchHeader, base_offset: int, marker: EndTransactionMarker, heard_ms: int
     ) -> CompletedTransaction | None:
         """Take note of an end marker; None when the transaction had nothing in this partition.
 
@@ -157,6 +162,7 @@ class ProducerState:
             del self._verifications[header.producer_id]
         before = self._entries.get(header.producer_id)
         self._entries[header.producer_id] = apply_marker(before, header, marker)
+        self._heard_ms[header.producer_id] = heard_ms
         if before is None or before.transaction_first_offset is None:
             return None
         first_offset = before.transaction_first_offset
@@ -203,10 +209,10 @@ class ProducerState:
         expired = [
             producer_id
             for producer_id, entry in self._entries.items()
-            if is_expired(entry, self._expiration_ms, now_ms)
+            if is_expired(entry, self._heard_ms[producer_id], self._expiration_ms, now_ms)
         ]
         for producer_id in expired:
-            del self._entries[producer_id]
+            del self._entries[producer_id], self._heard_ms[producer_id]
         return len(expired)
 
     def forget_before(self, offset: int) -> None:
@@ -218,6 +224,18 @@ class ProducerState:
             if (batches := tuple(one for one in entry.batches if one.last_offset >= offset))
             or entry.transaction_first_offset is not None
         }
+        self._heard_ms = {producer_id: self._heard_ms[producer_id] for producer_id in self._entries}
+
+    def to_store(self) -> tuple[ProducerEntry, ...]:
+        """The entries of a snapshot. It has room for one time: the later one of the last batch's
+        timestamp and the time at which the broker heard from the producer."""
+        heard_ms = self._heard_ms
+        return tuple(
+            entry
+            if entry.last_timestamp_ms >= heard_ms[producer_id]
+            else entry._replace(last_timestamp_ms=heard_ms[producer_id])
+            for producer_id, entry in self._entries.items()
+        )
 
     def reset(self, end_offset: int) -> None:
         """Forget everything, before the log is read again from this offset."""
@@ -228,7 +246,10 @@ class ProducerState:
         self._entries = {
             entry.producer_id: entry
             for entry in entries
-            if not is_expired(entry, self._expiration_ms, now_ms)
+            if not is_expired(entry, entry.last_timestamp_ms, self._expiration_ms, now_ms)
+        }
+        self._heard_ms = {
+            producer_id: entry.last_timestamp_ms for producer_id, entry in self._entries.items()
         }
         self._open = dict(
             sorted(

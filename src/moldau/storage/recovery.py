@@ -390,9 +390,9 @@ class _Loader:
         self._has_recovered = True
 
         def on_batch(position: int, header: BatchHeader) -> None:
-            marker = apply_stored(producers, segment, position, header)
+            marker = apply_stored(producers, segment, position, header, self._now_ms)
             if marker is not None:
-                replay_marker(producers, segment, header, header.base_offset, marker)
+                replay_marker(producers, segment, header, header.base_offset, marker, self._now_ms)
             self._epochs.note(header)
             self._last_epoch = header.leader_epoch
 

@@ -23,6 +23,22 @@ _SEQUENCES = "moldau.storage.rules.producer_sequences"
 _UNIT = "unit/storage"
 
 MUTANTS = (
+    Mutant(
+        name="a-producer-of-old-records-is-forgotten-at-a-restart",
+        rule="SEQ-2",
+        breaks="a snapshot keeps the timestamp of the records, not the time of the last batch",
+        edits=(
+            Edit(
+                "moldau.storage.producer_state",
+                "if entry.last_timestamp_ms >= heard_ms[producer_id]",
+                "if heard_ms",
+            ),
+        ),
+        tests=(
+            f"{_UNIT}/test_producer_state.py::"
+            "test_a_producer_of_old_records_is_remembered_by_the_time_at_which_the_broker_heard_from_it",
+        ),
+    ),
     # Recovery
     Mutant(
         name="recovery-without-crc",

@@ -44,7 +44,7 @@ def test_batches_without_a_producer_id_are_accepted_and_only_move_the_end():
     header = a_header(-1, count=5)
 
     assert state.check(header) is ACCEPTED
-    state.apply(header, 10)
+    state.apply(header, 10, 1000)
 
     assert state.end_offset == 15
     assert len(state) == 0
@@ -52,7 +52,7 @@ def test_batches_without_a_producer_id_are_accepted_and_only_move_the_end():
 
 def test_producers_are_kept_apart():
     state = ProducerState(DAY_MS)
-    state.apply(a_header(1, count=3), 0)
+    state.apply(a_header(1, count=3), 0, 1000)
 
     assert state.check(a_header(2, sequence=9)) is ACCEPTED
     assert state.check(a_header(1, sequence=3)) is ACCEPTED
@@ -64,18 +64,18 @@ def test_producers_are_kept_apart():
 
 def test_producer_id_zero_is_a_producer():
     state = ProducerState(DAY_MS)
-    state.apply(a_header(0), 0)
+    state.apply(a_header(0), 0, 1000)
 
     assert state.check(a_header(0)) == Duplicate(0, 0, 1000)
 
 
 def test_a_transaction_holds_the_last_stable_offset_until_its_marker_is_below_the_high_watermark():
     state = ProducerState(DAY_MS)
-    state.apply(a_header(1, transactional=True), 10)
+    state.apply(a_header(1, transactional=True), 10, 1000)
 
     assert state.first_unstable_offset(high_watermark=11) == 10
 
-    completed = state.apply_marker(a_header(1, sequence=-1), 11, COMMIT)
+    completed = state.apply_marker(a_header(1, sequence=-1), 11, COMMIT, 1000)
 
     assert completed == CompletedTransaction(1, 10, 11, False, 12)
     assert state.end_offset == 12
@@ -85,10 +85,10 @@ def test_a_transaction_holds_the_last_stable_offset_until_its_marker_is_below_th
 
 def test_a_completed_transaction_names_the_next_undecided_one():
     state = ProducerState(DAY_MS)
-    state.apply(a_header(1, transactional=True), 10)
-    state.apply(a_header(2, transactional=True), 11)
+    state.apply(a_header(1, transactional=True), 10, 1000)
+    state.apply(a_header(2, transactional=True), 11, 1000)
 
-    completed = state.apply_marker(a_header(1, sequence=-1), 12, ABORT)
+    completed = state.apply_marker(a_header(1, sequence=-1), 12, ABORT, 1000)
 
     assert completed == CompletedTransaction(1, 10, 12, True, 11)
     assert state.first_unstable_offset(high_watermark=13) == 11
@@ -96,9 +96,9 @@ def test_a_completed_transaction_names_the_next_undecided_one():
 
 def test_an_open_transaction_before_a_completed_one_counts_first():
     state = ProducerState(DAY_MS)
-    state.apply(a_header(1, transactional=True), 10)
-    state.apply(a_header(2, transactional=True), 11)
-    state.apply_marker(a_header(2, sequence=-1), 12, COMMIT)
+    state.apply(a_header(1, transactional=True), 10, 1000)
+    state.apply(a_header(2, transactional=True), 11, 1000)
+    state.apply_marker(a_header(2, sequence=-1), 12, COMMIT, 1000)
 
     assert state.first_unstable_offset(high_watermark=10) == 10
 
@@ -106,16 +106,16 @@ def test_an_open_transaction_before_a_completed_one_counts_first():
 def test_a_marker_without_data_completes_nothing():
     state = ProducerState(DAY_MS)
 
-    assert state.apply_marker(a_header(1, sequence=-1), 5, COMMIT) is None
+    assert state.apply_marker(a_header(1, sequence=-1), 5, COMMIT, 1000) is None
     assert state.end_offset == 6
     assert state.find(1) is not None
 
 
 def test_quiet_producers_are_forgotten_but_not_those_in_a_transaction():
     state = ProducerState(500)
-    state.apply(a_header(1, timestamp_ms=1000), 0)
-    state.apply(a_header(2, timestamp_ms=2000), 1)
-    state.apply(a_header(3, timestamp_ms=1000, transactional=True), 2)
+    state.apply(a_header(1, timestamp_ms=1000), 0, 1000)
+    state.apply(a_header(2, timestamp_ms=2000), 1, 2000)
+    state.apply(a_header(3, timestamp_ms=1000, transactional=True), 2, 1000)
 
     assert state.remove_expired(DAY_MS, now_ms=1500) == 0
     assert state.remove_expired(500, now_ms=1500) == 1
@@ -123,14 +123,32 @@ def test_quiet_producers_are_forgotten_but_not_those_in_a_transaction():
     assert state.check(a_header(1, sequence=8)) is ACCEPTED
 
 
+def test_a_producer_of_old_records_is_remembered_by_the_time_at_which_the_broker_heard_from_it():
+    state = ProducerState(DAY_MS)
+    state.apply(a_header(1, timestamp_ms=1000), 0, heard_ms=3 * DAY_MS)
+
+    assert state.remove_expired(DAY_MS, now_ms=3 * DAY_MS + 1) == 0
+    restarted = ProducerState(DAY_MS)
+    restarted.load(state.to_store(), end_offset=1, now_ms=3 * DAY_MS + 2)
+    assert isinstance(restarted.check(a_header(1)), Duplicate)
+    assert restarted.remove_expired(DAY_MS, now_ms=4 * DAY_MS) == 1
+
+
+def test_a_snapshot_of_a_producer_of_future_records_keeps_their_timestamp():
+    state = ProducerState(DAY_MS)
+    state.apply(a_header(1, timestamp_ms=9000), 0, heard_ms=1000)
+
+    assert state.to_store() == tuple(state)
+
+
 def test_loading_replaces_everything_and_leaves_out_what_has_expired():
     source = ProducerState(DAY_MS)
-    source.apply(a_header(1, timestamp_ms=1000), 0)
-    source.apply(a_header(2, timestamp_ms=9000), 1)
-    source.apply(a_header(4, timestamp_ms=9000, transactional=True), 3)
-    source.apply(a_header(3, timestamp_ms=9000, transactional=True), 2)
+    source.apply(a_header(1, timestamp_ms=1000), 0, 1000)
+    source.apply(a_header(2, timestamp_ms=9000), 1, 9000)
+    source.apply(a_header(4, timestamp_ms=9000, transactional=True), 3, 9000)
+    source.apply(a_header(3, timestamp_ms=9000, transactional=True), 2, 9000)
     target = ProducerState(5000)
-    target.apply(a_header(9, transactional=True), 77)
+    target.apply(a_header(9, transactional=True), 77, 1000)
 
     target.load(list(source), end_offset=4, now_ms=10_000)
 
@@ -141,9 +159,9 @@ def test_loading_replaces_everything_and_leaves_out_what_has_expired():
 
 def test_reset_forgets_everything():
     state = ProducerState(DAY_MS)
-    state.apply(a_header(1, transactional=True), 10)
-    state.apply_marker(a_header(1, sequence=-1), 11, COMMIT)
-    state.apply(a_header(1, sequence=1, transactional=True), 12)
+    state.apply(a_header(1, transactional=True), 10, 1000)
+    state.apply_marker(a_header(1, sequence=-1), 11, COMMIT, 1000)
+    state.apply(a_header(1, sequence=1, transactional=True), 12, 1000)
 
     state.reset(3)
 
@@ -162,11 +180,13 @@ def test_the_first_unstable_offset_is_that_of_a_naive_model(steps, high_watermar
     ended: list[tuple[int, int]] = []
     for offset, (producer_id, step) in enumerate(steps):
         if step == "data":
-            state.apply(a_header(producer_id, sequences[producer_id], transactional=True), offset)
+            state.apply(
+                a_header(producer_id, sequences[producer_id], transactional=True), offset, 1000
+            )
             sequences[producer_id] += 1
             open_since.setdefault(producer_id, offset)
         else:
-            state.apply_marker(a_header(producer_id, -1), offset, COMMIT)
+            state.apply_marker(a_header(producer_id, -1), offset, COMMIT, 1000)
             if producer_id in open_since:
                 ended.append((open_since.pop(producer_id), offset))
 

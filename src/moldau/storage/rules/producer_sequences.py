@@ -204,11 +204,15 @@ def apply_marker(
     )
 
 
-def is_expired(entry: ProducerEntry, expiration_ms: int, now_ms: int) -> bool:
-    """Whether a producer was quiet so long that it is forgotten; never inside a transaction."""
+def is_expired(entry: ProducerEntry, heard_ms: int, expiration_ms: int, now_ms: int) -> bool:
+    """Whether a producer was quiet so long that it is forgotten; never inside a transaction.
+
+    `heard_ms` is when the broker last heard from the producer. Kafka uses the timestamp of the last
+    batch, which the client sets: a producer of old records would be forgotten at once.
+    """
     if entry.transaction_first_offset is not None:
         return False
-    return now_ms - entry.last_timestamp_ms >= expiration_ms
+    return now_ms - heard_ms >= expiration_ms
 
 
 def next_sequence(last_sequence: int) -> int:

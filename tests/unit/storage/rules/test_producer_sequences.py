@@ -208,9 +208,10 @@ def test_markers_of_old_epochs_are_fenced():
 def test_a_quiet_producer_expires_but_not_inside_a_transaction():
     entry = entry_after(a_header(0, timestamp_ms=1000))
 
-    assert not is_expired(entry, expiration_ms=500, now_ms=1499)
-    assert is_expired(entry, expiration_ms=500, now_ms=1500)
-    assert not is_expired(entry._replace(transaction_first_offset=100), 500, 10_000)
+    assert not is_expired(entry, 1000, expiration_ms=500, now_ms=1499)
+    assert is_expired(entry, 1000, expiration_ms=500, now_ms=1500)
+    assert not is_expired(entry, heard_ms=2000, expiration_ms=500, now_ms=2000)
+    assert not is_expired(entry._replace(transaction_first_offset=100), 1000, 500, 10_000)
 
 
 def test_a_remembered_batch_knows_where_it_begins():

@@ -1,7 +1,8 @@
 """The options of one listener: its own (`listener.name.NAME.`) before those of all.
 
 What belongs to one mechanism of SASL has the mechanism in its name as well:
-`listener.name.NAME.scram-sha-512.sasl.jaas.config`. Rule: values in, values out.
+`listener.name.NAME.scram-sha-512.sasl.jaas.config`, and
+`listener.name.NAME.oauthbearer.sasl.oauthbearer.jwks.endpoint.url`. Rule: values in, values out.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from moldau.errors import ConfigurationError
 from moldau.light_classes import NamedTuple
 
 PREFIX = "listener.name."
+_OAUTHBEARER = "oauthbearer."
+_OAUTHBEARER_OPTIONS = "sasl.oauthbearer."
 _MAX_REAUTH = SecurityOptions.connections_max_reauth_ms
 _OF_A_MECHANISM = frozenset({"sasl.jaas.config", _MAX_REAUTH.name})
 _LIMITS: Mapping[str, AnyOption] = {
@@ -99,6 +102,8 @@ def is_listener_option(name: str) -> bool:
     if rest in SecurityOptions.declarations() or rest in _LIMITS:
         return True
     mechanism, _, option_name = rest.partition(".")
+    if mechanism.upper() == "OAUTHBEARER" and option_name.startswith(_OAUTHBEARER_OPTIONS):
+        return option_name in SecurityOptions.declarations()
     return mechanism.upper() in MECHANISMS and option_name in _OF_A_MECHANISM
 
 
@@ -117,7 +122,13 @@ def _own(settings: Mapping[str, str], prefix: str) -> dict[str, str]:
         for name, text in settings.items()
         if name.lower().startswith(prefix)
     }
-    return {**settings, **own}
+    # These options exist for one mechanism only. With its name they take precedence, as in Kafka.
+    of_oauthbearer = {
+        name[len(_OAUTHBEARER) :]: text
+        for name, text in own.items()
+        if name.lower().startswith(_OAUTHBEARER + _OAUTHBEARER_OPTIONS)
+    }
+    return {**settings, **own, **of_oauthbearer}
 
 
 def _prefixed(settings: Mapping[str, str]) -> dict[str, str]:

@@ -7,6 +7,8 @@ import pytest
 from moldau.config.broker_options import BrokerOptions
 from moldau.config.changes import check_broker_settings, check_default_broker_settings
 from moldau.config.current import CurrentBrokerOptions
+from moldau.config.listener_options import is_listener_option
+from moldau.config.unknown import find_unknown
 from moldau.errors import ConfigurationError, InvalidConfigError
 
 STATIC = {"listeners": "SASL_SSL://127.0.0.1:0", "security.inter.broker.protocol": "SASL_SSL"}
@@ -18,6 +20,36 @@ def test_its_own_come_before_those_of_all() -> None:
     options = BrokerOptions.resolve({**STATIC, **given})
     assert options.ssl_client_auth == "requested"
     assert options.of_listener("SASL_SSL").ssl_client_auth == "required"
+
+
+def test_the_options_of_oauthbearer_may_have_the_mechanism_in_their_name() -> None:
+    name = "sasl.oauthbearer.expected.issuer"
+    given = {
+        name: "of all",
+        f"{OWN}{name}": "of the listener",
+        f"{OWN}oauthbearer.{name}": "of its mechanism",
+        f"{OWN}oauthbearer.sasl.oauthbearer.jwks.endpoint.url": "https://keys",
+    }
+    options = BrokerOptions.resolve({**STATIC, **given})
+    assert find_unknown({**STATIC, **given}) == []
+    own = options.of_listener("SASL_SSL")
+    assert own.sasl_oauthbearer_expected_issuer == "of its mechanism"
+    assert own.sasl_oauthbearer_jwks_endpoint_url == "https://keys"
+    assert options.sasl_oauthbearer_expected_issuer == "of all"
+    assert not is_listener_option(f"{OWN}plain.{name}")
+    assert not is_listener_option(f"{OWN}oauthbearer.sasl.oauthbearer.no.such.option")
+
+
+def test_a_wrong_option_with_the_mechanism_in_its_name_stops_the_start() -> None:
+    name = "oauthbearer.sasl.oauthbearer.clock.skew.seconds"
+    with pytest.raises(ConfigurationError, match=r"clock\.skew\.seconds=soon"):
+        BrokerOptions.resolve({**STATIC, f"{OWN}{name}": "soon"})
+
+
+def test_the_protocol_tls_is_accepted() -> None:
+    given = {"ssl.protocol": "TLS", f"{OWN}ssl.protocol": "TLS", "zookeeper.ssl.protocol": "TLS"}
+    options = BrokerOptions.resolve({**STATIC, **given})
+    assert options.of_listener("SASL_SSL").ssl_enabled_protocols == ("TLSv1.2", "TLSv1.3")
 
 
 def test_a_wrong_one_stops_the_start() -> None:

@@ -125,7 +125,7 @@ class TlsOptions(OptionSet):
         "ssl.protocol",
         STRING,
         "The newest version of TLS; ssl.enabled.protocols says which ones are spoken.",
-        one_of(*TLS_VERSIONS),
+        one_of(*TLS_VERSIONS, "TLS"),
         ignored=True,
     )
     ssl_cipher_suites = option(

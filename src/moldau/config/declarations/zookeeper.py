@@ -129,7 +129,7 @@ class ZookeeperOptions(OptionSet):
         "zookeeper.ssl.protocol",
         STRING,
         "The newest version of TLS; zookeeper.ssl.enabled.protocols says which ones are spoken.",
-        one_of(*TLS_VERSIONS),
+        one_of(*TLS_VERSIONS, "TLS"),
         importance=Importance.LOW,
         ignored=True,
     )

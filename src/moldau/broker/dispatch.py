@@ -31,6 +31,7 @@ from moldau.wire.apis import (
     ALTER_CLIENT_QUOTAS,
     ALTER_CONFIGS,
     ALTER_PARTITION_REASSIGNMENTS,
+    ALTER_REPLICA_LOG_DIRS,
     ALTER_SHARE_GROUP_OFFSETS,
     ALTER_USER_SCRAM_CREDENTIALS,
     CREATE_ACLS,
@@ -83,6 +84,7 @@ _CHANGES: Final = frozenset(
         RENEW_DELEGATION_TOKEN,
         EXPIRE_DELEGATION_TOKEN,
         ALTER_PARTITION_REASSIGNMENTS,
+        ALTER_REPLICA_LOG_DIRS,
         ELECT_LEADERS,
         DELETE_GROUPS,
         OFFSET_DELETE,
@@ -91,7 +93,8 @@ _CHANGES: Final = frozenset(
     )
 )
 """Are finished, and audited, when the client has gone. It may have gone on purpose: what was sent
-to the store is done there, whoever waits for it."""
+to the store is done there, whoever waits for it. Metadata changes the cluster only when it creates
+topics, and its handler finishes that itself."""
 
 Answer = Sequence[Chunk] | None
 """The chunks of a whole answer, or None when the client wants none."""

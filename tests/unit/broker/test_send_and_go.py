@@ -7,18 +7,22 @@ has finished. On real sockets with threads, and in memory with a worker that wai
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import logging
 import socket
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
 from typing import TypeVar
 
+import pytest
 from kio.index import load_request_schema
 
 import moldau
 import moldau.testing
 from moldau.broker.server import BrokerServer
 from moldau.client.admin_values import NewTopic
+from moldau.coordination.embedded import MEMORY, EmbeddedStore
 from moldau.records.batch_builder import build_batch
 from moldau.records.compression import Codec
 from moldau.testing.manual_clock import wait_until_idle
@@ -34,7 +38,8 @@ T = TypeVar("T")
 
 BATCHES = 40
 RECORDS = 125
-PRODUCE, FETCH, LIST_OFFSETS, CREATE_TOPICS, DELETE_TOPICS = 0, 1, 2, 19, 20
+PRODUCE, FETCH, LIST_OFFSETS, METADATA, CREATE_TOPICS, DELETE_TOPICS = 0, 1, 2, 3, 19, 20
+ALTER_REPLICA_LOG_DIRS = 34
 
 
 def produce_frame(number: int, acks: int = 0) -> bytes:
@@ -212,3 +217,75 @@ def test_a_broker_that_stops_appends_what_is_with_a_worker() -> None:
         await again.stop()
 
     asyncio.run(story())
+
+
+class PatientStoreWorld(World):
+    """Its store writes when the test says so."""
+
+    def __init__(self, **config: str) -> None:
+        super().__init__(**config)
+        self.store_workers = PatientWorkers()
+
+    @contextlib.asynccontextmanager
+    async def coordination(self, folder: Path):  # type: ignore[no-untyped-def]
+        if self.store is None:
+            self.store = await EmbeddedStore.open(
+                MEMORY, clock=self.clock, workers=self.store_workers
+            )
+        session = self.store.session()
+        yield session
+        await session.close()
+
+
+def test_topics_named_by_metadata_are_created_and_audited_after_the_client_has_gone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def story() -> None:
+        world = PatientStoreWorld(auto_create_topics_enable="true")
+        broker = await world.start()
+        await world.ask(METADATA, 4, topics=None, allow_auto_topic_creation=False)
+        channel = await world.network.host("client").connect("broker", 9092, timeout=5)
+        topics = [{"name": "one"}, {"name": "two"}]
+        world.store_workers.may_work.clear()
+        await channel.send([request(METADATA, 4, topics=topics, allow_auto_topic_creation=True)])
+        await wait_until_idle()
+        await channel.close()
+        await wait_until_idle()
+        world.store_workers.may_work.set()
+        await wait_until_idle()
+        assert set(broker.services.image.topics) == {"one", "two"}
+        await broker.stop()
+
+    with caplog.at_level(logging.INFO, "moldau.audit"):
+        asyncio.run(story())
+    told = [record.getMessage() for record in caplog.records if record.name == "moldau.audit"]
+    assert [line.rsplit(" ", 1)[1] for line in told] == ["Topic:one", "Topic:two"]
+
+
+def test_a_replica_is_moved_to_another_directory_after_the_client_has_gone(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def run() -> None:
+        world = PatientWorld(log_dirs="/data,/more")
+        broker = await world.start()
+        await world.create("t")
+        log = broker.services.partitions.require_leader("t", 0).log
+        target = "/more" if str(log.directory.folder) == "/data" else "/data"
+        rows = [{"path": target, "topics": [{"name": "t", "partitions": (0,)}]}]
+        await world.ask(ALTER_REPLICA_LOG_DIRS, 2, dirs=[])
+        world.workers.may_work.clear()
+        channel = await world.network.host("client").connect("broker", 9092, timeout=5)
+        await channel.send([request(ALTER_REPLICA_LOG_DIRS, 2, dirs=rows)])
+        await wait_until_idle()
+        await channel.close()
+        await wait_until_idle()
+        world.workers.may_work.set()
+        for _ in range(20):
+            await world.clock.advance(1.0)
+        assert str(log.directory.folder) == target
+        await broker.stop()
+
+    with caplog.at_level(logging.INFO, "moldau.audit"):
+        asyncio.run(run())
+    told = [record.getMessage() for record in caplog.records if record.name == "moldau.audit"]
+    assert [line for line in told if "AlterReplicaLogDirs t-0" in line]

@@ -42,6 +42,7 @@ from moldau.errors import ErrorCode, InvalidTopicError, KafkaError, TopicExistsE
 from moldau.light_classes import NamedTuple
 from moldau.model.acls import AclOperation, AclResourceType
 from moldau.model.topic_names import INTERNAL_TOPICS, find_name_fault
+from moldau.tasks import finish_first
 from moldau.wire.apis import METADATA
 from moldau.wire.shape import EncodedArray
 
@@ -110,7 +111,8 @@ def handle(
 async def _create_and_answer(
     asked: _Asked, missing: Iterable[str], context: RequestContext
 ) -> dict[str, object]:
-    refused = await _create_missing(missing, context)
+    # Also when the client has gone: what was begun is completed and audited.
+    refused = await finish_first(_create_missing(missing, context))
     image = context.services.image
     topics = _find_topics(asked, image, context)
     return await _encode_and_answer(asked, refused, image, topics, context)

@@ -206,4 +206,60 @@ MUTANTS = (
             f"{_STORIES}::test_a_topic_asked_for_by_its_id_is_not_known_to_who_may_not_describe_it",
         ),
     ),
+    Mutant(
+        name="a-super-user-is-matched-by-name",
+        rule="super.users",
+        breaks="a principal of another kind with the name of a super user may do everything",
+        edits=(
+            Edit(
+                _RULES,
+                '    """Whether somebody may do something to one resource."""\n'
+                "    if asked.principal in policy.super_users:\n",
+                '    """Whether somebody may do something to one resource."""\n'
+                "    if asked.principal.name in {one.name for one in policy.super_users}:\n",
+            ),
+        ),
+        tests=(f"{_TEST}::test_a_super_user_is_matched_by_kind_and_name",),
+    ),
+    Mutant(
+        name="pages-of-partitions-name-every-topic",
+        rule="ACL-2",
+        breaks="DescribeTopicPartitions lists topics that the caller may not describe",
+        edits=(
+            Edit(
+                f"{_HANDLERS}.describe_topic_partitions",
+                "sorted(named or visible_topics(context, image.topics))",
+                "sorted(named or image.topics)",
+            ),
+        ),
+        tests=(
+            f"{_STORIES}::test_a_page_of_topic_partitions_has_the_topics_that_the_client_may_describe",
+        ),
+    ),
+    Mutant(
+        name="old-producers-add-partitions-without-write",
+        rule="ACL-2",
+        breaks="AddPartitionsToTxn 0 to 3 does not ask for WRITE of the topic",
+        edits=(
+            Edit(
+                f"{_HANDLERS}.add_partitions_to_txn",
+                "    errors = denied or await _add_one(\n",
+                "    errors = await _add_one(\n",
+            ),
+        ),
+        tests=(f"{_STORIES}::test_partitions_are_added_to_a_transaction_by_who_may_write",),
+    ),
+    Mutant(
+        name="a-consumer-group-shows-every-topic",
+        rule="ACL-2",
+        breaks="ConsumerGroupDescribe names topics that the caller may not describe",
+        edits=(
+            Edit(
+                "moldau.broker.group_descriptions",
+                "            if not _may_see_topics(found, context):\n",
+                "            if False:\n",
+            ),
+        ),
+        tests=(f"{_STORIES}::test_a_consumer_group_is_described_to_who_may_describe_its_topics",),
+    ),
 )

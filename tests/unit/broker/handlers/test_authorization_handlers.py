@@ -9,6 +9,8 @@ import pytest
 
 from broker.handlers.handler_bench import WITH_AUTHORIZER, HandlerBench, with_broker
 from moldau.broker.handlers import (
+    add_partitions_to_txn,
+    consumer_group_describe,
     consumer_group_heartbeat,
     create_acls,
     create_topics,
@@ -633,3 +635,85 @@ def test_everybody_is_let_in_where_there_is_no_list_if_the_broker_says_so() -> N
         assert set(await names(bob)) == {"views"}
 
     with_broker(story, **WITH_AUTHORIZER, allow_everyone_if_no_acl_found="true")
+
+
+def test_a_page_of_topic_partitions_has_the_topics_that_the_client_may_describe() -> None:
+    async def story(bench: HandlerBench) -> None:
+        await bench.create("views")
+        await grant(bench, O.DESCRIBE, name="views")
+        alice = bench.as_user("alice")
+
+        async def describe(*topics: str) -> dict[str, ErrorCode]:
+            answer = await alice.call(
+                describe_topic_partitions,
+                topics=[{"name": name} for name in topics],
+                response_partition_limit=10,
+                cursor=None,
+            )
+            return {topic.name: topic.error_code for topic in answer.topics}
+
+        assert await describe() == {"views": ErrorCode.none}
+        assert await describe("clicks", "views") == {"clicks": DENIED, "views": ErrorCode.none}
+
+    with_broker(story, **WITH_AUTHORIZER)
+
+
+@pytest.mark.parametrize("version", range(4))
+def test_partitions_are_added_to_a_transaction_by_who_may_write(version: int) -> None:
+    async def story(bench: HandlerBench) -> None:
+        async def add() -> ErrorCode:
+            answer = await bench.as_user("alice").call(
+                add_partitions_to_txn,
+                version=version,
+                v3_and_below_transactional_id="t",
+                v3_and_below_producer_id=1,
+                v3_and_below_producer_epoch=0,
+                v3_and_below_topics=[{"name": "clicks", "partitions": (0,)}],
+            )
+            rows = answer.results_by_topic_v3_and_below[0].results_by_partition
+            code: ErrorCode = rows[0].partition_error_code
+            return code
+
+        denied = ErrorCode.transactional_id_authorization_failed
+        assert await add() is denied
+        await grant(bench, O.WRITE)
+        assert await add() is denied  # WRITE of the topic alone
+        await grant(bench, O.WRITE, T.TRANSACTIONAL_ID, "t")
+        assert await add() not in (denied, DENIED)
+        await grant(bench, O.WRITE, permission=AclPermission.DENY)
+        assert await add() is DENIED
+
+    with_broker(story, **WITH_AUTHORIZER)
+
+
+def test_a_consumer_group_is_described_to_who_may_describe_its_topics() -> None:
+    async def story(bench: HandlerBench) -> None:
+        await bench.call(find_coordinator, key_type=0, coordinator_keys=("g",))
+        await bench.cluster.clock.advance(1.0)
+        answer = await bench.call(
+            consumer_group_heartbeat,
+            group_id="g",
+            member_id="member-1",
+            member_epoch=0,
+            instance_id=None,
+            rack_id=None,
+            rebalance_timeout=60_000,
+            subscribed_topic_names=("clicks",),
+            subscribed_topic_regex=None,
+            server_assignor=None,
+            topic_partitions=[],
+        )
+        assert answer.error_code is ErrorCode.none
+        await grant(bench, O.DESCRIBE, T.GROUP, "g")
+
+        async def describe() -> tuple[ErrorCode, int]:
+            answer = await bench.as_user("alice").call(
+                consumer_group_describe, group_ids=("g",), include_authorized_operations=False
+            )
+            return answer.groups[0].error_code, len(answer.groups[0].members)
+
+        assert await describe() == (DENIED, 0)
+        await grant(bench, O.DESCRIBE)
+        assert await describe() == (ErrorCode.none, 1)
+
+    with_broker(story, **WITH_AUTHORIZER)

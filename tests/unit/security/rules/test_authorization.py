@@ -274,3 +274,11 @@ def test_who_may_write_to_a_topic_may_write_somewhere(lists: Acls, name: str, ho
     index = AclIndex(lists)
     if is_allowed(asked, index, CLOSED):
         assert is_allowed_somewhere(asked, index, CLOSED)
+
+
+def test_a_super_user_is_matched_by_kind_and_name() -> None:
+    policy = AccessPolicy(super_users=frozenset({ALICE}))
+    for principal, expected in ((ALICE, True), (Principal("Group", "alice"), False)):
+        asked = Asked(principal, "h", READ, TOPIC, "clicks")
+        assert is_allowed(asked, AclIndex({}), policy) is expected
+        assert is_allowed_somewhere(asked, AclIndex({}), policy) is expected

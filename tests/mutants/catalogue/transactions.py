@@ -122,4 +122,20 @@ MUTANTS = (
         seeds=Seeds(count=5, transactions=True, by=("TXN-4",)),
         tests=(f"unit/client/test_consumer_groups.py::{_LOST}",),
     ),
+    Mutant(
+        name="verification-accepts-any-partition",
+        rule="KIP-890",
+        breaks="a partition that was never added is written to in the open transaction",
+        edits=(
+            Edit(
+                "moldau.transactions.rules.transactions",
+                "is_open and one in found.partitions else absent",
+                "is_open else absent",
+            ),
+        ),
+        tests=(
+            "unit/transactions/rules/test_transactions_machine.py"
+            "::test_verification_accepts_only_partitions_of_the_open_transaction",
+        ),
+    ),
 )

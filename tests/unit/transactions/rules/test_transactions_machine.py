@@ -259,3 +259,14 @@ def test_who_does_not_keep_what_is_prepared_aborts_it() -> None:
     stage.add(FIRST)
     assert stage.init().error is ErrorCode.concurrent_transactions
     assert stage.found.state is TransactionState.PREPARE_ABORT
+
+
+def test_verification_accepts_only_partitions_of_the_open_transaction() -> None:
+    stage = Stage()
+    stage.init()
+    producer = stage.found.client
+    absent = ErrorCode.transaction_abortable
+    assert stage.machine.verify(ID, producer, frozenset({FIRST})) == {FIRST: absent}
+    assert stage.add(FIRST, version=0) is ErrorCode.none
+    verified = stage.machine.verify(ID, producer, frozenset({FIRST, SECOND}))
+    assert verified == {FIRST: ErrorCode.none, SECOND: absent}

@@ -34,11 +34,27 @@ MUTANTS = (
         edits=(
             Edit(
                 "moldau.cluster.rules.metadata_image",
-                "(marked is not None and topic_id in (None, marked))",
-                "marked is not None",
+                "return marked is not None and topic_id in (None, marked)",
+                "return marked is not None",
             ),
         ),
         tests=(f"{_RULES}::test_a_mark_with_the_id_deletes_and_one_with_another_id_does_not",),
+    ),
+    Mutant(
+        name="a-missing-topic-gets-no-marker",
+        rule="DEL-1",
+        breaks="a transaction is complete although a topic that comes back has no marker of it",
+        edits=(
+            Edit(
+                "moldau.broker.marker_sender",
+                "return image.was_deleted(one.topic, topic_id)",
+                "return True",
+            ),
+        ),
+        tests=(
+            "unit/broker/test_marker_sender.py::"
+            "test_a_marker_waits_for_a_topic_that_is_missing_however_long",
+        ),
     ),
     Mutant(
         name="delete-by-an-older-assignment",

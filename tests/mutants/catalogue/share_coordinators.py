@@ -29,13 +29,29 @@ MUTANTS = (
         ),
     ),
     Mutant(
-        name="a-state-whose-topic-is-not-known-yet-is-deleted",
-        rule="no state is left without a topic",
-        breaks="a coordinator whose image is behind deletes the states of a new topic",
-        edits=(Edit(_SHARD, "sorted(missing & self._missing)", "sorted(missing)"),),
+        name="a-state-whose-topic-is-missing-is-deleted",
+        rule="DEL-1",
+        breaks="a coordinator deletes the states of a topic that its image does not have",
+        edits=(Edit(_SHARD, "if self._was_deleted(key))", "if not self._has_partition(key))"),),
         tests=(
             f"{_COORDINATION}::"
-            "test_states_of_topics_that_were_deleted_while_nobody_had_them_loaded_are_forgotten",
+            "test_the_states_of_a_topic_that_is_only_missing_from_the_metadata_are_kept",
+        ),
+    ),
+    Mutant(
+        name="a-share-group-forgets-a-missing-topic",
+        rule="DEL-1",
+        breaks="a share group starts again in a topic that was missing while another was deleted",
+        edits=(
+            Edit(
+                _BEGINNINGS,
+                "if image.was_deleted(None, TopicId(topic_id))",
+                "if topic_id not in image.topics_by_id",
+            ),
+        ),
+        tests=(
+            "unit/groups/test_share_groups_machine.py::"
+            "test_a_topic_that_is_missing_when_another_one_is_deleted_is_not_forgotten",
         ),
     ),
     Mutant(

@@ -12,7 +12,6 @@ import contextlib
 import logging
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -205,6 +204,8 @@ def require_java(program: str) -> Java:
 
 def _find_javas() -> Iterator[tuple[str, str]]:
     """Return where each Java comes from, and its command, in order of preference."""
+    import shutil  # brings compressors, which a broker does not need at its start
+
     home = os.environ.get("JAVA_HOME")
     command = shutil.which("java", path=str(Path(home) / "bin") if home else None)
     if command is not None:

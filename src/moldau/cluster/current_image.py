@@ -19,7 +19,7 @@ from moldau.cluster.rules.metadata_image import (
     NO_DELETIONS,
     NOTHING_DELETED,
     BrokerState,
-    Deletion,
+    DeletedTopic,
     MetadataImage,
     TopicState,
     newest_states,
@@ -55,7 +55,7 @@ class CurrentImage:
         self,
         changed: Iterable[TopicState],
         removed: Collection[str] = (),
-        deleted: Mapping[TopicId, Deletion] = NO_DELETIONS,
+        deleted: Mapping[TopicId, DeletedTopic] = NO_DELETIONS,
     ) -> None:
         topics = tuple(changed)
         names = (*(topic.name for topic in topics), *removed)
@@ -102,7 +102,7 @@ class CurrentImage:
         topics: Iterable[TopicState],
         removed: Collection[str],
         deleting: Mapping[str, TopicId] = NOTHING_DELETED,
-        deleted: Mapping[TopicId, Deletion] = NO_DELETIONS,
+        deleted: Mapping[TopicId, DeletedTopic] = NO_DELETIONS,
         *,
         may_go_back: bool = False,
     ) -> None:

@@ -19,7 +19,7 @@ from moldau.cluster import acl_nodes, layout, quota_nodes
 from moldau.cluster.admin_nodes import find_topic_to_delete
 from moldau.cluster.rules.metadata_image import (
     BrokerState,
-    Deletion,
+    DeletedTopic,
     MetadataImage,
     PartitionState,
     TopicState,
@@ -78,13 +78,13 @@ class MetadataReader:
         )
         return replace(image, unreadable=frozenset(read.unreadable))
 
-    async def read_all_deleted(self) -> dict[TopicId, Deletion]:
+    async def read_all_deleted(self) -> dict[TopicId, DeletedTopic]:
         """All topics that are known to have been deleted."""
         names = await self._coordination.children(layout.DELETED_TOPICS)
         found = map(layout.find_deleted_topic, names)
         return await self.read_deleted([topic_id for topic_id in found if topic_id is not None])
 
-    async def read_deleted(self, topic_ids: Collection[TopicId]) -> dict[TopicId, Deletion]:
+    async def read_deleted(self, topic_ids: Collection[TopicId]) -> dict[TopicId, DeletedTopic]:
         """Those of these topics that were deleted, and did not merely vanish (DEL-1), in the order
         of their deletions."""
         paths = [layout.deleted_topic_path(topic_id) for topic_id in topic_ids]
@@ -93,7 +93,7 @@ class MetadataReader:
         found = [(topic_id, node) for topic_id, node in pairs if node is not None]
         found.sort(key=lambda pair: pair[1].created_id)
         return {
-            topic_id: Deletion(node.data.decode(errors="replace"), node.modified_ms)
+            topic_id: DeletedTopic(node.data.decode(errors="replace"), node.modified_ms)
             for topic_id, node in found
         }
 

@@ -25,7 +25,7 @@ from moldau.cluster import layout, topic_operations
 from moldau.cluster.admin_nodes import encode_deletion, find_topic_to_delete
 from moldau.cluster.controllership import Term, transact_in_term
 from moldau.cluster.metadata_publisher import MetadataPublisher
-from moldau.cluster.rules.metadata_image import NO_TOPIC_ID, Deletion, TopicState
+from moldau.cluster.rules.metadata_image import NO_TOPIC_ID, DeletedTopic, TopicState
 from moldau.coordination.port import (
     ANY_VERSION,
     Check,
@@ -143,7 +143,7 @@ class TopicDeletion:
             first = []
         operations = [*first, *topic_operations.deletion(name, last)]
         await transact_in_term(self._coordination, term, operations)
-        deleted = {topic_id: Deletion(name, self._publisher.clock.now_ms())}
+        deleted = {topic_id: DeletedTopic(name, self._publisher.clock.now_ms())}
         self._publisher.apply_topics((), removed=(name,), deleted=deleted)
         await self._maybe_prune(term)
 

@@ -10,7 +10,7 @@ import pytest
 
 from moldau.broker.marker_sender import GONE_SECONDS, MarkerSender
 from moldau.cluster.rules.metadata_image import (
-    Deletion,
+    DeletedTopic,
     MetadataImage,
     PartitionState,
     TopicState,
@@ -25,7 +25,7 @@ LEADERLESS = PartitionState(
     leader=NO_BROKER, leader_epoch=LeaderEpoch(0), isr=(), replicas=(BrokerId(1),)
 )
 THERE = EMPTY.with_topics((TopicState(name="clicks", topic_id=CLICKS, partitions=(LEADERLESS,)),))
-DELETED = EMPTY.with_topics((), deleted={CLICKS: Deletion("clicks", 0)})
+DELETED = EMPTY.with_topics((), deleted={CLICKS: DeletedTopic("clicks", 0)})
 
 
 class Bench:
@@ -87,6 +87,6 @@ def test_a_deleted_topic_gets_no_marker(first: MetadataImage) -> None:
 
 def test_the_deletion_of_a_former_topic_of_the_name_does_not_count() -> None:
     bench = Bench(THERE)
-    bench.image = EMPTY.with_topics((), deleted={TopicId(UUID(int=9)): Deletion("clicks", 0)})
+    bench.image = EMPTY.with_topics((), deleted={TopicId(UUID(int=9)): DeletedTopic("clicks", 0)})
     bench.wait(2 * GONE_SECONDS)
     assert not bench.written

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from share_group_world import CLICKS, GROUP, ORDERS, ShareWorld
 
-from moldau.cluster.rules.metadata_image import Deletion
+from moldau.cluster.rules.metadata_image import DeletedTopic
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import (
     CodeAnswer,
@@ -443,7 +443,7 @@ def test_a_group_that_is_made_again_goes_on_with_the_epochs_of_the_former_one(
 def test_a_deleted_topic_is_forgotten() -> None:
     world = ShareWorld()
     joined = world.join_at_once("a")
-    gone = {TopicId(CLICKS): Deletion("clicks", 0)}
+    gone = {TopicId(CLICKS): DeletedTopic("clicks", 0)}
     world.image = replace(image_of({"others": 1}), deleted=gone)
     world.do(DeleteTopics(group_id=GROUP, topics=frozenset({"clicks"})))
     assert world.group.state_topics.everything == {}
@@ -502,7 +502,7 @@ def _disturb(world: ShareWorld, data: st.DataObject) -> None:
         counts["orders"] = 2
     gone = frozenset({"clicks", "orders"} - counts.keys())
     world.image = image_of(counts)
-    world.image = replace(world.image, deleted={TopicId(IDS[n]): Deletion(n, 0) for n in gone})
+    world.image = replace(world.image, deleted={TopicId(IDS[n]): DeletedTopic(n, 0) for n in gone})
     world.do(DeleteTopics(group_id=GROUP, topics=gone))
 
 

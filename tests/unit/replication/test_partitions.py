@@ -12,7 +12,7 @@ import pytest
 
 from moldau.cluster.rules.metadata_image import (
     BrokerState,
-    Deletion,
+    DeletedTopic,
     MetadataImage,
     PartitionState,
     TopicState,
@@ -496,7 +496,7 @@ def test_a_topic_that_was_deleted_takes_its_log_along():
     async def story(stage: Stage) -> None:
         await stage.apply(stage.image(1, 0))
         await stage.apply(
-            MetadataImage(cluster_id="c", version=50, deleted={FIRST: Deletion("t", 0)})
+            MetadataImage(cluster_id="c", version=50, deleted={FIRST: DeletedTopic("t", 0)})
         )
         assert CLICKS not in stage.store.logs
 
@@ -512,7 +512,7 @@ def test_the_log_of_another_topic_of_the_name_gives_way_and_comes_back():
         assert stage.clicks.log.log_end_offset == 0
         folders = stage.store.directories[0].files.list_folder(Path("/data"))
         assert [name for name in folders if name.endswith("-stray")]
-        first = replace(stage.image(1, 8), deleted={SECOND: Deletion("t", 0)})
+        first = replace(stage.image(1, 8), deleted={SECOND: DeletedTopic("t", 0)})
         stage.partitions.kept.on_judged(first.topics["clicks"])
         await stage.apply(first)
         assert stage.clicks.topic_id == FIRST
@@ -527,7 +527,7 @@ def test_a_log_without_a_topic_is_deleted_at_the_beginning_if_the_topic_was():
     async def story(stage: Stage) -> None:
         await stage.apply(stage.image(1, 0))
         other = another(stage)
-        await other.begin(MetadataImage(cluster_id="c", deleted={FIRST: Deletion("t", 0)}))
+        await other.begin(MetadataImage(cluster_id="c", deleted={FIRST: DeletedTopic("t", 0)}))
         assert CLICKS not in stage.store.logs
 
     play(story)

@@ -64,6 +64,7 @@ def test_the_log_is_not_pruned_before_the_snapshot_is_committed() -> None:
             clock=ManualClock(),
             commit_timeout_ms=lambda: 1000,
             has_partition=lambda key: True,
+            was_deleted=lambda key: False,
             updates_per_snapshot=lambda: 1,
             delete_records=deleted.append,
         )

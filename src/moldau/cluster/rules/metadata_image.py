@@ -36,14 +36,14 @@ DELETIONS_REMEMBERED = 5000
 """In an image: enough for every log that waits for the image to be applied."""
 
 
-class Deletion(NamedTuple):
+class DeletedTopic(NamedTuple):
     """The record of a deleted topic (`/admin/deleted_topics`). The topic's name is free again."""
 
     name: str
     deleted_ms: int  # the store's clock
 
 
-NO_DELETIONS: Mapping[TopicId, Deletion] = MappingProxyType({})
+NO_DELETIONS: Mapping[TopicId, DeletedTopic] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +184,7 @@ class MetadataImage:
     topics: Mapping[str, TopicState] = field(default_factory=dict)
     topics_by_id: Mapping[UUID, TopicState] = field(default_factory=dict)
     deleting: Mapping[str, TopicId] = field(default_factory=dict)  # no topic any more, not gone yet
-    deleted: Mapping[TopicId, Deletion] = field(default_factory=dict)  # gone, the last of them
+    deleted: Mapping[TopicId, DeletedTopic] = field(default_factory=dict)  # gone, the last of them
     """A topic that is neither here nor in the others has vanished: that is no deletion (DEL-1)."""
     unreadable: frozenset[str] = frozenset()  # topics whose nodes made no sense from the start
     broker_configs: Mapping[BrokerId, Mapping[str, str]] = field(default_factory=dict)
@@ -214,7 +214,7 @@ class MetadataImage:
         changed: Iterable[TopicState],
         removed: Collection[str] = (),
         deleting: Mapping[str, TopicId] = NOTHING_DELETED,
-        deleted: Mapping[TopicId, Deletion] = NO_DELETIONS,
+        deleted: Mapping[TopicId, DeletedTopic] = NO_DELETIONS,
     ) -> MetadataImage:
         """Put topics in (or in the place of their former state), and take others out.
 
@@ -341,6 +341,6 @@ def _with_rows(known: Mapping[K, S], rows: Mapping[K, S]) -> dict[K, S]:
     return {key: row for key, row in {**known, **rows}.items() if row}
 
 
-def _latest(deleted: Mapping[TopicId, Deletion]) -> Mapping[TopicId, Deletion]:
+def _latest(deleted: Mapping[TopicId, DeletedTopic]) -> Mapping[TopicId, DeletedTopic]:
     surplus = max(0, len(deleted) - DELETIONS_REMEMBERED)
     return dict(tuple(deleted.items())[surplus:])

@@ -6,7 +6,7 @@ import pytest
 
 from moldau.cluster.rules.metadata_image import (
     NO_TOPIC_ID,
-    Deletion,
+    DeletedTopic,
     MetadataImage,
     PartitionState,
     TopicState,
@@ -17,7 +17,7 @@ from moldau.replication.rules.replica_fate import Fate, decide_fate
 OURS, THEIRS = UUID(int=1), UUID(int=2)
 CLICKS = TopicPartition("clicks", 0)
 EMPTY = MetadataImage(cluster_id="c")
-DELETED = {OURS: Deletion("clicks", 0)}
+DELETED = {OURS: DeletedTopic("clicks", 0)}
 
 
 def topic(topic_id: UUID, *replicas: int, epoch: int = 5) -> TopicState:

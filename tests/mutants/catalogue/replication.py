@@ -492,6 +492,23 @@ MUTANTS = (
         is_sample=True,
     ),
     Mutant(
+        name="append-what-a-worker-unpacked-without-a-second-look",
+        rule="REP-4",
+        breaks="a broker that ceased to lead while a worker unpacked a batch appends the batch",
+        edits=(
+            Edit(
+                _PARTITION,
+                "        self._require_writable(required_acks)  "
+                "# it may have changed while the worker was busy\n",
+                "",
+            ),
+        ),
+        tests=(
+            f"{_UNIT}/test_partition.py::"
+            "test_a_leader_that_ceases_while_a_worker_unpacks_a_batch_appends_nothing",
+        ),
+    ),
+    Mutant(
         name="go-back-to-an-older-state",
         rule="REP-1",
         breaks="an older state makes a leader of whoever led in it",

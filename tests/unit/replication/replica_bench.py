@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 from uuid import UUID
 
 from moldau.cluster.rules.metadata_image import PartitionState
@@ -32,6 +33,8 @@ CLICKS = TopicPartition("clicks", 0)
 TOPIC_ID = UUID(int=42)
 FOLDER = Path("/data")
 ALL = -1
+
+T = TypeVar("T")
 
 
 class Observer:
@@ -64,6 +67,19 @@ class Observer:
         self.suspicions.append(offset)
 
 
+class WatchedWorkers(InlineWorkers):
+    """Something may happen while they are busy."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.meanwhile: Callable[[], object] = lambda: None
+
+    async def run(self, work: Callable[[], T]) -> T:
+        result = await super().run(work)
+        self.meanwhile()
+        return result
+
+
 class Replica:
     """One broker's replica."""
 
@@ -75,12 +91,13 @@ class Replica:
         self.store = store
         self.observer = Observer()
         self.lease_end = float("inf")
+        self.workers = WatchedWorkers()
         self.partition = Partition(
             log,
             TOPIC_ID,
             broker_id=broker_id,
             clock=bench.clock,
-            unpacker=Unpacker(InlineWorkers(), bench.clock),
+            unpacker=Unpacker(self.workers, bench.clock),
             observer=self.observer,
             lease_end=lambda: self.lease_end,
             broker_epoch_of=lambda broker: bench.broker_epochs.get(broker, -1),
@@ -92,6 +109,12 @@ class Replica:
         result = self.partition.append_as_leader(batch, acks)
         assert result is not None
         return result.last_offset + 1
+
+    async def produce_in_worker(self, value: bytes, acks: int = ALL) -> int:
+        """As `produce`, of a batch that is looked at in a worker."""
+        batch = memoryview(build_batch([(1, None, value, ())]))
+        assert self.partition.append_as_leader(batch, acks) is None
+        return (await self.partition.append_in_worker(batch, acks)).last_offset + 1
 
     @property
     def values(self) -> list[bytes]:

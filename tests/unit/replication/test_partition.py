@@ -45,6 +45,26 @@ def test_nobody_appends_after_the_end_of_its_lease():
     run_story(story)
 
 
+@pytest.mark.parametrize("change", ["the lease ends", "another leads", "the session ends"])
+def test_a_leader_that_ceases_while_a_worker_unpacks_a_batch_appends_nothing(change: str):
+    async def story(bench: Bench) -> None:
+        leader, follower = await bench.open(1, 2)
+        bench.elect(1, 0)
+        leader.lease_end = bench.clock.monotonic() + 5
+        assert await leader.produce_in_worker(b"a") == 1
+        leader.workers.meanwhile = {
+            "the lease ends": lambda: setattr(leader, "lease_end", bench.clock.monotonic()),
+            "another leads": lambda: bench.elect(2, 1),
+            "the session ends": leader.partition.suspend,
+        }[change]
+        with pytest.raises(NotLeaderError):
+            await leader.produce_in_worker(b"b", acks=1)
+        assert leader.values == [b"a"]
+        assert follower.values == []
+
+    run_story(story, compression_type="gzip")
+
+
 def test_a_follower_takes_no_records():
     async def story(bench: Bench) -> None:
         _, follower = await bench.open(1, 2)

@@ -138,4 +138,20 @@ MUTANTS = (
             "::test_verification_accepts_only_partitions_of_the_open_transaction",
         ),
     ),
+    Mutant(
+        name="transactional-ids-expire-in-the-middle-of-a-transaction",
+        rule="transactional.id.expiration.ms",
+        breaks="an id whose transaction is open or has markers to come is removed",
+        edits=(
+            Edit(
+                "moldau.transactions.rules.transaction_metadata",
+                "return self.state.is_idle and self.updated_ms",
+                "return self.updated_ms",
+            ),
+        ),
+        tests=(
+            "unit/transactions/rules/test_transactions_machine.py"
+            "::test_a_transactional_id_expires_only_while_no_transaction_is_open_or_undelivered",
+        ),
+    ),
 )

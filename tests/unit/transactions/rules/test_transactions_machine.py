@@ -11,6 +11,7 @@ from moldau.model import TopicPartition
 from moldau.transactions.rules.transaction_events import (
     AddPartitions,
     EndTransaction,
+    ExpireId,
     InitProducer,
     MarkersWritten,
     TransactionAnswer,
@@ -270,3 +271,31 @@ def test_verification_accepts_only_partitions_of_the_open_transaction() -> None:
     assert stage.add(FIRST, version=0) is ErrorCode.none
     verified = stage.machine.verify(ID, producer, frozenset({FIRST, SECOND}))
     assert verified == {FIRST: ErrorCode.none, SECOND: absent}
+
+
+def test_a_transactional_id_expires_only_while_no_transaction_is_open_or_undelivered() -> None:
+    stage = Stage()
+    expire = ExpireId(transactional_id=ID, expiration_ms=60_000)
+
+    def stays() -> bool:
+        stage.now_ms += 10 * 60_000
+        listed = stage.machine.expired(60_000, stage.now_ms)
+        stage.do(expire)  # also when it was listed before the transaction began
+        return not listed and stage.machine.find(ID) is not None
+
+    producer = stage.init(timeout_ms=NO_TIMEOUT_MS).producer
+    for commit in (True, False):
+        stage.add(FIRST)
+        assert stays()
+        producer = stage.end(producer, commit=commit).producer
+        assert stage.found.state.is_prepared
+        assert stays()
+        stage.write_markers(FIRST)
+    stage.now_ms += 59_999
+    assert not stage.machine.expired(60_000, stage.now_ms)
+    stage.do(expire)
+    assert stage.found.state is TransactionState.COMPLETE_ABORT
+    stage.now_ms += 1
+    assert stage.machine.expired(60_000, stage.now_ms) == [ID]
+    stage.do(expire)
+    assert stage.machine.find(ID) is None

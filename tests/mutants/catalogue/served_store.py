@@ -86,4 +86,17 @@ MUTANTS = (
         ),
         tests=(f"{_UNIT}/test_store_crashes.py",),
     ),
+    Mutant(
+        name="the-store-does-not-sync-its-commits",
+        rule="a write that was answered is on disk",
+        breaks="the machine loses its power, and the store has lost what it answered",
+        edits=(
+            Edit(
+                "moldau.coordination.database",
+                '    connection.execute("PRAGMA synchronous = FULL")\n',
+                '    connection.execute("PRAGMA synchronous = NORMAL")\n',
+            ),
+        ),
+        tests=(f"{_UNIT}/test_embedded_store.py::test_each_commit_is_synced",),
+    ),
 )

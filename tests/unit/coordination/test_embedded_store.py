@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import sqlite3
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from typing import TypeVar
 
 import pytest
 
+from moldau.coordination.database import Database
 from moldau.coordination.embedded import FILE_NAME, MEMORY, EmbeddedStore
 from moldau.coordination.port import (
     Create,
@@ -101,6 +103,16 @@ def test_what_was_acknowledged_survives_a_killed_process(tmp_path: Path) -> None
         await revived.close()
 
     asyncio.run(story())
+
+
+def test_each_commit_is_synced(tmp_path: Path) -> None:
+    """SQLite syncs its log at each commit when `synchronous` is FULL (2), and only then."""
+    for _ in ("a new file", "a file that is there"):
+        database, _tree = Database.open(tmp_path / FILE_NAME)
+        with contextlib.closing(database):
+            for setting, expected in (("synchronous", 2), ("journal_mode", "wal")):
+                asked = database._connection.execute(f"PRAGMA {setting}")
+                assert asked.fetchone() == (expected,)
 
 
 def test_the_first_commit_stands_on_a_whole_database_file(tmp_path: Path) -> None:

@@ -262,4 +262,20 @@ MUTANTS = (
         ),
         tests=(f"{_STORIES}::test_a_consumer_group_is_described_to_who_may_describe_its_topics",),
     ),
+    Mutant(
+        name="a-transaction-shows-every-topic",
+        rule="ACL-2",
+        breaks="DescribeTransactions names topics that the caller may not describe",
+        edits=(
+            Edit(
+                f"{_HANDLERS}.describe_transactions",
+                "        if may_see(context, AclResourceType.TOPIC, topic):\n",
+                "        if True:\n",
+            ),
+        ),
+        tests=(
+            f"{_STORIES}::"
+            "test_a_transaction_is_described_with_the_topics_that_the_client_may_describe",
+        ),
+    ),
 )

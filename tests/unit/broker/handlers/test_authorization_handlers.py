@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from moldau.broker.handlers import (
     describe_configs,
     describe_groups,
     describe_topic_partitions,
+    describe_transactions,
     find_coordinator,
     incremental_alter_configs,
     init_producer_id,
@@ -715,5 +717,53 @@ def test_a_consumer_group_is_described_to_who_may_describe_its_topics() -> None:
         assert await describe() == (DENIED, 0)
         await grant(bench, O.DESCRIBE)
         assert await describe() == (ErrorCode.none, 1)
+
+    with_broker(story, **WITH_AUTHORIZER)
+
+
+def test_a_transaction_is_described_with_the_topics_that_the_client_may_describe() -> None:
+    async def story(bench: HandlerBench) -> None:
+        await bench.create("views")
+        await bench.call(find_coordinator, key_type=1, coordinator_keys=("t",))
+        await bench.cluster.clock.advance(1.0)
+        producer = await bench.call(
+            init_producer_id,
+            version=5,
+            transactional_id="t",
+            transaction_timeout=timedelta(seconds=60),
+            producer_id=-1,
+            producer_epoch=-1,
+        )
+        assert producer.error_code is ErrorCode.none
+        added = await bench.call(
+            add_partitions_to_txn,
+            version=3,
+            v3_and_below_transactional_id="t",
+            v3_and_below_producer_id=producer.producer_id,
+            v3_and_below_producer_epoch=producer.producer_epoch,
+            v3_and_below_topics=[
+                {"name": "clicks", "partitions": (0, 1)},
+                {"name": "views", "partitions": (0,)},
+            ],
+        )
+        for topic in added.results_by_topic_v3_and_below:
+            for row in topic.results_by_partition:
+                assert row.partition_error_code is ErrorCode.none
+        await grant(bench, O.DESCRIBE, T.TRANSACTIONAL_ID, "t")
+
+        async def describe() -> dict[str, tuple[int, ...]]:
+            answer = await bench.as_user("alice").call(
+                describe_transactions, transactional_ids=("t",)
+            )
+            (found,) = answer.transaction_states
+            assert found.error_code is ErrorCode.none
+            assert found.transaction_state == "Ongoing"
+            return {topic.topic: topic.partitions for topic in found.topics}
+
+        assert await describe() == {}
+        await grant(bench, O.DESCRIBE)
+        assert await describe() == {"clicks": (0, 1)}
+        await grant(bench, O.DESCRIBE, name="views")
+        assert await describe() == {"clicks": (0, 1), "views": (0,)}
 
     with_broker(story, **WITH_AUTHORIZER)

@@ -154,6 +154,7 @@ def _make_shares(around: _Surroundings) -> ShareCoordination:
         broker_id=around.broker_id,
         options=around.options,
         image=lambda: around.publisher.image,
+        refresh_group_config=around.publisher.refresh_group_config,
         clock=around.ports.clock,
         workers=around.ports.workers,
         partitions=around.partitions,

@@ -8,7 +8,7 @@ groups has the coordinator alone, which waits for partitions of its topic.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from moldau.clock import Clock
@@ -40,6 +40,7 @@ class ShareCoordination:
         broker_id: BrokerId,
         options: Callable[[], BrokerOptions],
         image: Callable[[], MetadataImage],
+        refresh_group_config: Callable[[str], Awaitable[None]],
         clock: Clock,
         workers: Workers,
         partitions: Partitions,
@@ -52,6 +53,7 @@ class ShareCoordination:
         self._broker_id = broker_id
         self._options = options
         self._image = image
+        self._refresh_group_config = refresh_group_config
         self._clock = clock
         self._partitions = partitions
         self._connect = connect
@@ -108,6 +110,7 @@ class ShareCoordination:
                 clock=self._clock,
                 spawn=self._spawn,
                 image=self._image,
+                refresh_group_config=self._refresh_group_config,
                 options=self._options,
             )
         return self._shares

@@ -6,12 +6,14 @@ A shell, owned by the event loop. Part of the composition root.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, NamedTuple
 
 from moldau.clock import Clock
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.config.broker_options import BrokerOptions
+from moldau.coordination.port import CoordinationError
+from moldau.errors import CoordinatorNotAvailableError
 from moldau.model import TopicPartition
 from moldau.shares.port import DeadLetters, ShareStateStore
 from moldau.shares.share_partition import Spawn
@@ -42,9 +44,11 @@ class Shares:
         clock: Clock,
         spawn: Spawn,
         image: Callable[[], MetadataImage],
+        refresh_group_config: Callable[[str], Awaitable[None]],
         options: Callable[[], BrokerOptions],
     ) -> None:
         self._image = image
+        self._refresh_group_config = refresh_group_config
         self._options = options
         self._known: dict[str, _Known] = {}
         self.sessions = ShareSessions(lambda: options().group_share_max_share_sessions)
@@ -54,6 +58,7 @@ class Shares:
             clock=clock,
             spawn=spawn,
             settings_of=self.settings_of,
+            refresh_settings=self._refresh_settings,
             has_members=self.sessions.has_group,
         )
 
@@ -67,6 +72,14 @@ class Shares:
             known = _Known(config, options, share_settings(config, options))
             self._known[group_id] = known
         return known.settings
+
+    async def _refresh_settings(self, group_id: str) -> None:
+        try:
+            await self._refresh_group_config(group_id)
+        except CoordinationError as error:
+            raise CoordinatorNotAvailableError(
+                f"the settings of share group {group_id!r} cannot be read: {error}"
+            ) from error
 
     def leave(self, session: ShareSession) -> None:
         """A member has closed its session, or its connection has ended. What it had counts as

@@ -33,6 +33,8 @@ from moldau.cluster.rules.metadata_image import (
 )
 from moldau.config.suspension import UNKNOWN_BROKER_SETTINGS, UNKNOWN_TOPIC_SETTINGS
 from moldau.coordination.port import (
+    ANY_VERSION,
+    Check,
     Coordination,
     CoordinationError,
     SessionExpiredError,
@@ -114,6 +116,7 @@ class MetadataPublisher(CurrentImage):
         self._has_missed_acls = False
         self._has_missed = False  # notifications, and has not read everything since
         self._reading_topics = asyncio.Lock()
+        self._reading_groups = asyncio.Lock()
         self._is_held = False  # since the session was lost: nobody knows whose store is read next
         self.set_back: dict[TopicPartition, LeaderEpoch] = {}
         """Partitions whose states went back with a new session; and epochs later than both."""
@@ -357,6 +360,17 @@ class MetadataPublisher(CurrentImage):
         """Read who lives again now, for somebody who misses a broker that has just come."""
         await self._refresh_source(_Source.BROKERS)
 
+    async def refresh_group_config(self, group_id: str) -> None:
+        """Read the settings of a group again now. Afterwards this broker knows every change that
+        was confirmed before the call.
+
+        A server of ZooKeeper may answer a read from an older state. So a transaction comes first:
+        it has a place in the order of all writes, and reads of the same session follow it.
+        """
+        check = Check(path=layout.CONFIG_CHANGES, version=ANY_VERSION)
+        await self._coordination.transact((check,))
+        await self._refresh_group_configs((group_id,))
+
     async def refresh_topics(self, names: Collection[str]) -> None:
         """Read these topics again now, for a writer that was overtaken by another one."""
         async with self._reading_topics:
@@ -404,11 +418,13 @@ class MetadataPublisher(CurrentImage):
             self._publish(self._image.with_broker_config(broker_id, config))
 
     async def _refresh_group_configs(self, group_ids: Collection[str]) -> None:
-        await self._read_rows(
-            {layout.group_config_path(group_id): group_id for group_id in sorted(group_ids)},
-            self._reader.read_group_configs,
-            lambda rows: self._image.with_group_configs(rows),
-        )
+        paths = {layout.group_config_path(group_id): group_id for group_id in sorted(group_ids)}
+        async with self._reading_groups:
+            await self._read_rows(
+                paths,
+                self._reader.read_group_configs,
+                lambda rows: self._image.with_group_configs(rows),
+            )
 
     async def _refresh_quotas(self, entities: Collection[QuotaEntity]) -> None:
         paths = {quota_nodes.quota_path(entity): entity for entity in entities}

@@ -90,6 +90,7 @@ class SharePartition:
         clock: Clock,
         spawn: Spawn,
         settings: Callable[[], ShareSettings],
+        refresh_settings: Callable[[], Awaitable[None]],
         on_rest: Callable[[SharePartition], None],
     ) -> None:
         self.key = key
@@ -101,6 +102,7 @@ class SharePartition:
         self._clock = clock
         self._spawn = spawn
         self._settings = settings
+        self._refresh_settings = refresh_settings
         self._on_rest = on_rest  # told when everything is read or stored, or could not be
         self._state_epoch = -1
         self._in_flight: InFlight | None = None  # None until it is loaded
@@ -199,9 +201,11 @@ class SharePartition:
 
     async def _start_at(self, stored: StoredShareState) -> int:
         """Where the group begins. A group that begins at the end is not to begin at another end
-        after a failover, so that is stored first (SHR-7)."""
+        after a failover, so that is stored first (SHR-7). Its settings are read again before: a
+        change that another broker has confirmed may not be known here yet."""
         if stored.start_offset != NO_START_OFFSET:
             return stored.start_offset
+        await self._refresh_settings()
         timestamp_ms = self._settings().first_timestamp_ms(self._clock.now_ms())
         found = await self.partition.find_offset(timestamp_ms, read_committed=False)
         start = found.offset if found.offset >= 0 else self.partition.high_watermark

@@ -10,7 +10,7 @@ A shell, owned by the event loop.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 from moldau.clock import Clock
 from moldau.errors import NotLeaderError
@@ -32,6 +32,7 @@ class SharePartitions:
         clock: Clock,
         spawn: Spawn,
         settings_of: Callable[[str], ShareSettings],
+        refresh_settings: Callable[[str], Awaitable[None]],
         has_members: Callable[[str], bool],
     ) -> None:
         self._store = store
@@ -39,6 +40,7 @@ class SharePartitions:
         self._clock = clock
         self._spawn = spawn
         self._settings_of = settings_of
+        self._refresh_settings = refresh_settings
         self._has_members = has_members  # of a group, at this broker
         self._by_partition: dict[TopicPartition, dict[str, SharePartition]] = {}  # no empty ones
 
@@ -71,6 +73,7 @@ class SharePartitions:
             clock=self._clock,
             spawn=self._spawn,
             settings=lambda: self._settings_of(group_id),
+            refresh_settings=lambda: self._refresh_settings(group_id),
             on_rest=self._on_rest,
         )
         self._by_partition.setdefault(partition.topic_partition, {})[group_id] = made

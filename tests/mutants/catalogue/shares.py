@@ -69,6 +69,13 @@ MUTANTS = (
         tests=(f"{_SHELL}::test_a_lock_is_as_short_as_the_group_wants_it_by_now",),
     ),
     Mutant(
+        name="a-share-group-begins-by-a-setting-that-was-replaced",
+        rule="SHR-7",
+        breaks="a group begins at the end although another broker has confirmed earliest",
+        edits=(Edit(_PARTITION, "        await self._refresh_settings()\n", ""),),
+        tests=(_SHELL,),
+    ),
+    Mutant(
         name="a-fault-leaves-records-pending",
         rule="SHR-3",
         breaks="after a fault nobody gets the records, and nobody can acknowledge them",

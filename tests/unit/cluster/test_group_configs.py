@@ -114,3 +114,17 @@ def test_many_changes_at_once_by_two_brokers_are_all_kept() -> None:
             assert len(broker.image.group_config("readers")) == 20
 
     play(story)
+
+
+def test_a_change_that_another_broker_has_confirmed_is_known_after_a_refresh() -> None:
+    async def story(stage: Stage) -> None:
+        broker = await stage.join_and_lead(1)
+        other = await stage.join(2)
+        broker.publisher.hold()  # its watches are silent
+        await other.admin.alter_group_configs("readers", {"a": "1"})
+        await wait_until_idle()
+        assert not broker.image.group_configs
+        await broker.publisher.refresh_group_config("readers")
+        assert broker.image.group_config("readers") == {"a": "1"}
+
+    play(story)

@@ -99,18 +99,26 @@ class ShareBench:
         self.letters = MemoryLetters()
         self.settings = ShareSettings(start=OffsetReset(ResetTo.EARLIEST))
         self.has_members = True
+        self.confirmed_settings: ShareSettings | None = None  # by another broker
+        self.settings_fail_with: KafkaError | None = None
         self.partitions = SharePartitions(
             store=self.store,
             dead_letters=self.letters,
             clock=bench.clock,
             spawn=self._spawn,
             settings_of=lambda group_id: self.settings,
+            refresh_settings=self._refresh_settings,
             has_members=lambda group_id: self.has_members,
         )
         self._tasks: list[asyncio.Task[None]] = []
 
     def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(asyncio.create_task(work, name=name))
+
+    async def _refresh_settings(self, group_id: str) -> None:
+        if self.settings_fail_with is not None:
+            raise self.settings_fail_with
+        self.settings = self.confirmed_settings or self.settings
 
     def limit(self, **limits: float) -> None:
         self.settings = self.settings._replace(limits=Limits()._replace(**limits))

@@ -18,6 +18,7 @@ from moldau.errors import (
 from moldau.records.batch_builder import build_batch
 from moldau.records.batch_header import walk_headers
 from moldau.records.control_records import ControlType, EndTransactionMarker
+from moldau.shares.port import NO_START_OFFSET
 from moldau.shares.rules.acknowledgements import AcknowledgedRange, AcknowledgeType
 from moldau.shares.rules.dead_letters import DeadLetterSettings
 from moldau.shares.rules.delivery_state import DeliveryState
@@ -152,6 +153,29 @@ def test_where_the_group_begins_is_stored_before_anything_is_delivered():
         bench.store.may_write.set()
         assert (await bench.take()).ranges == ((1, 1, 1),)
         assert bench.store.start_offset == 1
+
+    share_story(story)
+
+
+def test_the_group_begins_by_a_setting_that_another_broker_has_confirmed():
+    async def story(bench: ShareBench) -> None:
+        bench.confirmed_settings = bench.settings
+        bench.settings = bench.settings._replace(start=OffsetReset(ResetTo.LATEST))
+        bench.replica.produce(b"a")
+        assert (await bench.take()).ranges == ((0, 0, 1),)
+
+    share_story(story)
+
+
+def test_a_group_whose_settings_cannot_be_read_does_not_begin():
+    async def story(bench: ShareBench) -> None:
+        bench.replica.produce(b"a")
+        bench.settings_fail_with = CoordinatorNotAvailableError("the store is away")
+        with pytest.raises(CoordinatorNotAvailableError, match="the store is away"):
+            await bench.take()
+        assert bench.store.start_offset == NO_START_OFFSET
+        bench.settings_fail_with = None
+        assert (await bench.take()).ranges == ((0, 0, 1),)
 
     share_story(story)
 

@@ -21,6 +21,7 @@ def connect_quotas(
             mutation_burst_seconds=(
                 now.controller_quota_window_num * now.controller_quota_window_size_seconds
             ),
+            fetch_burst_seconds=max(1, now.quota_window_num - 1) * now.quota_window_size_seconds,
         )
 
     quotas = ClientQuotas(clock, windows)

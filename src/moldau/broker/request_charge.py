@@ -8,7 +8,8 @@ not heed it waits, too. Nobody else does.
 
 Differences from Kafka: fetched bytes may put an account into debt, and the answer that does so is
 sent; only while there is a debt are fetches answered with nothing. Kafka never sends what exceeds
-the quota and reads it again later.
+the quota and reads it again later. An answer has at most the same size here as there: what may
+leave in Kafka's whole window.
 """
 
 from __future__ import annotations
@@ -28,10 +29,6 @@ from moldau.wire.apis import PRODUCE
 from moldau.wire.headers import RequestHeader
 
 T = TypeVar("T")
-
-FETCH_SECONDS: Final = 0.25
-"""An answer to a fetch carries at most this much of a second's quota, so that a client with a small
-quota is not kept waiting for long by a single large answer."""
 
 MOST_SECONDS_FOR_TIME: Final = 1.0
 """A client that used too much time waits no longer than this at once, as in Kafka."""
@@ -67,11 +64,12 @@ class RequestCharge:
             self._wait(applied.account, self._quotas.charge(applied, size_bytes))
 
     def allowed_fetch_bytes(self) -> int:
-        """How much an answer may carry at most, but for its first batch."""
+        """How much an answer may carry at most, but for its first batch: as much as in Kafka. Some
+        clients recognise aborted records only by a marker in the same answer."""
         applied = self._quotas.find(QuotaKind.FETCH, self._user, self._client_id)
         if applied is None:
             return _UNLIMITED_BYTES
-        return max(1, min(_UNLIMITED_BYTES, round(applied.limit * FETCH_SECONDS)))
+        return max(1, min(_UNLIMITED_BYTES, round(self._quotas.fetch_burst(applied))))
 
     def may_fetch(self) -> bool:
         """Whether anything may leave; otherwise the answer is to be empty, and the client waits."""

@@ -28,6 +28,7 @@ class QuotaWindows(NamedTuple):
 
     burst_seconds: float = 1.0
     mutation_burst_seconds: float = 11.0
+    fetch_burst_seconds: float = 10.0  # of a single answer, which may put the account into debt
 
 
 class QuotaFigures(NamedTuple):
@@ -86,6 +87,10 @@ class ClientQuotas:
 
     def seconds_of_debt(self, applied: AppliedQuota) -> float:
         return self._refilled(applied).bucket.seconds_of_debt(applied.limit)
+
+    def fetch_burst(self, applied: AppliedQuota) -> float:
+        """How many bytes a single answer may carry."""
+        return applied.limit * self._windows().fetch_burst_seconds
 
     def note_throttled(self, kind: QuotaKind, throttle_ms: int) -> None:
         """Somebody has to wait for the sake of such an account."""

@@ -14,6 +14,22 @@ _IN_MEMORY = "unit/broker/test_quotas_in_memory.py"
 
 MUTANTS = (
     Mutant(
+        name="a-quota-parts-aborted-records-from-their-marker",
+        rule="an answer carries as much of a quota as in Kafka",
+        breaks="clients that look for the marker in the same answer show aborted records",
+        edits=(
+            Edit(
+                _CHARGE,
+                "round(self._quotas.fetch_burst(applied))",
+                "round(applied.limit / 4)",
+            ),
+        ),
+        tests=(
+            "unit/broker/test_partition_transactions.py"
+            "::test_a_quota_does_not_part_aborted_records_from_their_marker",
+        ),
+    ),
+    Mutant(
         name="an-idle-account-saves-up-for-ever",
         rule="QUO-1",
         breaks="a client that was idle for an hour may use an hour's worth at once",

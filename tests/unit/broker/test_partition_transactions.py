@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 
 from broker.cluster_stage import Cluster, Machine, play
+from broker.test_quotas_in_memory import limit
 from moldau.broker.transaction_verifier import Question
 from moldau.errors import ErrorCode
 from moldau.model import TopicPartition
 from moldau.model.topic_names import GROUP_OFFSETS_TOPIC
 from moldau.records.batch_builder import build_batch
+from moldau.records.batch_header import walk_headers
 from moldau.testing.manual_clock import wait_until_idle
 
 PRODUCE, FETCH, LIST_OFFSETS, OFFSET_FETCH, FIND_COORDINATOR = 0, 1, 2, 9, 10
@@ -231,6 +233,25 @@ NONE = ErrorCode.none
 
 
 # Reading
+
+
+def test_a_quota_does_not_part_aborted_records_from_their_marker() -> None:
+    """Some clients filter aborted records by a marker in the same answer only."""
+
+    async def story(cluster: Cluster) -> None:
+        stage = await on_one_broker(cluster)
+        for sequence in range(3):
+            assert await stage.produce(bytes(1_000), sequence=sequence) is NONE
+        assert await stage.mark(commit=False) is NONE
+        await limit(cluster, stage.machine, {"client_id": None}, consumer_byte_rate=1_000)
+        found = await stage.fetch()
+        headers = [header for _, header in walk_headers(found.records)]
+        assert [header.is_control for header in headers] == [False, False, False, True]
+        assert [(one.producer_id, one.first_offset) for one in found.aborted_transactions] == [
+            (PRODUCER, 0)
+        ]
+
+    play(story)
 
 
 @pytest.mark.parametrize("commit", [True, False])

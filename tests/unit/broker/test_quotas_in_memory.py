@@ -209,14 +209,33 @@ def test_a_consumer_gets_its_rate_over_ten_seconds() -> None:
         reader = await connect(cluster, "reader")
         begin, read, offset = cluster.clock.monotonic(), 0, 0
         while cluster.clock.monotonic() - begin < 10.0:
-            answer = await reader.ask(FETCH, 12, **fetched(offset))
-            (topic,) = answer.responses
-            records = topic.partitions[0].records
-            assert len(records) < 40_000  # no answer takes long for itself alone
-            read += len(records)
-            offset += len(records) // 5_000
+            answer = await reader.ask(FETCH, 12, **fetched(offset, max_bytes=30_000))
+            for topic in answer.responses:  # none while a fraction of a millisecond is owed
+                records = topic.partitions[0].records
+                read += len(records)
+                offset += len(records) // 5_000
         elapsed = cluster.clock.monotonic() - begin
         assert 0.95 <= read / elapsed / 100_000 <= 1.05
+
+    play(story)
+
+
+def test_an_answer_carries_ten_seconds_worth_and_the_client_waits_for_it() -> None:
+    async def story(cluster: Cluster) -> None:
+        (machine,) = await cluster.start(1)
+        await cluster.create(machine, TOPIC, [1])
+        writer = await connect(cluster, "writer")
+        for _ in range(30):
+            await writer.ask(PRODUCE, 9, **produced(900))
+        await limit(cluster, machine, {"client_id": None}, consumer_byte_rate=1_000)
+        reader = await connect(cluster, "reader")
+        answer = await reader.ask(FETCH, 12, **fetched(0))
+        size_bytes = len(answer.responses[0].partitions[0].records)
+        assert 9_000 < size_bytes <= 10_000
+        assert millis(answer.throttle_time) == size_bytes  # a millisecond for each byte
+        began = cluster.clock.monotonic()
+        assert (await reader.ask(FETCH, 12, **fetched(10))).responses
+        assert abs(cluster.clock.monotonic() - began - size_bytes / 1000) < 0.002
 
     play(story)
 

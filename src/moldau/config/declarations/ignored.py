@@ -137,8 +137,6 @@ TRANSACTIONS: Final = (
 )
 
 QUOTAS: Final = (
-    _row("quota.window.num", INT, 11, at_least(1),
-         "How many samples of rates are kept in memory for client quotas. Moldau keeps none.", LOW),
     _row("replication.quota.window.num", INT, 11, at_least(1),
          "How many samples of rates are kept in memory for replication quotas.", LOW),
     _row("replication.quota.window.size.seconds", INT, 1, at_least(1),

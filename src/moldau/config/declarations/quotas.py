@@ -10,6 +10,16 @@ from moldau.config.option import Importance, OptionSet, option, optional
 class QuotaOptions(OptionSet, ignored=ignored.QUOTAS):
     """How much of a quota may be used at once."""
 
+    quota_window_num = option(
+        "quota.window.num",
+        INT,
+        11,
+        "With quota.window.size.seconds: an answer to a fetch carries the quota of all these "
+        "windows but one at most, except for its first batch. In Kafka, also the number of samples "
+        "that are kept of a rate.",
+        at_least(1),
+        importance=Importance.LOW,
+    )
     quota_window_size_seconds = option(
         "quota.window.size.seconds",
         INT,

@@ -609,6 +609,14 @@ class InvalidRegularExpressionError(KafkaError):
     code = ErrorCode.invalid_regular_expression
 
 
+class RegularExpressionsNotSupportedError(InvalidRegularExpressionError):
+    """The broker matches no regular expressions. INVALID_REGULAR_EXPRESSION would blame the
+    expression in clients that show no message. Their text for INVALID_REQUEST names an incompatible
+    broker and points to its log."""
+
+    code = ErrorCode.invalid_request
+
+
 class UnknownMemberError(KafkaError):
     """The group has no such member."""
 

@@ -33,6 +33,7 @@ from moldau.errors import (
     ConfigurationError,
     InvalidRegularExpressionError,
     KafkaError,
+    RegularExpressionsNotSupportedError,
     UnsupportedByBrokerError,
 )
 from moldau.model import TopicPartition
@@ -93,8 +94,12 @@ class TransactionAdmin(AdminPart):
             response = cast("ListTransactionsResponse", answer)
             if response.error_code is ErrorCode.invalid_regular_expression:
                 raise InvalidRegularExpressionError(
-                    f"broker {broker_id} cannot match the pattern {pattern!r}: either RE2 does not "
-                    "take it, or the broker needs `pip install 'moldau[regex]'`"
+                    f"broker {broker_id} cannot match the pattern {pattern!r}: RE2 does not take it"
+                )
+            if response.error_code is ErrorCode.invalid_request and pattern:
+                raise RegularExpressionsNotSupportedError(
+                    f"broker {broker_id} matches no patterns. On a Moldau broker, run `pip install "
+                    "'moldau[regex]'` and restart it, or list without a pattern"
                 )
             if response.error_code is not ErrorCode.none:
                 raise error_for(response.error_code, None, f"transactions of broker {broker_id}")

@@ -6,10 +6,13 @@ text and nothing else, as Kafka's brokers do; Python's own could be made to run 
 
 from __future__ import annotations
 
+import logging
 from functools import lru_cache
 from typing import Any
 
-from moldau.errors import InvalidRegularExpressionError
+from moldau.errors import InvalidRegularExpressionError, RegularExpressionsNotSupportedError
+
+_log = logging.getLogger(__name__)
 
 _REMEMBERED = 64
 _MAX_CHARACTERS = 1_000
@@ -21,7 +24,9 @@ _MATCHING_BYTES = 8 << 20
 """Enough for RE2 not to fall back to its slow way with programs of that size."""
 
 NOT_INSTALLED = (
-    "this broker cannot match regular expressions: install moldau[regex], or ask with names"
+    "this broker matches no regular expressions, because the package google-re2 is not installed; "
+    "the expression was not checked. Run `pip install 'moldau[regex]'` for every broker and "
+    "restart it, or use names"
 )
 
 
@@ -36,7 +41,8 @@ def compile_regular_expression(regex: str) -> Any:
     try:
         import re2  # an extra, and needed by few
     except ImportError:
-        raise InvalidRegularExpressionError(NOT_INSTALLED) from None
+        _warn_of_missing_package()
+        raise RegularExpressionsNotSupportedError(NOT_INSTALLED) from None
     options = re2.Options()
     options.log_errors = False
     try:
@@ -49,3 +55,9 @@ def compile_regular_expression(regex: str) -> Any:
         text = reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
         message = f"{regex!r} is no regular expression that RE2 takes: {text}"
         raise InvalidRegularExpressionError(message) from None
+
+
+@lru_cache(1)
+def _warn_of_missing_package() -> None:
+    """Once: any client can ask at any rate."""
+    _log.warning("a client asked with a regular expression: %s", NOT_INSTALLED)

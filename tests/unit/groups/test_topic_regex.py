@@ -8,8 +8,13 @@ import pytest
 
 pytest.importorskip("re2", reason="install moldau[regex]")
 
-from moldau.errors import InvalidRegularExpressionError
+from moldau.errors import (
+    ErrorCode,
+    InvalidRegularExpressionError,
+    RegularExpressionsNotSupportedError,
+)
 from moldau.groups.rules.topic_regex import check_regex, find_matching
+from moldau.shards import regular_expressions
 from moldau.shards.regular_expressions import compile_regular_expression
 
 
@@ -48,9 +53,18 @@ def test_characters_that_no_name_has_are_taken() -> None:
     assert find_matching("[^é]*|ordérs", ["orders"]) == {"orders"}
 
 
-def test_without_re2_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_re2_it_is_said_what_to_install_and_the_expression_is_not_blamed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setitem(sys.modules, "re2", None)
     compile_regular_expression.cache_clear()
-    with pytest.raises(InvalidRegularExpressionError, match=r"install moldau\[regex\]"):
-        check_regex("a.*")
+    regular_expressions._warn_of_missing_package.cache_clear()
+    for regex in ("a.*", "b.*"):
+        with pytest.raises(
+            RegularExpressionsNotSupportedError, match=r"pip install 'moldau\[regex\]'"
+        ) as caught:
+            check_regex(regex)
+        assert caught.value.code is ErrorCode.invalid_request
     compile_regular_expression.cache_clear()
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "pip install 'moldau[regex]'" in caplog.text

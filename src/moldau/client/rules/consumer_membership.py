@@ -50,6 +50,7 @@ from moldau.model.protocol_numbers import NO_GENERATION
 
 JOINING_EPOCH: Final = 0
 LEAVING_EPOCH: Final = -1
+_PATTERN_REFUSED: Final = (ErrorCode.invalid_regular_expression, ErrorCode.invalid_request)
 STATIC_LEAVING_EPOCH: Final = -2
 """A static member leaves to come back: its partitions wait for it until its session is over."""
 
@@ -439,4 +440,6 @@ class ConsumerMembership:
 
 
 def _refuses_pattern(failure: Failure) -> bool:
-    return isinstance(failure, KafkaError) and failure.code is ErrorCode.invalid_regular_expression
+    """A broker that matches no expressions at all answers INVALID_REQUEST. If the cause is another
+    one, the next heartbeat, which has no pattern, fails too."""
+    return isinstance(failure, KafkaError) and failure.code in _PATTERN_REFUSED

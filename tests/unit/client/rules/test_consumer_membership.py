@@ -99,7 +99,8 @@ def test_a_move_that_is_not_in_the_table_is_refused() -> None:
     assert story.member.state is MemberStage.STABLE
 
 
-def test_a_pattern_is_the_brokers_to_match_until_it_refuses() -> None:
+@pytest.mark.parametrize("code", [ErrorCode.invalid_regular_expression, ErrorCode.invalid_request])
+def test_a_pattern_is_the_brokers_to_match_until_it_refuses(code: ErrorCode) -> None:
     story = MemberStory()
     story.happen(
         lambda machine: machine.subscribe(subscribe_to(None, "t+", None, with_internal=False))
@@ -115,7 +116,7 @@ def test_a_pattern_is_the_brokers_to_match_until_it_refuses() -> None:
     second = story.nod(3)
     assert (second.topics, second.pattern) == (None, None)
     story.fire(TimerKind.HEARTBEAT)
-    story.fail(ErrorCode.invalid_regular_expression)
+    story.fail(code)
     story.fire(TimerKind.HEARTBEAT)
     third = story.nod(3)
     assert (third.topics, third.pattern) == (frozenset({"t"}), "")

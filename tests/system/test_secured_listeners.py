@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import ssl
+import subprocess
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -34,6 +36,7 @@ from moldau.errors import (
 from moldau.security.certificates import issue, make_authority, to_pkcs12
 from moldau.testing.running_secured_broker import SecuredBroker, secured_broker
 from support.bearer_tokens import TokenIssuer, unsigned
+from support.broker_process import moldau_command
 from support.waiting import eventually
 
 MECHANISMS = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
@@ -146,6 +149,37 @@ def test_client_certificates_as_texts_and_as_pkcs12(broker: SecuredBroker, tmp_p
     for options in (texts, stored):
         with moldau.Admin(broker.address_of("SSL"), **options) as admin:
             assert admin.describe_cluster().brokers
+
+
+def test_broker_and_commands_without_cryptography_say_what_reads_pkcs12(tmp_path: Path) -> None:
+    absent = tmp_path / "absent" / "cryptography"
+    absent.mkdir(parents=True)
+    (absent / "__init__.py").write_text("raise ImportError('it is not installed')\n")
+    authority = make_authority("authority")
+    store = tmp_path / "store.p12"
+    store.write_bytes(to_pkcs12(issue(authority, "broker"), authority, "word"))
+    settings = {"ssl.keystore.location": str(store), "ssl.keystore.password": "word"}
+    file = tmp_path / "client.properties"
+    client = {"security.protocol": "SSL", **settings}
+    file.write_text("".join(f"{name}={value}\n" for name, value in client.items()))
+    listener = {"listeners": "SSL://127.0.0.1:0", "security.inter.broker.protocol": "SSL"}
+    start = ["start", "--data-dir", str(tmp_path / "data")]
+    for name, value in {**listener, **settings}.items():
+        start += ["--set", f"{name}={value}"]
+    listing = ["topics", "list", "--bootstrap", "127.0.0.1:1", "--command-config", str(file)]
+    for words in (start, listing):
+        done = subprocess.run(
+            moldau_command(*words),
+            env={**os.environ, "PYTHONPATH": str(absent.parent)},
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert "Traceback" not in done.stderr
+        assert f"{store} is not PEM" in done.stderr
+        assert "pip install 'moldau[security]'" in done.stderr
 
 
 def test_a_client_without_a_certificate_is_refused(broker: SecuredBroker) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from moldau.config.declarations.security import ClientSecurityOptions
-from moldau.errors import ConfigurationError
+from moldau.errors import ConfigurationError, MissingExtraError
 from moldau.security.logins import login_maker
 from moldau.security.rules.sasl_client import Login
 from moldau.security.tls import client_context, files_of
@@ -32,7 +32,7 @@ class ClientTlsFiles:
         if stamps != self._stamps:
             try:
                 self._context = client_context(self._options)
-            except ConfigurationError:
+            except (ConfigurationError, MissingExtraError):
                 return self._context  # written at the moment, perhaps
             self._stamps = stamps
         return self._context

@@ -203,13 +203,13 @@ def _with_lines(pem: str) -> str:
 
 
 def _identity_of_pkcs12(data: bytes, location: str, password: str | None) -> bytes:
+    loaded = _load_pkcs12(data, location, password)  # first: it says which package is missing
     from cryptography.hazmat.primitives.serialization import (
         Encoding,
         NoEncryption,
         PrivateFormat,
     )
 
-    loaded = _load_pkcs12(data, location, password)
     if loaded.key is None or loaded.cert is None:
         raise ConfigurationError(f"{location} has no private key with its certificate")
     key = loaded.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
@@ -218,9 +218,9 @@ def _identity_of_pkcs12(data: bytes, location: str, password: str | None) -> byt
 
 
 def _trust_of_pkcs12(data: bytes, location: str, password: str | None) -> bytes:
+    loaded = _load_pkcs12(data, location, password)
     from cryptography.hazmat.primitives.serialization import Encoding
 
-    loaded = _load_pkcs12(data, location, password)
     found = [*loaded.additional_certs, *([loaded.cert] if loaded.cert else [])]
     return b"".join(one.certificate.public_bytes(Encoding.PEM) for one in found)
 

@@ -6,14 +6,15 @@ import shlex
 import shutil
 import ssl
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from moldau.config.listener_options import ListenerOptions
 from moldau.config.resolve import Layers
-from moldau.errors import ConfigurationError
-from moldau.security.certificates import issue, make_authority
+from moldau.errors import ConfigurationError, MissingExtraError
+from moldau.security.certificates import issue, make_authority, to_pkcs12
 from moldau.security.tls import client_context, find_chain_end_ms, server_context
 
 AUTHORITY = make_authority("authority")
@@ -39,6 +40,25 @@ def test_javas_own_format_is_refused_with_the_command_that_helps(
     )
     with pytest.raises(ConfigurationError, match=r"ssl\.truststore\.location.*keytool"):
         client_context(options(ssl_truststore_location=str(store)))
+
+
+def test_without_cryptography_it_is_said_what_reads_pkcs12(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = tmp_path / "broker.p12"
+    store.write_bytes(to_pkcs12(issue(AUTHORITY, "broker"), AUTHORITY, PASSWORD))
+    for module in [one for one in sys.modules if one.split(".")[0] == "cryptography"]:
+        monkeypatch.setitem(sys.modules, module, None)
+    stored = options(ssl_keystore_location=str(store), ssl_keystore_password=PASSWORD)
+    trusted = options(ssl_truststore_location=str(store), ssl_truststore_password=PASSWORD)
+    for read in (
+        lambda: server_context(stored),
+        lambda: client_context(stored),
+        lambda: client_context(trusted),
+        lambda: find_chain_end_ms(stored),
+    ):
+        with pytest.raises(MissingExtraError, match=r"pip install 'moldau\[security\]'"):
+            read()
 
 
 @pytest.mark.skipif(shutil.which("keytool") is None, reason="there is no keytool on the PATH")

@@ -17,7 +17,9 @@ for classic groups and committed offsets.
                metadata bytes]
       6        epoch int32
       7        [topic id uuid, partitions [int32]]
-      8        epoch int32, previous epoch int32, state int8, assigned and revoking as in 7
+      8        epoch int32, previous epoch int32, state int8, assigned and revoking as in 7;
+               tag 0 of a topic: [epoch int32], in which its partitions were assigned (KIP-1251);
+               brokers before Kafka 4.3 write none and ignore it
       16       topics [string], image version int64, timestamp int64
 
 Key 4, the topics' partitions before Kafka 4.1 had the hash, is left alone. A rule: bytes in, values
@@ -29,6 +31,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from typing import Final, TypeVar
+from uuid import UUID
 
 from moldau.errors import InvalidRecordError
 from moldau.groups.record_parts import (
@@ -38,6 +41,7 @@ from moldau.groups.record_parts import (
     encode_key,
     encode_partitions,
     encode_strings,
+    encode_tag,
 )
 from moldau.groups.rules.consumer_group_records import (
     ClassicMember,
@@ -121,7 +125,7 @@ def _group_epoch(value: GroupEpoch) -> bytes:
     body = VERSION + _INT32.pack(value.epoch)
     if value.metadata_hash == 0:
         return body + NO_TAGS
-    return body + _one_tag(_INT64.pack(value.metadata_hash))
+    return body + encode_tag(_TAG, _INT64.pack(value.metadata_hash))
 
 
 def _subscription(wanted: ConsumerSubscription) -> bytes:
@@ -135,7 +139,7 @@ def _subscription(wanted: ConsumerSubscription) -> bytes:
         encode_compact_string(wanted.regex),
         _INT32.pack(wanted.rebalance_timeout_ms),
         encode_compact_string(wanted.assignor),
-        NO_TAGS if wanted.classic is None else _one_tag(_classic(wanted.classic)),
+        NO_TAGS if wanted.classic is None else encode_tag(_TAG, _classic(wanted.classic)),
     ]
     return b"".join(parts)
 
@@ -160,8 +164,8 @@ def _assignment(assignment: MemberAssignment) -> bytes:
     return (
         VERSION
         + _EPOCHS_AND_STATE.pack(assignment.epoch, assignment.previous_epoch, assignment.state)
-        + encode_partitions(assignment.assigned)
-        + encode_partitions(assignment.revoking)
+        + encode_partitions(assignment.assigned, assignment.assignment_epochs)
+        + encode_partitions(assignment.revoking, assignment.assignment_epochs)
         + NO_TAGS
     )
 
@@ -169,10 +173,6 @@ def _assignment(assignment: MemberAssignment) -> bytes:
 def _resolved(resolved: ResolvedRegex) -> bytes:
     times = _TWO_INT64.pack(resolved.image_version, resolved.timestamp_ms)
     return VERSION + encode_strings(resolved.topics) + times + NO_TAGS
-
-
-def _one_tag(body: bytes) -> bytes:
-    return b"\1" + encode_varint(_TAG) + encode_varint(len(body)) + body
 
 
 # Reading
@@ -258,12 +258,15 @@ class _Reader(RecordReader):
             state = MemberState(number)
         except ValueError:
             raise InvalidRecordError(f"{number} is no state of a member") from None
+        epochs: dict[UUID, dict[int, int]] = {}
+        known_since = max(epoch, 0)  # of a static member that is away: any
         return MemberAssignment(
             epoch=epoch,
             previous_epoch=previous_epoch,
             state=state,
-            assigned=self.partitions(),
-            revoking=self.partitions(),
+            assigned=self.partitions(epochs, known_since),
+            revoking=self.partitions(epochs, known_since),
+            assignment_epochs=epochs,
         )
 
     def resolved(self) -> ResolvedRegex:

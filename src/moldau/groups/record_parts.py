@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
 from moldau.errors import InvalidRecordError
-from moldau.groups.rules.assigned_partitions import AssignedPartitions
+from moldau.groups.rules.assigned_partitions import AssignedPartitions, AssignmentEpochs
 from moldau.wire.primitives import (
     COMPACT,
     encode_compact_count,
     encode_compact_string,
     encode_legacy_string,
     encode_uuid,
+    encode_varint,
     read_tagged_fields,
     read_uuid,
     skip_tagged_fields,
@@ -22,6 +24,9 @@ from moldau.wire.primitives import (
 
 VERSION: Final = struct.pack(">h", 0)
 NO_TAGS: Final = b"\0"
+
+_EPOCHS_TAG: Final = 0
+_NULL: Final = b"\0"
 
 _INT8 = struct.Struct(">b")
 _INT16 = struct.Struct(">h")
@@ -42,14 +47,31 @@ def encode_strings(names: Iterable[str]) -> bytes:
 
 
 def encode_numbers(numbers: Collection[int]) -> bytes:
-    return encode_compact_count(len(numbers)) + struct.pack(f">{len(numbers)}i", *sorted(numbers))
+    return encode_ordered(sorted(numbers))
 
 
-def encode_partitions(partitions: AssignedPartitions) -> bytes:
+def encode_ordered(numbers: list[int]) -> bytes:
+    return encode_compact_count(len(numbers)) + struct.pack(f">{len(numbers)}i", *numbers)
+
+
+def encode_partitions(
+    partitions: AssignedPartitions, epochs: AssignmentEpochs = MappingProxyType({})
+) -> bytes:
+    """With the epochs of the partitions, in the same order, as far as they are given."""
     parts = [encode_compact_count(len(partitions))]
     for topic_id in sorted(partitions, key=lambda one: one.int):
-        parts += (encode_uuid(topic_id), encode_numbers(partitions[topic_id]), NO_TAGS)
+        numbers = partitions[topic_id]
+        tags = NO_TAGS
+        if topic_id in epochs:
+            ordered = [epochs[topic_id][one] for one in sorted(numbers)]
+            tags = encode_tag(_EPOCHS_TAG, encode_ordered(ordered))
+        parts += (encode_uuid(topic_id), encode_numbers(numbers), tags)
     return b"".join(parts)
+
+
+def encode_tag(number: int, body: bytes) -> bytes:
+    """The tagged fields of a structure that has one."""
+    return b"\1" + encode_varint(number) + encode_varint(len(body)) + body
 
 
 # Reading
@@ -65,20 +87,40 @@ class RecordReader:
         if version != 0:
             raise InvalidRecordError(f"a value of version {version} is not known")
 
-    def partitions(self) -> AssignedPartitions:
+    def partitions(
+        self, epochs: dict[UUID, dict[int, int]] | None = None, epoch: int = 0
+    ) -> AssignedPartitions:
+        """`epochs` gets the epochs of the partitions; `epoch` is that of partitions without."""
         found: dict[UUID, frozenset[int]] = {}
         for _ in range(self.count(18)):
-            topic_id, numbers = self.uuid(), self.numbers()
-            self.skip_tags()
-            if topic_id is not None and numbers:
-                found[topic_id] = numbers
+            topic_id, numbers, tags = self.uuid(), self.ordered(), self.tags()
+            if topic_id is None or not numbers:
+                continue
+            found[topic_id] = frozenset(numbers)
+            if epochs is not None:
+                assigned_in = self.epochs_in(tags, epoch, len(numbers))
+                epochs.setdefault(topic_id, {}).update(zip(numbers, assigned_in, strict=True))
         return found
 
+    @staticmethod
+    def epochs_in(tags: Mapping[int, bytes], epoch: int, count: int) -> Sequence[int]:
+        """As many as there are partitions or tasks; records of older brokers have none."""
+        body = tags.get(_EPOCHS_TAG, _NULL)
+        if body == _NULL:
+            return [epoch] * count
+        epochs = RecordReader(VERSION + body).ordered()
+        if len(epochs) != count:
+            raise InvalidRecordError(f"{len(epochs)} assignment epochs for {count} partitions")
+        return epochs
+
     def numbers(self) -> frozenset[int]:
+        return frozenset(self.ordered())
+
+    def ordered(self) -> Sequence[int]:
         count = self.count(_INT32.size)
         numbers = struct.unpack_from(f">{count}i", self.view, self.at)
         self.at += count * _INT32.size
-        return frozenset(numbers)
+        return numbers
 
     def int8(self) -> int:
         return self._number(_INT8)

@@ -37,6 +37,7 @@ from moldau.groups.record_parts import (
     encode_numbers,
     encode_partitions,
     encode_strings,
+    encode_tag,
 )
 from moldau.groups.rules.consumer_group_records import (
     ConsumerSubscription,
@@ -58,7 +59,6 @@ from moldau.wire.primitives import (
     encode_compact_count,
     encode_compact_string,
     encode_uuid,
-    encode_varint,
     read_legacy_string,
 )
 
@@ -165,7 +165,7 @@ def _starts(starts: Mapping[int, int]) -> bytes:
     if not starts:
         return NO_TAGS
     content = b"".join(_START.pack(*one) for one in sorted(starts.items()))
-    return b"\1" + encode_varint(_STARTS_TAG) + encode_varint(len(content)) + content
+    return encode_tag(_STARTS_TAG, content)
 
 
 def _by_number(topic_id: UUID) -> int:

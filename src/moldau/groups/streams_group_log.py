@@ -35,7 +35,14 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
 from moldau.errors import InvalidRecordError
-from moldau.groups.record_parts import NO_TAGS, VERSION, RecordReader, encode_key, encode_numbers
+from moldau.groups.record_parts import (
+    NO_TAGS,
+    VERSION,
+    RecordReader,
+    encode_key,
+    encode_numbers,
+    encode_ordered,
+)
 from moldau.groups.rules.streams_group_records import (
     NO_TOPOLOGY_EPOCH,
     StreamsAssignment,
@@ -179,13 +186,9 @@ def _tasks(tasks: TaskSet, since: Mapping[TaskId, int]) -> bytes:
         partitions = sorted(tasks[subtopology_id])
         ids = [(subtopology_id, one) for one in partitions]
         epochs = [since[task] for task in ids if task in since]
-        tags = {0: _ordered(epochs)} if epochs else {}
+        tags = {0: encode_ordered(epochs)} if epochs else {}
         parts += (encode_compact_string(subtopology_id), encode_numbers(partitions), _tags(tags))
     return b"".join(parts)
-
-
-def _ordered(numbers: list[int]) -> bytes:
-    return encode_compact_count(len(numbers)) + struct.pack(f">{len(numbers)}i", *numbers)
 
 
 def _topology(topology: Topology) -> bytes:
@@ -334,22 +337,12 @@ class _Reader(RecordReader):
         found: dict[str, frozenset[int]] = {}
         for _ in range(self.count(3)):
             subtopology_id, partitions, tags = self.string() or "", self.ordered(), self.tags()
-            epochs = [epoch] * len(partitions)
-            if 0 in tags:
-                epochs = _Reader(VERSION + tags[0]).ordered()
-            if len(epochs) != len(partitions):
-                raise InvalidRecordError("a task has no epoch, or an epoch no task")
+            epochs = self.epochs_in(tags, epoch, len(partitions))
             for partition, one in zip(partitions, epochs, strict=True):
                 since[subtopology_id, partition] = one
             if partitions:
                 found[subtopology_id] = frozenset(partitions)
         return found
-
-    def ordered(self) -> list[int]:
-        count = self.count(_INT32.size)
-        numbers = struct.unpack_from(f">{count}i", self.view, self.at)
-        self.at += count * _INT32.size
-        return list(numbers)
 
     def topology(self) -> Topology:
         epoch = self.int32()

@@ -4,7 +4,8 @@
   generation than it was told before (GRP-6).
 - A commit of a generation is refused as soon as somebody owns something in a later one (GRP-6).
 - No two members of the consumer protocol own a partition in the same epoch (CGR-1).
-- A commit of a member of the consumer protocol is refused as soon as it has a later epoch (CGR-2).
+- A commit of a member of the consumer protocol is refused as soon as another member has owned the
+  partition in a later epoch (CGR-5).
 - A committed position does not go back: whoever owns a partition goes on from what the last owner
   has committed, gets every record in its order, and leaves none out (GRP-8).
 """
@@ -69,7 +70,7 @@ class GroupHistory:
     ) -> None:
         """What a member owns, from time to time. In a generation that does not change."""
 
-    def newest_of(self, member_id: str) -> int:
+    def newest_of(self, member_id: str, partition: TopicPartition) -> int:
         """The generation before which no commit of the member may be taken from now on."""
         return self.newest_generation
 
@@ -120,12 +121,14 @@ class GroupHistory:
 
 class ConsumerGroupHistory(GroupHistory):
     """Of a group of the consumer protocol (KIP-848). Its members have epochs of their own, in which
-    they may be given more; so a commit is measured by what its member was told before (CGR-2)."""
+    they may be given more. They commit in an older one in partitions that they still have, so a
+    commit is measured by what others have owned (CGR-5)."""
 
     def __init__(self, name: str, report: Callable[[str, str], None]) -> None:
         super().__init__(name, report)
         self._epochs: dict[str, int] = {}  # of members
         self._owners: dict[tuple[TopicPartition, int], str] = {}  # by partition and member's epoch
+        self._last_epochs: dict[TopicPartition, dict[str, int]] = {}  # of owners
 
     def see_assignment(
         self, generation: int, member_id: str, partitions: Sequence[TopicPartition]
@@ -147,6 +150,8 @@ class ConsumerGroupHistory(GroupHistory):
         """Who has come to an epoch has given up what is another's in it; so no two own a partition
         in the same one (CGR-1)."""
         for partition in partitions:
+            last = self._last_epochs.setdefault(partition, {})
+            last[member_id] = max(last.get(member_id, -1), generation)
             owner = self._owners.setdefault((partition, generation), member_id)
             if owner != member_id:
                 self._report(
@@ -155,5 +160,6 @@ class ConsumerGroupHistory(GroupHistory):
                     f"{generation}",
                 )
 
-    def newest_of(self, member_id: str) -> int:
-        return self._epochs.get(member_id, -1)
+    def newest_of(self, member_id: str, partition: TopicPartition) -> int:
+        owners = self._last_epochs.get(partition, {})
+        return max((epoch for owner, epoch in owners.items() if owner != member_id), default=-1)

@@ -233,17 +233,19 @@ class SimulatedMember(Client):
         }
         if not given:
             return
-        newest = self._group.newest_of(_identity_of(consumer).member_id)
-        before = _identity_of(consumer).generation_id
+        member_id, before = _identity_of(consumer).member_id, _identity_of(consumer).generation_id
+        newest = {one: self._group.newest_of(member_id, one) for one in given}
         await consumer.commit(given)
         generation = max(before, _identity_of(consumer).generation_id)
         for partition, position in given.items():
-            self._group.accept_commit(generation, newest, partition, position)
+            self._group.accept_commit(generation, newest[partition], partition, position)
             self._book.require(self._group.name, partition, position, "committed")
 
     async def _commit_late(self, identity: Identity, partition: TopicPartition) -> None:
         """As a request would that was long under way: nobody must take it."""
-        name, newest = self._group.name, self._group.newest_of(identity.member_id)
+        name, newest = self._group.name, self._group.newest_of(identity.member_id, partition)
+        if newest <= identity.generation_id:
+            return  # a member of the consumer protocol that may have the partition still
         row = {
             "partition_index": partition.partition,
             "committed_offset": _LATE_OFFSET,

@@ -9,6 +9,7 @@ _MEMBERSHIP = "moldau.groups.rules.consumer_membership"
 _GROUP = "moldau.groups.rules.consumer_group"
 _CHANGE = "moldau.groups.rules.protocol_change"
 _CLASSIC = "moldau.groups.rules.classic_consumers"
+_COMMITS = "moldau.groups.rules.commits"
 _MACHINE = "unit/groups/test_consumer_groups_machine.py"
 _MIXED = "unit/groups/test_protocol_change.py"
 
@@ -107,6 +108,48 @@ MUTANTS = (
         tests=(
             f"{_MACHINE}::test_an_epoch_that_is_not_the_members_is_fenced_except_the_one_before",
         ),
+    ),
+    Mutant(
+        name="a-late-member-commits-in-partitions-of-others",
+        rule="CGR-5",
+        breaks="a member that has not heard of its epoch overwrites positions of the next owner",
+        edits=(
+            Edit(
+                _COMMITS,
+                "        (state := image.topics.get(topic)) is not None\n        and",
+                "True or",
+            ),
+        ),
+        tests=(f"{_MACHINE}::test_a_member_in_an_older_epoch_commits_in_what_it_has_had_since",),
+    ),
+    Mutant(
+        name="a-member-commits-what-it-had-before-others-read-it",
+        rule="CGR-5",
+        breaks="a partition that comes back to its member counts as never gone",
+        edits=(
+            Edit(
+                "moldau.groups.rules.consumer_group_records",
+                "assigned_in is not None and assigned_in <= epoch",
+                "assigned_in is not None",
+            ),
+        ),
+        tests=(
+            f"{_MACHINE}::"
+            "test_a_partition_that_came_back_to_its_member_is_assigned_in_the_new_epoch",
+        ),
+    ),
+    Mutant(
+        name="a-partition-that-is-kept-counts-as-new",
+        rule="CGR-5",
+        breaks="commits that cross a new epoch on their way are refused",
+        edits=(
+            Edit(
+                _RECONCILIATION,
+                "(one, known.get(one, epoch) if one in had else epoch) for one in some",
+                "(one, epoch) for one in some",
+            ),
+        ),
+        tests=(f"{_MACHINE}::test_a_member_in_an_older_epoch_commits_in_what_it_has_had_since",),
     ),
     Mutant(
         name="a-static-member-is-replaced-before-it-has-left",

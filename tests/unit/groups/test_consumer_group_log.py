@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from moldau.errors import InvalidRecordError
 from moldau.groups.offsets_log import decode, encode
+from moldau.groups.rules.assigned_partitions import together
 from moldau.groups.rules.consumer_group_records import (
     ClassicMember,
     ConsumerGroupRecord,
@@ -64,20 +65,28 @@ def subscription_records(draw: st.DrawFn) -> MemberSubscriptionRecord:
     return MemberSubscriptionRecord(draw(names), member_id, draw(st.sampled_from([value, None])))
 
 
-assignments = st.builds(
-    MemberAssignment,
-    epoch=ints,
-    previous_epoch=ints,
-    state=st.sampled_from(MemberState),
-    assigned=partitions,
-    revoking=partitions,
-)
+@st.composite
+def assignments(draw: st.DrawFn) -> MemberAssignment:
+    assigned, revoking = draw(partitions), draw(partitions)
+    return MemberAssignment(
+        epoch=draw(ints),
+        previous_epoch=draw(ints),
+        state=draw(st.sampled_from(MemberState)),
+        assigned=assigned,
+        revoking=revoking,
+        assignment_epochs={
+            topic: {one: draw(ints) for one in some}
+            for topic, some in together(assigned, revoking).items()
+        },
+    )
+
+
 records: st.SearchStrategy[ConsumerGroupRecord] = st.one_of(
     st.builds(GroupEpochRecord, names, optional(st.builds(GroupEpoch, ints, longs))),
     subscription_records(),
     st.builds(TargetEpochRecord, names, optional(ints)),
     st.builds(TargetAssignmentRecord, names, names, optional(partitions)),
-    st.builds(MemberAssignmentRecord, names, names, optional(assignments)),
+    st.builds(MemberAssignmentRecord, names, names, optional(assignments())),
     st.builds(
         ResolvedRegexRecord,
         names,
@@ -130,11 +139,15 @@ KAFKAS: list[tuple[ConsumerGroupRecord, str, str]] = [
                 epoch=7,
                 previous_epoch=6,
                 state=MemberState.UNREVOKED_PARTITIONS,
-                assigned={TOPIC: frozenset({1})},
+                assigned={TOPIC: frozenset({1, 3})},
+                revoking={TOPIC: frozenset({2})},
+                assignment_epochs={TOPIC: {1: 7, 2: 4, 3: 5}},
             ),
         ),
         "0008 0001 67 0001 6d",
-        "0000 00000007 00000006 01 02 0a0b0c0d000000000000000000000001 02 00000001 00 01 00",
+        "0000 00000007 00000006 01"
+        "02 0a0b0c0d000000000000000000000001 03 00000001 00000003 01 00 09 03 00000007 00000005"
+        "02 0a0b0c0d000000000000000000000001 02 00000002 01 00 05 02 00000004 00",
     ),
     (
         ResolvedRegexRecord("g", "t.*", ResolvedRegex(frozenset({"t"}), 5, 9)),
@@ -149,6 +162,35 @@ def test_the_bytes_are_those_that_kafkas_schemas_say(
     record: ConsumerGroupRecord, key: str, value: str
 ) -> None:
     assert encode(record) == (bytes.fromhex(key), bytes.fromhex(value))
+
+
+HAS_3_AND_1 = "0a0b0c0d000000000000000000000001 03 00000003 00000001"
+
+
+@pytest.mark.parametrize(
+    ("epoch", "tags", "epochs"),
+    [
+        ("00000007", "00", {3: 7, 1: 7}),  # as written before Kafka 4.3
+        ("fffffffe", "00", {3: 0, 1: 0}),  # of a static member that was away then
+        ("00000007", "01 00 01 00", {3: 7, 1: 7}),  # null
+        ("00000007", "01 00 09 03 00000004 00000005", {3: 4, 1: 5}),  # in the partitions' order
+    ],
+)
+def test_partitions_of_older_records_count_as_assigned_in_the_epoch_of_their_member(
+    epoch: str, tags: str, epochs: dict[int, int]
+) -> None:
+    value = bytes.fromhex(f"0000 {epoch} 00000006 00 02 {HAS_3_AND_1} {tags} 01 00")
+    record = decode(bytes.fromhex("0008 0001 67 0001 6d"), value)
+    assert isinstance(record, MemberAssignmentRecord)
+    assert record.value is not None
+    assert record.value.assigned == {TOPIC: frozenset({1, 3})}
+    assert record.value.assignment_epochs == {TOPIC: epochs}
+
+
+def test_a_partition_without_an_epoch_beside_others_with_one_is_no_record() -> None:
+    value = f"0000 00000007 00000006 00 02 {HAS_3_AND_1} 01 00 05 02 00000004 01 00"
+    with pytest.raises(InvalidRecordError, match="1 assignment epochs for 2 partitions"):
+        decode(bytes.fromhex("0008 0001 67 0001 6d"), bytes.fromhex(value))
 
 
 @given(records.filter(lambda record: record[-1] is not None), st.data())

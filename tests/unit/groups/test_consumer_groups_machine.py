@@ -32,9 +32,11 @@ from moldau.groups.rules.events import (
     LEAVING_EPOCH,
     STATIC_LEAVING_EPOCH,
     CommitOffsets,
+    CommitTransactionOffsets,
     ConsumerHeartbeat,
     DeleteGroup,
     ExpireOffsets,
+    GroupEvent,
     Join,
 )
 from moldau.groups.rules.group import Group
@@ -332,13 +334,17 @@ def test_the_assignor_that_most_members_ask_for_is_taken() -> None:
     assert world.groups.describe_consumers(GROUP).assignor == "uniform"  # type: ignore[union-attr]
 
 
-def commit(member_id: str, epoch: int, *, knows_epochs: bool = True) -> CommitOffsets:
+def commit(
+    member_id: str, epoch: int, *partitions: int, knows_epochs: bool = True
+) -> CommitOffsets:
     return CommitOffsets(
         group_id=GROUP,
         generation=epoch,
         member_id=member_id,
         instance_id=None,
-        offsets=(("clicks", 0, CommittedOffset(5, -1, "", 1_000_000)),),
+        offsets=tuple(
+            ("clicks", one, CommittedOffset(5, -1, "", 1_000_000)) for one in partitions or (0,)
+        ),
         knows_epochs=knows_epochs,
     )
 
@@ -378,6 +384,98 @@ def test_members_commit_in_their_epoch_and_others_only_while_nobody_is_in_the_gr
     answer = world.do(commit("", -1))
     assert isinstance(answer, PartitionsAnswer)
     assert answer.error is ErrorCode.none
+
+
+def error_of(world: World, event: GroupEvent) -> ErrorCode:
+    answer = world.do(event)
+    assert isinstance(answer, PartitionsAnswer)
+    return answer.error
+
+
+def share_clicks() -> World:
+    """`a` keeps the first half since epoch 1 and has revoked the rest, which `b` gets in epoch 2;
+    both are in epoch 2."""
+    world = World()
+    world.join("a")
+    world.join("b")
+    world.beat("a", 1)
+    world.beat("a", 1, owned={CLICKS: frozenset({0, 1})})
+    world.beat("b", 2)
+    return world
+
+
+STALE = ErrorCode.stale_member_epoch
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_member_in_an_older_epoch_commits_in_what_it_has_had_since(restarts: bool) -> None:
+    """CGR-5."""
+    world = share_clicks()
+    if restarts:
+        world.restart()
+    assert error_of(world, commit("a", 1, 0, 1)) is ErrorCode.none
+    assert error_of(world, commit("a", 0, 0)) is STALE
+    assert error_of(world, commit("a", 3, 0)) is STALE
+    assert error_of(world, commit("a", 1, 2)) is STALE, "another member has it by now"
+    assert error_of(world, commit("a", 1, 0, 2)) is STALE
+    assert error_of(world, commit("b", 1, 2)) is STALE, "it has it since epoch 2"
+    assert error_of(world, commit("a", 1, 9)) is STALE
+    world.image = image_of({"orders": 1})
+    assert error_of(world, commit("a", 1, 0)) is STALE, "the topic was deleted"
+
+
+def test_a_partition_that_came_back_to_its_member_is_assigned_in_the_new_epoch() -> None:
+    world = share_clicks()
+    world.beat("b", LEAVING_EPOCH)
+    assert world.beat("a", 2).assigned == {CLICKS: frozenset(range(4))}
+    assert error_of(world, commit("a", 1, 0, 1)) is ErrorCode.none
+    assert error_of(world, commit("a", 2, 2)) is STALE
+    assert error_of(world, commit("a", 3, 2)) is ErrorCode.none
+
+
+def test_what_a_member_has_to_revoke_it_commits_until_it_has_revoked_it() -> None:
+    world = World()
+    world.join("a")
+    world.image = image_of({"clicks": 4, "orders": 1})
+    world.beat("a", 1, topics=frozenset({"clicks", "orders"}))
+    world.join("b")
+    revoking = world.beat("a", 2)
+    assert revoking.epoch == 2
+    gone = min(frozenset(range(4)) - revoking.assigned[CLICKS])  # type: ignore[index]
+    assert error_of(world, commit("a", 1, gone)) is ErrorCode.none
+    world.beat("a", 2, owned=revoking.assigned)
+    assert error_of(world, commit("a", 2, gone)) is STALE
+
+
+def test_a_static_member_that_is_back_commits_in_the_partitions_that_waited_for_it() -> None:
+    world = World()
+    world.join("a", instance_id="one")
+    world.beat("a", STATIC_LEAVING_EPOCH, instance_id="one")
+    assert set(world.group.assignment_of("a").assignment_epochs[CLICKS].values()) == {0}
+    assert error_of(world, commit("a", 1)) is STALE
+    epoch = world.join("c", instance_id="one").epoch
+    assert error_of(world, commit("c", epoch)) is ErrorCode.none
+    assert error_of(world, commit("a", 1)) is ErrorCode.unknown_member_id
+
+
+def test_a_transaction_commits_in_an_older_epoch_what_its_member_has_had_since() -> None:
+    world = share_clicks()
+
+    def in_transaction(epoch: int, partition: int) -> ErrorCode:
+        event = CommitTransactionOffsets(
+            group_id=GROUP,
+            producer_id=9,
+            producer_epoch=0,
+            verification=0,
+            generation=epoch,
+            member_id="a",
+            instance_id=None,
+            offsets=commit("a", epoch, partition).offsets,
+        )
+        return error_of(world, event)
+
+    assert in_transaction(1, 0) is ErrorCode.none
+    assert in_transaction(1, 2) is ErrorCode.illegal_generation, "clients know no other"
 
 
 JOIN = Join(

@@ -419,15 +419,22 @@ def test_classic_members_are_fenced_with_the_errors_they_know() -> None:
     ):
         beat = Heartbeat(group_id=GROUP, generation=generation, member_id=member_id)
         assert world.do(beat) == CodeAnswer(error=error)
-    commit = CommitOffsets(
-        group_id=GROUP,
-        generation=old.generation + 1,
-        member_id=old.member_id,
-        instance_id=None,
-        offsets=(("clicks", 0, CommittedOffset(5, -1, "", 1_000_000)),),
-        knows_epochs=True,
-    )
-    assert world.do(commit).error is ErrorCode.illegal_generation  # type: ignore[attr-defined]
+    kept, lost = min(old.owned), min(ALL - old.owned)
+    for generation, partition, error in (
+        (old.generation, lost, ErrorCode.none),
+        (old.generation + 1, kept, ErrorCode.illegal_generation),
+        (old.generation - 1, kept, ErrorCode.none),
+        (old.generation - 1, lost, ErrorCode.illegal_generation),
+    ):
+        commit = CommitOffsets(
+            group_id=GROUP,
+            generation=generation,
+            member_id=old.member_id,
+            instance_id=None,
+            offsets=(("clicks", partition, CommittedOffset(5, -1, "", 1_000_000)),),
+            knows_epochs=True,
+        )
+        assert world.do(commit).error is error  # type: ignore[attr-defined]
 
 
 def test_a_static_member_changes_the_protocol_at_its_restart_and_keeps_its_place() -> None:

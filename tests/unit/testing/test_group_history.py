@@ -64,6 +64,18 @@ def test_a_position_that_went_back_is_noticed() -> None:
     assert reported == ["GRP-8"]
 
 
+def test_a_late_commit_is_noticed_when_another_member_has_owned_the_partition_since() -> None:
+    reported: list[str] = []
+    group = ConsumerGroupHistory("g", lambda rule, text: reported.append(rule))
+    group.see_assignment(1, "a", [FIRST, SECOND])
+    group.see_assignment(2, "a", [FIRST])
+    group.see_assignment(2, "b", [SECOND])
+    group.accept_commit(1, group.newest_of("a", FIRST), FIRST, 6)
+    assert not reported
+    group.accept_commit(1, group.newest_of("a", SECOND), SECOND, 6)
+    assert reported == ["GRP-6"]
+
+
 def test_two_owners_in_one_epoch_of_the_consumer_protocol_are_noticed() -> None:
     reported: list[str] = []
     group = ConsumerGroupHistory("g", lambda rule, text: reported.append(rule))

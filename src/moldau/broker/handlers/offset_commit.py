@@ -4,7 +4,8 @@ Stores how far a group has read; answered when the in-sync replicas have it.
 
 v2 to v4 a retention time of the commit's own; v3 throttle time; v5 without the retention time
 (KIP-211); v6 leader epochs; v7 static members (KIP-345); v8 flexible; v9 the KIP-848 protocol,
-GROUP_ID_NOT_FOUND; v10 topic ids.
+GROUP_ID_NOT_FOUND; v10 topic ids. Members of consumer groups commit in an older epoch what they
+have had since (KIP-1251).
 """
 
 from __future__ import annotations

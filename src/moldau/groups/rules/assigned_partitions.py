@@ -18,6 +18,9 @@ AssignedPartitions: TypeAlias = Mapping[UUID, frozenset[int]]
 
 NO_PARTITIONS: Final[AssignedPartitions] = MappingProxyType({})
 
+AssignmentEpochs: TypeAlias = Mapping[UUID, Mapping[int, int]]
+"""The epoch in which each partition was assigned to the member that has it (KIP-1251)."""
+
 
 def partitions_of(pairs: Iterable[tuple[K, int]]) -> Mapping[K, frozenset[int]]:
     """From single partitions."""
@@ -25,6 +28,11 @@ def partitions_of(pairs: Iterable[tuple[K, int]]) -> Mapping[K, frozenset[int]]:
     for topic_id, partition in pairs:
         found.setdefault(topic_id, set()).add(partition)
     return {topic_id: frozenset(some) for topic_id, some in found.items()}
+
+
+def assigned_in(epoch: int, partitions: AssignedPartitions) -> AssignmentEpochs:
+    """All of them in the same epoch."""
+    return {topic_id: dict.fromkeys(some, epoch) for topic_id, some in partitions.items()}
 
 
 def common(

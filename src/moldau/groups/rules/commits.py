@@ -1,15 +1,17 @@
 """The committed offsets of a group: who may change them, and when they are forgotten. A rule.
 
-A member commits in its own generation. Somebody who is no member (a consumer with assigned
-partitions, an administrator who resets offsets) commits without a generation, and only while
-nobody is in the group. A producer commits in a transaction for a member, in its generation; older
-ones do not say for whom, and may always.
+A member commits in its own generation. A member of a consumer group that has not heard of its epoch
+yet commits in an older one, in partitions that it has had since (CGR-5). Somebody who is no member
+(a consumer with assigned partitions, an administrator who resets offsets) commits without a
+generation, and only while nobody is in the group. A producer commits in a transaction for a member,
+in its generation; older ones do not say for whom, and may always.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
+from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import ErrorCode, StaleMemberEpochError, UnknownMemberError
 from moldau.groups.rules.answers import PartitionsAnswer
 from moldau.groups.rules.consumer_group import ConsumerGroup
@@ -43,7 +45,7 @@ def handle(
 
 
 def commit(group: OffsetGroup | None, event: CommitOffsets, turn: GroupTurn) -> None:
-    error = _find_commit_fault(group, event)
+    error = _find_commit_fault(group, event, turn.image)
     if error is not None:
         turn.answer(PartitionsAnswer(error=error))
         return
@@ -62,7 +64,7 @@ def commit(group: OffsetGroup | None, event: CommitOffsets, turn: GroupTurn) -> 
 def commit_in_transaction(
     group: OffsetGroup | None, event: CommitTransactionOffsets, turn: GroupTurn
 ) -> None:
-    error = _find_transaction_fault(group, event)
+    error = _find_transaction_fault(group, event, turn.image)
     if error is not None:
         turn.answer(PartitionsAnswer(error=error))
         return
@@ -80,7 +82,7 @@ def commit_in_transaction(
 
 
 def _find_transaction_fault(
-    group: OffsetGroup | None, event: CommitTransactionOffsets
+    group: OffsetGroup | None, event: CommitTransactionOffsets, image: MetadataImage
 ) -> ErrorCode | None:
     """As Kafka: a member that is about to be told what it reads may still commit what it has."""
     if group is None:
@@ -88,7 +90,7 @@ def _find_transaction_fault(
     if event.generation < 0 and not event.member_id and event.instance_id is None:
         return None
     if isinstance(group, ConsumerGroup | StreamsGroup):
-        fault = _find_fault_of_epoch(group, event)
+        fault = _find_fault_of_epoch(group, event, image)
         is_stale = fault is ErrorCode.stale_member_epoch  # which these clients do not know
         return ErrorCode.illegal_generation if is_stale else fault
     if event.generation < 0 and group.state is ClassicGroupState.EMPTY:
@@ -105,9 +107,11 @@ def _find_offset_fault(committed: CommittedOffset, turn: GroupTurn) -> ErrorCode
     return _NONE
 
 
-def _find_commit_fault(group: OffsetGroup | None, event: CommitOffsets) -> ErrorCode | None:
+def _find_commit_fault(
+    group: OffsetGroup | None, event: CommitOffsets, image: MetadataImage
+) -> ErrorCode | None:
     if isinstance(group, ConsumerGroup | StreamsGroup):
-        return _find_fault_of_epoch(group, event)
+        return _find_fault_of_epoch(group, event, image)
     if group is None:
         if event.generation < 0:
             return None  # a group of offsets only; the first commit makes it
@@ -130,21 +134,38 @@ def _find_commit_fault(group: OffsetGroup | None, event: CommitOffsets) -> Error
 
 
 def _find_fault_of_epoch(
-    group: ConsumerGroup | StreamsGroup, event: CommitOffsets | CommitTransactionOffsets
+    group: ConsumerGroup | StreamsGroup,
+    event: CommitOffsets | CommitTransactionOffsets,
+    image: MetadataImage,
 ) -> ErrorCode | None:
     is_old = isinstance(event, CommitOffsets) and not event.knows_epochs
     if isinstance(group, ConsumerGroup):
         if is_old and _has_an_epoch(group, event.member_id):
             return ErrorCode.unsupported_version  # it would take its epoch for a generation
-        return find_epoch_fault(group, event.member_id, event.generation)
+        fault = find_epoch_fault(group, event.member_id, event.generation)
+        is_of_epoch = fault in (ErrorCode.stale_member_epoch, ErrorCode.illegal_generation)
+        return None if is_of_epoch and _is_late(group, event, image) else fault
     if is_old and event.member_id in group.members:
         return ErrorCode.unsupported_version  # its members speak OffsetCommit 9, with epochs
     partitions = ((topic, partition) for topic, partition, _ in event.offsets)
     return find_streams_commit_fault(group, event.member_id, event.generation, partitions)
 
 
+def _is_late(
+    group: ConsumerGroup, event: CommitOffsets | CommitTransactionOffsets, image: MetadataImage
+) -> bool:
+    """Whether a member commits in an epoch before its own, and has had each of the partitions
+    since then (CGR-5). As in Kafka, one that it has not makes the whole commit stale."""
+    current = group.assignment_of(event.member_id)
+    return event.generation < current.epoch and all(
+        (state := image.topics.get(topic)) is not None
+        and current.has_had(state.topic_id, partition, event.generation)
+        for topic, partition, _ in event.offsets
+    )
+
+
 def find_epoch_fault(group: ConsumerGroup, member_id: str, epoch: int) -> ErrorCode | None:
-    """Why somebody may not commit or look up offsets of a consumer group."""
+    """Why somebody may not commit or look up offsets of a consumer group in this epoch."""
     if epoch < 0 and not group.subscriptions:
         return None  # an administrator, while nobody is in it
     if member_id not in group.subscriptions:

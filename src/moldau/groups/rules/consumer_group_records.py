@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
+from uuid import UUID
 
-from moldau.groups.rules.assigned_partitions import AssignedPartitions
+from moldau.groups.rules.assigned_partitions import AssignedPartitions, AssignmentEpochs
 
 
 class MemberState(IntEnum):
@@ -72,6 +73,14 @@ class MemberAssignment:
     assigned: AssignedPartitions = field(default_factory=dict)
     revoking: AssignedPartitions = field(default_factory=dict)
     """Nobody else gets these before it has given them up."""
+    assignment_epochs: AssignmentEpochs = field(default_factory=dict)
+    """Of the assigned and the revoking partitions: a commit in an older epoch of the member is
+    accepted back to this one (CGR-5). Members of share groups commit nothing and have none."""
+
+    def has_had(self, topic_id: UUID, partition: int, epoch: int) -> bool:
+        """Whether the member has the partition without interruption since this epoch."""
+        assigned_in = self.assignment_epochs.get(topic_id, {}).get(partition)
+        return assigned_in is not None and assigned_in <= epoch
 
     def is_at(self, target_epoch: int) -> bool:
         """Whether nothing is left to do for the target of this epoch."""

@@ -15,7 +15,7 @@ from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import ErrorCode, InvalidRegularExpressionError
 from moldau.groups.rules import protocol_change
 from moldau.groups.rules.answers import ConsumerHeartbeatAnswer
-from moldau.groups.rules.assigned_partitions import NO_PARTITIONS, is_within
+from moldau.groups.rules.assigned_partitions import NO_PARTITIONS, assigned_in, is_within
 from moldau.groups.rules.consumer_group import ConsumerGroup
 from moldau.groups.rules.consumer_group_records import (
     ClassicMember,
@@ -403,12 +403,14 @@ def _leave(group: ConsumerGroup, event: ConsumerHeartbeat, turn: GroupTurn) -> N
         raise _unknown_member(member_id, group.group_id)
     if event.epoch == STATIC_LEAVING_EPOCH:
         # Its partitions wait for it, until its session is over.
+        before = group.assignment_of(member_id)
         current = replace(
-            group.assignment_of(member_id),
+            before,
             epoch=STATIC_LEAVING_EPOCH,
             previous_epoch=STATIC_LEAVING_EPOCH,
             revoking=NO_PARTITIONS,
             state=MemberState.STABLE,
+            assignment_epochs=assigned_in(JOINING_EPOCH, before.assigned),
         )
         turn.outcome.records.append(MemberAssignmentRecord(group.group_id, member_id, current))
         turn.outcome.disarm(group.revocation_timer(member_id))

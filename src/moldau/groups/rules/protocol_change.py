@@ -13,7 +13,11 @@ from collections.abc import Collection, Iterable, Mapping
 from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import ErrorCode, MalformedFrameError
 from moldau.groups.rules.answers import JoinAnswer, SyncAnswer
-from moldau.groups.rules.assigned_partitions import AssignedPartitions, partitions_of
+from moldau.groups.rules.assigned_partitions import (
+    AssignedPartitions,
+    assigned_in,
+    partitions_of,
+)
 from moldau.groups.rules.consumer_group import ConsumerGroup
 from moldau.groups.rules.consumer_group_records import (
     ClassicMember,
@@ -129,7 +133,12 @@ def _upgrade_records(group: Group, image: MetadataImage) -> list[ConsumerGroupRe
         assigned = partitions_by_id(own, image)
         wanted.append(MemberSubscriptionRecord(group_id, member_id, _subscription_of(member)))
         targets.append(TargetAssignmentRecord(group_id, member_id, assigned))
-        current = MemberAssignment(epoch=epoch, previous_epoch=epoch, assigned=assigned)
+        current = MemberAssignment(
+            epoch=epoch,
+            previous_epoch=epoch,
+            assigned=assigned,
+            assignment_epochs=assigned_in(epoch, assigned),
+        )
         held.append(MemberAssignmentRecord(group_id, member_id, current))
     return [
         *wanted,

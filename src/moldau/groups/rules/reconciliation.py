@@ -14,6 +14,7 @@ from uuid import UUID
 from moldau.groups.rules.assigned_partitions import (
     NO_PARTITIONS,
     AssignedPartitions,
+    AssignmentEpochs,
     common,
     overlap,
     together,
@@ -65,6 +66,7 @@ def _step(
             state=MemberState.UNREVOKED_PARTITIONS,
             assigned=kept,
             revoking=leaving,
+            assignment_epochs=_epochs_of(current, current.epoch, kept, leaving),
         )
         return _in_epoch(stays, current.epoch)
     coming = without(target, kept)
@@ -81,13 +83,30 @@ def _step(
         )
     }
     is_complete = free == coming
+    assigned = together(kept, free)
     moved = replace(
         current,
         state=MemberState.STABLE if is_complete else MemberState.UNRELEASED_PARTITIONS,
-        assigned=together(kept, free),
+        assigned=assigned,
         revoking=NO_PARTITIONS,
+        assignment_epochs=_epochs_of(current, target_epoch, assigned),
     )
     return _in_epoch(moved, target_epoch)
+
+
+def _epochs_of(
+    current: MemberAssignment, epoch: int, *parts: AssignedPartitions
+) -> AssignmentEpochs:
+    """A partition that the member keeps, or has to revoke, keeps its epoch; a new one has this."""
+    epochs: dict[UUID, dict[int, int]] = {}
+    for partitions in parts:
+        for topic_id, some in partitions.items():
+            had = current.assigned.get(topic_id, frozenset())
+            known = current.assignment_epochs.get(topic_id, {})
+            epochs.setdefault(topic_id, {}).update(
+                (one, known.get(one, epoch) if one in had else epoch) for one in some
+            )
+    return epochs
 
 
 def _in_epoch(assignment: MemberAssignment, epoch: int) -> MemberAssignment:

@@ -6,6 +6,7 @@ import pickle
 import shutil
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -20,12 +21,14 @@ from moldau.spark.range_partition import find_task
 from moldau.spark.rules.offset_maps import OffsetJson
 from moldau.spark.source import MoldauDataSource
 from moldau.spark.stream_reader import LimitedStreamReader
+from moldau.spark.topic_view import TopicView
 from moldau.storage.partition_metadata import encode_partition_metadata
 from moldau.testing.running_broker import RunningBroker
 from support import confluent_client
+from support.broker_process import broker_process
 from support.rows import Row, numbered_rows
 from support.topics import Topics, fresh_name
-from support.waiting import eventually
+from support.waiting import PATIENCE_SECONDS, eventually
 
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="Spark 4.2 is the first to have it")
 
@@ -328,6 +331,39 @@ def test_a_cluster_that_does_not_answer_is_told_at_once() -> None:
     reader = make_reader("127.0.0.1:1", subscribePattern=".*")
     with pytest.raises(ClusterUnreachableError, match=r"127\.0\.0\.1:1"):
         reader.initialOffset()
+
+
+def test_a_query_waits_for_a_broker_that_is_away_while_it_asks_for_offsets(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with broker_process(tmp_path) as process:
+        process.start()
+        topic = Topics(process.bootstrap).create()
+        reader = make_reader(process.bootstrap, subscribe=topic)
+        reader.initialOffset()
+        fill(process.bootstrap, topic, 5)
+        process.kill()
+        with ThreadPoolExecutor(1) as thread:
+            partition = TopicPartition(topic, 0)
+            asked = thread.submit(TopicView(reader._options).latest, [partition])
+            eventually(lambda: process.bootstrap in caplog.text, "the query found no broker")
+            assert not asked.done()
+            process.start()
+            assert asked.result(PATIENCE_SECONDS) == {partition: 5}
+        reader.stop()
+
+
+def test_a_query_that_has_waited_for_its_brokers_long_enough_says_what_to_do() -> None:
+    reader = make_reader("127.0.0.1:1", subscribe="clicks", **{"kafka.default.api.timeout.ms": 100})
+    with pytest.raises(
+        ClusterUnreachableError,
+        match=r"asked for offsets, and no broker answered for 0\.1 s: .*127\.0\.0\.1:1.* "
+        r"start the query again: it continues where it was",
+    ):
+        TopicView(reader._options).latest([TopicPartition("clicks", 0)])
+    with pytest.raises(ClusterUnreachableError, match="which partitions exist"):
+        reader.latestOffset({"clicks": {"0": 0}}, ALL)
+    reader.stop()
 
 
 def test_an_idle_query_notices_what_comes(bootstrap: str, topics: Topics) -> None:

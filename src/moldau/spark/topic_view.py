@@ -5,17 +5,19 @@ A shell that blocks; nothing is kept from one question to the next.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Collection, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from moldau.client.admin_groups import GroupAdmin
 from moldau.client.admin_logs import LogAdmin
-from moldau.client.admin_values import OffsetSpec
+from moldau.client.admin_values import ListedOffset, OffsetSpec
 from moldau.client.rules.cluster_metadata import ClusterMetadata, TopicMetadata
 from moldau.clock import finish_within
 from moldau.errors import (
     ClusterAuthorizationError,
+    ClusterUnreachableError,
     KafkaError,
+    MoldauError,
     NoAnswerError,
     UnknownTopicError,
 )
@@ -36,6 +38,8 @@ from moldau.spark.worker_client import WorkerClient, client_for
 
 if TYPE_CHECKING:
     from moldau.spark.options import SourceOptions
+
+T = TypeVar("T")
 
 _COMMIT_SECONDS: Final = 5.0
 """A query does not wait longer for its group than that."""
@@ -163,7 +167,9 @@ class TopicView:
                     raise error
             return metadata
 
-        return self._client.run(cluster.retry(ask, wait_for_cluster=wait_for_cluster))
+        if not wait_for_cluster:
+            return self._client.run(cluster.retry(ask))
+        return self._wait_for(cluster.retry(ask, wait_for_cluster=True), "which partitions exist")
 
     def _committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
         group_id = self._options.group_id or ""
@@ -178,17 +184,38 @@ class TopicView:
     def _list(self, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         if not wanted:
             return {}
-        work = LogAdmin(self._client.cluster).list_offsets(
-            wanted, read_committed=self._options.read_committed
-        )
+        cluster = self._client.cluster
+        admin = LogAdmin(cluster)
+
+        async def ask() -> Mapping[TopicPartition, ListedOffset | KafkaError]:
+            return await admin.list_offsets(wanted, read_committed=self._options.read_committed)
+
+        work = cluster.retry(ask, may_go_on=_is_cluster_away)
         found: dict[TopicPartition, int] = {}
-        for partition, answer in self._client.run(work).items():
+        for partition, answer in self._wait_for(work, "for offsets").items():
             if isinstance(answer, UnknownTopicError):
                 continue
             if isinstance(answer, KafkaError):
                 raise answer
             found[partition] = answer.offset
         return found
+
+    def _wait_for(self, work: Coroutine[Any, Any, T], question: str) -> T:
+        """Run work that waits while no broker answers, as Spark's own source does; raises
+        ClusterUnreachableError after `default.api.timeout.ms`."""
+        try:
+            return self._client.run(work)
+        except ClusterUnreachableError as error:
+            seconds = self._client.cluster.settings.timeout_seconds
+            raise ClusterUnreachableError(
+                f"the query asked {question}, and no broker answered for {seconds:g} s: {error}. "
+                "Start a broker or correct kafka.bootstrap.servers, then start the query again: it "
+                "continues where it was. kafka.default.api.timeout.ms is how long a query waits"
+            ) from error
+
+
+def _is_cluster_away(error: MoldauError, attempt: int, waited: float) -> bool:
+    return isinstance(error, ClusterUnreachableError)
 
 
 def _exists(metadata: ClusterMetadata, partition: TopicPartition) -> bool:

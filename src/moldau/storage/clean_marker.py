@@ -61,6 +61,11 @@ class ClosedSegments(NamedTuple):
         """Whether the active segment is not as it was."""
         return not found or found[-1] != (self.active_offset, self.active_bytes)
 
+    def has_lost_end(self, found: Sequence[tuple[int, int]]) -> bool:
+        """Whether the active segment is gone or shorter than it was."""
+        active = self.active_offset, self.active_bytes
+        return self.active_bytes > 0 and (not found or found[-1] < active)
+
 
 def describe_segments(segments: Sequence[tuple[int, int]]) -> ClosedSegments:
     """Of a log with these base offsets and sizes; it has at least one."""

@@ -247,6 +247,8 @@ class _Loader:
         if self._is_incomplete:
             self._has_lost_its_end = True
             self._files.replace(self._folder / INCOMPLETE_FILE, b"")
+        if closed is not None and closed.has_lost_end(found):
+            self._has_lost_its_end = True  # the checkpoints that tell it may be lost, too
         if has_lost_active or self._is_incomplete:
             self._terms = self._terms._replace(clean_shutdown=False)
 

@@ -296,6 +296,38 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        name="a-clean-stop-vouches-for-a-short-active-segment",
+        rule="LOG-13",
+        breaks="an active segment that was cut short is not read and checked",
+        edits=(
+            Edit(
+                "moldau.storage.recovery",
+                "        if has_lost_active or self._is_incomplete:\n",
+                "        if self._is_incomplete:\n",
+            ),
+        ),
+        tests=(
+            f"{_UNIT}/test_clean_marker.py::"
+            "test_an_active_segment_that_is_short_is_read_and_checked",
+        ),
+    ),
+    Mutant(
+        name="a-short-active-segment-is-a-whole-log",
+        rule="LOG-13",
+        breaks="a log whose checkpoints are lost does not say that its active segment is short",
+        edits=(
+            Edit(
+                "moldau.storage.recovery",
+                "        if closed is not None and closed.has_lost_end(found):\n",
+                "        if False:\n",
+            ),
+        ),
+        tests=(
+            f"{_UNIT}/test_clean_marker.py::"
+            "test_an_active_segment_that_is_short_is_noticed_without_checkpoints",
+        ),
+    ),
+    Mutant(
         name="a-hole-inside-is-forgotten",
         rule="LOG-13",
         breaks="a process that is killed before it says so forgets which segments were lost",

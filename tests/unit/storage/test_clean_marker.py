@@ -54,19 +54,19 @@ class Bench:
         await store.open()
         return store
 
-    async def fill(self) -> None:
-        """A log with four segments, closed in good order."""
+    async def fill(self, segment_records: int = 3, value: bytes = b"value") -> None:
+        """A log with four segments, or fewer, closed in good order."""
         store = await self.open()
-        batch, header = batch_of(1)
+        batch, header = batch_of(1, value)
         log = await store.create_log(
-            CLICKS, TopicId(UUID(int=1)), options(segment_bytes=3 * len(batch))
+            CLICKS, TopicId(UUID(int=1)), options(segment_bytes=segment_records * len(batch))
         )
         for _ in range(RECORDS):
-            batch, header = batch_of(1)
+            batch, header = batch_of(1, value)
             log.append(batch, header, leader_epoch=0, now_ms=START_MS)
         await store.close(broker_epoch=42)
         names = [name for name in self.files.list_folder(FOLDER) if name.endswith(".log")]
-        assert sorted(names) == [*SEALED, ACTIVE]
+        assert sorted(names) == [*SEALED, ACTIVE][: RECORDS // segment_records]
 
     def cut(self, name: str, bytes_less: int = 1) -> None:
         path = FOLDER / name
@@ -161,6 +161,41 @@ def test_an_active_segment_that_is_gone_or_short_costs_the_end_only() -> None:
         assert offsets_of(read_all(log)) == list(range(end_offset))
 
     run(lambda: story(lambda bench: bench.cut(ACTIVE), 11))
+    run(lambda: story(lambda bench: bench.files.remove(FOLDER / ACTIVE), 9))
+
+
+def test_an_active_segment_that_is_short_is_read_and_checked() -> None:
+    """Also before its last index entry, where a clean stop vouches for the batches otherwise."""
+
+    async def story() -> None:
+        bench = Bench()
+        await bench.fill(segment_records=RECORDS, value=bytes(1_000))
+        whole = bench.files.read(FOLDER / SEALED[0])
+        size = len(whole) // RECORDS
+        damaged = bytearray(whole[:-size])
+        damaged[3 * size - 1] ^= 1  # in the third batch
+        bench.files.replace(FOLDER / SEALED[0], bytes(damaged))
+        log = await bench.reopened()
+        assert worth(log) == (False, True)
+        assert offsets_of(read_all(log)) == [0, 1]
+
+    run(story)
+
+
+def test_an_active_segment_that_is_short_is_noticed_without_checkpoints() -> None:
+    async def story(harm: Callable[[Bench], None], end_offset: int) -> None:
+        bench = Bench()
+        await bench.fill()
+        for name in ("recovery-point-offset-checkpoint", "replication-offset-checkpoint"):
+            if bench.files.exists(DATA / name):
+                bench.files.remove(DATA / name)
+        harm(bench)
+        log = await bench.reopened()
+        assert worth(log) == (False, True)
+        assert offsets_of(read_all(log)) == list(range(end_offset))
+
+    batch, _ = batch_of(1)
+    run(lambda: story(lambda bench: bench.cut(ACTIVE, len(batch)), 11))
     run(lambda: story(lambda bench: bench.files.remove(FOLDER / ACTIVE), 9))
 
 

@@ -10,6 +10,9 @@ _NODES = "moldau.cluster.acl_nodes"
 _HANDLERS = "moldau.broker.handlers"
 _TEST = "unit/security/rules/test_authorization.py"
 _WALK = "unit/broker/handlers/test_authorization_walk.py"
+_RIGHTS = (
+    "unit/broker/handlers/test_authorization_rights.py::test_each_right_is_needed_and_no_other"
+)
 _FETCH = "unit/broker/handlers/test_authorization_fetch.py"
 _STORIES = "unit/broker/handlers/test_authorization_handlers.py"
 
@@ -277,5 +280,44 @@ MUTANTS = (
             f"{_STORIES}::"
             "test_a_transaction_is_described_with_the_topics_that_the_client_may_describe",
         ),
+    ),
+    Mutant(
+        name="offsets-are-committed-in-transactions-to-any-group",
+        rule="ACL-2",
+        breaks="TxnOffsetCommit does not ask for READ of the group",
+        edits=(
+            Edit(
+                f"{_HANDLERS}.txn_offset_commit",
+                "    if not may_group(context, AclOperation.READ, request.group_id):\n",
+                "    if False:\n",
+            ),
+        ),
+        tests=(f"{_RIGHTS}[txn_offset_commit]",),
+    ),
+    Mutant(
+        name="readers-of-a-group-delete-its-offsets",
+        rule="ACL-2",
+        breaks="OffsetDelete asks for READ of the group, not for DELETE",
+        edits=(
+            Edit(
+                f"{_HANDLERS}.offset_delete",
+                "may_group(context, AclOperation.DELETE, request.group_id)",
+                "may_group(context, AclOperation.READ, request.group_id)",
+            ),
+        ),
+        tests=(f"{_RIGHTS}[offset_delete]",),
+    ),
+    Mutant(
+        name="tokens-for-others-need-no-right",
+        rule="ACL-2",
+        breaks="CreateDelegationToken for another user does not ask for CREATE_TOKENS of the user",
+        edits=(
+            Edit(
+                f"{_HANDLERS}.create_delegation_token",
+                "        require_user(context, AclOperation.CREATE_TOKENS, str(owner))\n",
+                "        pass\n",
+            ),
+        ),
+        tests=(f"{_RIGHTS}[create_delegation_token for another user]",),
     ),
 )

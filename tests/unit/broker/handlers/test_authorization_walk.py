@@ -169,6 +169,9 @@ NUMBERS = {
 }
 """Where a zero would mean something else than an honest request."""
 
+VALUES: dict[str, object] = {}
+"""Of fields by their names, for tests that need others than an honest request of this walk has."""
+
 NOTHING = {
     "subscribed_topic_regex",
     "records",
@@ -181,17 +184,18 @@ NOTHING = {
 
 
 class Recording:
-    """Refuses everything to mallory, and remembers what was asked."""
+    """Remembers what was asked about one user."""
 
     version = 0
 
-    def __init__(self, behind: Any) -> None:
+    def __init__(self, behind: Any, user: Principal) -> None:
         self._behind = behind
+        self._user = user
         self.asked: set[tuple[AclOperation, AclResourceType]] = set()
 
     def allows(self, principal: Principal, host: str, *asked: Any) -> bool:
         operation, resource_type, _ = asked
-        if principal == MALLORY:
+        if principal == self._user:
             self.asked.add((operation, resource_type))
         allowed: bool = self._behind.allows(principal, host, *asked)
         return allowed
@@ -199,6 +203,13 @@ class Recording:
     def allows_somewhere(self, principal: Principal, host: str, *asked: Any) -> bool:
         allowed: bool = self._behind.allows_somewhere(principal, host, *asked)
         return allowed
+
+
+class Connection(SimpleNamespace):
+    """One among others, also where it is a key: of share sessions."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return id(self)
 
 
 class Answered(NamedTuple):
@@ -225,6 +236,8 @@ def _has_to_name(entity: type[Entity]) -> bool:
 
 
 def value_for(field: Any, name: str, topic_id: object) -> object:
+    if field.name in VALUES:
+        return VALUES[field.name]
     if field.name in NOTHING and (field.is_nullable or field.is_array):
         return [] if field.is_array else None
     if field.structure is not None:
@@ -260,17 +273,22 @@ def codes_in(entity: Any) -> Iterator[ErrorCode]:
 
 
 async def ask(
-    bench: HandlerBench, handler: ModuleType, version: int, name: str, topic_id: object
+    bench: HandlerBench,
+    handler: ModuleType,
+    version: int,
+    name: str,
+    topic_id: object,
+    user: Principal = MALLORY,
 ) -> Answered:
     key = handler.API.key
     request = fit(
         load_request_schema(key, version),
         values_for(load_request_schema(key, version), name, topic_id),
     )
-    recording = Recording(bench.services.authorizer)
+    recording = Recording(bench.services.authorizer, user)
     services = replace(bench.services, authorizer=recording)
-    connection = SimpleNamespace(
-        **{**vars(CONNECTION), "principal": MALLORY, "close": lambda reason: None, "id": "c"}
+    connection = Connection(
+        **{**vars(CONNECTION), "principal": user, "close": lambda reason: None, "id": "c"}
     )
     context = RequestContext(RequestHeader(key, version, 9, "test"), connection, services)
     if handler.API.by_hand:
@@ -300,9 +318,18 @@ def all_fields(entity: type[Entity]) -> Iterator[Any]:
 
 async def make_secrets(bench: HandlerBench) -> None:
     """A topic and a group of the name that is asked for."""
+    await make_secret_topic(bench)
+    await make_secret_group(bench)
+
+
+async def make_secret_topic(bench: HandlerBench) -> None:
+    """And a coordinator for the group."""
     await bench.create(SECRET)
     await bench.call(find_coordinator, key_type=0, coordinator_keys=(SECRET,))
     await bench.cluster.clock.advance(1.0)
+
+
+async def make_secret_group(bench: HandlerBench) -> None:
     await bench.call(
         join_group,
         version=3,

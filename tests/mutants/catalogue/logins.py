@@ -11,6 +11,7 @@ _STORE = "moldau.cluster.delegation_tokens"
 _STATE_TESTS = "unit/security/rules/test_sasl_states.py"
 _SCRAM_TESTS = "unit/security/rules/test_scram.py"
 _TOKEN_TESTS = "unit/security/rules/test_delegation_tokens.py"
+_SESSION_TESTS = "unit/broker/test_sasl_session.py"
 _STORE_TESTS = "unit/cluster/test_token_store.py"
 
 MUTANTS = (
@@ -52,6 +53,24 @@ MUTANTS = (
         breaks="a session outlives the token by which it began",
         edits=(Edit(_STATES, "    if credential_expires_ms is not None:\n", "    if False:\n"),),
         tests=(f"{_STATE_TESTS}::test_life_of_a_session",),
+    ),
+    Mutant(
+        name="a-session-outlives-its-delegation-token",
+        rule="SASL",
+        breaks="a client that logged in with a delegation token is not told when that ends",
+        edits=(
+            Edit(
+                "moldau.security.sasl_server",
+                "Authenticated(token.owner, token.expiry_ms, is_by_token=True)",
+                "Authenticated(token.owner, None, is_by_token=True)",
+            ),
+        ),
+        tests=(
+            f"{_SESSION_TESTS}"
+            "::test_a_session_ends_with_its_delegation_token_which_is_renewed_no_more",
+            f"{_SESSION_TESTS}"
+            "::test_connections_max_reauth_ms_ends_a_session_before_its_delegation_token",
+        ),
     ),
     Mutant(
         name="any-proof-is-right",

@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import cast
+from uuid import uuid4
 
 import pytest
 
 from moldau.broker.refused_clients import RefusedClients
 from moldau.broker.sasl_session import SaslSession
+from moldau.cluster.delegation_tokens import DelegationTokens
+from moldau.config.broker_options import BrokerOptions
 from moldau.config.listener_options import ListenerOptions
 from moldau.config.resolve import Layers
+from moldau.coordination.embedded import MEMORY, EmbeddedStore
 from moldau.coordination.port import StoreLostError
-from moldau.errors import ErrorCode, MalformedNodeError
-from moldau.model import ANONYMOUS
+from moldau.errors import ErrorCode, MalformedNodeError, SaslAuthenticationError
+from moldau.model import ANONYMOUS, Principal
 from moldau.net.newcomers import Newcomers
 from moldau.net.port import Connection
 from moldau.security.audit import AUDIT_LOGGER, AuditLog
 from moldau.security.rules.bearer import format_bearer
+from moldau.security.rules.delegation_tokens import DelegationToken, token_password
 from moldau.security.rules.plain import format_plain
-from moldau.security.rules.sasl_states import FrameVerdict
-from moldau.security.rules.scram import ScramCredential
+from moldau.security.rules.sasl_states import FrameVerdict, SaslState
+from moldau.security.rules.scram import ScramClient, ScramCredential
 from moldau.security.sasl_server import SaslMechanisms, StoredLogins, Token
 from moldau.testing.manual_clock import ManualClock
 from moldau.workers import InlineWorkers
 
 HANDSHAKE, METADATA = 17, 3
 LIFETIME_MS = 60_000
+ALICE = Principal("User", "alice")
 
 
 class _Clock(ManualClock):
@@ -59,10 +66,10 @@ class _Login:
     """A session with the settings of a listener."""
 
     store_fault: Exception | None = None  # when users are looked up
+    tokens: DelegationTokens | None = None
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self.clock = _Clock()
-        self.connection = _Connection()
         options = ListenerOptions.of_listener(
             Layers(
                 static={
@@ -73,16 +80,22 @@ class _Login:
             ),
             "OUTSIDE",
         )
-        mechanisms = SaslMechanisms(
+        self._options = options
+        self._mechanisms = SaslMechanisms(
             options,
             stored=StoredLogins(self._find, self._find_token),
             check_token=self._check,
             workers=InlineWorkers(),
         )
+        self.connect()
+
+    def connect(self) -> None:
+        """Another connection to the same broker."""
+        self.connection = _Connection()
         self.session = SaslSession(
             cast(Connection, self.connection),
-            lambda: mechanisms,
-            lambda: options,
+            lambda: self._mechanisms,
+            lambda: self._options,
             self.clock,
             Newcomers(self.clock, "login"),
             RefusedClients(self.clock, AuditLog(self.clock)),
@@ -93,8 +106,8 @@ class _Login:
             raise self.store_fault
         return None
 
-    async def _find_token(self, token_id: str) -> None:
-        return None
+    async def _find_token(self, token_id: str) -> tuple[DelegationToken, str] | None:
+        return None if self.tokens is None else await self.tokens.find(token_id)
 
     async def _check(self, text: str) -> Token:
         return Token("alice", self.clock.now_ms() + LIFETIME_MS)
@@ -109,6 +122,138 @@ class _Login:
         answer = await self.session.authenticate(message)
         assert answer["error_code"] is ErrorCode.none
         return cast(int, answer["session_lifetime"])
+
+
+class _TokenLogin(_Login):
+    """A broker with delegation tokens in its store, of which alice has one for a minute."""
+
+    tokens: DelegationTokens
+    token: DelegationToken
+
+    async def hand_out(self, store: EmbeddedStore) -> None:
+        options = BrokerOptions.resolve({"delegation.token.secret.key": "key"})
+        self.tokens = DelegationTokens(store.session(), self.clock, lambda: options, uuid4)
+        self.token = await self.tokens.create(ALICE, ALICE, (), LIFETIME_MS)
+        self.secret = self.tokens.hmac_of(self.token)
+
+    async def log_in_by_token(self) -> int:
+        """How long it is good; a refusal is raised."""
+        password = token_password("key", self.token.token_id)
+        name = self.token.token_id
+        client = ScramClient("SCRAM-SHA-256", name, password, "nonce", is_token=True)
+        self.session.shake_hands("SCRAM-SHA-256", 1)
+        first = await self.session.authenticate(client.first())
+        if first["error_code"] is ErrorCode.none:
+            final = client.final(cast(bytes, first["auth_bytes"]))
+            first = await self.session.authenticate(final)
+        if first["error_code"] is not ErrorCode.none:
+            raise SaslAuthenticationError(cast(str, first["error_message"]))
+        return cast(int, first["session_lifetime"])
+
+    def is_served(self) -> bool:
+        return self.session.judge(METADATA) is FrameVerdict.PASS
+
+
+def with_token(
+    story: Callable[[_TokenLogin], Coroutine[None, None, None]], **settings: str
+) -> None:
+    async def run() -> None:
+        login = _TokenLogin(
+            {
+                "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+                "sasl.jaas.config": "x.ScramLoginModule required;",
+                "connection.failed.authentication.delay.ms": "0",
+                **{key.replace("_", "."): value for key, value in settings.items()},
+            }
+        )
+        store = await EmbeddedStore.open(MEMORY, clock=login.clock, workers=InlineWorkers())
+        async with contextlib.AsyncExitStack() as closing:
+            closing.push_async_callback(store.close)
+            await login.hand_out(store)
+            await story(login)
+
+    asyncio.run(run())
+
+
+def test_a_session_ends_with_its_delegation_token_which_is_renewed_no_more() -> None:
+    async def story(login: _TokenLogin) -> None:
+        assert await login.log_in_by_token() == LIFETIME_MS
+        assert login.session.is_by_token
+        await login.clock.advance(59)
+        login.connect()
+        assert await login.log_in_by_token() == 1_000
+        assert login.is_served()
+        await login.clock.advance(1.001)
+        assert not login.is_served()
+        with pytest.raises(SaslAuthenticationError, match="Authentication failed"):
+            await login.log_in_by_token()
+        await asyncio.sleep(0)
+        assert login.connection.close_reason == "the login failed"
+
+    with_token(story)
+
+
+def test_connections_max_reauth_ms_ends_a_session_before_its_delegation_token() -> None:
+    async def story(login: _TokenLogin) -> None:
+        assert await login.log_in_by_token() == 40_000
+        await login.clock.advance(40)
+        assert not login.is_served()
+        assert await login.log_in_by_token() == 20_000, "the token ends then"
+        assert login.is_served()
+        await login.tokens.renew(login.secret, ALICE, LIFETIME_MS)
+        assert await login.log_in_by_token() == 20_000, "it has no longer life than this"
+
+    with_token(story, connections_max_reauth_ms="40000")
+
+
+def test_a_token_that_was_renewed_is_good_for_longer_at_the_next_login() -> None:
+    async def story(login: _TokenLogin) -> None:
+        await login.tokens.expire(login.secret, ALICE, 10_000)
+        assert await login.log_in_by_token() == 10_000
+        await login.tokens.renew(login.secret, ALICE, 50_000)
+        await login.clock.advance(9)
+        assert await login.log_in_by_token() == 41_000
+        await login.clock.advance(9)
+        assert login.is_served(), "the former end does not count"
+
+    with_token(story)
+
+
+def test_a_token_that_was_removed_keeps_its_sessions_until_they_are_renewed() -> None:
+    """ExpireDelegationToken with a negative period, as in Kafka."""
+
+    async def story(login: _TokenLogin) -> None:
+        assert await login.log_in_by_token() == LIFETIME_MS
+        await login.tokens.expire(login.secret, ALICE, -1)
+        await login.clock.advance(59)
+        assert login.is_served()
+        connected = login.session
+        login.connect()
+        with pytest.raises(SaslAuthenticationError, match="Authentication failed"):
+            await login.log_in_by_token()
+        login.session = connected
+        with pytest.raises(SaslAuthenticationError, match="Authentication failed"):
+            await login.log_in_by_token()
+        assert login.session.state is SaslState.OVER
+
+    with_token(story)
+
+
+def test_a_token_that_ends_during_its_login_ends_the_session_at_once() -> None:
+    async def story(login: _TokenLogin) -> None:
+        find = login.tokens.find
+
+        async def find_and_wait(token_id: str) -> tuple[DelegationToken, str] | None:
+            found = await find(token_id)
+            await login.clock.advance(LIFETIME_MS / 1000)
+            return found
+
+        login.tokens.find = find_and_wait  # type: ignore[method-assign]
+        assert await login.log_in_by_token() == 1
+        await login.clock.advance(0.001)
+        assert not login.is_served()
+
+    with_token(story)
 
 
 def test_refused_logins_are_in_the_audit_log(caplog: pytest.LogCaptureFixture) -> None:

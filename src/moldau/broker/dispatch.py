@@ -233,7 +233,15 @@ class RequestPump:
         """Nobody has asked for this API and version before."""
         if not self._table.is_served(header):
             # As Kafka: the body cannot be read, so neither can what follows be trusted.
-            self._connection.close(f"API {header.api_key} v{header.api_version} is not served")
+            reason = f"API {header.api_key} v{header.api_version} is not served"
+            _log.info(
+                "closing connection %s of %s (client id %r): %s",
+                self._connection.id,
+                self._connection.peer_host,
+                header.client_id,
+                reason,
+            )
+            self._connection.close(reason)
             return
         self.hold()
         self._held = frame

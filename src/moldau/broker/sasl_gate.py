@@ -6,6 +6,7 @@ A shell, owned by the event loop.
 from __future__ import annotations
 
 import asyncio
+import logging
 import struct
 from typing import Final
 
@@ -14,6 +15,8 @@ from moldau.broker.sasl_session import SaslSession
 from moldau.net.port import Connection
 from moldau.security.rules.sasl_states import FrameVerdict
 from moldau.tasks import TaskSupervisor
+
+_log = logging.getLogger(__name__)
 
 _API_KEY: Final = struct.Struct(">h")
 
@@ -48,7 +51,14 @@ class SaslGate:
                 f"login of {self._connection.id}", self._answer_raw(bytes(frame))
             )
         elif verdict is FrameVerdict.CLOSE:
-            self._connection.close(f"API {api_key} before, or without, a login")
+            reason = f"API {api_key} before, or without, a login"
+            _log.info(
+                "closing connection %s of %s: %s",
+                self._connection.id,
+                self._connection.peer_host,
+                reason,
+            )
+            self._connection.close(reason)
         else:
             self._pump.on_frame(frame)
 

@@ -20,7 +20,8 @@ from moldau.metrics.request_figures import ConnectionFigures, RequestFigures
 from moldau.model import ANONYMOUS, Principal
 from moldau.tasks import TaskSupervisor
 from moldau.testing.manual_clock import wait_until_idle
-from moldau.wire.apis import SERVED
+from moldau.wire.apis import METADATA, SERVED
+from moldau.wire.headers import request_prefix
 from moldau.wire.messages import encode_request
 from moldau.wire.shape import fit
 
@@ -106,3 +107,28 @@ def test_wrong_bytes_are_no_fault_of_the_broker(
     with caplog.at_level(logging.ERROR):
         with_broker(story, **WITH_AUTHORIZER)
     assert not faults, "\n".join(faults) + caplog.text[-6000:]
+
+
+@pytest.mark.parametrize(
+    ("api_key", "version"),
+    [pytest.param(METADATA.key, 99, id="unsupported version"), pytest.param(999, 0, id="unknown")],
+)
+def test_a_connection_that_is_closed_for_an_api_or_version_leaves_one_line_at_v(
+    api_key: int, version: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(bench: HandlerBench) -> None:
+        client: Any = Client(ANONYMOUS)
+        table = DispatchTable(RequestFigures())
+        supervisor = TaskSupervisor(lambda name, error: pytest.fail(f"{name}: {error!r}"))
+        pump = RequestPump(client, table, bench.services, supervisor, ConnectionFigures())
+        prefix = request_prefix(api_key, version, 1, "old-client", 0)
+        pump.on_frame(memoryview(bytearray(prefix[4:])))
+        assert client.reasons == [f"API {api_key} v{version} is not served"]
+        await supervisor.close()
+
+    with caplog.at_level(logging.INFO, "moldau.broker.dispatch"):
+        with_broker(story)
+    assert [record.message for record in caplog.records if "dispatch" in record.name] == [
+        f"closing connection {CONNECTION.id} of {CONNECTION.peer_host} (client id 'old-client'): "
+        f"API {api_key} v{version} is not served"
+    ]

@@ -11,7 +11,9 @@ from uuid import uuid4
 
 import pytest
 
+from moldau.broker.dispatch import RequestPump
 from moldau.broker.refused_clients import RefusedClients
+from moldau.broker.sasl_gate import SaslGate
 from moldau.broker.sasl_session import SaslSession
 from moldau.cluster.delegation_tokens import DelegationTokens
 from moldau.config.broker_options import BrokerOptions
@@ -30,6 +32,7 @@ from moldau.security.rules.plain import format_plain
 from moldau.security.rules.sasl_states import FrameVerdict, SaslState
 from moldau.security.rules.scram import ScramClient, ScramCredential
 from moldau.security.sasl_server import SaslMechanisms, StoredLogins, Token
+from moldau.tasks import TaskSupervisor
 from moldau.testing.manual_clock import ManualClock
 from moldau.workers import InlineWorkers
 
@@ -50,6 +53,7 @@ class _Clock(ManualClock):
 class _Connection:
     """What a session needs of one."""
 
+    id = "a:1-b:2-3"
     principal = ANONYMOUS
     peer_host = "10.0.0.1"
 
@@ -254,6 +258,25 @@ def test_a_token_that_ends_during_its_login_ends_the_session_at_once() -> None:
         assert not login.is_served()
 
     with_token(story)
+
+
+def test_a_request_before_the_login_leaves_one_line_at_v(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        login = _Login({})
+        gate = SaslGate(
+            cast(Connection, login.connection),
+            cast(RequestPump, None),
+            login.session,
+            cast(TaskSupervisor, None),
+        )
+        gate.on_frame(memoryview(METADATA.to_bytes(2, "big") + bytes(8)))
+        assert login.connection.close_reason == "API 3 before, or without, a login"
+
+    with caplog.at_level(logging.INFO, "moldau.broker.sasl_gate"):
+        asyncio.run(story())
+    assert caplog.messages == [
+        "closing connection a:1-b:2-3 of 10.0.0.1: API 3 before, or without, a login"
+    ]
 
 
 def test_refused_logins_are_in_the_audit_log(caplog: pytest.LogCaptureFixture) -> None:

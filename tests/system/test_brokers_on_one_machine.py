@@ -25,6 +25,7 @@ from moldau.broker.supervisor import SupervisedBroker, Supervisor
 from moldau.clock import MachineClock
 from moldau.config.broker_options import BrokerOptions
 from moldau.coordination.store_listener import SOCKET_NAME
+from moldau.errors import InvariantViolation
 from moldau.storage.files import RealFiles
 from moldau.storage.rules.file_names import LOCK_FILE
 from moldau.testing.free_ports import take_port
@@ -324,7 +325,29 @@ def test_a_dead_broker_is_started_again_when_standard_error_cannot_be_written(
             brokers.wait_until_registered()
 
 
-def test_a_supervisor_whose_task_fails_ends_its_brokers_and_raises_the_error(folder: Path) -> None:
+def kill_first(brokers: Sequence[SupervisedBroker]) -> None:
+    os.kill(brokers[0].process_id, signal.SIGKILL)
+
+
+def cancel_first(brokers: Sequence[SupervisedBroker]) -> None:
+    (keeper,) = (task for task in asyncio.all_tasks() if task.get_name() == brokers[0].name)
+    keeper.cancel()
+
+
+@pytest.mark.parametrize(
+    ("end_first", "error", "said"),
+    [
+        (kill_first, LookupError, "was ended by SIGKILL"),
+        (cancel_first, InvariantViolation, "the task that starts broker 1 again has ended"),
+    ],
+    ids=["it fails", "it is cancelled"],
+)
+def test_a_supervisor_whose_task_ends_stops_its_brokers_and_raises_an_error(
+    folder: Path,
+    end_first: Callable[[Sequence[SupervisedBroker]], None],
+    error: type[Exception],
+    said: str,
+) -> None:
     port = take_port(1)
     options = BrokerOptions.resolve(
         {"log.dirs": str(folder), "listeners": f"PLAINTEXT://127.0.0.1:{port}"}
@@ -334,9 +357,9 @@ def test_a_supervisor_whose_task_fails_ends_its_brokers_and_raises_the_error(fol
     def report(text: str) -> None:
         raise LookupError(text)  # not an OSError: a defect of the supervisor itself
 
-    def kill_first(brokers: Sequence[SupervisedBroker]) -> None:
+    def when_ready(brokers: Sequence[SupervisedBroker]) -> None:
         pids.extend(broker.process_id for broker in brokers)
-        os.kill(pids[0], signal.SIGKILL)
+        end_first(brokers)
 
     workers = ThreadWorkers(1)
     supervisor = Supervisor(
@@ -349,10 +372,10 @@ def test_a_supervisor_whose_task_fails_ends_its_brokers_and_raises_the_error(fol
     )
 
     async def run() -> None:
-        await supervisor.run(kill_first)
+        await asyncio.wait_for(supervisor.run(when_ready), PATIENCE_SECONDS)
 
     try:
-        with pytest.raises(LookupError, match="was ended by SIGKILL"):
+        with pytest.raises(error, match=said):
             asyncio.run(run())
     finally:
         workers.close()

@@ -7,8 +7,9 @@ and nobody waits for a time-out. A broker that finds nobody at the socket ends b
 supervisor that was killed leaves none behind.
 
 What the supervisor reports may be lost: its standard error can be a closed pipe or a file on a full
-disk. Brokers are started again all the same. A task of the supervisor that fails ends the
-supervisor and its brokers with that error, so the failure is visible to the service manager.
+disk. Brokers are started again all the same. A task of the supervisor that fails, or ends before
+all shall stop, ends the supervisor and its brokers with an error, so that the service manager sees
+it.
 
 A shell; one task runs `run`. Ids, folders, ports and delays are decided in `broker_places`.
 """
@@ -31,7 +32,7 @@ from moldau.cluster.layout import CLUSTER_ID
 from moldau.coordination.embedded import FILE_NAME, EmbeddedStore
 from moldau.coordination.store_listener import listen_again, listening_beside
 from moldau.coordination.store_server import StoreServer
-from moldau.errors import StartupError
+from moldau.errors import InvariantViolation, StartupError
 from moldau.processes import stop_signals
 from moldau.storage.files import Files
 from moldau.storage.rules.file_names import LOCK_FILE, find_partition_folder
@@ -172,6 +173,8 @@ class Supervisor:
                 broker: self._tasks.spawn(broker.name, self._keep(broker, server, path))
                 for broker in brokers
             }
+            for keeper in keepers.values():
+                keeper.add_done_callback(self._on_keeper_ended)
             try:
                 await self._wait_until_started()
                 if not self._stopping.is_set():
@@ -187,6 +190,13 @@ class Supervisor:
         self._failure = self._failure or error
         self._started.set()
         self._stopping.set()
+
+    def _on_keeper_ended(self, keeper: asyncio.Task[None]) -> None:
+        """One that was cancelled has not failed, but its broker is without a keeper as well."""
+        if not self._stopping.is_set() and self._failure is None:
+            name = keeper.get_name()
+            error = InvariantViolation(f"the task that starts {name} again has ended")
+            self._on_task_failed(name, error)
 
     def _say(self, text: str) -> None:
         """Report something, if standard error can be written."""

@@ -23,7 +23,7 @@ import sys
 import time
 from collections.abc import Iterator
 
-from moldau.cli.reporting import LEVEL_VARIABLE, LEVELS, reporting
+from moldau.cli.reporting import LEVEL_VARIABLE, LEVELS, reporting, standard_error
 
 ERASE_LINE = "\r\x1b[K"
 
@@ -80,12 +80,23 @@ class JsonFormatter(logging.Formatter):
         return json.dumps(document, ensure_ascii=False)
 
 
+class StandardErrorHandler(logging.Handler):
+    """Sends events to standard error; what cannot be written is counted."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            standard_error.write_line(self.format(record))
+        except Exception:  # noqa: BLE001 as in every handler: a wrong call of the log is no failure
+            self.handleError(record)
+
+
 def set_up_logging(name: str = "") -> None:
     """Send Moldau's log to standard error, as the command line or the environment says.
 
     A name stands in every line, where several processes write to one place.
     """
-    handler = logging.StreamHandler(sys.stderr)
+    standard_error.process_name = name
+    handler = StandardErrorHandler()
     handler.setFormatter(JsonFormatter(name) if reporting.is_json else LineFormatter(name))
     root = logging.getLogger()
     root.addHandler(handler)
@@ -101,7 +112,7 @@ def set_up_logging(name: str = "") -> None:
 def warnings_shown() -> Iterator[None]:
     """Let a command say on standard error what its client waits for, and more where that is
     asked for."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = StandardErrorHandler()
     handler.setFormatter(JsonFormatter() if reporting.is_json else CommandFormatter())
     # What was not delivered is told by the command itself, at its end.
     handler.addFilter(lambda record: record.name != "moldau.producer")

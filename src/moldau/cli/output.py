@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import typer
 
-from moldau.cli.reporting import log_line, reporting
+from moldau.cli.reporting import log_line, reporting, standard_error
 from moldau.light_classes import dataclass
 
 # Made once: `json.dumps` with separators makes a new encoder for every call.
@@ -62,7 +62,7 @@ def ask(question: str) -> None:
 
 
 def _say(text: str, level: str) -> None:
-    typer.echo(log_line(text, level) if reporting.is_json else text, err=True)
+    standard_error.write_line(log_line(text, level) if reporting.is_json else text)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,8 @@ for the whole process, as a log does; so this is the one place that remembers th
 from __future__ import annotations
 
 import os
+import sys
+import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -55,6 +57,62 @@ class Reporting:
 
 
 reporting = Reporting()
+
+
+class StandardError:
+    """Lines on standard error. A line that cannot be written (a full disk, a closed pipe) is
+    dropped and counted. The first line that can be written again follows the number of those that
+    are missing.
+
+    Lines go past the buffer of `sys.stderr`, which would keep a part of what cannot be written.
+    """
+
+    def __init__(self) -> None:
+        self.process_name = ""  # of one among several that write to the same place
+        self._dropped_lines = 0
+        self._reason = ""  # why the last one was dropped
+        self._is_cut = False  # the last line was written in part
+        self._lock = threading.RLock()  # a signal's handler may say something, too
+
+    def write_line(self, text: str) -> None:
+        with self._lock:
+            try:
+                if self._dropped_lines:
+                    self._write(self._missing_lines())
+                    self._dropped_lines = 0
+                self._write(text)
+            except OSError as error:
+                self._dropped_lines += 1
+                self._reason = error.strerror or str(error)
+
+    def _missing_lines(self) -> str:
+        name = f"{self.process_name}: " if self.process_name else ""
+        noun = "line" if self._dropped_lines == 1 else "lines"
+        text = (
+            f"{name}{self._dropped_lines} {noun} of the log are missing here: standard error could "
+            f"not be written ({self._reason})"
+        )
+        return log_line(text, "warning") if reporting.is_json else f"moldau: {text}"
+
+    def _write(self, line: str) -> None:
+        stream = sys.stderr
+        if stream is None:  # closed when the process was started
+            return
+        stream.flush()
+        try:
+            descriptor = stream.fileno()
+        except (OSError, ValueError):  # it leads to memory
+            stream.write(f"{line}\n")
+            return
+        text = f"\n{line}\n" if self._is_cut else f"{line}\n"
+        left = memoryview(text.encode(stream.encoding or "utf-8", "backslashreplace"))
+        while left:
+            written = os.write(descriptor, left)
+            left = left[written:]
+            self._is_cut = bool(left)
+
+
+standard_error = StandardError()
 
 
 def _from_environment(variable: str, known: Sequence[str], otherwise: str) -> str:
@@ -133,16 +191,14 @@ def say_failure(
     message: str, *, kind: str, code: str | None = None, remedy: str | None = None
 ) -> None:
     """Why the command fails, on standard error: for people, or as one object on one line."""
-    import typer
-
     if reporting.errors_as_json:
         import json
 
         document = {"type": kind, "code": code, "message": message, "remedy": remedy}
-        typer.echo(json.dumps({"error": document}), err=True)
+        standard_error.write_line(json.dumps({"error": document}))
         return
     text = message if remedy is None else f"{message}; {remedy}"
-    typer.echo(log_line(text, "error") if reporting.is_json else f"moldau: {text}", err=True)
+    standard_error.write_line(log_line(text, "error") if reporting.is_json else f"moldau: {text}")
 
 
 def log_line(text: str, level: str) -> str:

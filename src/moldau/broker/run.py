@@ -91,13 +91,12 @@ async def embedded_coordination(
 ) -> AsyncIterator[Coordination]:
     """A store in a data folder, and the one session that a broker alone has with it."""
     store = await EmbeddedStore.open(folder / FILE_NAME, clock=clock, workers=workers)
-    session = store.session()
-    try:
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(store.close)
+        session = store.session()
+        stack.push_async_callback(session.close)
         refuse_several_brokers(store)
         yield session
-    finally:
-        await session.close()
-        await store.close()
 
 
 @contextlib.asynccontextmanager

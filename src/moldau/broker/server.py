@@ -139,9 +139,11 @@ class BrokerServer:
 
     async def stop(self) -> None:
         self.monitoring.begin_stop()
-        if self._membership is not None:
-            await self._membership.hand_over()
-        await self._closing.aclose()
+        try:
+            if self._membership is not None:
+                await self._membership.hand_over()
+        finally:
+            await self._closing.aclose()
 
     def _options(self) -> BrokerOptions:
         """Those in force now."""

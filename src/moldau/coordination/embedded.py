@@ -41,7 +41,7 @@ from moldau.coordination.tree import (
 from moldau.coordination.tree_writer import TreeWriter
 from moldau.coordination.watches import WatchKind, WatchTable
 from moldau.light_classes import dataclass
-from moldau.tasks import TaskSupervisor
+from moldau.tasks import TaskSupervisor, finish_first
 from moldau.workers import Workers
 
 __all__ = ("FILE_NAME", "MEMORY", "EmbeddedSession", "EmbeddedStore")
@@ -115,8 +115,20 @@ class EmbeddedStore:
 
         Where sessions outlive a process (`store_server`), ids must not come again after a restart.
         """
-        database, tree = await workers.run(lambda: Database.open(location))
-        return cls(database, tree, clock, workers, first_session_id)
+        opened: list[Database] = []
+
+        def open_database() -> Tree:
+            database, tree = Database.open(location)
+            opened.append(database)
+            return tree
+
+        try:
+            tree = await finish_first(workers.run(open_database))
+        except BaseException:  # a broker that is stopped meanwhile leaves no connection open
+            for database in opened:
+                database.close()
+            raise
+        return cls(opened[0], tree, clock, workers, first_session_id)
 
     def session(self) -> EmbeddedSession:
         return EmbeddedSession(self)
@@ -126,6 +138,9 @@ class EmbeddedStore:
 
     async def close(self) -> None:
         """Write what is waiting, then close the file. Sessions are of no use afterwards."""
+        await finish_first(self._close())
+
+    async def _close(self) -> None:
         await self._written.wait()
         await self._workers.run(self._database.close)
 

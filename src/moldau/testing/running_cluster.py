@@ -214,15 +214,17 @@ class _Core:
 
     async def _close(self) -> None:
         self.links.heal()
-        for broker_id, member in self.members.items():
-            self.links.resume(broker_id)
-            await member.kill()  # quicker than a controlled shutdown, and nothing is left behind
-        tasks = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        if self._store is not None:
-            await self._store.close()
+        try:
+            for broker_id, member in self.members.items():
+                self.links.resume(broker_id)
+                await member.kill()  # quicker than a controlled shutdown; nothing is left behind
+        finally:
+            tasks = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            if self._store is not None:
+                await self._store.close()
         await self._loop.shutdown_default_executor()
 
     # The brokers

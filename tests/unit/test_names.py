@@ -28,7 +28,7 @@ LONG = {
     "client/rules/producer_machine.py": "a machine: its moves read best in one place",
     "client/rules/queue_machine.py": "a machine: its moves read best in one place",
     "errors.py": "the tree of errors, leaf by leaf",
-    "groups/rules/consumer_membership.py": "one heartbeat: who the member is, what it wants and gets",
+    "groups/rules/consumer_membership.py": "one heartbeat, from who its member is to what it gets",
     "net/connection.py": "the path of every request and answer over one socket",
     "records/_codec_pure.py": "the twin of one native module, function by function",
     "shares/rules/in_flight.py": "a machine: its moves read best in one place",

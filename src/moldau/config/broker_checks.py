@@ -142,7 +142,9 @@ def _check_session_timeouts(options: BrokerOptions) -> Conflict | None:
 
 def _check_consumer_groups(options: BrokerOptions) -> Conflict | None:
     return _check_defaults(
-        options, "consumer", ("session.timeout.ms", "heartbeat.interval.ms")
+        options,
+        "consumer",
+        ("session.timeout.ms", "heartbeat.interval.ms", "assignment.interval.ms"),
     ) or _check_heartbeats(options, "consumer")
 
 
@@ -150,6 +152,7 @@ def _check_share_groups(options: BrokerOptions) -> Conflict | None:
     units = (
         "session.timeout.ms",
         "heartbeat.interval.ms",
+        "assignment.interval.ms",
         "record.lock.duration.ms",
         "delivery.count.limit",
         "partition.max.record.locks",

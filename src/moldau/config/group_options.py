@@ -55,6 +55,17 @@ class GroupConfigOptions(OptionSet):
         reload=Reload.CLUSTER_WIDE,
         broker_default="group.consumer.heartbeat.interval.ms",
     )
+    consumer_assignment_interval_ms = option(
+        "consumer.assignment.interval.ms",
+        INT,
+        0,
+        "With the consumer protocol, how long the group keeps an assignment of partitions at "
+        "least. Bounded by group.consumer.min.assignment.interval.ms and "
+        "group.consumer.max.assignment.interval.ms.",
+        at_least(0),
+        reload=Reload.CLUSTER_WIDE,
+        broker_default="group.consumer.assignment.interval.ms",
+    )
 
     share_session_timeout_ms = option(
         "share.session.timeout.ms",
@@ -76,6 +87,16 @@ class GroupConfigOptions(OptionSet):
         at_least(1),
         reload=Reload.CLUSTER_WIDE,
         broker_default="group.share.heartbeat.interval.ms",
+    )
+    share_assignment_interval_ms = option(
+        "share.assignment.interval.ms",
+        INT,
+        0,
+        "How long the share group keeps an assignment of partitions at least. Bounded by "
+        "group.share.min.assignment.interval.ms and group.share.max.assignment.interval.ms.",
+        at_least(0),
+        reload=Reload.CLUSTER_WIDE,
+        broker_default="group.share.assignment.interval.ms",
     )
     share_record_lock_duration_ms = option(
         "share.record.lock.duration.ms",
@@ -224,8 +245,10 @@ class GroupConfigOptions(OptionSet):
         for bounded in (
             cls.consumer_session_timeout_ms,
             cls.consumer_heartbeat_interval_ms,
+            cls.consumer_assignment_interval_ms,
             cls.share_session_timeout_ms,
             cls.share_heartbeat_interval_ms,
+            cls.share_assignment_interval_ms,
             cls.share_record_lock_duration_ms,
             cls.share_delivery_count_limit,
             cls.share_partition_max_record_locks,

@@ -15,7 +15,7 @@ for classic groups and committed offsets.
                [string], regex nullable string, rebalance time-out int32, assignor nullable string;
                tag 0: classic member: present int8, session time-out int32, protocols [name string,
                metadata bytes]
-      6        epoch int32
+      6        epoch int32; tag 0: timestamp int64
       7        [topic id uuid, partitions [int32]]
       8        epoch int32, previous epoch int32, state int8, assigned and revoking as in 7;
                tag 0 of a topic: [epoch int32], in which its partitions were assigned (KIP-1251);
@@ -42,6 +42,7 @@ from moldau.groups.record_parts import (
     encode_partitions,
     encode_strings,
     encode_tag,
+    encode_target_epoch,
 )
 from moldau.groups.rules.consumer_group_records import (
     ClassicMember,
@@ -105,11 +106,11 @@ def encode_consumer_group(record: ConsumerGroupRecord) -> tuple[bytes, bytes | N
         case MemberSubscriptionRecord(group_id, member_id, wanted):
             key = encode_key(_SUBSCRIPTION, group_id, member_id)
             return key, None if wanted is None else _subscription(wanted)
-        case TargetEpochRecord(group_id, target_epoch):
+        case TargetEpochRecord(group_id, target_epoch, timestamp_ms):
             key = encode_key(_TARGET_EPOCH, group_id)
             if target_epoch is None:
                 return key, None
-            return key, VERSION + _INT32.pack(target_epoch) + NO_TAGS
+            return key, VERSION + encode_target_epoch(target_epoch, timestamp_ms)
         case TargetAssignmentRecord(group_id, member_id, target):
             key = encode_key(_TARGET, group_id, member_id)
             return key, None if target is None else VERSION + encode_partitions(target) + NO_TAGS
@@ -196,7 +197,7 @@ def decode_consumer_group(number: int, key: memoryview, value: bytes | None) -> 
             wanted = read(lambda reader: reader.subscription(second))
             return MemberSubscriptionRecord(group_id, second, wanted)
         case 6:
-            return TargetEpochRecord(group_id, read(_Reader.int32))
+            return TargetEpochRecord(group_id, *(read(_Reader.target_epoch) or (None,)))
         case 7:
             return TargetAssignmentRecord(group_id, second, read(_Reader.partitions))
         case 8:

@@ -26,6 +26,7 @@ VERSION: Final = struct.pack(">h", 0)
 NO_TAGS: Final = b"\0"
 
 _EPOCHS_TAG: Final = 0
+_TIMESTAMP_TAG: Final = 0
 _NULL: Final = b"\0"
 
 _INT8 = struct.Struct(">b")
@@ -67,6 +68,11 @@ def encode_partitions(
             tags = encode_tag(_EPOCHS_TAG, encode_ordered(ordered))
         parts += (encode_uuid(topic_id), encode_numbers(numbers), tags)
     return b"".join(parts)
+
+
+def encode_target_epoch(epoch: int, timestamp_ms: int) -> bytes:
+    tags = encode_tag(_TIMESTAMP_TAG, _INT64.pack(timestamp_ms)) if timestamp_ms else NO_TAGS
+    return _INT32.pack(epoch) + tags
 
 
 def encode_tag(number: int, body: bytes) -> bytes:
@@ -112,6 +118,12 @@ class RecordReader:
         if len(epochs) != count:
             raise InvalidRecordError(f"{len(epochs)} assignment epochs for {count} partitions")
         return epochs
+
+    def target_epoch(self) -> tuple[int, int]:
+        """And when the targets were computed: 0 before Kafka 4.3."""
+        epoch, tags = self.int32(), self.tags()
+        timestamp_ms: int = _INT64.unpack(tags[_TIMESTAMP_TAG])[0] if _TIMESTAMP_TAG in tags else 0
+        return epoch, timestamp_ms
 
     def numbers(self) -> frozenset[int]:
         return frozenset(self.ordered())

@@ -38,6 +38,7 @@ from moldau.groups.record_parts import (
     encode_partitions,
     encode_strings,
     encode_tag,
+    encode_target_epoch,
 )
 from moldau.groups.rules.consumer_group_records import (
     ConsumerSubscription,
@@ -80,7 +81,6 @@ _STARTS_TAG: Final = 10_000
 """Far from the numbers that Kafka may give to its own."""
 
 _INT16 = struct.Struct(">h")
-_INT32 = struct.Struct(">i")
 _EPOCH_AND_HASH = struct.Struct(">iq")
 _EPOCHS_AND_STATE = struct.Struct(">iib")
 _START = struct.Struct(">iq")
@@ -98,11 +98,11 @@ def encode_share_group(record: ShareGroupRecord) -> tuple[bytes, bytes | None]:
         case ShareEpochRecord(group_id, epoch):
             key = encode_key(_GROUP_EPOCH, group_id)
             return key, None if epoch is None else VERSION + _EPOCH_AND_HASH.pack(*epoch) + NO_TAGS
-        case ShareTargetEpochRecord(group_id, target_epoch):
+        case ShareTargetEpochRecord(group_id, target_epoch, timestamp_ms):
             key = encode_key(_TARGET_EPOCH, group_id)
             if target_epoch is None:
                 return key, None
-            return key, VERSION + _INT32.pack(target_epoch) + NO_TAGS
+            return key, VERSION + encode_target_epoch(target_epoch, timestamp_ms)
         case ShareTargetRecord(group_id, member_id, target):
             key = encode_key(_TARGET, group_id, member_id)
             return key, None if target is None else VERSION + encode_partitions(target) + NO_TAGS
@@ -193,7 +193,7 @@ def decode_share_group(number: int, key: memoryview, value: bytes | None) -> Sha
         case 11:
             return ShareEpochRecord(group_id, read(_read_epoch))
         case 12:
-            return ShareTargetEpochRecord(group_id, read(RecordReader.int32))
+            return ShareTargetEpochRecord(group_id, *(read(RecordReader.target_epoch) or (None,)))
         case 13:
             return ShareTargetRecord(group_id, member_id, read(RecordReader.partitions))
         case 14:

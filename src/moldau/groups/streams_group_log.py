@@ -42,6 +42,7 @@ from moldau.groups.record_parts import (
     encode_key,
     encode_numbers,
     encode_ordered,
+    encode_target_epoch,
 )
 from moldau.groups.rules.streams_group_records import (
     NO_TOPOLOGY_EPOCH,
@@ -96,7 +97,6 @@ _IS_PRESENT: Final = 1
 _INT16 = struct.Struct(">h")
 _UINT16 = struct.Struct(">H")
 _INT32 = struct.Struct(">i")
-_INT64 = struct.Struct(">q")
 _TWO_INT32 = struct.Struct(">ii")
 _EPOCH_AND_HASH = struct.Struct(">iq")
 _EPOCHS_AND_STATE = struct.Struct(">iib")
@@ -116,7 +116,8 @@ def encode_streams_group(record: StreamsGroupRecord) -> tuple[bytes, bytes | Non
         case StreamsMemberRecord(group_id, member_id, member):
             return _pair(encode_key(_MEMBER, group_id, member_id), member, _member)
         case StreamsTargetEpochRecord(group_id, target_epoch):
-            return _pair(encode_key(_TARGET_EPOCH, group_id), target_epoch, _target_epoch)
+            key = encode_key(_TARGET_EPOCH, group_id)
+            return _pair(key, target_epoch, lambda value: encode_target_epoch(*value))
         case StreamsTargetRecord(group_id, member_id, target):
             return _pair(encode_key(_TARGET, group_id, member_id), target, _target)
         case StreamsAssignmentRecord(group_id, member_id, assignment):
@@ -158,11 +159,6 @@ def _endpoint(endpoint: StreamsEndpoint | None) -> bytes:
         return _ABSENT
     host, port = encode_compact_string(endpoint.host), _UINT16.pack(endpoint.port)
     return _PRESENT + host + port + NO_TAGS
-
-
-def _target_epoch(value: StreamsTargetEpoch) -> bytes:
-    tags = {0: _INT64.pack(value.timestamp_ms)} if value.timestamp_ms else {}
-    return _INT32.pack(value.epoch) + _tags(tags)
 
 
 def _target(tasks: Tasks) -> bytes:
@@ -264,7 +260,8 @@ def decode_streams_group(number: int, key: memoryview, value: bytes | None) -> S
             member = read(lambda reader: reader.member(member_id))
             return StreamsMemberRecord(group_id, member_id, member)
         case 20:
-            return StreamsTargetEpochRecord(group_id, read(_Reader.target_epoch))
+            target = read(lambda reader: StreamsTargetEpoch(*reader.target_epoch()))
+            return StreamsTargetEpochRecord(group_id, target)
         case 21:
             return StreamsTargetRecord(group_id, member_id, read(_Reader.tasks))
         case 22:
@@ -303,10 +300,6 @@ class _Reader(RecordReader):
         endpoint = StreamsEndpoint(self.string() or "", self._number(_UINT16))
         self.skip_tags()
         return endpoint
-
-    def target_epoch(self) -> StreamsTargetEpoch:
-        epoch, tags = self.int32(), self.tags()
-        return StreamsTargetEpoch(epoch, _INT64.unpack(tags[0])[0] if 0 in tags else 0)
 
     def tasks(self) -> Tasks:
         return Tasks(self._tasks({}, 0), self._tasks({}, 0), self._tasks({}, 0))

@@ -10,6 +10,7 @@ _GROUP = "moldau.groups.rules.consumer_group"
 _CHANGE = "moldau.groups.rules.protocol_change"
 _CLASSIC = "moldau.groups.rules.classic_consumers"
 _COMMITS = "moldau.groups.rules.commits"
+_EPOCHS = "moldau.groups.rules.epoch_group"
 _MACHINE = "unit/groups/test_consumer_groups_machine.py"
 _MIXED = "unit/groups/test_protocol_change.py"
 
@@ -152,6 +153,42 @@ MUTANTS = (
         tests=(f"{_MACHINE}::test_a_member_in_an_older_epoch_commits_in_what_it_has_had_since",),
     ),
     Mutant(
+        name="an-assignment-does-not-wait-for-its-interval",
+        rule="KIP-1263",
+        breaks="a large group whose members come one by one is assigned with each of them",
+        edits=(Edit(_EPOCHS, "return assigned_ms != 0 and", "return assigned_ms == -1 and"),),
+        tests=(
+            f"{_MACHINE}::test_an_assignment_is_computed_once_in_the_interval_of_the_group",
+            "unit/groups/test_share_groups_machine.py"
+            "::test_partitions_are_assigned_once_in_the_interval_of_the_group",
+            "unit/groups/test_streams_groups_machine.py::test_assignments_are_not_made_too_often",
+        ),
+    ),
+    Mutant(
+        name="a-member-keeps-what-it-wants-no-more-until-the-next-assignment",
+        rule="KIP-1263",
+        breaks="a member is assigned partitions of a topic that it has unsubscribed from",
+        edits=(Edit(_RECONCILIATION, " and is_within(current.assigned, target):", ":"),),
+        tests=(
+            f"{_MACHINE}::test_a_member_gives_up_what_it_wants_no_more_before_the_next_assignment",
+        ),
+    ),
+    Mutant(
+        name="classic-members-join-again-while-the-assignment-is-delayed",
+        rule="KIP-1263",
+        breaks="members of the classic protocol join and sync in a loop until the interval is over",
+        edits=(
+            Edit(
+                _CLASSIC,
+                "group.may_assign(turn.now_ms, interval_ms)",
+                "group.epoch > group.target_epoch",
+            ),
+        ),
+        tests=(
+            f"{_MIXED}::test_classic_members_join_again_when_the_next_assignment_may_be_computed",
+        ),
+    ),
+    Mutant(
         name="a-static-member-is-replaced-before-it-has-left",
         rule="CGR-1",
         breaks="two processes with one instance id take turns",
@@ -204,7 +241,7 @@ MUTANTS = (
         edits=(
             Edit(
                 _CLASSIC,
-                "if current.epoch < group.epoch or current.state is "
+                "if _is_behind(group, current, turn) or current.state is "
                 "MemberState.UNREVOKED_PARTITIONS:",
                 "if current.epoch > group.epoch:",
             ),

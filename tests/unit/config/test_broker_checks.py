@@ -66,6 +66,15 @@ from moldau.errors import ConfigurationError
             "group.consumer.heartbeat.interval.ms=5000 is not smaller than",
         ),
         (
+            "group.consumer.assignment.interval.ms=15001",
+            "group.consumer.assignment.interval.ms=15001 is not within "
+            "group.consumer.min.assignment.interval.ms=0 and ",
+        ),
+        (
+            "group.share.min.assignment.interval.ms=1",
+            "group.share.assignment.interval.ms=0 is not within",
+        ),
+        (
             "log.cleaner.min.compaction.lag.ms=9\nlog.cleaner.max.compaction.lag.ms=8",
             "log.cleaner.min.compaction.lag.ms=9 is larger than",
         ),

@@ -35,6 +35,10 @@ def test_a_group_can_have_what_lies_within_the_bounds(settings: dict[str, str]) 
     [
         ({SESSION: "44999"}, "is smaller than group.consumer.min.session.timeout.ms=45000"),
         ({SESSION: "60001"}, "is larger than group.consumer.max.session.timeout.ms=60000"),
+        (
+            {"consumer.assignment.interval.ms": "15001"},
+            "is larger than group.consumer.max.assignment.interval.ms=15000",
+        ),
         ({HEARTBEAT: "4999"}, "is smaller than group.consumer.min.heartbeat.interval.ms=5000"),
         ({HEARTBEAT: "15001"}, "is larger than group.consumer.max.heartbeat.interval.ms=15000"),
         ({SESSION: "soon"}, "consumer.session.timeout.ms=soon"),
@@ -61,7 +65,7 @@ def test_a_session_is_longer_than_the_time_between_heartbeats() -> None:
 
 
 def test_what_a_group_has_and_what_it_would_have_otherwise_is_described() -> None:
-    heartbeat, session, *_ = describe_group_configs({SESSION: "60000"}, BROKER)
+    _, heartbeat, session, *_ = describe_group_configs({SESSION: "60000"}, BROKER)
     assert (session.name, session.value) == (SESSION, "60000")
     assert session.source is OptionSource.GROUP_CONFIG
     assert not session.is_default
@@ -93,6 +97,7 @@ def test_a_text_that_is_no_value_counts_as_not_set(text: str | None, value: int)
     [
         ({"share.session.timeout.ms": "1000"}, "smaller than group.share.min.session"),
         ({"share.heartbeat.interval.ms": "15001"}, "larger than group.share.max.heartbeat"),
+        ({"share.assignment.interval.ms": "15001"}, "larger than group.share.max.assignment"),
         ({"share.record.lock.duration.ms": "60001"}, "larger than group.share.max.record.lock"),
         ({"share.delivery.count.limit": "11"}, "larger than group.share.max.delivery"),
         ({"share.partition.max.record.locks": "99"}, "is"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from consumer_group_world import CLICKS, GROUP, ORDERS, World, image_of
+from consumer_group_world import CLICKS, GROUP, IDS, ORDERS, World, image_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +27,7 @@ from moldau.groups.rules.assigned_partitions import (
     overlap,
 )
 from moldau.groups.rules.consumer_group import ConsumerGroup
+from moldau.groups.rules.consumer_group_records import MemberState
 from moldau.groups.rules.events import (
     JOINING_EPOCH,
     LEAVING_EPOCH,
@@ -334,8 +335,68 @@ def test_the_assignor_that_most_members_ask_for_is_taken() -> None:
     assert world.groups.describe_consumers(GROUP).assignor == "uniform"  # type: ignore[union-attr]
 
 
+def test_an_assignment_is_computed_once_in_the_interval_of_the_group() -> None:
+    world = World(consumer_assignment_interval_ms=1_000)
+    assert world.join("a").assigned == {CLICKS: frozenset(range(4))}, "the first one at once"
+    second = world.join("b")
+    assert (second.epoch, second.assigned) == (1, {})
+    world.join("c")
+    assert (world.group.epoch, world.group.target_epoch) == (3, 1)
+    assert world.group.state is ConsumerGroupState.ASSIGNING
+    world.wait(500)
+    world.restart()
+    world.wait(499)
+    assert world.beat("a", 1).assigned is None
+    world.wait(1)
+    assert world.beat("b", 1).epoch == 3, "the interval is over; nothing is free for it yet"
+    assert world.group.target_epoch == 3
+    asked = world.beat("a", 1)
+    assert asked.assigned is not None
+    assert len(asked.assigned[CLICKS]) == 2, "for both at once"
+    world.beat("a", 1, owned=asked.assigned)
+    world.beat("c", 1)
+    world.beat("b", 3)
+    assert world.group.state is ConsumerGroupState.STABLE
+
+
+def test_the_clock_of_another_coordinator_does_not_delay_assignments() -> None:
+    world = World(consumer_assignment_interval_ms=1_000)
+    world.join("a")
+    world.now_ms -= 3_600_000
+    assert world.join("b").epoch == 2
+
+
+def test_the_interval_is_that_of_the_group_where_it_has_one() -> None:
+    world = World(consumer_assignment_interval_ms=1_000)
+    world.join("a")
+    plain = world.image
+    world.image = plain.with_group_configs({GROUP: {"consumer.assignment.interval.ms": "15000"}})
+    world.wait(5_000)
+    assert world.join("b").epoch == 1
+    world.image = plain.with_group_configs({GROUP: {"consumer.assignment.interval.ms": "0"}})
+    assert world.join("c").epoch == 3
+
+
+def test_a_member_gives_up_what_it_wants_no_more_before_the_next_assignment() -> None:
+    world = World(consumer_assignment_interval_ms=1_000)
+    world.image = image_of({"clicks": 1, "orders": 1, "others": 1})
+    world.join("a", "clicks", "orders")
+    rest = {ORDERS: frozenset({0})}
+    changed = world.beat("a", 1, topics=frozenset({"orders", "others"}))
+    assert (changed.epoch, changed.assigned) == (1, rest)
+    assert world.beat("a", 1, owned=rest).epoch == 1
+    assert world.group.assignment_of("a").state is MemberState.STABLE
+    size = len(world.log)
+    assert world.beat("a", 1).assigned is None
+    assert len(world.log) == size
+    world.wait(1_000)
+    answer = world.beat("a", 1)
+    assert (answer.epoch, answer.assigned) == (2, {**rest, IDS["others"]: frozenset({0})})
+    assert error_of(world, commit("a", 1, topic="orders")) is ErrorCode.none
+
+
 def commit(
-    member_id: str, epoch: int, *partitions: int, knows_epochs: bool = True
+    member_id: str, epoch: int, *partitions: int, topic: str = "clicks", knows_epochs: bool = True
 ) -> CommitOffsets:
     return CommitOffsets(
         group_id=GROUP,
@@ -343,7 +404,7 @@ def commit(
         member_id=member_id,
         instance_id=None,
         offsets=tuple(
-            ("clicks", one, CommittedOffset(5, -1, "", 1_000_000)) for one in partitions or (0,)
+            (topic, one, CommittedOffset(5, -1, "", 1_000_000)) for one in partitions or (0,)
         ),
         knows_epochs=knows_epochs,
     )
@@ -610,8 +671,8 @@ steps = st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 3)), max_size=
 class Crowd:
     """Readers of one group; the last one is a static member."""
 
-    def __init__(self) -> None:
-        self.world = World()
+    def __init__(self, interval_ms: int) -> None:
+        self.world = World(consumer_assignment_interval_ms=interval_ms)
         self.readers: dict[int, Reader] = {}
         self._made = 0
 
@@ -669,11 +730,11 @@ class Crowd:
 
 
 @settings(max_examples=400, deadline=None)
-@given(steps)
+@given(steps, st.sampled_from((0, 1_000, 15_000)))
 def test_no_partition_has_two_readers_and_in_the_end_each_has_one(
-    steps: Sequence[tuple[str, int]],
+    steps: Sequence[tuple[str, int]], interval_ms: int
 ) -> None:
-    crowd = Crowd()
+    crowd = Crowd(interval_ms)
     for what, number in steps:
         crowd.do(what, number)
         crowd.check()

@@ -291,6 +291,27 @@ def test_a_member_of_the_new_protocol_joins_a_classic_group_which_goes_on() -> N
         assert frozenset().union(*shares) == ALL
 
 
+def test_classic_members_join_again_when_the_next_assignment_may_be_computed() -> None:
+    world = MixedWorld(consumer_assignment_interval_ms=5_000)
+    old, first, second = Classic(world, "a"), Modern(world, "first"), Modern(world, "second")
+    settle(world, old)
+    first.live()
+    second.live()
+    group, generation = world.group, old.generation
+    assert group.epoch > group.target_epoch
+    old.live()
+    assert (old.is_out, group.target_epoch) == (True, generation + 1), "for the first one"
+    old.live()
+    assert not old.is_out
+    for _ in range(3):
+        world.wait(1_000)
+        old.live()
+        assert (old.is_out, old.generation) == (False, group.target_epoch)
+    settle(world, old, first, second)
+    assert group.target_epoch == group.epoch
+    assert old.owned | first.owned | second.owned == ALL
+
+
 def test_an_expression_has_a_new_topic_that_a_classic_member_does_not_read() -> None:
     """Whose heartbeat comes first, and finds all that the group reads as it was."""
     pytest.importorskip("re2", reason="install moldau[regex]")
@@ -547,11 +568,13 @@ steps = st.lists(
 
 
 @settings(max_examples=250, deadline=None)
-@given(steps, st.sampled_from((0, 3_000)))
+@given(steps, st.sampled_from((0, 3_000)), st.sampled_from((0, 1_000, 15_000)))
 def test_in_mixed_groups_every_partition_has_one_reader_in_the_end(
-    steps: Sequence[tuple[str, int]], delay_ms: int
+    steps: Sequence[tuple[str, int]], delay_ms: int, interval_ms: int
 ) -> None:
-    world = MixedWorld(initial_rebalance_delay_ms=delay_ms)
+    world = MixedWorld(
+        initial_rebalance_delay_ms=delay_ms, consumer_assignment_interval_ms=interval_ms
+    )
     members: dict[int, Classic | Modern] = {}
     made = 0
     for what, number in steps:

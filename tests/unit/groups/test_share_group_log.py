@@ -53,7 +53,6 @@ ROWS = f"02 {ID} 03 00000000 00000002 00"
             "000b 0001 67",
             "0000 00000005 fffffffffffffffe 00",
         ),
-        (ShareTargetEpochRecord("g", 5), "000c 0001 67", "0000 00000005 00"),
         (ShareTargetRecord("g", "m", PARTITIONS), "000d 0001 67 0001 6d", f"0000 {ROWS} 00"),
         (
             ShareAssignmentRecord(
@@ -88,10 +87,26 @@ def test_records_have_kafkas_bytes(record: ShareGroupRecord, key: str, value: st
     assert encode(end) == (encoded[0], None)
 
 
-def test_the_time_of_an_assignment_is_passed_over() -> None:
-    """Kafka 4.3 writes it, with a tag (KIP-1263)."""
-    value = bytes.fromhex("0000 00000005 01 00 08 0000018bcfe56800")
-    assert decode(bytes.fromhex("000c 0001 67"), value) == ShareTargetEpochRecord("g", 5)
+@pytest.mark.parametrize(
+    ("record", "value"),
+    [
+        (ShareTargetEpochRecord("g", 5), "0000 00000005 00"),
+        (
+            ShareTargetEpochRecord("g", 5, 1_700_000_000_000),
+            "0000 00000005 01 00 08 0000018bcfe56800",
+        ),
+        (ShareTargetEpochRecord("g", None), None),
+    ],
+)
+def test_the_time_of_an_assignment_has_a_tag(
+    record: ShareTargetEpochRecord, value: str | None
+) -> None:
+    """As Kafka 4.3 writes it (KIP-1263)."""
+    encoded = bytes.fromhex("000c 0001 67"), None if value is None else bytes.fromhex(value)
+    assert encode(record) == encoded
+    read = decode(*encoded)
+    assert read == record
+    assert type(read) is ShareTargetEpochRecord
 
 
 def test_where_a_partition_is_to_begin_is_kept_in_a_tag_of_our_own() -> None:

@@ -61,6 +61,33 @@ def test_a_member_gets_partitions_when_their_states_are_there() -> None:
     assert set(world.starts.values()) == {-1}
 
 
+def test_partitions_are_assigned_once_in_the_interval_of_the_group() -> None:
+    world = ShareWorld(share_assignment_interval_ms=1_000)
+    world.image = image_of({"clicks": 4, "orders": 1})
+    world.join("a", "clicks", "orders")
+    world.answer_orders()
+    assert world.beat("a", 1).assigned is None, "the assignment of the first epoch had none of them"
+    epoch = world.group.epoch
+    assert (world.beat("a", 1).epoch, world.group.epoch) == (1, epoch)
+    world.wait(500)
+    world.restart()
+    world.wait(500)
+    everything = {**ALL, ORDERS: frozenset({0})}
+    assert (world.beat("a", 1).epoch, world.assigned("a")) == (epoch, everything)
+    second = world.join("b")
+    assert (second.epoch, second.assigned) == (epoch, {})
+    assert world.beat("a", epoch, topics=frozenset({"clicks"})).assigned == ALL
+    world.wait(1_000)
+    shares = [world.beat(one, epoch).assigned for one in "ab"]
+    assert [share and len(share[CLICKS]) for share in shares] == [2, 2]
+
+
+def test_the_interval_of_a_share_group_is_its_own_where_it_has_one() -> None:
+    world = ShareWorld(share_assignment_interval_ms=1_000)
+    world.image = world.image.with_group_configs({GROUP: {"share.assignment.interval.ms": "0"}})
+    assert world.join_at_once("a").assigned == ALL
+
+
 def test_members_share_what_there_is_and_take_over_from_who_leaves() -> None:
     world = ShareWorld()
     world.join_at_once("a")
@@ -511,7 +538,8 @@ def _disturb(world: ShareWorld, data: st.DataObject) -> None:
 def test_any_order_of_things_leads_to_a_group_in_which_everything_is_taken_from(
     data: st.DataObject,
 ) -> None:
-    world = ShareWorld()
+    interval_ms = data.draw(st.sampled_from([0, 1_000]))
+    world = ShareWorld(share_assignment_interval_ms=interval_ms)
     for _ in range(data.draw(st.integers(1, 20))):
         _happen(world, data)
     world.writes_fail = False
@@ -520,6 +548,7 @@ def test_any_order_of_things_leads_to_a_group_in_which_everything_is_taken_from(
     world.join("a", "clicks", "orders")
     for _ in range(4):
         world.answer_orders()
+        world.wait(1_000)
         for member_id in list(world.group.subscriptions):
             epoch = world.group.assignment_of(member_id).epoch
             assert world.beat(member_id, epoch or 0).error in (

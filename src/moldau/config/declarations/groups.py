@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from moldau.config.declarations import ignored
 from moldau.config.kinds import INT, LIST, LONG, MAX_INT, SHORT, STRING, any_of, at_least, one_of
-from moldau.config.option import Importance, OptionSet, option
+from moldau.config.option import Importance, OptionSet, Reload, option
 
 
 class GroupOptions(OptionSet, ignored=ignored.GROUPS):
@@ -89,6 +89,31 @@ class GroupOptions(OptionSet, ignored=ignored.GROUPS):
         15_000,
         "With the consumer protocol, the longest heartbeat interval that a group may have.",
         at_least(1),
+    )
+    group_consumer_assignment_interval_ms = option(
+        "group.consumer.assignment.interval.ms",
+        INT,
+        0,
+        "With the consumer protocol, how long a group keeps an assignment of partitions at least "
+        "before the next one is computed; changes in between are assigned together. Kafka's "
+        "default is 1000; Moldau's is 0, so that a second consumer, as in tests, does not wait for "
+        "another heartbeat. Set it for large groups.",
+        at_least(0),
+        reload=Reload.CLUSTER_WIDE,
+    )
+    group_consumer_min_assignment_interval_ms = option(
+        "group.consumer.min.assignment.interval.ms",
+        INT,
+        0,
+        "With the consumer protocol, the shortest time between assignments that a group may have.",
+        at_least(0),
+    )
+    group_consumer_max_assignment_interval_ms = option(
+        "group.consumer.max.assignment.interval.ms",
+        INT,
+        15_000,
+        "With the consumer protocol, the longest time between assignments that a group may have.",
+        at_least(0),
     )
     group_consumer_max_size = option(
         "group.consumer.max.size",

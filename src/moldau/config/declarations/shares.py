@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from moldau.config.declarations import ignored
 from moldau.config.kinds import BOOLEAN, INT, LIST, SHORT, STRING, any_of, at_least, between
-from moldau.config.option import Importance, OptionSet, option
+from moldau.config.option import Importance, OptionSet, Reload, option
 
 
 class ShareOptions(OptionSet, ignored=ignored.SHARES):
@@ -51,6 +51,31 @@ class ShareOptions(OptionSet, ignored=ignored.SHARES):
         15_000,
         "The longest heartbeat interval that a share group may have.",
         at_least(1),
+    )
+    group_share_assignment_interval_ms = option(
+        "group.share.assignment.interval.ms",
+        INT,
+        0,
+        "How long a share group keeps an assignment of partitions at least before the next one is "
+        "computed; changes in between are assigned together. Kafka's default is 1000; Moldau's is "
+        "0, so that a consumer, as in tests, does not wait for another heartbeat. Set it for large "
+        "groups.",
+        at_least(0),
+        reload=Reload.CLUSTER_WIDE,
+    )
+    group_share_min_assignment_interval_ms = option(
+        "group.share.min.assignment.interval.ms",
+        INT,
+        0,
+        "The shortest time between assignments that a share group may have.",
+        at_least(0),
+    )
+    group_share_max_assignment_interval_ms = option(
+        "group.share.max.assignment.interval.ms",
+        INT,
+        15_000,
+        "The longest time between assignments that a share group may have.",
+        at_least(0),
     )
     group_share_max_size = option(
         "group.share.max.size",

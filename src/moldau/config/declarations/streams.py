@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from moldau.config.kinds import INT, MAX_INT, at_least
-from moldau.config.option import OptionSet, option
+from moldau.config.option import OptionSet, Reload, option
 
 
 class StreamsOptions(OptionSet):
@@ -87,6 +87,7 @@ class StreamsOptions(OptionSet):
         1_000,
         "How long a streams group keeps an assignment of tasks at least before it makes another.",
         at_least(0),
+        reload=Reload.CLUSTER_WIDE,
     )
     group_streams_min_assignment_interval_ms = option(
         "group.streams.min.assignment.interval.ms",

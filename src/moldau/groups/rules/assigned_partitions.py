@@ -7,7 +7,7 @@ Values: nothing here changes what it was given. A topic without partitions is no
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from types import MappingProxyType
 from typing import Final, TypeAlias, TypeVar
 from uuid import UUID
@@ -33,6 +33,10 @@ def partitions_of(pairs: Iterable[tuple[K, int]]) -> Mapping[K, frozenset[int]]:
 def assigned_in(epoch: int, partitions: AssignedPartitions) -> AssignmentEpochs:
     """All of them in the same epoch."""
     return {topic_id: dict.fromkeys(some, epoch) for topic_id, some in partitions.items()}
+
+
+def only_topics(partitions: AssignedPartitions, topic_ids: Container[UUID]) -> AssignedPartitions:
+    return {topic_id: some for topic_id, some in partitions.items() if topic_id in topic_ids}
 
 
 def common(

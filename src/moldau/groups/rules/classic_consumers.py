@@ -131,7 +131,7 @@ def _sync(group: ConsumerGroup, event: Sync, turn: GroupTurn) -> None:
         turn.answer(SyncAnswer(error=fault))
         return
     current = group.assignment_of(event.member_id)
-    if group.epoch > current.epoch and current.state is not MemberState.UNREVOKED_PARTITIONS:
+    if _is_behind(group, current, turn) and current.state is not MemberState.UNREVOKED_PARTITIONS:
         _tell_to_join(group, event.member_id, turn)
         turn.answer(SyncAnswer(error=_AGAIN))
         return
@@ -159,7 +159,7 @@ def _heartbeat(group: ConsumerGroup, event: Heartbeat, turn: GroupTurn) -> None:
 def _has_step_to_take(
     group: ConsumerGroup, current: MemberAssignment, member_id: str, turn: GroupTurn
 ) -> bool:
-    if current.epoch < group.epoch or current.state is MemberState.UNREVOKED_PARTITIONS:
+    if _is_behind(group, current, turn) or current.state is MemberState.UNREVOKED_PARTITIONS:
         return True
     if current.state is MemberState.UNRELEASED_PARTITIONS:
         missing = without(group.target_of(member_id), current.assigned)
@@ -168,6 +168,12 @@ def _has_step_to_take(
         return False
     topics = group.see_topics(group.wanted_topics, turn.image)
     return topics.metadata_hash != group.metadata_hash
+
+
+def _is_behind(group: ConsumerGroup, current: MemberAssignment, turn: GroupTurn) -> bool:
+    """Whether there is a newer target, or one will be computed when the member joins again."""
+    interval_ms = turn.limits.consumer_assignment_interval_ms
+    return current.epoch < group.target_epoch or group.may_assign(turn.now_ms, interval_ms)
 
 
 def _leave(group: ConsumerGroup, event: Leave, turn: GroupTurn) -> None:

@@ -114,6 +114,7 @@ class TargetEpochRecord(NamedTuple):
 
     group_id: str
     epoch: int | None
+    timestamp_ms: int = 0  # when they were computed; 0: not known
 
 
 class TargetAssignmentRecord(NamedTuple):

@@ -15,7 +15,13 @@ from moldau.cluster.rules.metadata_image import MetadataImage
 from moldau.errors import ErrorCode, InvalidRegularExpressionError
 from moldau.groups.rules import protocol_change
 from moldau.groups.rules.answers import ConsumerHeartbeatAnswer
-from moldau.groups.rules.assigned_partitions import NO_PARTITIONS, assigned_in, is_within
+from moldau.groups.rules.assigned_partitions import (
+    NO_PARTITIONS,
+    AssignedPartitions,
+    assigned_in,
+    is_within,
+    only_topics,
+)
 from moldau.groups.rules.consumer_group import ConsumerGroup
 from moldau.groups.rules.consumer_group_records import (
     ClassicMember,
@@ -33,6 +39,7 @@ from moldau.groups.rules.consumer_group_records import (
     TargetEpochRecord,
     removal_of,
 )
+from moldau.groups.rules.epoch_group import was_assigned_just_now
 from moldau.groups.rules.events import (
     JOINING_EPOCH,
     STATIC_LEAVING_EPOCH,
@@ -177,7 +184,11 @@ class MemberStep:
         wanted = self._wanted = self._subscribe(former)
         epoch = self._find_epoch(wants_other=_wish(former) != _wish(wanted))
         if epoch > group.target_epoch:
-            self._assign(epoch)
+            interval_ms = turn.limits.consumer_assignment_interval_ms
+            if was_assigned_just_now(group.assigned_ms, turn.now_ms, interval_ms):
+                self._target = self._find_wanted_target()
+            else:
+                self._assign(epoch)
         reached = reconcile(current, self._target_epoch, self._target, self._is_free, event.owned)
         if reached != current or member_id not in group.assignments:
             self._records.append(MemberAssignmentRecord(group.group_id, member_id, reached))
@@ -335,13 +346,23 @@ class MemberStep:
 
     # What it gets
 
+    def _see_topics(self) -> WantedTopics:
+        if self._topics is None:
+            members = self._members_to_be().values()
+            names = self._group.topics_wanted_by(members, self._regexes)
+            self._topics = self._group.see_topics(names, self._turn.image)
+        return self._topics
+
+    def _find_wanted_target(self) -> AssignedPartitions:
+        """The next targets are delayed: what the member still wants of the one that it has."""
+        names = self._group.topics_wanted_by((self._wanted,), self._regexes)
+        return only_topics(self._target, self._see_topics().ids_of(names))
+
     def _assign(self, epoch: int) -> None:
         """New targets for everybody."""
-        group, event, image = self._group, self._event, self._turn.image
+        group, event = self._group, self._event
         subscriptions = self._members_to_be()
-        topics = self._topics or group.see_topics(
-            group.topics_wanted_by(subscriptions.values(), self._regexes), image
-        )
+        topics = self._see_topics()
         # One set for all who want the same: a hundred members may want a thousand topics.
         ids: dict[object, frozenset[UUID]] = {}
         for one in subscriptions.values():
@@ -364,7 +385,7 @@ class MemberStep:
             target = targets[member_id]
             if target != group.targets.get(member_id):
                 self._records.append(TargetAssignmentRecord(group.group_id, member_id, target))
-        self._records.append(TargetEpochRecord(group.group_id, epoch))
+        self._records.append(TargetEpochRecord(group.group_id, epoch, self._turn.now_ms))
         self._target, self._target_epoch = targets[event.member_id], epoch
 
     def _arm(self, reached: MemberAssignment) -> None:

@@ -47,6 +47,7 @@ class EpochGroup:
         self.epoch = 0
         self.metadata_hash = 0
         self.target_epoch = 0
+        self.assigned_ms = 0  # when the targets were computed; 0: not known
         self.subscriptions: dict[str, ConsumerSubscription] = {}  # by member id, and so below
         self.targets: dict[str, AssignedPartitions] = {}
         self.assignments: dict[str, MemberAssignment] = {}
@@ -62,8 +63,8 @@ class EpochGroup:
         match record:
             case GroupEpochRecord(_, value):
                 self.epoch, self.metadata_hash = value or GroupEpoch(0, 0)
-            case TargetEpochRecord(_, epoch):
-                self.target_epoch = epoch or 0
+            case TargetEpochRecord(_, epoch, timestamp_ms):
+                self.target_epoch, self.assigned_ms = epoch or 0, timestamp_ms
             case MemberSubscriptionRecord(_, member_id, value):
                 self._apply_subscription(member_id, value)
             case TargetAssignmentRecord(_, member_id, value):
@@ -126,6 +127,11 @@ class EpochGroup:
             members=tuple(members),
         )
 
+    def may_assign(self, now_ms: int, interval_ms: int) -> bool:
+        """Whether the targets are not those of the group's epoch, and old enough (KIP-1263)."""
+        is_behind = self.epoch > self.target_epoch
+        return is_behind and not was_assigned_just_now(self.assigned_ms, now_ms, interval_ms)
+
     def target_of(self, member_id: str) -> AssignedPartitions:
         return self.targets.get(member_id, NO_PARTITIONS)
 
@@ -165,6 +171,12 @@ class EpochGroup:
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+
+def was_assigned_just_now(assigned_ms: int, now_ms: int, interval_ms: int) -> bool:
+    """Whether the next assignment has to wait. A time in the future was set by a coordinator with
+    another clock, or the clock was set back: it delays nothing."""
+    return assigned_ms != 0 and 0 <= now_ms - assigned_ms < interval_ms
 
 
 def wanted_by(members: Iterable[ConsumerSubscription]) -> frozenset[str]:

@@ -31,11 +31,13 @@ class GroupLimits:
     consumer_assignors: tuple[str, ...] = ("uniform", "range")
     """The first one is for groups whose members do not mind."""
     consumer_migration_policy: str = "bidirectional"
+    consumer_assignment_interval_ms: int = 0
     # Of share groups
     share_session_timeout_ms: int = 45_000
     share_heartbeat_interval_ms: int = 5_000
     share_max_size: int = 200
     share_assignors: tuple[str, ...] = ("simple",)
+    share_assignment_interval_ms: int = 0
     # Of streams groups
     streams_session_timeout_ms: int = 45_000
     streams_heartbeat_interval_ms: int = 5_000
@@ -70,8 +72,10 @@ _OF_GROUPS: Final[Mapping[str, Option[int]]] = {
     for name in (
         "consumer_session_timeout_ms",
         "consumer_heartbeat_interval_ms",
+        "consumer_assignment_interval_ms",
         "share_session_timeout_ms",
         "share_heartbeat_interval_ms",
+        "share_assignment_interval_ms",
         "streams_session_timeout_ms",
         "streams_heartbeat_interval_ms",
         "streams_num_standby_replicas",
@@ -96,10 +100,12 @@ def group_limits_of(options: BrokerOptions) -> GroupLimits:
         consumer_max_size=options.group_consumer_max_size,
         consumer_assignors=tuple(options.group_consumer_assignors),
         consumer_migration_policy=options.group_consumer_migration_policy,
+        consumer_assignment_interval_ms=options.group_consumer_assignment_interval_ms,
         share_session_timeout_ms=options.group_share_session_timeout_ms,
         share_heartbeat_interval_ms=options.group_share_heartbeat_interval_ms,
         share_max_size=options.group_share_max_size,
         share_assignors=tuple(options.group_share_assignors),
+        share_assignment_interval_ms=options.group_share_assignment_interval_ms,
         streams_session_timeout_ms=options.group_streams_session_timeout_ms,
         streams_heartbeat_interval_ms=options.group_streams_heartbeat_interval_ms,
         streams_max_size=options.group_streams_max_size,

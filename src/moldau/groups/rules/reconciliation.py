@@ -16,6 +16,7 @@ from moldau.groups.rules.assigned_partitions import (
     AssignedPartitions,
     AssignmentEpochs,
     common,
+    is_within,
     overlap,
     together,
     without,
@@ -40,7 +41,8 @@ def reconcile(
     """
     match current.state:
         case MemberState.STABLE:
-            if current.epoch == target_epoch:
+            # It may want less than its target, when the next one is delayed (KIP-1263).
+            if current.epoch == target_epoch and is_within(current.assigned, target):
                 return current
             return _step(current, target_epoch, target, is_free, owned)
         case MemberState.UNREVOKED_PARTITIONS:

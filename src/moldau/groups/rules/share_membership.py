@@ -13,13 +13,14 @@ from uuid import UUID
 
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import ConsumerHeartbeatAnswer
+from moldau.groups.rules.assigned_partitions import only_topics
 from moldau.groups.rules.consumer_group_records import (
     ConsumerSubscription,
     GroupEpoch,
     MemberAssignment,
 )
 from moldau.groups.rules.consumer_membership import Refused
-from moldau.groups.rules.epoch_group import wanted_by
+from moldau.groups.rules.epoch_group import wanted_by, was_assigned_just_now
 from moldau.groups.rules.events import JOINING_EPOCH, LEAVING_EPOCH, ShareHeartbeat
 from moldau.groups.rules.limits import GroupLimits
 from moldau.groups.rules.outcome import GroupTurn, Outcome
@@ -99,7 +100,11 @@ class _Step:
         wants_other = former is None or former.topics != self._wanted.topics
         epoch = self._find_epoch(topics, wants_other=wants_other)
         if epoch > group.target_epoch:
-            self._assign(epoch, topics)
+            interval_ms = turn.limits.share_assignment_interval_ms
+            if was_assigned_just_now(group.assigned_ms, turn.now_ms, interval_ms):
+                self._target = only_topics(self._target, topics.ids_of(self._wanted.topics))
+            else:
+                self._assign(epoch, topics)
         reached = self._reach(current)
         turn.outcome.records += self._records
         turn.outcome.arm(group.session_timer(member_id), turn.limits.share_session_timeout_ms)
@@ -189,7 +194,7 @@ class _Step:
             if targets[member_id] != group.targets.get(member_id):
                 target = targets[member_id]
                 self._records.append(ShareTargetRecord(group.group_id, member_id, target))
-        self._records.append(ShareTargetEpochRecord(group.group_id, epoch))
+        self._records.append(ShareTargetEpochRecord(group.group_id, epoch, self._turn.now_ms))
         self._target_epoch = epoch
         self._target = targets[self._event.member_id]
 

@@ -13,6 +13,7 @@ from collections.abc import Collection
 from moldau.errors import ErrorCode
 from moldau.groups.rules.answers import StreamsHeartbeatAnswer
 from moldau.groups.rules.consumer_membership import Refused
+from moldau.groups.rules.epoch_group import was_assigned_just_now
 from moldau.groups.rules.events import (
     JOINING_EPOCH,
     LEAVING_EPOCH,
@@ -265,7 +266,9 @@ class _Step:
             self._target = NO_TASKS
             self._delay("the configured initial rebalance delay")
         elif epoch > group.target_epoch:
-            if self._was_assigned_just_now():
+            assigned_ms = group.last_target.timestamp_ms
+            interval_ms = turn.limits.streams_assignment_interval_ms
+            if was_assigned_just_now(assigned_ms, turn.now_ms, interval_ms):
                 self._delay("the configured assignment interval")
                 return
             members = {**group.members, self._member.member_id: self._member}
@@ -274,14 +277,6 @@ class _Step:
                 self._delay("the number of tasks")
             else:
                 self._target, self._target_epoch = targets[self._member.member_id], epoch
-
-    def _was_assigned_just_now(self) -> bool:
-        """A time that is still to come was told by another coordinator, or by a clock that was set
-        back: nobody waits for it."""
-        assigned_ms = self._group.last_target.timestamp_ms
-        passed_ms = self._turn.now_ms - assigned_ms
-        interval_ms = self._turn.limits.streams_assignment_interval_ms
-        return assigned_ms != 0 and 0 <= passed_ms < interval_ms
 
     def _delay(self, reason: str) -> None:
         detail = f"Assignment delayed due to {reason}."

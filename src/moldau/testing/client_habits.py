@@ -61,6 +61,9 @@ def draw_habits(random: Random) -> ClientHabits:
         limit = random.choice(("1500", "3000"))
         options["replica.fetch.max.bytes"] = limit
         options["replica.fetch.response.max.bytes"] = random.choice((limit, "4000", "10485760"))
+    if group_members and random.random() < 0.3:
+        options["group.consumer.assignment.interval.ms"] = "1000"
+        options["group.share.assignment.interval.ms"] = "1000"
     return ClientHabits(
         codecs=codecs,
         topic_codec=topic_codec,

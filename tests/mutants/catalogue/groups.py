@@ -13,6 +13,24 @@ _STORIES = "scenarios/test_group_stories.py"
 
 MUTANTS = (
     Mutant(
+        name="a-commit-is-accepted-before-the-assignment-is-there",
+        rule="Kafka's ClassicGroup",
+        breaks="a member commits in a generation whose assignment it cannot know yet, over the "
+        "positions of whoever reads its partitions next",
+        edits=(
+            Edit(
+                "moldau.groups.rules.commits",
+                "if group.state is ClassicGroupState.COMPLETING_REBALANCE:",
+                "if group.state is ClassicGroupState.DEAD:",
+            ),
+        ),
+        tests=(
+            f"{_STORIES}::test_the_story_comes_out_as_it_is_written[11_commits]",
+            f"{_UNIT}/test_groups_machine.py"
+            "::test_a_member_commits_in_no_generation_whose_assignment_is_still_awaited",
+        ),
+    ),
+    Mutant(
         name="a-commit-is-acknowledged-early",
         rule="GRP-8",
         breaks="an offset commit is answered before its record is committed",

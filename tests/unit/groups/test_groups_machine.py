@@ -11,6 +11,7 @@ from moldau.groups.rules.answers import JoinAnswer, LeaveAnswer, PartitionsAnswe
 from moldau.groups.rules.events import (
     AppendFailed,
     CommitOffsets,
+    CommitTransactionOffsets,
     DeleteGroup,
     DeleteOffsets,
     ExpireOffsets,
@@ -21,6 +22,8 @@ from moldau.groups.rules.events import (
     LeavingMember,
     TimerFired,
 )
+from moldau.groups.rules.group import Group
+from moldau.groups.rules.group_states import ClassicGroupState
 from moldau.groups.rules.groups import Groups
 from moldau.groups.rules.limits import GroupLimits
 from moldau.groups.rules.members import GroupProtocol
@@ -174,6 +177,39 @@ def test_old_clients_know_no_word_for_a_group_that_is_not_there() -> None:
     ):
         (reply,) = groups().handle(commit(generation=1, knows=knows), NOW_MS, 1).replies
         assert reply.answer.error is error
+
+
+def test_a_member_commits_in_no_generation_whose_assignment_is_still_awaited() -> None:
+    """As in Kafka, a transaction does, and so does a member while others have still to join."""
+    machine = groups()
+    machine.apply(generation("a", "b"))
+
+    def errors(epoch: int) -> tuple[ErrorCode, ErrorCode]:
+        found = []
+        plain = replace(commit(generation=epoch), member_id="a")
+        in_transaction = CommitTransactionOffsets(
+            group_id="g",
+            producer_id=9,
+            producer_epoch=0,
+            verification=0,
+            generation=epoch,
+            member_id="a",
+            instance_id=None,
+            offsets=plain.offsets,
+        )
+        for event in (plain, in_transaction):
+            (reply,) = machine.handle(event, NOW_MS, 1).replies
+            found.append(reply.answer.error)
+        return found[0], found[1]
+
+    for request, member_id in enumerate("ab", start=2):
+        assert errors(3) == (ErrorCode.none, ErrorCode.none)
+        play(machine, machine.handle(replace(JOIN, member_id=member_id), NOW_MS, request))
+    group = machine.find("g")
+    assert isinstance(group, Group)
+    assert group.state is ClassicGroupState.COMPLETING_REBALANCE
+    assert errors(4) == (ErrorCode.rebalance_in_progress, ErrorCode.none)
+    assert errors(3) == (ErrorCode.illegal_generation, ErrorCode.illegal_generation)
 
 
 def test_positions_of_a_group_that_is_not_there_cannot_be_deleted() -> None:
